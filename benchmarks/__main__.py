@@ -1,7 +1,7 @@
 """Command ``python -m benchmarks NAME``, one per benchmark. docs/benchmarks.md has their results.
 
-Each prints tables or, with ``--json``, JSON. Errors are lines on stderr with exit status 1; wrong usage has status
-2.
+Each benchmark prints tables or, with ``--json``, JSON. Errors are lines on stderr with exit status 1; wrong usage has
+exit status 2.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Cost of counters for the controller: CPU time per second, from the bytes of a reply to a scrape.
+"""CPU time per second that counters cost the controller, from reading the switches' replies to answering scrapes.
 
-Leaf-spine fabrics have three jobs of rings over most hosts, planned and pinned. The controller's own poller polls all
-switches every two seconds, and replies have the bytes that a switch would send. The result is a table of CPU time per
-second by stage and ``out/bench/counters.json``; ``--json`` prints the JSON instead. There are no sockets, so sending
-and receiving does not count.
+On each leaf-spine fabric three jobs of rings over most hosts are planned and pinned. The controller's own poller polls
+all switches every two seconds, and replies have the bytes that a switch would send. The result is a table of CPU time
+per second by stage and ``out/bench/counters.json``; ``--json`` prints the JSON instead. No sockets are used, so the
+time for sending and receiving is not included.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ PORT_STATS, FLOW, METER = 4, 1, 9
 
 
 class Switches:
-    """Switches in memory that carry out every command at once, and count."""
+    """Switches in memory that carry out every command at once and reply with counters; they also compute plans."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -93,8 +93,8 @@ class Switches:
     def replies(self, loop: ControlLoop, busy: bool, now: float) -> dict[Dpid, dict[int, bytes]]:
         """Return the body of every reply of every switch at the time ``now``.
 
-        ``busy``: every port and pinned flow carries 40 Gbit/s in full packets; two packets are acknowledged by one of
-        66 bytes."""
+        ``busy``: every port and pinned flow carries 40 Gbit/s in full packets; every second packet is acknowledged by
+        a packet of 66 bytes."""
         packets = int(5e9 * now) // 1514 if busy else 0
         total = 1514 * packets
         announced = {pair for job in loop.state.jobs.jobs.values() for pair in job.pairs}
@@ -141,7 +141,7 @@ def _meter_entry(port: int) -> bytes:
 def converged(fabric: Fabric) -> ControlLoop:
     """Return a control loop that knows the fabric and has pinned the flows of three jobs.
 
-    Raises ``RuntimeError`` when it does not reach that state."""
+    Raises ``RuntimeError`` when the control loop does not reach that state."""
     loop, switches = ControlLoop(Config(), SavedState(), declared_hosts(fabric), 0.0), Switches(fabric)
     messages = connections(fabric)
     for step in range(300):
@@ -203,7 +203,7 @@ class Clock:
 
 
 def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds: float = SECONDS) -> Row:
-    """Return the CPU milliseconds per second of every stage, and those of one scrape.
+    """Return the CPU time of every stage in ms per second, and the CPU time of one scrape in ms.
 
     ``poll and read`` is the southbound's share. ``take in``, ``tick`` and ``status`` are the control loop's shares,
     including everything else that the control loop does on a tick."""
@@ -243,7 +243,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
 
 
 class _Polled:
-    """Poller with switches that answer at once with ``bodies``."""
+    """Counter poller whose switches answer at once with ``bodies``, by switch and multipart type."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.bodies: Mapping[Dpid, Mapping[int, bytes]] = {}
@@ -263,7 +263,7 @@ class _Polled:
         return [reply.xid for reply in replies]
 
     def step(self, now: float) -> list[Message]:
-        """Return the messages that result from the polls that are due."""
+        """Poll the switches that are due at ``now``, and return the messages for the control loop."""
         self._poller.tick(now)
         asked, self._asked = self._asked, []
         for dpid, reply in asked:
@@ -274,7 +274,7 @@ class _Polled:
 
 
 def _scrape_ms(board: StatusBoard) -> float:
-    """Return the median CPU time of several scrapes, since a garbage collection affects some."""
+    """Return the median CPU time of several scrapes in milliseconds, since garbage collections slow some of them."""
     server = MetricsServer(MetricsConfig(port=0), board)
     address = f"http://127.0.0.1:{server.start()}/metrics"
     taken = []

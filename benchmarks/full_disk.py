@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a file system of this size, such as ``128k``, at ``folder``/``state``."""
+    """Mount a file system of ``size``, such as ``128k``, at ``folder``/``state`` while the block runs."""
     state = folder / "state"
     state.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(state)], check=True)
@@ -21,7 +21,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def fill(file: Path) -> None:
-    """Fill the file system, so that not even a job's state fits."""
+    """Write to ``file`` until its file system is full, so that not even one job's state can be saved."""
     with suppress(OSError), file.open("wb", buffering=0) as filler:
         while True:
             filler.write(bytes(512))

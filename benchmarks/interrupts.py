@@ -1,11 +1,11 @@
-"""Interruption of the demo and the lab at any instant in every way: what remains on the machine.
+"""Remains of the demo and the lab on the machine after an interruption at many instants and in every way.
 
     sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab] [--json]
 
 Each run has its own network and mount namespaces, its own ``/run``, Open vSwitch and temporary directory, and its own
 terminal. The benchmark therefore sees everything that the run leaves, and nothing else:
 
-- processes, by a variable in their environment;
+- processes, recognized by a variable in their environment;
 - interfaces, named namespaces, and bridges in Open vSwitch's database;
 - sockets, temporary files and records of labs;
 - tracebacks on the terminal.
@@ -42,11 +42,11 @@ MARK = "SIGNALBOX_INTERRUPTED_RUN"
 WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "closed shell", "Ctrl-C again and again")
 """Ways to end a command.
 
-When a terminal is closed, the kernel signals the process that leads the session. That is the command, or a shell, which
-ends at once; then the kernel signals the shell's command."""
+When a terminal is closed, the kernel signals the session leader. With "closed terminal" the leader is the command. With
+"closed shell" it is a shell, which ends at once; the kernel then signals the command that the shell runs."""
 END_S = 90.0
 GRACE_S = 1.0
-"""Seconds after the end of the command that killed processes have to end."""
+"""Seconds that processes which the command killed may still run after the end of the command."""
 AGAIN_S = 0.4
 SHOWN = 2000
 SCRIPT = "scripts/openvswitch.sh"
@@ -55,7 +55,7 @@ PROGRAMS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "demo": (("make", "--assume-old=setup", "demo"), 16.0, 170.0),
     "lab": (LAB, 5.0, 10.0),
 }
-"""Command, shortest time in seconds that its start takes, and seconds until the last instant."""
+"""Values by program: its command, the shortest time that its start takes in seconds, and the last time to interrupt it."""
 EMPTY = "mount -t tmpfs tmpfs /run && mount -t sysfs sysfs /sys && ip link set lo up && echo && exec sleep inf"
 
 
@@ -69,11 +69,11 @@ class Run:
     """Seconds from the start of the command to its interruption."""
     status: int | None
     took_s: float
-    """Seconds from the signal to the end."""
+    """Seconds from the interruption to the end of the command, or for "closed shell" until nothing remained."""
     stayed: tuple[str, ...]
-    """Remains of the run."""
+    """Descriptions of the remains (``Place.left``), and lines of the output that report an exception."""
     shown: str
-    """End of the run's output."""
+    """Last ``SHOWN`` characters of the run's output."""
 
 
 class Place:
@@ -148,7 +148,7 @@ def place() -> Iterator[Place]:
 
 
 class Terminal:
-    """Command under a terminal. ``output``: what it has written so far."""
+    """Command in its own terminal. ``output``: bytes that the command has written so far."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self.output = b""
@@ -188,8 +188,8 @@ class Terminal:
     def _read(self) -> None:
         """Read the output, then close the terminal.
 
-        Closing it from another thread has no effect while this one reads."""
-        with suppress(OSError):  # EIO: no process has the terminal any more
+        Another thread cannot close the terminal while this thread reads from it."""
+        with suppress(OSError):  # EIO: no process has the terminal open any more
             while self._open:
                 if select.select([self._master], [], [], 0.02)[0]:
                     self.output += os.read(self._master, 4096)
@@ -197,7 +197,7 @@ class Terminal:
 
 
 def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, ready: bytes | None = None) -> Run:
-    """Start a program, end it after ``instant_s`` in the given way, and return what remained.
+    """Start a program, end it after ``instant_s`` in the given way, and return the result with the remains.
 
     ``ready``: text that must be in the output before the program is ended."""
     with place() as at:
@@ -225,7 +225,7 @@ def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, r
 
 
 def instants(count: int, start_s: float, last_s: float) -> list[float]:
-    """Return the instants: half of them while the program starts, the other half from then until ``last_s``."""
+    """Return ``count`` instants in seconds: half of them before ``start_s``, the other half from then to ``last_s``."""
     early = count // 2
     late = count - early
     return [start_s * i / early for i in range(early)] + [start_s + (last_s - start_s) * i / late for i in range(late)]

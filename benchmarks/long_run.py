@@ -4,8 +4,8 @@
 
 The real controller has a state directory, TLS, a tokens file and the default limits. Four clients register a job,
 update it, renew its lease and end it, again and again. A run can be made in parts: with ``--folder`` a part continues
-with the state of the one before. The exit status is 1 when the memory at the end is more than a tenth above that after
-a fifth of the cycles. By then 10,000 ended jobs and 10,000 lease tokens are remembered, the most that are kept.
+with the state of the part before. The exit status is 1 when the memory at the end is more than 10 % above the memory
+after a fifth of the cycles. By then the controller remembers 10,000 ended jobs and 10,000 lease tokens, its maximum.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARTS = 10
 """Number of samples after the first, spread evenly over the cycles."""
 MEMORY = 1.1
 FILLED = PARTS // 5
-"""Sample with which the last one is compared."""
+"""Index of the sample with which the last sample is compared."""
 RANKS = 8
 POLL_S = 0.2
 KIBI, MEBI = 1 << 10, 1 << 20
@@ -202,7 +202,7 @@ def main(
     folder: Annotated[Path | None, typer.Option(help="Directory of the state, kept for the next part.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Register, update, renew and end jobs for long: memory and files must stay bounded."""
+    """Register, update, renew and end jobs for a long time: memory and files must stay bounded."""
     with _folder(folder) as place:
         samples = measured(place, Load(cycles, renewals, calls_per_s), cycles)
     rows = [asdict(sample) for sample in samples]

@@ -42,7 +42,7 @@ class Spread:
 class Usage(NamedTuple):
     """Resources of processes.
 
-    Resident memory now and at most (the sum of each process's own peak), CPU time so far, number of processes."""
+    ``rss_bytes``: resident memory now. ``peak_bytes``: sum of the peak of each process. ``cpu_s``: CPU time so far."""
 
     rss_bytes: int = 0
     peak_bytes: int = 0
@@ -92,7 +92,7 @@ def report(data: object, file: Path, table: Callable[[], RenderableType], as_jso
 
 
 def table_of(title: str, rows: Sequence[Mapping[str, str | float]]) -> Table:
-    """Return a table with a column for each key, named after it; fractions have two digits."""
+    """Return a table with a column for each key of the rows; floats have two digits after the point."""
     table = Table(title=title, title_justify="left")
     for column, value in rows[0].items():
         table.add_column(column.replace("_", " "), justify="left" if isinstance(value, str) else "right")

@@ -1,8 +1,8 @@
 """Real Prometheus and Alertmanager with the configuration of ``deploy``, for benchmarks and tests.
 
-The input is where metrics are, and how often they are scraped. The results are answers to queries, alerts as Prometheus
-has them, and what Alertmanager sends to a receiver. Both programs end with the ``with`` block, or with the thread that
-started them.
+The input is the address of the metrics and the interval of scrapes. The results are answers to queries, the alerts of
+Prometheus, and Alertmanager's notifications to a receiver. Both programs end with the ``with`` block, or with the
+thread that started them.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Told:
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, Sequence[Told]]]:
-    """Run a receiver; yield its address, and the notifications so far."""
+    """Run a receiver of notifications; yield its address, and the list to which it adds the notifications."""
     seen: list[Told] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -205,14 +205,14 @@ def filled_in(expression: str, job: str) -> str:
 
 
 def dashboard_expressions(job: str = "job") -> Iterator[str]:
-    """Yield the expressions of all panels, without those of annotations."""
+    """Yield the expressions of all panels, but not the expressions of annotations."""
     for _, panel in panels():
         for target in panel["targets"]:
             yield filled_in(target["expr"], job)
 
 
 def kinds_with_an_alert() -> set[str]:
-    """Return the kinds of alarms that ``SignalboxAlarm`` and ``SignalboxCriticalAlarm`` leave to other alerts."""
+    """Return the alarm kinds that the general alerts (``*Alarm``) exclude, because other alerts cover them."""
     of_alarms = (rule["expr"] for rule in rules("alerts.yml") if rule["alert"].endswith("Alarm"))
     return {kind for text in of_alarms for left in re.findall(r'kind!~"([^"]+)"', text) for kind in left.split("|")}
 

@@ -1,7 +1,7 @@
-"""Bytes of OpenFlow 1.3 that the benchmarks read and write themselves, without the controller's codec.
+"""Minimal codec of OpenFlow 1.3 for the benchmarks, independent of the controller's codec.
 
-The input is messages as on the wire, the result is the changes of groups and flows as plain tuples. Only what an
-observer needs is read. Section numbers are those of the OpenFlow switch specification 1.3.5.
+The input is messages as on the wire, the result is the changes of groups and flows as plain tuples. Only the fields
+that an observer needs are read. Section numbers are those of the OpenFlow switch specification 1.3.5.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEADER = struct.Struct("!BBHI")
 ANY_TABLE = 0xFF
 OFPPR_DELETE = 1
 MORE = 1
-"""Flag of every part of a multipart reply but the last."""
+"""Flag that is set in every part of a multipart reply except the last."""
 
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIH2x")
 _GROUP_MOD = struct.Struct("!HBxI")

@@ -1,4 +1,4 @@
-"""Correct OpenFlow 1.3 switch in bytes, for the echo and fuzzing benchmarks.
+"""Correct OpenFlow 1.3 switch that reads and writes plain bytes, for the echo and fuzzing benchmarks.
 
 The input is messages of a controller. The results are the switch's answers, and how long the controller took to answer
 echo requests.
@@ -33,7 +33,7 @@ _CAPABILITIES = 0x4F
 _UNDEFINED_GENERATION = (1 << 64) - 1
 READ_BYTES = 1 << 16
 QUIET_S = 15.0
-"""Longest time in seconds for which an echoing switch receives nothing."""
+"""Seconds without a message from the controller after which an echoing switch counts its connection as lost."""
 
 
 class PlainSwitch:
@@ -141,7 +141,7 @@ class Connection:
         return heard
 
     def shut(self) -> None:
-        """End a ``hear`` of another thread."""
+        """End a ``hear`` that waits in another thread."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class EchoingSwitch:
     def __init__(self, port: int, dpid: int, ports: int = 0, interval_s: float = 0.01) -> None:
         self.connection_lost = False
         self.answered: list[tuple[float, float]] = []
-        """Monotonic seconds when an echo request was sent, and seconds until the answer."""
+        """Values for each answered echo request: the monotonic seconds when it was sent and the seconds until the answer."""
         self._interval_s = interval_s
         self._switch = PlainSwitch(dpid, ports)
         self._connection = Connection(port, QUIET_S)

@@ -1,11 +1,11 @@
 """Benchmark ``plan-scale``: time from snapshot to plan, compared with the published greedy in plain Python.
 
-Both run in the same process. For each case the result is a line with the processor time of both, their ratio and its
-target. It also has wall time, slowdown, bound and peak memory.
+For each case the result is a line with the processor times of planner and greedy, the ratio of the two times and its
+target. The line also has wall time, slowdown, bound and peak memory.
 
-Each case has its own process. Times are measured from a ``Snapshot`` (flows by job, candidate paths that are not yet
-computed) to a checked plan, without ECMP's draws. The greedy runs from the same snapshot to an unchecked path per
-flow.
+Each case has its own process, in which both planner and greedy run. The planner's time is measured from a ``Snapshot``
+(flows by job, candidate paths that are not yet computed) to a checked plan, without ECMP's draws. The greedy runs from
+the same snapshot to an unchecked path per flow.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _measure(name: str, limits: PlanLimits) -> Measured:
     empty = Snapshot(1, capacities(fabric.links, fabric.hosts, {}), CandidatePaths(fabric, MAX_PATHS), flows, {})
     began, first = time.perf_counter(), _timed(_planned, empty, limits)
     peak = peak_mib()
-    # Alternating runs: other load of the machine affects both.
+    # The runs alternate, so that other load of the machine affects planner and greedy alike.
     plans, greedy = [first], [_timed(published_greedy, empty)]
     if time.perf_counter() - began < 2:
         plans.clear()
@@ -215,8 +215,8 @@ def _planned(snapshot: Snapshot, limits: PlanLimits) -> Plan:
 def published_greedy(snapshot: Snapshot) -> Mapping[FlowId, tuple[LinkId, ...]]:
     """Return the routes of the greedy of arXiv 2503.05324 on a leaf-spine.
 
-    The flows out of a leaf, or into it, are a set, and the largest set is routed first. Each flow takes the path whose
-    more loaded link has the fewest flows."""
+    All flows out of one leaf form a set, and all flows into one leaf form another. The sets are routed in order of
+    size, largest first. Each flow takes the path whose more loaded link has the fewest flows."""
     paths = snapshot.paths
     up = {leaf: {paths.far_end[link]: link for link in paths.links_from(leaf)} for leaf in _leaves(snapshot)}
     down = {leaf: {link.dpid: link for link in paths.links_into(leaf)} for leaf in up}
@@ -252,9 +252,9 @@ def _leaves(snapshot: Snapshot) -> set[Dpid]:
 
 
 def _rings(spines: int = 0, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJob]]:
-    """Return five jobs in rings of four, 1,728 flows, like the published ones.
+    """Return a fabric and five jobs in rings of four, with 1,728 flows in total, like the published workloads.
 
-    ``spines``, ``cables``: numbers of failures."""
+    ``spines``, ``cables``: numbers of failed spines and of failed cables."""
     fabric = leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS)
     jobs = jobs_of(generate(fabric, 5, 4, Placement.WHOLE_LEAF, SEED), fabric)
     broken = without(fabric, spine_links(fabric, range(32 - spines, 32))) if spines else fabric

@@ -1,8 +1,8 @@
 """Time to compute the rules of every switch and the stages to send.
 
-Three changes are measured: empty switches, a cut, and the routes of the repair that follows. Leaf-spine fabrics have
-three jobs of random rings over all hosts, planned. The result is a table of medians of several runs, and
-``out/bench/rules.json``; ``--json`` prints the JSON instead.
+Three changes are measured: the full install on empty switches, a cut, and the new routes that repair the cut. On each
+leaf-spine fabric three jobs of random rings over all hosts are planned. The result is a table of medians of several
+runs, and ``out/bench/rules.json``; ``--json`` prints the JSON instead.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
 
     - full install on empty switches;
     - changes after the cut of a cable that pins use, with ``planned`` still pinned;
-    - new routes for the flows that lost theirs.
+    - new routes for the flows that lost their routes.
 
     In a row ``plan_ms`` is the time from the cut fabric to the new routes. ``rules`` is the number of rules on the
     switches afterwards, and ``mods`` the number of messages of all stages."""
@@ -69,7 +69,7 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
 
 
 def measured(leaves: int, spines: int, hosts_per_leaf: int) -> list[Row]:
-    """Return all changes on one fabric. Times are medians; the counts are the same in every run.
+    """Return the rows of all changes on one fabric. Times are medians; the counts are the same in every run.
 
     Raises ``RuntimeError`` when there is no plan."""
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)

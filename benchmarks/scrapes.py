@@ -38,7 +38,7 @@ from signalbox.jobs.subflows import Dividing
 LEAVES, SPINES, HOSTS_PER_LEAF, JOBS = 64, 32, 32, 1000
 LINK_BPS = 100e9
 BACKGROUND_EVERY = 10
-"""Number of links of which one carries unannounced traffic."""
+"""Number of links, of which the first carries unannounced traffic."""
 SCRAPES = 20
 LOOP = 1_000_000
 """Rounds of the plain loop."""
@@ -73,7 +73,7 @@ def status_of(fabric: Fabric, jobs: int) -> Status:
 
 
 def _pair(fabric: Fabric, number: int, jobs: int) -> tuple[str, str]:
-    """Return a host of the first half of the leaves and one of the other half."""
+    """Return a host in the first half of the leaves and a host in the second half."""
     ips = list(fabric.hosts)
     return ips[number % jobs], ips[-1 - number % jobs]
 
@@ -106,7 +106,7 @@ def _demand(pair: tuple[str, str]) -> JobDemand:
 class Scrape:
     """Size and cost of a scrape.
 
-    ``cpu_s``: CPU time of the server's process, which also runs the client; it includes reading the answer."""
+    ``cpu_s``: CPU time of this process, which runs both server and client; it includes reading the answer."""
 
     bytes: int
     series: int

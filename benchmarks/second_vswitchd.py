@@ -78,7 +78,10 @@ class SecondSpine:
 
 @contextmanager
 def second_spine(lab: Lab, controller_port: int, leaves: Sequence[str]) -> Iterator[SecondSpine]:
-    """Run the second spine. Its cables end with the namespaces; the lab's bridges keep their ports until deleted."""
+    """Run the second spine while the block runs.
+
+    Its cables are removed with the namespaces. The lab's bridges keep the ports of these cables until they are deleted.
+    """
     with place() as inside:
         made = SecondSpine(lab, inside, leaves)
         made.start()

@@ -1,8 +1,9 @@
 """Slowdowns of training under every routing scheme, compared with the published table (arXiv 2503.05324).
 
-The input is a folder of published workloads. The result is, for each scheme and number of failed spines, the mean over
-the workloads with the worst in brackets, and the published value. ``out/bench/simulation.json`` has every cell. A run
-replaces the cells that it computes and keeps the others, so that a long table can be made in parts.
+The input is a folder of published workloads. The table has, for each scheme and number of failed spines, the mean
+slowdown over the workloads, the worst workload's slowdown in brackets, and the published mean.
+``out/bench/simulation.json`` has every cell. A run replaces the cells that it computes and keeps all other cells, so
+that a long table can be made in parts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 """Fabric for which the published workloads are made."""
 LINK_BPS = 100e9
 FAILED = (0, 1, 4, 8)
-"""Numbers of failed spines, the highest-numbered ones, failed throughout the run."""
+"""Numbers of failed spines. The spines with the highest numbers are failed throughout the run."""
 ITERATIONS = 11
 """Iterations of each job, as in the published simulator."""
 TIME_LIMIT_S = 60.0
@@ -59,7 +60,7 @@ class Trial(NamedTuple):
     max_subflows: int = 1
     striping: Striping = Striping.PACED
     seeds: tuple[int, ...] = (1,)
-    """Seeds of the runs, whose mean counts."""
+    """Seeds, one per run; the result is the mean of the runs."""
     shuffled: bool = False
     """Whether the seed draws the order of the flows; otherwise the flows have the order of the files."""
 
@@ -138,7 +139,7 @@ def _known(slowdown: float | None) -> float:
 
 
 def summary(cells: Sequence[Cell]) -> Table:
-    """Return a table of the mean over the workloads, the worst, the published mean, and the difference from it."""
+    """Return a table of mean and worst slowdown over the workloads, and of the published mean with the difference."""
     table = Table("scheme", title="slowdown, mean of workloads (worst); published mean", title_justify="left")
     for failed in FAILED:
         table.add_column(f"{failed} failed", justify="right")

@@ -1,14 +1,14 @@
-"""The Signalbox controller: plans routes for training jobs, and keeps OpenFlow switches at the rules that follow.
+"""The Signalbox controller: plans routes for training jobs, and makes OpenFlow switches hold the rules for the routes.
 
 Each stage imports only the stages before it: ``fabric``, ``jobs``, then ``planning`` and ``store``, then ``tables``,
-``core``, ``serving`` and ``commands``. The edges ``southbound``, ``api`` and ``observability`` know frozen types only,
-and not each other. ``circuits`` is an extension that is loaded where it is configured. ``public`` lists the names that
-other distributions may import. docs/architecture.md has the pictures.
+``core``, ``serving`` and ``commands``. The edges ``southbound``, ``api`` and ``observability`` use frozen types only,
+and do not use each other. ``circuits`` is an extension that is loaded where it is configured. ``public`` lists the
+names that other distributions may import. docs/architecture.md has the pictures.
 
 - ``control_loop``: the one thread that decides.
 - ``status``, ``alarms``: the frozen picture of the controller that all readers share.
 - ``config``: the configuration file as a frozen object.
-- ``memo``, ``shared_map``: derived values and large mappings, at the cost of what has changed.
-- ``child``, ``answerer``: processes beside the controller, and questions that are answered in one.
+- ``memo``, ``shared_map``: derived values and large mappings, updated in time proportional to the changes.
+- ``child``, ``answerer``: child processes of the controller, and a child process that answers questions.
 - ``extensions``: loads the extension that is configured.
 """

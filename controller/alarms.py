@@ -60,10 +60,10 @@ class Alarm:
 
     kind: AlarmKind
     subject: str
-    """Name of what the alarm is about.
+    """Name of the thing that the alarm is about.
 
-    This is a switch, port (``leaf1:3``), flow table (``leaf1:table1``), cable (``leaf1:3>spine2``), host (its address)
-    or job, or ``plan``, ``state`` or ``fabric``. For refused connections it is the reason."""
+    The thing is a switch, port (``leaf1:3``), flow table (``leaf1:table1``), cable (``leaf1:3>spine2``), host (its
+    address) or job, or ``plan``, ``state`` or ``fabric``. For refused connections the subject is the reason."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Further facts, which may change while the alarm lasts."""
     since: float = 0.0
@@ -136,7 +136,9 @@ def text(alarm: Alarm) -> str:
 
 
 def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...]) -> str:
-    """Return how many switches of a role are missing, and some names. ``role``: None for switches without one."""
+    """Return a phrase with the expected and found number of switches of a role, and names of missing ones.
+
+    ``role``: None for switches without a role."""
     names = sorted(missing, key=_by_number)
     more = f" and {len(names) - MAX_MISSING} more" if len(names) > MAX_MISSING else ""
     what = _NOUNS[role][expected != 1]
@@ -177,16 +179,16 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def _contradiction_text(difference: Difference) -> str:
-    """Return what the job does, and what contradicts its announcement."""
+    """Return the predicate of a sentence about the job: how its traffic contradicts its announcement."""
     what = "traffic" if Finding.OTHER_TRAFFIC in difference.findings else "amounts"
     does = "has stopped sending; before, it sent" if Finding.SILENT in difference.findings else "sends"
     return f"{does} other {what} than it announced: {difference_text(difference)}"
 
 
 def difference_text(difference: Difference) -> str:
-    """Return what contradicts the announcement of a job, in words; empty where nothing does.
+    """Return the contradictions of a job's announcement in words; empty without contradictions.
 
-    The first pair of each kind is named."""
+    The text names the first pair of each kind of contradiction."""
     said, undeclared, off = [], difference.undeclared, difference.off
     if difference.backwards:
         said.append("all announced pairs carry traffic in the other direction only")

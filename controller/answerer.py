@@ -1,7 +1,8 @@
 """Separate process that answers questions, such as analyses of the network, which need many plans.
 
 In: questions with the futures of their answers. Out: answers, or errors of ``signalbox.errors``. The pools of
-``concurrent.futures`` do not end a process whose question is cancelled, nor one that has become large.
+``concurrent.futures`` are not used: they end neither a process whose question is cancelled, nor a process that has
+become large.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Answerer:
         self._thread.start()
 
     def submit(self, question: object, reply: Future[Any]) -> None:
-        """Resolve ``reply`` later, without blocking; with ``Exhausted`` when too many questions wait."""
+        """Queue the question without blocking; its answer resolves ``reply`` later.
+
+        If too many questions wait, ``Exhausted`` resolves ``reply`` at once."""
         with self._changed:
             self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].cancelled())
             if len(self._waiting) < MOST_WAITING:
@@ -109,7 +112,7 @@ class Answerer:
         return None
 
     def _result(self, question: object, reply: Future[Any]) -> object:
-        """Return the result, or None when nobody waits for it any more."""
+        """Return the result, or None when the reply is cancelled or the controller stops."""
         packed = ForkingPickler.dumps(question)
         ready, self._ready = self._ready, None
         if ready and not ready.process.is_alive():
@@ -179,12 +182,14 @@ def _reduced(view: MappingProxyType[Any, Any]) -> tuple[Callable[..., object], t
     return _view, (dict(view),)
 
 
-# Snapshots of the fabric contain such views, which cannot be pickled by themselves.
+# Snapshots of the fabric contain mapping proxies, which cannot be pickled without this function.
 ForkingPickler.register(MappingProxyType, _reduced)
 
 
 def resolve(reply: Future[Any], result: object) -> None:
-    """Give the caller the result, or the error that it should get; a caller that has stopped waiting gets nothing."""
+    """Resolve the reply with the result; a ``SignalboxError`` becomes its exception.
+
+    A reply that is cancelled or already resolved does not change."""
     with suppress(InvalidStateError):
         if isinstance(result, SignalboxError):
             reply.set_exception(result)

@@ -76,12 +76,12 @@ class Child:
         return self.process.exitcode
 
     def close(self) -> None:
-        """Close the connection, which nobody may be using."""
+        """Close the connection. No thread may be using it."""
         self._connection.close()
 
 
 def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[object, ...]) -> None:
-    """Run in the new process."""
+    """Prepare the new process as a child of the controller, and call ``work``."""
     leave_to_controller()
     os.nice(NICENESS)
     work(connection, *arguments)

@@ -108,7 +108,7 @@ class OpenFlowConfig(_TlsSection):
     max_ports: int = Field(default=65536, ge=1)
     """Ports of all switches together; a switch has 4,096 at most."""
     dpid_in_certificate: bool = False
-    """Whether a switch's certificate must name its dpid, as 0x11, as common or DNS name."""
+    """Whether a switch's certificate must have its dpid, such as 0x11, as a common or DNS name."""
     echo_interval_s: Seconds = 5.0
     """Seconds between the echo requests to each switch."""
     echo_misses: int = Field(default=3, ge=1)
@@ -156,7 +156,7 @@ class ApiConfig(_TlsSection):
     tokens: Path | None = None
     """TOML file of tokens; without it every caller is an operator."""
     insecure: bool = False
-    """Whether to listen beyond loopback without TLS, or without knowing callers."""
+    """Whether to listen beyond loopback without TLS, or for callers that are not identified."""
     socket_mode: Annotated[str, matching("0[0-7]{3}", "an octal mode such as 0660, in quotes")] = "0600"
     """Mode of the files of Unix sockets: who may connect."""
     socket_role: SocketRole = SocketRole.OPERATOR
@@ -198,7 +198,7 @@ class DiscoveryConfig(Table):
     probe_interval_s: Seconds = 1.0
     """Seconds between the LLDP probes of a port; more where max_probes_per_s requires it."""
     link_timeout_s: Seconds = 5.0
-    """Seconds of silence that lose a link whose ports are up, if three probes were missed."""
+    """Seconds of silence after which a link with ports that are up is lost, if three probes were missed."""
     max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
     """LLDP probes per second in all; new ports may add four times as many."""
     hold_down_s: Seconds = 2.0
@@ -208,7 +208,7 @@ class DiscoveryConfig(Table):
     edge_after_s: Seconds = 2.5
     """Seconds for which a port must be up without LLDP before it counts as an edge port."""
     adoption_patience_s: Seconds = 15.0
-    """Seconds for which a started controller waits for switches and links of installed rules."""
+    """Seconds that a started controller waits for the switches and links that installed rules use."""
     punt_rate_pps: int = Field(default=50, ge=1)
     """LLDP and ARP packets per second that a port may send to the controller."""
 
@@ -389,13 +389,13 @@ class PlanningConfig(Table):
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
     """Quiet seconds after a change before planning; repairs do not wait."""
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
-    """Relative gain that a new plan needs, measured at the largest slowdown that it changes."""
+    """Relative gain that a new plan needs, in the largest of the slowdowns that the plan changes."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
     """Pinned flows that one cycle may move; repairs do not count."""
     max_paths: int = Field(default=64, ge=1)
     """Candidate paths between two distant switches."""
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
-    """Hash draws for the slowdown under ECMP that is reported beside the plan."""
+    """Random draws of the hash, for the slowdown under ECMP that is reported beside the plan."""
 
 
 class JobsConfig(Table):

@@ -54,7 +54,7 @@ class ControlLoop:
         alarms_before: Mapping[AlarmKey, float] = NO_ALARMS,
     ) -> None:
         self.state = state.initial(config, saved, declared, now)
-        """State of the controller, by owner."""
+        """State of the controller, with one owner for each kind of state."""
         self.extension = configured(config, self.state, now)
         """Configured extension."""
         self.derived = Derived(config, self.state, self.extension)
@@ -73,7 +73,7 @@ class ControlLoop:
 
     @property
     def unfinished(self) -> bool:
-        """Whether work is left that waits for nothing, so that ``handle`` must be called again at once."""
+        """Whether work is left that can be done now, so that ``handle`` must be called again at once."""
         phases = self.state.phases
         return self.derived.pins_due() and not (phases.adopting or phases.urgent or self.state.sync.busy)
 
@@ -88,14 +88,14 @@ class ControlLoop:
         return self.state.sending.generation
 
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:
-        """Handle what has happened since the last call, in order, and return all resulting commands together."""
+        """Handle the messages in order, do the work that is due, and return all resulting commands together."""
         return [*self.take(messages, now), *self.work(now)]
 
     def take(self, messages: Iterable[Message], now: float) -> list[Command]:
-        """Handle what has happened; return the commands that need no plan and no rules: most replies, and saving.
+        """Handle the messages; return the commands that need no plan and no rules: most replies, and saving.
 
         Errors of a request become its reply. Any other exception is a bug."""
-        if self.unfinished:  # switches have the previous pins; the last stages need more
+        if self.unfinished:  # no stage is under way: derive the pins of the next turn
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
         sent = self._take(messages, now)
@@ -144,8 +144,8 @@ class ControlLoop:
     def _begin_arranged(self, now: float) -> None:
         """Let jobs for which the extension has made links use the routes that were found for these links.
 
-        Plans start from these routes. A plan that was begun before would leave jobs without such routes on detours
-        until the next plan."""
+        Plans start from these routes. If the extension returns a job without routes, the cycle under way is dropped,
+        because its plan would leave the job on detours until the next plan."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
         for job_id, routes in made.items() if s.mode is Mode.PLANNED else ():
@@ -224,7 +224,7 @@ class ControlLoop:
             s.draining.follow(self.derived.what_is_drained(), s.fabric, rules_due, now)
 
     def _derive_rules(self, now: float) -> list[Command]:
-        """Derive the rules of switches if due, and return the first stage of what the switches do not hold yet."""
+        """Derive the rules of switches if due, and return the commands that send the next stage of changes."""
         s, d = self.state, self.derived
         if not s.phases.urgent and self._is_due(Work.RULES, now):
             self._pending |= at_once(Work.STAGE)

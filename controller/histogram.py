@@ -14,11 +14,11 @@ def _each_decade(*steps: float) -> tuple[float, ...]:
 
 
 SECONDS = _each_decade(1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
-"""Ten bounds per decade (ISO 3, R 10).
+"""Bounds in seconds, ten per decade (ISO 3, R 10).
 
 A percentile between two bounds is at most a quarter too large or too small."""
 FEW_SECONDS = _each_decade(1.0, 2.5, 5.0)
-"""Few bounds, where there are many histograms."""
+"""Bounds in seconds, three per decade, for metrics with many histograms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Histogram:
     """Counts of values by interval."""
 
     bounds: tuple[float, ...] = SECONDS
-    """Upper bounds of the intervals, ascending; a bound belongs to its interval."""
+    """Upper bounds of the intervals, ascending; an interval includes its upper bound."""
     counts: tuple[int, ...] = ()
-    """Number of values in each interval, and finally above all bounds."""
+    """Number of values in each interval, and last the number of values above all bounds; empty without values."""
     total: float = 0.0
     """Sum of the values."""
 

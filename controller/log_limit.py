@@ -1,7 +1,7 @@
 """Rate limit for log lines that a client or a switch can cause.
 
-In: lines. Out: the first ``LINES`` of each event in a period. Further lines are counted, and a later line has their
-number. Any thread may write.
+In: lines. Out: the first ``LINES`` lines of each event in a period. Further lines are left out, and a later line
+reports their number. Any thread may write.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 LINES = 10
 """Largest number of lines of an event in each period."""
 PERIOD_S = 1.0
-"""Period unless stated otherwise."""
+"""Default length of a period in seconds."""
 MOST_EVENTS = 1000
 """Largest number of events that are counted.
 
-Events are fixed texts; if one ever contains what a client sent, memory stays bounded."""
+Events are fixed texts. This limit bounds memory even if an event contains text from a client by mistake."""
 
 
 @dataclass(slots=True)

@@ -71,7 +71,7 @@ class Touched(NamedTuple, Generic[Key]):
     """Keys with changes since the last call."""
 
     changed: list[Key]
-    """Keys with another value."""
+    """Keys that are new or have another value."""
     gone: list[Key]
     """Keys that were removed."""
 
@@ -123,9 +123,9 @@ def per_key(
 def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
     """Return a function that derives a mapping, each value from the entries of its key in other mappings.
 
-    ``function`` gets the key, its value in the first mapping, and its values in the other mappings, None where there is
-    none. It returns None for no value. It is called only for keys with other values than at the last call. The mapping
-    is the same object while no value changes."""
+    ``function`` gets the key, its value in the first mapping, and its values in the other mappings; a missing value is
+    None. ``function`` returns None for a key without a derived value. It is called only for keys with other values than
+    at the last call. The derived mapping is the same object while no value changes."""
     changed_keys, kept = ChangedKeys[Any](), _Kept[Any, Any]()
 
     def derive(mapping: Mapping[Any, Any], *beside: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -141,8 +141,8 @@ def joined(
     """Return a function that derives a mapping, each value from one value of a mapping and from entries of tables.
 
     ``refers_to`` returns the keys of the table entries that a value depends on. ``function`` gets the value and the
-    tables, and returns None for no value. It is called for values that have changed, and for values that refer to
-    changed entries. The mapping is the same object while no value changes."""
+    tables, and returns None for a key without a derived value. It is called for values that have changed, and for
+    values that refer to changed entries. The derived mapping is the same object while no value changes."""
     changed_keys, kept, before = ChangedKeys[Any](), _Kept[Any, Value](), list[Mapping[Any, object]]()
 
     def derive(mapping: Mapping[Any, A], *tables: *Inputs) -> Mapping[Any, Value]:
@@ -159,7 +159,7 @@ def joined(
 
 
 class Index(Generic[Key, A, Other]):
-    """Derivation of the keys of a mapping that refer to each thing, from changed entries.
+    """Index of a mapping: the keys whose values refer to a thing, by thing. Only changed entries are examined.
 
     ``refers_to``: returns the things that a value refers to. ``always``: things that are in the index even if nothing
     refers to them."""

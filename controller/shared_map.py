@@ -1,6 +1,6 @@
 """Frozen mappings with tens of thousands of entries of which few change at a time.
 
-A mapping is made from another one and shares its unchanged entries. Each mapping knows the keys of its latest few
+A mapping is made from another mapping and shares its unchanged entries. Each mapping records the keys of its latest few
 changes. Therefore a change, and the difference of two mappings, takes time in proportion to the changes and not to the
 entries.
 """
@@ -40,7 +40,7 @@ class SharedMap(Mapping[Key, Value]):
     _version: object
     """Identity of this mapping; no other mapping has the same object."""
     _steps: tuple[tuple[object, tuple[Key, ...]], ...]
-    """Versions of the mappings before this one, oldest first, each with the keys that were changed then."""
+    """Versions of the latest predecessors, oldest first, each with the keys that its successor changed."""
 
     def __init__(self, entries: Mapping[Key, Value] | None = None) -> None:
         pieces = entries._pieces if isinstance(entries, SharedMap) else ({**entries} if entries else {},)
@@ -123,9 +123,9 @@ class SharedMap(Mapping[Key, Value]):
         return self._made(tuple(pieces), size, (*self._steps[1 - STEPS :], (self._version, tuple(changes))))
 
     def maybe_other(self, other: SharedMap[Key, Value]) -> Iterable[Key] | None:
-        """Return the keys that were changed since both mappings were one, or None if that is not known.
+        """Return the keys that were changed since the common predecessor of both mappings; None if it is unknown.
 
-        Some of these keys may have equal values again."""
+        Some of the returned keys may have equal values in both mappings."""
         mine, theirs = self._steps[-1:], other._steps[-1:]
         if mine and mine[0][0] is other._version:
             return mine[0][1]

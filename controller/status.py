@@ -52,7 +52,7 @@ class JobStatus:
     missing_hosts: tuple[str, ...]
     """Addresses of hosts that the job waits for."""
     vitals: Vitals
-    """Lease and reported times, as of the moment when they are read, not of the status."""
+    """Lease and reported times. They keep changing after the status was made, unlike all other fields."""
     slowdown: float
     """Slowdown L_j of the job under the running routes; 0 while unknown."""
     ideal_communication_s: float
@@ -133,7 +133,7 @@ class JobStatus:
 
     @property
     def efficiency_measured(self) -> float:
-        """Ideal time divided by the measured communication time of the present epoch; 0 until one was reported."""
+        """Ideal time divided by ``mean_communication_s``; 0 while either time is unknown."""
         measured_s = self.mean_communication_s
         return self.ideal_communication_s / measured_s if measured_s else 0.0
 
@@ -204,7 +204,7 @@ class DrainStatus:
     rate_bps: float | None = None
     """Rate of the part's busiest link since flows stopped using the part, in bit/s; None until the rate is known."""
     waits_for: tuple[str, ...] = ()
-    """Obstacles in words: what has not confirmed, or has not been counted."""
+    """Obstacles in words: switches that have not confirmed, or counters that have not been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Status:
     adopting: bool = False
     switches: Mapping[Dpid, SwitchStatus] = field(default_factory=dict)
     links: Mapping[LinkId, LinkStatus] = field(default_factory=dict)
-    """Figures of links; each is computed when it is read."""
+    """Published state of each link; a value is computed when it is read."""
     jobs: Mapping[JobId, JobStatus] = field(default_factory=dict)
     job_ends: tuple[JobEnd, ...] = ()
     """Latest ends of registrations, oldest first."""
@@ -237,7 +237,7 @@ class Status:
     plan_reason: str = ""
     """Decision on the newest plan, and its reason."""
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
-    """Source of the bytes, by job, that the newest plan was made for."""
+    """Source, by job, of the bytes for which the newest plan was made."""
     goal: GoalPlanLeft | None = None
     """Goal plan that the plans lead to; None if the newest plan is the best."""
     baseline_slowdowns: Mapping[str, float] = field(default_factory=dict)
@@ -262,7 +262,7 @@ class Status:
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
     """Number of refused claims to addresses of other ports, by port."""
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
-    """Packets of each port to the controller above its limit, as its switch counts them; only ports with any."""
+    """Number of packets to the controller that exceeded the limit of their port, by port; only ports with any."""
     plan_at: float | None = None
     """Time of the newest plan in monotonic seconds."""
     plan_times: Histogram = field(default_factory=Histogram)
@@ -356,7 +356,7 @@ class StatusBoard:
         self.metrics_refused: Mapping[str, int] = {"tls": 0}
         """Number of refused connections of scrapers, by reason."""
         self.reload_refused = False
-        """Whether the latest SIGHUP changed nothing because something was wrong; written by the reader of the files."""
+        """Whether the latest SIGHUP changed nothing because of a problem; written by the reader of the files."""
         self.has_standby: Callable[[], bool] = lambda: False
         """Function that returns whether another controller waits for the end of this one."""
         self.planning_replaced: Callable[[], int] = lambda: 0

@@ -35,8 +35,8 @@ class TlsContext:
 def server_context(section: str, files: TlsFiles | None) -> ssl.SSLContext | None:
     """Return the context for a listener; None without files.
 
-    If authorities are given, peers must present a certificate that one of them signed; names in it are not compared
-    here. Raises ``InvalidInput`` with the problem of every file."""
+    If authorities are given, peers must present a certificate that one of the authorities signed. The context does not
+    check the names in the certificate. Raises ``InvalidInput`` with the problem of every file."""
     if files is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -74,15 +74,15 @@ class DerPart(NamedTuple):
 def certificate_fields(certificate: bytes) -> list[DerPart]:
     """Return the signed fields (RFC 5280 section 4.1).
 
-    These are serial number, algorithm, issuer, validity, subject, and what follows. Raises ``ValueError`` when the
-    bytes are no certificate."""
+    The fields are serial number, algorithm, issuer, validity, subject, and the remaining ones in the order of the RFC.
+    Raises ``ValueError`` when the bytes are no certificate."""
     (whole,) = der_parts(certificate)
     signed, *_ = der_parts(whole.value)
     return [part for part in der_parts(signed.value) if part.tag != _VERSION]
 
 
 def der_parts(data: bytes) -> Iterator[DerPart]:
-    """Yield the consecutive values (X.690 section 8.1). Raises ``ValueError`` for a truncated one."""
+    """Yield the consecutive values (X.690 section 8.1). Raises ``ValueError`` for a truncated value."""
     at = 0
     while at < len(data):
         start = at + 2

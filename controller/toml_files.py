@@ -45,7 +45,7 @@ class Table(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _while_few_are_wrong(cls, data: Any, checked: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
-        """Skip this table once ``MAX_PROBLEMS`` were found in other tables of the file: each one takes a kilobyte."""
+        """Skip this table if other tables of the file have ``MAX_PROBLEMS`` problems: each takes a kilobyte."""
         found: Counter[str] = info.context if info.context is not None else Counter()
         before = found["problems"]
         if before >= MAX_PROBLEMS:
@@ -104,7 +104,7 @@ def _is_of(annotation: object, types: tuple[type, ...]) -> bool:
 def read_toml(path: Path, model: type[Model]) -> Model:
     """Return a TOML file as ``model``.
 
-    Raises ``InvalidInput`` with every problem of the file, each with its path in it."""
+    Raises ``InvalidInput`` with every problem of the file, each with the path of the wrong setting in the file."""
     name = called(path)
     try:
         text = read_bytes(path, MAX_TOML_BYTES).decode("utf-8-sig")

@@ -1,8 +1,8 @@
 """Launcher of a controller process for the demo, the lab's tests and the benchmarks; it needs no Mininet.
 
-In: a folder, a port for switches, settings other than the defaults. Out: a process that can be killed and restarted,
-with its configuration, state, socket and log in the folder. When the thread that started it ends, even by SIGKILL, the
-kernel sends it SIGKILL (``setpriv --pdeathsig``).
+The input is a folder, a port for switches, and settings other than the defaults. The result is a process that can be
+killed and restarted, with its configuration, state, socket and log in the folder. When the thread that started the
+process ends, even by SIGKILL, the kernel kills the process (``setpriv --pdeathsig``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORTS = 10_000
 
 Settings = Mapping[str, Mapping[str, object]]
-"""Sections of the configuration."""
+"""Values of the configuration, by section and key."""
 
 
 def reserve_port() -> int:
@@ -54,7 +54,7 @@ def reserve_port() -> int:
 
 
 def start(module: str, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start ``python -m module`` in a session of its own, which ends with the calling thread."""
+    """Start ``python -m module`` in its own session. The kernel kills the process when the calling thread ends."""
     words = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module, *argv]
     return subprocess.Popen(words, start_new_session=True, **options)
 
@@ -100,7 +100,9 @@ class ControllerProcess:
         return started
 
     def config(self) -> str:
-        """Return the configuration in TOML: files are in ``folder``, other ports are free ones; ``settings`` decide."""
+        """Return the configuration in TOML, with files in ``folder`` and a free port for metrics.
+
+        ``settings`` override the values made here."""
         base: Settings = {
             "openflow": {"port": self.openflow_port},
             "api": {"listen": [self.address]},
@@ -116,7 +118,7 @@ class ControllerProcess:
     def running(self, *options: str) -> Iterator[Client]:
         """Run the controller: yield a client when it is ready for requests and switches, and stop it at the end.
 
-        Raises ``SignalboxError`` when it ends meanwhile."""
+        Raises ``SignalboxError`` when the controller ends before it is ready, or is not ready in time."""
         self.start(*options)
         try:
             with Client(self.address) as client:
@@ -144,7 +146,7 @@ class ControllerProcess:
             raise SignalboxError(f"{ended}; its log ends:\n{self.last_lines()}")
 
     def last_lines(self) -> str:
-        """Return the last lines of its log."""
+        """Return the last eight lines of the controller's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
 
     def stop(self) -> int | None:
@@ -177,7 +179,7 @@ class ControllerProcess:
 def _lives(group: int) -> bool:
     """Return whether a process of this process group has not ended.
 
-    Zombies have ended: process 1 may collect them seconds later."""
+    A zombie counts as ended, because process 1 may collect it seconds later."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]

@@ -113,9 +113,9 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def kept_from_children() -> Iterator[None]:
-    """Keep these signals from processes that are started in the block.
+    """Keep the signals in ``ENDING`` from processes that are started in the block.
 
-    A session of their own keeps Ctrl-C away too, but not from the first moment."""
+    A session of its own also keeps Ctrl-C from a process, but not from the first moment."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -166,7 +166,7 @@ def _raise(number: int, _frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def _handlers(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
-    """Set signal handlers inside the block; only the main thread may, so in others nothing changes."""
+    """Set signal handlers inside the block, in the main thread only, since other threads may not set them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

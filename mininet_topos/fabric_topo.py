@@ -1,6 +1,6 @@
 """Conversion of a ``Topology`` into a Mininet topology, with the behaviour of emulated links and hosts.
 
-Owns the shaping of links and the tuning of hosts. Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16, with MAC
+This module shapes links and tunes hosts. Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16, with MAC
 02:00:00:00:<i>:<k>. Each leaf owns 10.0.<i>.0/24; the mask covers the fabric, so there is no gateway. Port p of a
 switch is the interface ``<switch>-eth<p>``, or ``<switch>-<p>`` where the name would be too long for Linux, with MAC
 02:01:<dpid>:<p>.
@@ -51,8 +51,8 @@ class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]
     def config(self, window_mbps: float | None = None, **params: Any) -> dict[str, Any]:
         """Configure the host.
 
-        ``window_mbps``: rate of the link, or of the fastest cable of its switch if that is less, since no flow to
-        another switch exceeds it. None keeps Linux's defaults."""
+        ``window_mbps``: rate that the TCP window fits: that of the host's link, or of the fastest cable of the host's
+        switch if that is slower. No flow to another switch is faster. None keeps Linux's defaults."""
         ending.check()
         result: dict[str, Any] = super().config(**params)
         if window_mbps is not None:

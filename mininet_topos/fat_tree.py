@@ -1,6 +1,6 @@
 r"""Fat-tree for Mininet.
 
-In: k and rates. Out: a topology for the lab and for ``mn``. With the system's Python, from this checkout:
+The module makes a topology from k and rates, for the lab and for ``mn``. With the system's Python, from this checkout:
 
     PYTHONPATH=.:client mn --custom mininet_topos/fat_tree.py --topo fattree,4,5,5 --controller remote \
        --switch ovs,datapath=user,protocols=OpenFlow13

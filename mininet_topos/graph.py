@@ -1,4 +1,4 @@
-"""Fabric from a graph file for Mininet. In: a graph file and a rate. Out: a topology for the lab.
+"""Fabric for Mininet, made from a graph file and the rate of its fastest NIC.
 
 Switches and hosts have the same names and numbers as in the planner (``OFFLINE`` in
 ``offline/scenarios/topologies.py``).

@@ -1,8 +1,8 @@
 """Launcher of a HAProxy in front of the API, for tests and benchmarks.
 
-In: a folder and the configuration of the API. Out: a process with the configuration that ``signalbox serve
---print-haproxy`` prints. It runs as the user who starts it, since only root can become another user. It ends with the
-thread that started it, however that ends.
+The input is a folder and the configuration of the API. The result is a process with the configuration that ``signalbox
+serve --print-haproxy`` prints. HAProxy runs as the user who starts it, since only root can become another user. The
+kernel kills HAProxy when the thread that started it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from signalbox.addresses import host_and_port
 
 START_S = 30.0
 _NO_USERS_PATH = "/usr/sbin"
-"""Directory in which Debian has the program."""
+"""Directory of the program on Debian, which is not in the PATH of every user."""
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 r"""Leaf–spine fabric for Mininet.
 
-In: sizes and rates. Out: a topology for the lab and for ``mn``. With the system's Python, from this checkout:
+The module makes a topology from sizes and rates, for the lab and for ``mn``. With the system's Python, from this
+checkout:
 
     PYTHONPATH=.:client mn --custom mininet_topos/leaf_spine.py --topo leafspine,4,4,4,5,5 --controller remote \
        --switch ovs,datapath=user,protocols=OpenFlow13

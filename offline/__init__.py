@@ -1,8 +1,8 @@
-"""Plans, simulations and designs of networks on paper, with the planner of the controller: no network, no root.
+"""Offline plans, simulations and designs of networks, made with the controller's planner, without network or root.
 
-Imports of the controller only the names in ``controller.public``; the controller does not import this package.
+This package imports from the controller only the names in ``controller.public``. The controller does not import it.
 
-- ``commands``: the commands on paper, with their tables.
+- ``commands``: the offline commands, with their tables.
 - ``scenarios``: fabrics and jobs from sizes and files.
 - ``schemes``: every routing scheme behind one signature.
 - ``simulator``: training on a fluid model of the network.

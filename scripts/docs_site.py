@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Build the site of the documentation in out/site; needs what requirements/docs.txt has.
+"""Build the site of the documentation in out/site, with the packages in requirements/docs.txt.
 
     scripts/docs_site.py            gather the pages, then build the site, with every warning an error
     scripts/docs_site.py --gather   only gather the pages in out/site-pages
@@ -34,7 +34,7 @@ def gather() -> None:
 
 
 def kept(found: re.Match[str], folder: Path) -> str:
-    """Return the link as the site has it, and copy the file to which it leads. ``folder``: that of the page."""
+    """Return the link as the site has it, and copy the file to which it leads. ``folder``: folder of the page."""
     target = ROOT / folder / found[3]
     if "://" in found[3] or not target.exists():
         return found[0]

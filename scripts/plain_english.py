@@ -19,18 +19,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MOST_WORDS = 25
-"""Words of a sentence in the docs."""
+"""Largest number of words in a sentence of the docs."""
 MOST_CELL = 100
-"""Characters of a cell of a table."""
+"""Largest number of characters in a cell of a table."""
 MOST_SUBJECT = 72
-"""Characters of the first line of a commit message."""
+"""Largest number of characters in the first line of a commit message."""
 
 OPENING = (
     "Also And As At Because Both But By For From How If In Is It Its None Not Nothing Of On One Only Other Others "
     "Per Since So Some Such That Their Them Then There These They Those To Until What When Where Which While Who Whose "
     "With Without"
 )
-"""Words that no docstring begins with: what they refer to stands only in the code."""
+"""Words with which no docstring may begin, because they refer to a noun that only the code contains."""
 FRAGMENTS = frozenset(OPENING.split())
 
 FOREIGN = re.compile(r"_pb2(_grpc)?\.pyi?$|/chakra_schema/")
@@ -38,7 +38,7 @@ FOREIGN = re.compile(r"_pb2(_grpc)?\.pyi?$|/chakra_schema/")
 
 
 def main(arguments: list[str]) -> int:
-    """Check what is asked for and return the exit status."""
+    """Check the given files or the commit message, and return the exit status."""
     if arguments[:1] == ["--message"]:
         findings = list(in_message(Path(arguments[1])))
     else:

@@ -1,4 +1,4 @@
-"""Text of docs/reference/python.md, made from the docstrings of what training programs use.
+"""Text of docs/reference/python.md, made from the docstrings of the API for training programs.
 
 ``reference_pages`` writes the page.
 """

@@ -108,7 +108,7 @@ def group() -> tuple[Any, Any]:
 
 
 def of_commands(names: Sequence[str]) -> str:
-    """Return the sections of these commands, and of those below them."""
+    """Return the sections of the named commands, and of the commands in named groups."""
     every, context = group()
     return "\n\n".join(
         part
@@ -158,7 +158,7 @@ def described() -> dict[Any, str]:
 
 
 def usage(path: str, command: Any, own: Sequence[Any], shared: Sequence[str]) -> str:
-    """Return how the command is called."""
+    """Return the usage line of a command. ``shared``: names of its shared options, as in ``SHARED``."""
     pieces = command.collect_usage_pieces(group()[1])[1:]
     arguments = [re.sub(r"\{(.+?)\}", r"\1", piece).replace("......", "...") for piece in pieces]
     needed = [signature(param) for param in own if param.required and not isinstance(param, TyperArgument)]
@@ -238,7 +238,7 @@ def table_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
 
 
 FILES = ("certificate", "private_key", "ca_certificates", "tokens")
-"""Settings that name files which SIGHUP has the controller read again."""
+"""Settings that name files. The controller reads these files again on SIGHUP."""
 
 
 def settings(of: Mapping[str, type[BaseModel]], skipped: Mapping[str, Any] | Sequence[str] = ()) -> str:
@@ -321,7 +321,7 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table."""
+    """Return a table in Markdown."""
     lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 

@@ -53,7 +53,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_collection() -> Generator[None, object, object]:
     """Collect the tests with garbage collection off.
 
-    Imported modules stay, and to scan them took half a second per worker."""
+    Imported modules are never garbage, and scanning them took half a second per worker."""
     gc.disable()
     result = yield
     gc.enable()

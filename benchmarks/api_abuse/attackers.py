@@ -10,9 +10,9 @@ A process opens at most ``PER_S`` connections a second, of these kinds:
 - watchers that read nothing;
 - connections with header fields of 16 MB.
 
-It reopens each that the server ends, until the process is stopped. Once a second it prints a line of JSON: how many of
-each kind are open, and how often they were ended. It runs with the lowest priority, so that on a small machine the
-attackers take no processor time from the controller under test.
+It reopens each connection that the server ends, until the process is stopped. Once a second it prints a line of JSON
+with the numbers of open and of ended connections and calls, by kind. It runs with the lowest priority, so that on a
+small machine the attackers take no processor time from the controller under test.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Attack:
 
     kind: str
     opening: bytes
-    """Bytes that the connection begins with."""
+    """Bytes to send as soon as the connection is open."""
     calls: int = 1
     """Number of calls on the connection."""
 
@@ -110,9 +110,9 @@ class Attackers:
         self._selector.register(sock, selectors.EVENT_READ, attack)
 
     def _look(self, key: selectors.SelectorKey) -> None:
-        """Read a connection to notice its end, and open it again then.
+        """Read from a connection; if the server has ended it, close the socket and queue the attack again.
 
-        What the server sends to watchers stays unread: their flow-control window is closed."""
+        The server cannot send messages to watchers, because their flow-control window is 0."""
         attack, sock = key.data, key.fileobj
         assert isinstance(sock, socket.socket)
         got = b""

@@ -1,13 +1,13 @@
-"""Cost of hostile clients for others: idle connections, calls without a request, watchers that do not read.
+"""Effect of hostile clients on other clients: idle connections, calls without a request, watchers that do not read.
 
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
         [--per-s N] [--seconds S] [--json]
 
 The real controller runs in its own process, with HAProxy before its API; HAProxy's memory and CPU time count too.
-Attackers (``attackers``) come from several addresses, and reopen connections that are ended. From one more address
-come well-behaved clients: calls at a fixed rate, timed from the moment at which they are due; registrations;
-switches that connect. At the end the controller is killed and restarted, and must still know every registration that
-it acknowledged.
+Attackers (``attackers``) connect from several addresses, and reopen connections that are ended. Well-behaved clients
+use one more address. They send calls at a fixed rate, timed from when each call is due, register jobs and connect
+switches. At the end the controller is killed and restarted, and must still know every registration that it
+acknowledged.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Beside:
     """Measurements of well-behaved clients and switches."""
 
     late_ms: list[float] = field(default_factory=list)
-    """Lateness of a thread that only sleeps; machine and process add as much to every other figure."""
+    """Milliseconds by which a thread that only sleeps wakes late; all other figures include such delays as well."""
     calls_ms: list[float] = field(default_factory=list)
     registrations_ms: list[float] = field(default_factory=list)
     switches_s: list[float] = field(default_factory=list)
@@ -122,7 +122,7 @@ def job(name: str, number: int) -> JobSpec:
 
 @contextmanager
 def background(*bodies: Any) -> Iterator[None]:
-    """Run each body in a thread with an event, which is set at the end to stop the body."""
+    """Run each body in its own thread while the block runs; each gets an event that is set when it must stop."""
     stopping = threading.Event()
     threads = [threading.Thread(target=body, args=(stopping,)) for body in bodies]
     for thread in threads:
@@ -169,7 +169,7 @@ def register(address: str, beside: Beside, stopping: threading.Event) -> None:
 
 
 def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> None:
-    """Connect new switches. One counts as connected when the controller requests its rules, after all checks."""
+    """Connect new switches. A switch counts as connected when the controller, after all checks, requests its rules."""
     dpid = 100
     connections: list[Connection] = []
     while not stopping.wait(SWITCH_EVERY_S):

@@ -19,7 +19,7 @@ MAX_CONCURRENT_STREAMS = 3
 INITIAL_WINDOW_SIZE = 4
 _HEAD = struct.Struct("!HBBBI")
 _CONTENT_TYPE = b"\x0f\x10"
-"""Number 31 of the static table; its first byte has 15, the second the rest."""
+"""Name ``content-type``: entry 31 of the static table, encoded as 15 in the first byte and 16 in the second."""
 
 
 _LONG_BYTES, _LONG = 4056, b"\xd9\x1e"

@@ -1,7 +1,7 @@
 """Controller of the ``api-load`` benchmark.
 
-Processes that the controller starts do not import a module of this name, so they need as much memory as without the
-benchmark.
+Processes that the controller starts do not import a module called ``__main__``, so they need as much memory as without
+the benchmark.
 """
 
 import threading

@@ -71,7 +71,7 @@ class Measured(TypedDict):
 
 
 class Clock:
-    """Clock around ``ControlLoop.take`` and ``ControlLoop.work``, the halves of ``handle``. It adds up their times."""
+    """Clock around ``ControlLoop.take`` and ``ControlLoop.work``, the halves of ``handle``, whose times it adds up."""
 
     def __init__(self) -> None:
         self._ms, self._cpu_ms = array("d"), array("d")

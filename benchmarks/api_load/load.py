@@ -24,7 +24,7 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 SHARES = {"renew": 0.70, "report": 0.15, "read": 0.10, "change": 0.05}
 DEADLINE_S = 20.0
 AT_ONCE = 32
-"""Registrations that wait for their answers at once, before the load begins."""
+"""Largest number of concurrent registrations before the load begins."""
 
 Spec = Callable[[], JobSpec]
 

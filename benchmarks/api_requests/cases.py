@@ -1,8 +1,8 @@
 """Generated requests: ``case(seed, number, known)`` is the same for the same arguments.
 
 A fifth of the requests is correct and two fifths have one field changed. The rest is hostile: many fields changed,
-broken bytes, other methods, odd metadata, calls that are cancelled or have no time. Mutations of bytes produce only
-what a client of gRPC can send; ``raw`` sends what it cannot.
+broken bytes, other methods, odd metadata, calls that are cancelled or whose deadline is too short. Mutated messages
+are limited to those that gRPC's own client can send; the module ``raw`` sends calls that it cannot send.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Case:
     what: str
     path: str
     messages: tuple[bytes, ...]
-    """Bytes of its requests; a method without a stream of requests has one."""
+    """Serialized requests; exactly one unless the method takes a stream of requests."""
     metadata: Metadata = ()
     timeout_s: float = SECONDS_PER_CALL
     """Deadline of the call in seconds."""
     cancel_after_s: float | None = None
     """Seconds after which the client ends the call; None: it waits for the answer."""
     takes: int = 1
-    """Messages of a stream that the client reads before it ends the call."""
+    """Number of messages of a response stream that the client reads before it ends the call."""
     odd: bool = False
     """Whether gRPC may refuse the metadata."""
 
@@ -122,7 +122,7 @@ def _oversized(rng: Random, _path: str, _: Known) -> Parts:
 
 
 def _elsewhere(rng: Random, path: str, known: Known) -> Parts:
-    """Return an unknown method or service, or the request of another method."""
+    """Return a request with the path of an unknown method or service, or of another method."""
     _, service, name = path.split("/")
     other = rng.choice(tuple(METHODS))
     wrong = rng.choice(
@@ -199,7 +199,7 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, kind: int, data: bytes) -> bytes:
-    """Return a field of a message. ``kind``: the wire type; type 2 is preceded by its length."""
+    """Return a serialized field. ``kind``: the wire type; data of type 2 are preceded by their length."""
     return _varint(number << 3 | kind) + (_varint(len(data)) if kind == 2 else b"") + data
 
 

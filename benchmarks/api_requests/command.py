@@ -2,12 +2,12 @@
 
     .venv/bin/python -m benchmarks api-requests [--count N] [--seed S] [--first I] [--kills K] [--json]
 
-Request I of seed S is the same whenever the earlier answers were the same, since later requests use their lease and
-resume tokens. The benchmark kills the controller K times with SIGKILL, at even intervals, each time during a
-registration. It kills it once more at the end. After each restart it must have everything that it acknowledged.
+Request I of seed S depends only on I, S and the earlier answers, whose lease and resume tokens it may use. The
+benchmark kills the controller K times with SIGKILL, at even intervals, each time during a registration, and once more
+at the end. After each restart the controller must have every job that it acknowledged.
 
-The benchmark prints the answers by method. It ends with status 1 when something failed, with number and bytes of each
-request that did.
+The benchmark prints the answers by method, and the number and bytes of each request that failed. Its exit status is 1
+when something failed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MEBI = 1 << 20
 MEMORY_EVERY = 1000
 """Requests between two measurements of the memory."""
 RAW_EVERY = 40
-"""Interval, in requests, at which one is sent as raw HTTP/2 frames."""
+"""Number of requests, of which the last is sent as raw HTTP/2 frames."""
 MOST_FAILURES = 20
 ENDING_S = 0.5
 """Seconds that the controller may take to end after an internal error."""
@@ -77,7 +77,7 @@ class Result:
     memory_mb: list[list[float]] = field(default_factory=lambda: [[]])
     """Memory in MiB after every ``MEMORY_EVERY`` requests, for each start of the controller."""
     restored: list[int] = field(default_factory=list)
-    """Number of jobs that were there after each kill."""
+    """Number of acknowledged jobs that the controller must have after each kill."""
     bad_lines: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -118,7 +118,7 @@ class _Run:
         self._in_this_life = 0
 
     def all(self, kills: int) -> None:
-        """Send the kept requests, then those of the seed."""
+        """Send the kept requests, then the requests of the seed; kill the controller ``kills`` times in between."""
         first, count = self.result.first, self.result.count
         kill_at = {first + count * (n + 1) // (kills + 1) for n in range(kills)}
         began = time.monotonic()
@@ -166,7 +166,7 @@ class _Run:
             self.result.memory_mb[-1].append(usage(self.controller.process).rss_bytes / MEBI)
 
     def _kill(self, sender: Sender, number: int) -> None:
-        """Kill the controller during a registration; everything acknowledged before must be there after the restart."""
+        """Kill the controller during a registration; after the restart it must have all jobs acknowledged before."""
         self._in_this_life = 0
         request = pb.RegisterJobRequest(spec=spec(Random(number), JOB_IDS[0]), take_over=True)
         last = Case("killed", "/signalbox.v1.JobService/RegisterJob", (request.SerializeToString(),))

@@ -1,4 +1,4 @@
-"""Requests that once failed, each with what was wrong. Every run sends them first."""
+"""Requests that failed in earlier versions, each with a description of its fault. Every run sends them first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Jobs that the controller has acknowledged, and so must have, now and after a restart.
+"""Jobs that the controller has acknowledged and must therefore have, now and after a restart.
 
-The input is cases and their outcomes, in order. The result is the differences to the jobs that the controller has.
+The input is cases and their outcomes, in order. The result is a list of differences between the acknowledged jobs and
+the controller's jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from benchmarks.api_requests.sending import Outcome
 from signalbox.v1 import signalbox_pb2 as pb
 
 SHORT_LEASE_S = 600
-"""Shortest lease in seconds of a job that must last: one with a shorter lease may end during the run."""
+"""Shortest lease in seconds with which a job must last for the run; a shorter lease may expire during it."""
 
 _CHANGES = {f"/signalbox.v1.JobService/{name}" for name in ("RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob")}
 _UNDECIDED = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
@@ -79,7 +80,7 @@ class Ledger:
             self.jobs[job_id] = job
 
     def differences(self, found: Mapping[str, pb.Job]) -> Iterator[str]:
-        """Yield the differences. ``found``: jobs that the controller has, by id."""
+        """Yield a sentence per difference from the acknowledged jobs. ``found``: the controller's jobs, by id."""
         for job_id, job in self.jobs.items():
             now = found.get(job_id)
             if now is None:

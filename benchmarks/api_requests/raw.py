@@ -1,4 +1,4 @@
-"""Calls in hand-made HTTP/2 frames (RFC 9113, RFC 7541): what gRPC's client does not send.
+"""Calls in hand-made HTTP/2 frames (RFC 9113, RFC 7541) that gRPC's own client does not send.
 
 The same seed and number give the same ``Raw``. ``send_raw`` returns the status that a server answers with. Header
 fields are literals without indexing, so that no header table has to be kept.
@@ -21,7 +21,7 @@ from benchmarks.api_requests.methods import METHODS
 from benchmarks.api_requests.values import Known, correct
 
 ANSWER_S = 0.5
-"""Seconds to wait for a status; many of these calls get none."""
+"""Seconds to wait for a status; many raw calls get no status."""
 _STATUS = re.compile(rb"grpc-status[\x01\x02]([0-9]{1,2})")
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
@@ -67,7 +67,7 @@ def call(path: bytes, message: bytes, *more: Header) -> bytes:
 
 
 def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
-    """Return the name of the status, or "" when there is none within ``answer_s``."""
+    """Send a call and return the name of the status, or "" when none arrives within ``answer_s``."""
     received = b""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(answer_s)
@@ -182,7 +182,7 @@ def _compressed(rng: Random, path: bytes, message: bytes) -> bytes:
 
 
 def _wrong_length(rng: Random, path: bytes, message: bytes) -> bytes:
-    """Return a call with a wrong length of the message, more or less than there is."""
+    """Return a call that states a length of its message that is too large or too small."""
     wrong = rng.choice((0, 1, len(message) + 1, len(message) - 1, 1 << 20, (1 << 32) - 1))
     return _headers(_usual(path)) + _body(message, size=max(0, wrong))
 
@@ -197,7 +197,7 @@ def _no_message(rng: Random, path: bytes, message: bytes) -> bytes:
 
 
 def _half_closed(rng: Random, path: bytes, message: bytes) -> bytes:
-    """Return a call whose request stays open and is reset at once."""
+    """Return a call that the client resets at once: without a request, or after an open or a complete request."""
     reset = frame(Kind.RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
     return _headers(_usual(path)) + rng.choice((b"", _body(message, flags=0), _body(message))) + reset
 

@@ -46,10 +46,10 @@ class Outcome:
     responses: tuple[Message, ...]
     seconds: float
     cut: bool
-    """Whether the client has ended the call; the codes CANCELLED and DEADLINE_EXCEEDED are its own then."""
+    """Whether the client may have ended the call, so that CANCELLED and DEADLINE_EXCEEDED are its own codes."""
 
     def wrong(self, case: Case) -> str:
-        """Return what must not occur; empty when nothing is wrong."""
+        """Return a description of the controller's fault; empty when the outcome is allowed."""
         if self.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
             return f"{self.code.name} {self.reason}: {self.text:.300}"
         ended_by_client = self.cut and self.code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -103,7 +103,7 @@ class Sender:
     def _stream(self, case: Case, sends_many: bool, responses: list[bytes]) -> tuple[Any, bool]:
         """Read as many messages as the case takes, then end the call.
 
-        Returns the call, and whether it was ended here."""
+        Returns the call, and whether the client ended it."""
         options = _options(case, min(STREAM_S, case.timeout_s))
         if sends_many:
             make: Any = self._channel.stream_stream(case.path)

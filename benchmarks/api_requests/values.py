@@ -1,7 +1,7 @@
 """Messages from descriptors: correct requests, and boundary values for every field.
 
-The input is a random number generator, so that a seed gives the same messages, and the tokens of earlier answers
-(``Known``). Functions change messages in place.
+The input is a seeded random number generator and the tokens of earlier answers (``Known``); equal inputs give equal
+messages. Functions change messages in place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOSTS = tuple(f"10.0.{leaf}.{host}" for leaf in range(1, 5) for host in range(1,
 LEASE_S = 3600
 MANY = (64, 300, 1100, 4097, 10_001, 65_537)
 MOST_BYTES = 1 << 20
-"""Largest number of bytes of all repetitions of one item together."""
+"""Limit of the total size, in bytes, of the items of a repeated field."""
 DEEP = 6
 
 _INTS: Mapping[int, tuple[int, int]] = {
@@ -139,7 +139,7 @@ def spec(rng: Random, job_id: str) -> pb.JobSpec:
 
 
 def _sends(rng: Random, made: Any, ranks: range) -> None:
-    """Add what a job sends. ``made``: a spec or a parallelization."""
+    """Add a transfer or a collective. ``made``: a spec or a parallelization."""
     if rng.randrange(3) == 0:
         src, dst = rng.sample(ranks, 2)
         made.transfers.add(src=src, dst=dst, bytes_per_iteration=rng.choice((1, 1000, 1 << 30)), phase=1, step=2)

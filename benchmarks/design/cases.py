@@ -1,6 +1,6 @@
-"""Random questions of a design, each with the answer of an independent method.
+"""Random design questions, each answered by ``offline.design`` and by an independent method.
 
-A seed gives a ``Case``. ``compared`` returns the value of one method over that of the other.
+``random_case`` draws a ``Case`` from a seed. ``compared`` returns the value of the independent answer relative to ours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from offline.design.time_cost import best_product
 class Outcome(NamedTuple):
     """Comparison of two answers.
 
-    ``gap``: relative gap of our answer to its bound. ``others``: value of the independent method / ours - 1."""
+    ``gap``: relative gap of our answer to its bound. ``others``: value of the independent answer / our value - 1."""
 
     objective: Objective
     gap: float
@@ -70,7 +70,7 @@ def question_of(case: Case) -> Question:
 
 
 def compared(seed: int) -> Outcome:
-    """Compare our answer with the independent answer; the independent method computes the values of both."""
+    """Compare our answer with the independent answer; ``Case.values`` computes the values of both."""
     case = random_case(seed)
     if case.by_cost:
         tradeoff = best_product(question_of(case))

@@ -33,8 +33,8 @@ Row = dict[str, Any]
 def libra_row(case: LibraCase, objective: Objective) -> Row:
     """Return the answer to one of LIBRA's cases, compared with the equal split.
 
-    ``gbps``: bandwidths in GB/s, as LIBRA has them. ``better``: value of the equal split / that of the answer; the
-    value is the communication time, or time x cost."""
+    ``gbps``: bandwidths in GB/s, the unit of LIBRA. ``better``: value of the equal split / value of the answer, where
+    the value is the communication time, or time x cost."""
     question = case.question
     equal = (TOTAL / len(question.names),) * len(question.names)
     if objective is Objective.TIME:

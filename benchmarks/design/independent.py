@@ -1,7 +1,7 @@
 """Search for good bandwidths by trial: a grid, then random steps from its best point that become smaller.
 
-It shares no code with the planner, so that it can contradict it. The input is arrays, the result is bandwidths within
-all limits.
+The search shares no code with ``offline.design``, so that it can reveal its errors. The input is arrays, the result is
+bandwidths within all limits.
 """
 
 from __future__ import annotations
@@ -28,10 +28,15 @@ _TINY = 1e-300
 class Case:
     """Optimization problem over the bandwidths b.
 
-    Minimize the sum over terms k of weight[k] * max(floor[k], max over dimensions d of gigabits[k, d] / b[d]); with
-    ``by_cost`` that sum times cost @ b. The limits are least <= b <= most; sum of b <= ``total``, with ``by_cost``
-    equal to it; cost @ b <= ``budget``. One of ``total`` and ``budget`` may be inf. Each of ``relations`` @ b is at
-    least 0."""
+    Minimize the sum over terms k of weight[k] * max(floor[k], max over dimensions d of gigabits[k, d] / b[d]). With
+    ``by_cost``, minimize this sum times cost @ b. The limits are
+
+    - least <= b <= most;
+    - sum of b <= ``total``, or sum of b == ``total`` with ``by_cost``;
+    - cost @ b <= ``budget``;
+    - every entry of relations @ b >= 0.
+
+    One of ``total`` and ``budget`` may be inf."""
 
     weight: Floats
     floor: Floats
@@ -58,7 +63,7 @@ class Case:
         return np.where(inside, times * spent if self.by_cost else times, np.inf)
 
     def stretched(self, points: Floats) -> Floats:
-        """Return each row with its entries between ``least`` and ``most`` scaled to use up total or budget."""
+        """Return the rows with their excess over ``least`` scaled, up to ``most``, until total or budget is used up."""
         most, left = self.most - self.least, self.total - self.least.sum()
         budget_left = self.budget - self.cost @ self.least
         for _ in self.least:
@@ -73,7 +78,7 @@ class Case:
 
 
 def searched(case: Case, seed: int) -> tuple[Floats, float]:
-    """Return the best bandwidths that were found and their value; inf when none are within the limits."""
+    """Return the best bandwidths that were found and their value, which is inf when no point is within the limits."""
     rng = np.random.default_rng(seed)
     dimensions = len(case.least)
     largest = case.total if np.isfinite(case.total) else case.budget

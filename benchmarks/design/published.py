@@ -1,4 +1,4 @@
-"""Spines that the published evaluation's fabric needs for its own workloads when one of them may fail.
+"""Number of spines that the published evaluation's fabric needs for its own workloads when one spine may fail.
 
 The input is the folder of the workloads of arXiv 2503.05324. For each workload, number of subflows and goal the result
 is the fewest spines for which the planner's routes reach the goal.

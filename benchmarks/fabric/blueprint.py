@@ -37,7 +37,7 @@ FILLED = 7 / 8
 """Largest share of the hosts that generated jobs use: 1,696 flows on 64 leaves with 32 hosts each."""
 
 Hops = Mapping[tuple[Dpid, Dpid], frozenset[PortNo]]
-"""Ports that lead one switch closer, by (switch, destination switch)."""
+"""Ports to the next switches on shortest paths, by (switch, destination switch)."""
 
 
 class Cable(NamedTuple):
@@ -104,7 +104,8 @@ class Blueprint:
     def settings(self, inventory: Path) -> Settings:
         """Return the controller's settings: the defaults with link rates, the inventory, and no learning of jobs.
 
-        The jobs send nothing, so they are never confirmed: the rules that count their other pairs would stay."""
+        The jobs send nothing, so the controller would never confirm their traffic. It would keep the rules that count
+        their unannounced pairs."""
         bps = next(iter(self.fabric.links.values())).capacity_bps
         fabric = {"link_bps": bps, "host_link_bps": bps, "inventory": str(inventory)}
         return {"fabric": fabric, "jobs": {"max_learning_rules": 0}}
@@ -129,8 +130,8 @@ class Blueprint:
     def draw_cuts(self, seed: int) -> Iterator[Cut]:
         """Yield cables to cut in a random order, each in addition to the cables before it.
 
-        Cables that are on no shortest path any more are left out. So are cables whose loss would leave some switch with
-        hosts without path or with longer paths, since that is another kind of failure."""
+        Cables that are on no shortest path any more are left out. Cables whose loss would disconnect a switch with
+        hosts or lengthen its paths are also left out, since that is another kind of failure."""
         cables = random.Random(seed).sample(self.cables, len(self.cables))
         cut: list[Cable] = []
         before = self.next_hops()
@@ -212,12 +213,12 @@ def job_spec(job: WorkloadJob) -> JobSpec:
 
 
 def _buffer_bytes(job: WorkloadJob, ring: Sequence[int]) -> int:
-    """Return the bytes M of the all-reduce, of which each of n ranks sends 2(n-1)/n."""
+    """Return the size M in bytes of the ring's all-reduce, in which each of n ranks sends 2 M (n-1)/n bytes."""
     return -(-job.virtual_links[ring[0]].bytes * len(ring) // (2 * (len(ring) - 1)))
 
 
 def _ring(links: Sequence[VirtualLink], job: str) -> list[str]:
-    """Return the addresses in the order in which they send to each other."""
+    """Return the addresses of a ring in order: each sends to the next one."""
     leads_to = {link.src_ip: link.dst_ip for link in links}
     ring = [links[0].src_ip]
     while (after := leads_to.get(ring[-1])) is not None and after != ring[0] and len(ring) <= len(links):

@@ -1,15 +1,16 @@
 """Recording of the OpenFlow messages between switches and controller, from packets on the loopback interface.
 
-A separate process reads every TCP segment from and to the controller's port. The time of a segment is that at which the
-kernel passed it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). ``Recorder`` starts the process
-and passes the recorded messages to ``Observed``.
+A separate process reads every TCP segment from and to the controller's port. The time of a segment is the time at which
+the kernel passed it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). ``Recorder`` starts the
+process and passes the recorded messages to ``Observed``.
 
     python -m benchmarks.fabric.capture PORT FILE
 
 The process prints a line when the capture has begun, then writes records to the file. A record is a ``RECORD``
 (monotonic nanoseconds, dpid, number of bytes that follow) and the message, cut to the bytes that the figures need. The
-process leaves out packets and echoes, most of the traffic. A record of dpid 0 has, instead of the time, the number of
-packets lost since the last one. The process ends at the end of stdin.
+process does not record packet-ins, packet-outs and echoes, which are most of the traffic. A record of dpid 0 has,
+instead of the time, the number of packets lost since the previous record of dpid 0. The process ends at the end of
+stdin.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LOST = Dpid(0)
 START_S = 30.0
 FLUSH_S = 0.02
 URGENT = -10
-"""Priority that ovs-ctl gives ovs-vswitchd; with a lower one, messages would wait too long here and be lost."""
+"""Niceness that ovs-ctl sets for ovs-vswitchd; with lower priority, packets would wait too long here and be lost."""
 BUFFER_BYTES = 1 << 28
 PACKET_BYTES = 1 << 16
 MOST_WAITING = 256
@@ -96,7 +97,8 @@ class _Direction:
 class Capture:
     """Conversion of packets to records.
 
-    A connection is recorded from its first packet on, and its switch is known from its features reply on."""
+    A connection is recorded from its first packet on. Which switch it belongs to is known once the switch has sent its
+    features reply, which has the dpid."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -106,7 +108,7 @@ class Capture:
     def packet(self, data: bytes, at_ns: int, into: bytearray) -> int:
         """Append the records of messages that this IPv4 packet completes.
 
-        Returns how many packets must have been lost before it.
+        Returns the number of packets that must have been lost before this one.
 
         Raises ``ValueError`` for bytes that are not OpenFlow."""
         tcp = (data[0] & 0x0F) * 4
@@ -155,7 +157,7 @@ def run(port: int, file: Path) -> None:
 def _packet_socket(port: int) -> socket.socket:
     """Return a socket for incoming IPv4 packets on the loopback interface.
 
-    It receives those that pass ``_filter``, without their link header."""
+    The socket receives the packets that pass ``_filter``, without their link header."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
     program = create_string_buffer(_filter(port))
     attached = struct.pack("HP", len(program) // 8, addressof(program))  # struct sock_fprog

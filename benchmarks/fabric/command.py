@@ -1,6 +1,6 @@
 """Benchmark ``fabric``: the running controller on a fabric of Open vSwitch bridges, measured from outside.
 
-The input is the size of the fabric, a workload, and how long to measure. It prints a table or, with ``--json``, one
+The input is the size of the fabric, a workload, and durations. The benchmark prints a table or, with ``--json``, one
 object, and writes ``fabric.json`` and the controller's log to a folder. ``Figures`` defines each figure.
 """
 

@@ -1,7 +1,7 @@
 """Figures from the observed messages: when a fabric was complete, and how long an install and each repair took.
 
-Pure. The input is ``Observed`` and the next hops of correct switches. The result is seconds, counts and percentiles;
-``Figures`` has everything that a run found, ``TARGETS`` the targets.
+The functions are pure. Their input is ``Observed`` and the next hops of correct switches. Their results are seconds,
+counts and percentiles. ``Figures`` has everything that a run found, ``TARGETS`` the targets.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def missing_hops(observed: Observed, expected: Hops, switch_of_address: Mapping[
 
 
 def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
-    """Return the number of directed links that are in use by a group of their first switch.
+    """Return the number of directed links to which some group of the sending switch outputs.
 
-    ``ends``: where all links begin."""
+    ``ends``: sending ports of all links."""
     used = {
         (dpid, port) for dpid, switch in observed.switches.items() for g in switch.groups.values() for port in g.ports
     }
@@ -52,7 +52,7 @@ class Install(NamedTuple):
 
 
 def install(changes: Sequence[Change]) -> Install | None:
-    """Return the install that consists of these changes; None when there are none."""
+    """Return the times of the install that made ``changes``; None without changes."""
     if not changes:
         return None
     confirmed = [change.confirmed for change in changes]
@@ -96,14 +96,14 @@ class Dead:
 
 
 class Left(NamedTuple):
-    """Time at which the last of the group-mods was sent, and at which the last of them was confirmed."""
+    """Latest time of sending and latest time of confirmation of the group-mods that removed lost next hops."""
 
     sent: float
     confirmed: float
 
 
 def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
-    """Return when no group sent to a lost next hop any more, all confirmed; None while some group still does."""
+    """Return when the last group stopped using lost next hops; None until all these changes are confirmed."""
     groups = dict(dead.groups)
     left: list[Left] = []
     for change in changes:
@@ -118,7 +118,7 @@ def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
     """Return when the last pin to a group with a lost next hop was confirmed on another path.
 
-    None without such pins, or while one is left."""
+    The result is None when there are no such pins, or while one of them has not moved."""
     pins = set(dead.pins)
     at: float | None = None
     for change in changes:
@@ -140,13 +140,13 @@ class Repair(NamedTuple):
     groups_s: float
     """Seconds from ``seen`` until the last group-mod was confirmed (``left_alone``)."""
     routes_s: float | None
-    """Seconds from ``seen`` until the last pin was moved (``moved``); None while one is left, and without such pins."""
+    """Seconds from ``seen`` until the last pin was moved; None when ``moved`` returns None."""
 
 
 def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: int, from_change: int) -> Repair | None:
-    """Return the repair that began after ``from_port`` port-statuses and ``from_change`` changes.
+    """Return the repair after the cables ``cuts`` were cut; None while some group still uses a lost next hop.
 
-    None while some group still sends to a lost next hop."""
+    ``from_port``, ``from_change``: numbers of port-statuses and of changes that were observed before the cut."""
     ends = {end for cable in cuts for end in cable}
     seen = [status.at for status in observed.ports[from_port:] if status.deleted and (status.dpid, status.port) in ends]
     changes = observed.changes[from_change:]
@@ -165,7 +165,7 @@ SPREADS = ("echo_ms", *REPAIRS)
 
 @dataclass(slots=True)
 class Figures:
-    """Figures of a run, in its order; None where a run did not get so far.
+    """Figures of a run in the order of its steps; None for steps that were not completed.
 
     Times are in seconds unless the name says milliseconds. A change is *confirmed* when the reply to the barrier after
     it has arrived.
@@ -174,7 +174,7 @@ class Figures:
     switches: int
     links_expected: int
     links_found: int | None = None
-    """Number of directed links that some group of their first switch sends to."""
+    """Number of directed links to which some group of the sending switch outputs."""
     build_s: float | None = None
     discovery_s: float | None = None
     """Time from the last switch's features until all groups hold all next hops of shortest paths, confirmed."""
@@ -193,32 +193,32 @@ class Figures:
     install_changes: int | None = None
     """Mods of all kinds that were sent."""
     idle_cpu_percent: float | None = None
-    """User and system time of the controller and its children, of one core."""
+    """User and system time of the controller and its children, in percent of one core."""
     observer_cpu_percent: float | None = None
-    """User and system time of the process that captures packets, of one core."""
+    """User and system time of the process that captures packets, in percent of one core."""
     false_link_downs: int | None = None
     """Decreases of the number of links in the API, or group-mods that remove a next hop, whichever is more."""
     quiet_s: float | None = None
-    """Time in which plans follow each other, false link-downs are counted and echoes are timed."""
+    """Duration of repeated planning, during which false link-downs are counted and echoes are timed."""
     plans: int | None = None
     echo_ms: Spread | None = None
-    """Answers to an additional switch without ports, which sends an echo request every 10 ms."""
+    """Time until the controller answers an echo request; an additional switch without ports sends one every 10 ms."""
     silent_loss_detect_s: float | None = None
-    """Time from rules that drop the LLDP of three cables, one way, until no group sends over these, confirmed."""
+    """Time from adding rules that drop LLDP on three cables, one way, until no group uses these cables, confirmed."""
     silent_loss_return_s: float | None = None
-    """Time from the removal of these rules until all next hops are used again."""
+    """Time from removing the rules of ``silent_loss_detect_s`` until all next hops are used again."""
     reconnect_resync_s: float | None = None
-    """Time from the order to all switches to connect anew until the API reports all links, and all switches in sync."""
+    """Time from making all switches reconnect until the API reports all links, and all switches in sync."""
     reconnect_rules_rewritten: int | None = None
     restart_s: float | None = None
     """Time from the start after a SIGKILL until the API reports all links, and all switches in sync."""
     rules_rewritten_on_restart: int | None = None
     """Mods of all kinds from the start until ``--settled-s`` after the end of adoption."""
     switches_changed_on_restart: int | None = None
-    """Number of switches whose dumped flows or groups differ from those before the restart."""
+    """Number of switches whose dumped flows or groups before and after the restart differ."""
     cuts: int | None = None
     repair_ms: Spread | None = None
-    """Time from the first port-status of a cut until no group of a switch with another path sends there, confirmed."""
+    """Time from a cut's first port-status until no group of a switch with another path uses a lost hop, confirmed."""
     controller_repair_ms: Spread | None = None
     """Time from the first port-status of a cut until the controller sends the last group-mod of the repair."""
     reconfigured_ms: Spread | None = None
@@ -232,9 +232,9 @@ class Figures:
     replug_s: float | None = None
     """Time from plugging in all cut cables at once until all next hops are used again."""
     rss_mb: float | None = None
-    """Resident memory of all processes, the largest sum after idling, planning and repairs."""
+    """Resident memory of all processes of the controller, the largest of samples after idling, planning and repairs."""
     rss_peak_mb: float | None = None
-    """Sum of the peak of each process."""
+    """Sum of the peak resident memory of each process."""
     processes: int | None = None
     errors: int | None = None
     """OpenFlow errors that switches sent."""
@@ -275,4 +275,4 @@ TARGETS = {
 }
 """Largest allowed value by name of the row, for 64 leaves and 32 spines on two cores.
 
-A smaller fabric should be well below."""
+The values of a smaller fabric should be well below these limits."""

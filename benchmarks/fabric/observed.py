@@ -1,4 +1,4 @@
-"""Rules that switches were sent and confirmed, rebuilt from the messages.
+"""Rules that the controller sent and the switches confirmed, rebuilt from the messages.
 
 The input is the messages that ``capture`` records. The results are the flows and groups that each switch has, and every
 change. A change has the time at which it was sent and the time at which the barrier after it was answered. ``Observed``
@@ -50,14 +50,14 @@ class Change:
     sent: float
     what: FlowChange | GroupChange | None
     before: FlowChange | GroupChange | None = None
-    """Entry until then; None for a new one."""
+    """Entry before the change; None if there was none."""
     confirmed: float | None = None
     """Time at which the barrier after the change was answered; None until then."""
 
 
 @dataclass(slots=True)
 class SwitchState:
-    """State of one switch as the messages made it."""
+    """State of one switch, rebuilt from its messages."""
 
     flows: dict[FlowId, FlowChange] = field(default_factory=dict)
     groups: dict[int, GroupChange] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class PortStatus(NamedTuple):
 
 
 class Observed:
-    """Observed states of the bridges with these ``dpids``; other switches are ignored."""
+    """Observed states of the switches in ``dpids``; messages of other switches are ignored."""
 
     def __init__(self, dpids: tuple[Dpid, ...]) -> None:
         self.switches: dict[Dpid, SwitchState] = {dpid: SwitchState() for dpid in dpids}

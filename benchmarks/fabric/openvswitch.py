@@ -1,8 +1,8 @@
 """Fabric on Open vSwitch: bridges and patch cables, made in few transactions and always removed again.
 
 The input is a blueprint. The result is a running fabric whose cables can be cut and plugged in. A patch port is up even
-if its peer does not exist: these are the hosts' ports. Every bridge is marked with the process that made it: its id and
-start time. A later run therefore removes the bridges of a killed run and no others.
+if its peer does not exist, so the hosts' ports are patch ports without a peer. Every bridge is marked with the id and
+start time of the process that made it. A later run therefore removes the bridges of a killed run and no others.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Rules(NamedTuple):
 
 
 class Bridges:
-    """Switches of ``blueprint``; ``bridges`` makes them."""
+    """Open vSwitch bridges of the switches in ``blueprint``; ``build`` makes them."""
 
     def __init__(self, blueprint: Blueprint, port: int) -> None:
         self.blueprint = blueprint
@@ -145,7 +145,7 @@ class Bridges:
             command("ovs-ofctl", "-O", "OpenFlow13", "del-flows", bridge, f"cookie={FOREIGN_COOKIE:#x}/-1")
 
     def reconnect(self) -> None:
-        """Let every bridge reconnect to the controller (ovs-vswitchd(8), "bridge/reconnect")."""
+        """Make every bridge reconnect to the controller (ovs-vswitchd(8), "bridge/reconnect")."""
         with _control_socket() as control:
             for dpid in self.blueprint.dpids:
                 request = {"id": dpid, "method": "bridge/reconnect", "params": [self.blueprint.bridge(dpid)]}
@@ -209,7 +209,7 @@ class _Greeter:
 def bridges(blueprint: Blueprint, port: int) -> Iterator[Bridges]:
     """Yield the bridges, which ``build`` makes, and remove them at the end.
 
-    ``port``: where the controller will listen."""
+    ``port``: TCP port at which the controller will listen."""
     try:
         yield Bridges(blueprint, port)
     finally:

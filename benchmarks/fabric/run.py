@@ -1,7 +1,7 @@
-"""Run of the benchmark: the fabric, its controller, the capture, and how to wait for conditions.
+"""Run of the benchmark: the fabric, its controller, the capture, and methods that wait for conditions.
 
-The input is a blueprint, jobs and settings. The result is a ``Run``, on which the steps work. The fabric is always
-removed.
+The input is a blueprint, jobs and settings. The result is a ``Run``, on which the steps work. The fabric is removed
+even after an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from signalbox.jobs.spec import JobSpec
 
 POLL_S = 0.05
 DEADLINE_S = 180.0
-"""Seconds after which anything that should take seconds has failed."""
+"""Seconds after which a condition counts as not reached."""
 
 
 class StepFailed(SignalboxError):
@@ -100,7 +100,7 @@ class Run:
             self._recorder = None
 
     def wait(self, done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
-        """Wait until ``done``, checked after each processing of the captured messages.
+        """Process captured messages every ``poll_s`` until ``done`` returns True.
 
         Raises ``StepFailed`` after ``deadline_s``."""
         ends = time.monotonic() + deadline_s
@@ -160,7 +160,9 @@ def running(
     folder: Path,
     tell: Callable[[str], None],
 ) -> Iterator[Run]:
-    """Run a captured fabric with a controller that is not started yet; remove it afterwards."""
+    """Build the fabric, start the capture and yield the run; remove the fabric afterwards.
+
+    The steps start the controller."""
     inventory = folder / "inventory.toml"
     inventory.write_text(blueprint.inventory())
     controller = ControllerProcess(folder, settings=blueprint.settings(inventory))

@@ -1,7 +1,7 @@
-"""Steps of a run, in order; each sets its figures.
+"""Steps of a run, in order.
 
-A step works on a ``Run`` and sets fields of its ``figures``. It raises ``StepFailed`` when its condition is not
-reached.
+A step works on a ``Run`` and sets fields of the run's ``figures``. It raises ``StepFailed`` when a condition is not
+reached in time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUIET_S = 1.0
 """Seconds without any change after which a step is complete."""
 ECHO_INTERVAL_S = 0.01
 ECHO_SETTLED_S = 1.0
-"""Seconds after which echoes count: the switch has its rules then."""
+"""Seconds after which echoes count, because by then the echo switch has its rules."""
 STATUS_S = 0.2
 SILENT_LINKS = 3
 REPAIR_S = 30.0
@@ -45,7 +45,7 @@ MEGA = 1e6
 
 
 def measure(run: Run) -> None:
-    """Run all steps, even after one that fails."""
+    """Run all steps in order; a failed step does not stop the run."""
     for name, step in STEPS.items():
         run.tell(name)
         try:
@@ -68,7 +68,7 @@ def discovery(run: Run) -> None:
             run.wait_complete("rules that use all links")
         finally:
             run.figures.links_found = figures.links_in_use(run.observed, run.blueprint.ends)
-        connected = run.observed.last_connected()  # last: the capture may be a moment late
+        connected = run.observed.last_connected()  # read last, because the capture may be a moment late
         if connected is None:
             raise StepFailed("the capture did not see all switches connect")
         done = max(
@@ -115,7 +115,7 @@ def idle(run: Run) -> None:
 
 
 def planning(run: Run) -> None:
-    """Plan again and again, and measure whether links stay up and how soon switches are answered."""
+    """Plan again and again; count links reported down, and time the answers to echo requests."""
     run.read()
     known = len(run.observed.changes)
     plans: list[float] = []
@@ -140,9 +140,10 @@ def planning(run: Run) -> None:
 
 @contextmanager
 def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
-    """Run an additional switch that sends echo requests; the list gets (time, seconds until the answer) at the end.
+    """Run an additional switch that sends echo requests; yield a list that is filled when the block ends.
 
-    Raises ``StepFailed`` when the controller ended the switch's connection."""
+    An entry is (monotonic seconds of the request, seconds until the answer). Raises ``StepFailed`` when the controller
+    ended the switch's connection."""
     spare_dpid = max(run.blueprint.dpids) + 1
     words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -254,7 +255,7 @@ def _rules(run: Run) -> dict[Dpid, Rules]:
 
 
 def repairs(run: Run) -> None:
-    """Cut cables one after the other, and plug all in again at the end."""
+    """Cut cables one after the other, and plug all of them in again at the end."""
     cut: list[Cable] = []
     repairs = run.figures.repairs
     try:
@@ -354,7 +355,7 @@ def _memory(run: Run) -> None:
 
 
 def _agrees(run: Run, dpid: Dpid, groups: frozenset[str]) -> bool:
-    """Return whether the switch has exactly the observed groups, apart from those in doubt."""
+    """Return whether the switch has exactly the observed groups, apart from groups ``in_doubt``."""
     held = {}
     for line in groups:
         number = re.search(r"group_id=(\d+)", line)

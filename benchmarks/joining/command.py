@@ -5,10 +5,10 @@
 Every seed is a mix of jobs (``mixes``) on the 16 hosts of 4 leaves x 4 spines, with every link at 5 Mbit/s. The modes
 are
 
-- ``flat``: on one switch, which shows what library and machine reach without a fabric;
-- ``ecmp``: hashed, with several draws: the jobs open new connections for each;
-- ``planned``: announced to the controller when they begin, rightly, wrongly or not at all, one round each; the jobs
-  report their iterations.
+- ``flat``: all hosts are on one switch, which shows the speed of library and machine without a fabric;
+- ``ecmp``: flows are hashed; for each of several draws the jobs open new connections;
+- ``planned``: the jobs are announced to the controller when they begin, and report their iterations. Each kind of
+  announcement has a round: right, wrong in several ways, or without the traffic.
 
 The benchmark appends rows to ``rows.jsonl``, so that a long run can be made in parts. From all rows it makes tables and
 ``joining.json``.
@@ -57,7 +57,7 @@ PREFIX = "jn"
 MIXES = "mixes"
 WINDOW_S = 180.0
 CYCLES_S = 30.0
-"""Seconds of three planning cycles."""
+"""Seconds that three planning cycles take."""
 SETTLE_S = 7.0
 POLL_S = 0.1
 SETTINGS: Settings = {"planning": {"mode": "ecmp"}}
@@ -142,14 +142,14 @@ def planned(
     certificate = word_in(plan, "certificate") if plan else ""
     for row, more in zip(rows, judged(jobs, number, watch, ends), strict=True):
         yield replace(row, announced=announced, certificate=certificate, **more)
-    time.sleep(SETTLE_S)  # otherwise the counters' mean would count this round's traffic as the next one's background
+    time.sleep(SETTLE_S)  # so that the counters' mean has no traffic of this round, which would count as background
 
 
 # ---- runs
 
 
 def flat_rows(seed: int, library: Library, sizes: Sizes, logs: Path) -> Iterator[Row]:
-    """Yield the rows on one switch with as many hosts."""
+    """Yield the rows of the jobs on one switch with as many hosts as the fabric."""
     with Lab(LeafSpine(1, 1, HOSTS, MBPS, MBPS, prefix=PREFIX), controller=None) as lab:
         install_static_routes(lab)
         with running(lab, seed, library, logs, 1) as jobs:

@@ -1,7 +1,7 @@
-"""Seeded mixes of real jobs on random hosts, as many as the hosts hold, and the announcement of each.
+"""Seeded mixes of real jobs that fill the hosts in random order, and the announcement of each job.
 
-The input is a seed and a library. The results are jobs by numbers of hosts, the same in every mode, and the ``JobSpec``
-of each: right, wrong or without any traffic.
+The input is a seed and a library. The results are jobs whose hosts are given by number, the same in every mode, and a
+``JobSpec`` of each: right, wrong or without any traffic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEASE_S = 3600.0
 FLOAT_BYTES = 4
 
 FACTORS: Mapping[Announced, float] = {Announced.HALF: 0.5, Announced.DOUBLE: 2.0}
-"""Factor of the announced bytes."""
+"""Announced bytes relative to the true bytes, for announcements with wrong bytes."""
 
 ALGORITHMS: Mapping[tuple[str, str], Algorithm] = {
     ("all_reduce", "default"): Algorithm.ALL_REDUCE,
@@ -50,7 +50,7 @@ KINDS: Mapping[Library, Sequence[tuple[str, str, int]]] = {
         ("all_to_all", "default", 180_180),
     ),
 }
-"""Collective, variant and elements; an iteration takes 1 to 2 s on links of 5 Mbit/s."""
+"""Collective, variant and number of elements, by library; an iteration takes 1 to 2 s on links of 5 Mbit/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ def spec_of(job: LibraryJob, announced: Announced) -> JobSpec:
     """Return the spec for an announcement.
 
     - ``REVERSED``: the ranks are reversed.
-    - ``HALF``, ``DOUBLE``: the bytes are wrong.
-    - ``OTHER``: a broadcast is announced, or an all-reduce instead of a broadcast.
+    - ``HALF``, ``DOUBLE``: half or twice the bytes are announced.
+    - ``OTHER``: another collective is announced, an all-reduce for a broadcast and a broadcast for all others.
     - ``OBSERVED``, ``CONNECTIONS``: only the hosts are announced.
 
     Several collectives of an iteration become its phases."""

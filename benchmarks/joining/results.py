@@ -26,8 +26,8 @@ class Mode(StrEnum):
 class Announced(StrEnum):
     """Announcement of a job.
 
-    ``RIGHT``: what it requests from its library. ``REVERSED`` to ``OTHER``: something wrong. ``OBSERVED``,
-    ``CONNECTIONS``: only its hosts, without or with the connections of their sockets."""
+    ``RIGHT``: the collectives that the job requests from its library. ``REVERSED`` to ``OTHER``: wrong traffic (see
+    ``mixes.spec_of``). ``OBSERVED``: only the hosts. ``CONNECTIONS``: the hosts, and their sockets' connections."""
 
     RIGHT = "right"
     REVERSED = "reversed"
@@ -40,7 +40,10 @@ class Announced(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Row of a job in a window. Fields from ``right_s`` on are of planned jobs; times count from the announcement."""
+    """Row of a job in a window.
+
+    Fields from ``announced`` on are set for planned jobs only. ``right_s``, ``alarm_s`` and ``found_s`` count from the
+    announcement."""
 
     seed: int
     mode: str
@@ -77,9 +80,9 @@ class Row:
     pairs: int = 0
     """Number of pairs that carry traffic."""
     found: int = 0
-    """Number of these pairs that the controller planned for."""
+    """Number of pairs with traffic that the controller planned for."""
     false: int = 0
-    """Number of other pairs that the controller planned for."""
+    """Number of pairs without traffic that the controller planned for."""
     bytes_error: float | None = None
     """Largest relative error of the controller's bytes per iteration of a pair."""
     predicted: float = 0.0

@@ -1,9 +1,9 @@
-"""Slowdowns for what jobs really send on a leaf-spine fabric, computed without the controller's planner, to check it.
+"""Slowdowns for the real traffic of jobs on a leaf-spine fabric, computed independently of the planner to check it.
 
 The input is the bytes of one iteration by job, phase and pair of addresses, as sockets count them, and the leaf of each
-address. The results are the slowdown of every job for given spines, and the least worst slowdown of any choice of
-spines. CP-SAT proves the latter. docs/explanation/planning.md defines the slowdown. All links have one rate, and there
-is no other traffic.
+address. The results are the slowdown of every job for given spines, and the smallest worst slowdown over all choices of
+spines, which CP-SAT proves. docs/explanation/planning.md defines the slowdown. All links have one rate, and there is no
+other traffic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOLVE_S = 20.0
 
 
 def shares(traffic: Traffic) -> Iterator[tuple[str, int, Pair, float]]:
-    """Yield (job, phase, pair, share of a link's capacity) for phases that last as long as their busiest NIC needs."""
+    """Yield (job, phase, pair, share of a link's capacity), if each phase takes the time that its busiest NIC needs."""
     for job, phases in traffic.items():
         for phase, sent in phases.items():
             nics: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -62,7 +62,7 @@ def slowdowns(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pa
 
 
 def least_slowdown(traffic: Traffic, leaf_of: Mapping[str, str], spines: Sequence[str]) -> tuple[float, bool]:
-    """Return the least worst slowdown, and whether it is proven."""
+    """Return the smallest worst slowdown over all choices of spines, and whether it is proven."""
     model = cp_model.CpModel()
     worst = model.new_int_var(UNITS, 100 * UNITS, "worst")
     loads: defaultdict[Link, defaultdict[tuple[str, int], list[cp_model.LinearExprT]]] = defaultdict(

@@ -1,7 +1,7 @@
 """Observation of the controller while jobs train, second by second, and its evaluation.
 
-``Watch`` reports the jobs' iterations, and the connections of jobs that report them, and notes routes and alarms. After
-the round ``judged`` compares these with what the ranks' sockets have counted.
+``Watch`` reports the jobs' iterations and, where requested, their connections, and notes routes and alarms. After the
+round ``judged`` compares the routes and alarms with the bytes that the ranks' sockets have counted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from signalbox.mapping import seconds, word_in
 
 EVERY_S = 1.0
 SMALL = 0.02
-"""Share of the bytes of a job's busiest pair; fewer bytes are headers and control messages."""
+"""Share of the busiest pair's bytes up to which a pair carries only headers and control messages."""
 RIGHT = 1.02
-"""Largest ratio to the least worst slowdown at which routes count as right."""
+"""Largest ratio of the worst slowdown to the smallest possible one at which routes count as right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Watch:
     _connected: dict[str, set[Connected]] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Wait for the next second, report what the jobs have done since the last one, and note their routes."""
+        """Wait for the next second, report new iterations and connections, and note routes and alarms."""
         time.sleep(EVERY_S - (time.monotonic() - self.start) % EVERY_S)
         for job in self.jobs.jobs:
             done = self.jobs.iterations_of(job, self.number)

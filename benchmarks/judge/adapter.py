@@ -1,7 +1,7 @@
 """Conversion between instances and the controller's types; the only module of the judge that imports both.
 
-``answer`` turns an ``Instance`` into an ``Answer``: what the plan claims, as plain data. ``instance_of`` turns a fabric
-with jobs into an ``Instance``.
+``answer`` plans an ``Instance`` and returns the plan's claims as plain data, an ``Answer``. ``instance_of`` turns a
+fabric with jobs into an ``Instance``.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _UNDISTURBED = 0.8
 
 
 def answer(instance: instances.Instance, max_subflows: int, limits: PlanLimits) -> Answer:
-    """Return what the planner claims, with at most ``max_subflows`` subflows per flow.
+    """Return the planner's claims for a plan with at most ``max_subflows`` subflows per flow.
 
-    On a busy machine the planner achieves less within its time limit. If that may have affected the plan, it plans
-    again."""
+    On a busy machine the planner achieves less within its time limit. If that may have affected the plan, the instance
+    is planned again."""
     for _ in range(_TRIES):
         problem = problem_of(instance, max_subflows)
         wall_s, cpu_s = perf_counter(), process_time()

@@ -2,7 +2,7 @@
 
 The checker must refuse a changed copy unless the change is harmless. Instances are given by seed. The result is a table
 or JSON. Every verdict is in a file, and a run continues where the previous one ended. ``implied``, which shares no code
-with the controller, decides what follows from a plan. docs/benchmarks.md has the results.
+with the controller, decides whether the claims of a plan follow. docs/benchmarks.md has the results.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from signalbox.commands.output import AsJson, show
 
 MAX_SUBFLOWS = (1, 2, 3)
 CHANGES = 3
-"""Changed copies of each certificate, with a change of its witnesses or its problem."""
+"""Number of copies of each certificate with a changed witness or a changed problem."""
 BOASTS = 2
-"""Copies of each certificate in which a worse routing claims to be best."""
+"""Number of copies of each certificate that claim that a worse routing is the best."""
 _MOST_SHOWN = 30
 
 
@@ -72,7 +72,7 @@ def judged(seed: int, limits: PlanLimits) -> Record:
 def _of_plan(plan: Any, max_subflows: int, rng: random.Random) -> Record:
     """Return the verdicts on a plan and its changed copies.
 
-    ``mutants``: [kind, what was changed, whether it is refused, whether it is harmless]."""
+    ``mutants``: [kind, name of the change, whether the copy is refused, whether the change is harmless]."""
     boasts = [boasting(plan, lambda flow: walks(plan, flow), rng) for _ in range(BOASTS)]
     mutants = [("claim", "a better routing is known", boast) for boast in boasts if boast]
     mutants += [("witness", *changed(plan, rng)) for _ in range(CHANGES)]

@@ -1,8 +1,8 @@
 """Benchmark ``judge``: plan random instances, and check every claim with an independent solver.
 
 Instances are given by seed. The result is a table or JSON. Every verdict is in a file, and a run continues where the
-previous one ended. The solver shares no code with the controller. Module ``instances`` makes
-the instances, ``verdicts`` the verdicts.
+previous one ended. The solver shares no code with the controller. Module ``instances`` makes the instances, and
+``verdicts`` the verdicts.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
     """Return the verdicts by kind of fabric and number of subflows; times are CPU times.
 
     - ``open``: optima and proven slowdowns that HiGHS did not decide in time.
-    - ``vectors``: plans for which the least slowdowns of all jobs are known.
-    - ``every slowdown``: share of these in which each sorted slowdown is at most 1 % above that of the best routing.
+    - ``vectors``: number of plans for which the smallest possible slowdowns of all jobs are known.
+    - ``every slowdown``: share of these plans whose sorted slowdowns are each at most 1 % above the smallest possible.
     - ``disturbed``: plans that got too little processor time in every try."""
     rows: dict[tuple[str, int], list[Record]] = {}
     for record in found:

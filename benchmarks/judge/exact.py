@@ -1,6 +1,6 @@
-"""Truth about an instance in fractions: flows and paths, slowdowns of a routing, and lower bounds without a solver.
+"""Exact values of an instance in fractions: flows, paths, slowdowns of a routing, and lower bounds without a solver.
 
-This module imports nothing of the controller. It derives the definitions of docs/explanation/planning.md again:
+This module imports nothing of the controller. It implements the definitions of docs/explanation/planning.md anew:
 
 - the ideal time of a phase is the time that the busiest NIC needs;
 - a demand is bits / ideal time;
@@ -52,8 +52,8 @@ class Flow:
 class Exact:
     """Exact description of an instance.
 
-    ``flows``: in the order in which the instance first names them. ``capacity``: of every link, then of every NIC out
-    and in. Its unit is the largest fraction of a bit/s of which all demands are multiples."""
+    ``flows``: flows in the order in which the instance first names them. ``capacity``: capacity of every link, then of
+    every NIC, outwards and inwards. Its unit is the largest fraction of a bit/s of which all demands are multiples."""
 
     def __init__(self, instance: Instance) -> None:
         cables, hosts = instance.cables, instance.hosts
@@ -110,7 +110,7 @@ class Exact:
         return tuple(sorted(self.slowdowns(routing).values(), reverse=True))
 
     def faults(self, routing: Routing, max_subflows: int) -> Iterator[str]:
-        """Yield what is wrong with a routing of at most ``max_subflows`` subflows per flow."""
+        """Yield a sentence for each fault of a routing with at most ``max_subflows`` subflows per flow."""
         for flow, route in zip(self.flows, routing, strict=True):
             name = f"flow {flow.src} > {flow.dst} of job {flow.job}"
             if not 1 <= len(route) <= max_subflows:
@@ -229,7 +229,7 @@ def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fractio
 
 
 def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
-    """Return the largest phase of each job."""
+    """Return the rate of the largest phase of each job."""
     peaks: dict[int, _Rate] = {}
     for (job, _), rate in phases.items():
         peaks[job] = max(peaks.get(job, rate), rate)
@@ -238,10 +238,10 @@ def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
 
 @lru_cache(maxsize=4096)
 def _fullest(count: int, size: int, capacities: tuple[int, ...]) -> Fraction:
-    """Return the least possible largest load when ``count`` whole flows of ``size`` cross these links.
+    """Return the smallest possible load of the fullest link when ``count`` whole flows of ``size`` cross the links.
 
-    It is the count-th smallest of all k * size / capacity, the load of a link with k flows. Larger flows cannot make it
-    smaller."""
+    It is the count-th smallest of all k * size / capacity, the load of a link with k flows. With larger flows it cannot
+    be smaller."""
     held = [count * capacity // sum(capacities) for capacity in capacities]
     full = max(Fraction(k * size, capacity) for k, capacity in zip(held, capacities, strict=True))
     missing = count - sum(held)

@@ -1,8 +1,8 @@
-"""Check whether the claims of a plan's file follow from its witnesses, in another way than the product's checker.
+"""Check whether the claims of a plan's file follow from its witnesses, independently of the product's checker.
 
 All walks are listed, sums are fractions, and sets of jobs are tried one by one. This module imports nothing of the
-controller. The input is the plan as plain data (docs/reference/json-output.md), the result yes or no, and the slowdowns
-of its routes.
+controller. The input is the plan as plain data (docs/reference/json-output.md). The results are whether its claims
+follow, and the slowdowns of its routes.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _Plan:
         return not any(all(len(slow & members) >= least for members, least in groups) for slow in few)
 
     def _needs(self, group: Any, bound: Fraction, highest: Fraction) -> bool:
-        """Return whether in every routing at least ``least`` jobs of the group are at the bound."""
+        """Return whether in every routing ``least`` jobs of the group have a slowdown of at least the bound."""
         cut, members, least = self._plan["cuts"][group["cut"]], sorted(set(group["jobs"])), group["least"]
         price, need = dict(map(tuple, cut["prices"])), self._need(cut)
         if not 0 < least <= len(members) or min(price.values()) < 0 or min(price) < 0:
@@ -123,7 +123,7 @@ class _Plan:
     def _crowded(
         self, cut: Any, price: dict[int, int], low: set[int], need: Any, bound: Fraction, highest: Fraction
     ) -> bool:
-        """Return whether the cut has too little room for all jobs if those in ``low`` stay below the bound.
+        """Return whether the cut has too little room for all jobs if the jobs in ``low`` stay below the bound.
 
         The other jobs may be at the highest slowdown."""
         unit, capacity = cut["unit"], {link: self._links[link][2] for link in price}

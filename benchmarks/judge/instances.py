@@ -1,6 +1,7 @@
-"""Random planning problems as plain data, and their form in JSON. Imports nothing of the controller.
+"""Random planning problems as plain data, and their form in JSON.
 
-A seed gives an ``Instance``: cables between switches, hosts, and what jobs send.
+``generate`` makes an ``Instance`` from a seed: cables between switches, hosts, and the traffic of jobs. This module
+imports nothing of the controller.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def _hosts(rng: random.Random, switches: Sequence[int], nic: int) -> tuple[Host,
 
 
 def _without_some(rng: random.Random, fabric: _Fabric) -> _Fabric | None:
-    """Return the fabric without a few cables; None when hosts lose each other or there are too many paths."""
+    """Return the fabric without a few cables; None when hosts are disconnected or there are too many paths."""
     switches, cables, hosts = fabric
     gone = set(rng.sample(range(len(cables)), min(len(cables) - 1, rng.choice((0, 0, 1, 2, 3)))))
     cables = [cable for number, cable in enumerate(cables) if number not in gone]
@@ -206,7 +207,7 @@ def _with_background(rng: random.Random, cables: Sequence[Cable]) -> tuple[Cable
 
 
 def _sends(rng: random.Random, hosts: Sequence[Host]) -> tuple[Send, ...]:
-    """Return what the jobs send; jobs have their own hosts, or share hosts."""
+    """Return the traffic of random jobs, which have hosts of their own or share hosts."""
     size = _sizes(rng)
     most, jobs = max(rng.randint(2, MOST_FLOWS), rng.randint(2, MOST_FLOWS)), rng.randint(1, 4)
     order, apart = rng.sample(range(len(hosts)), len(hosts)), rng.random() < 0.6
@@ -247,7 +248,7 @@ def _pattern(rng: random.Random, hosts: Sequence[int], most: int) -> Iterator[tu
 
 
 def _sizes(rng: random.Random) -> Iterator[int]:
-    """Yield equal bytes, small multiples of a unit, or any number."""
+    """Yield sizes in bytes without end: all equal, small multiples of a unit, or arbitrary."""
     kind, base = rng.choice(("equal", "equal", "multiples", "any")), rng.randrange(1, _MOST_BYTES)
     while True:
         if kind == "equal":

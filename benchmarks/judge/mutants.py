@@ -1,7 +1,7 @@
-"""Files of plans with one change, or with claims that are not true. Imports nothing of the controller.
+"""Files of plans with one change, or with claims that are not true.
 
-The input is a file as plain data, and a random generator. The results are changed copies, each with the name of what
-was changed.
+The input is a file as plain data, and a random generator. The results are changed copies, each with the name of the
+change. This module imports nothing of the controller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SAME = Fraction(3, 10**4)
 
 
 def with_own_slowdowns(plan: Any) -> Any:
-    """Set the slowdowns to those of the plan's routes, and return the plan, which is changed in place."""
+    """Change the plan's slowdowns in place to the slowdowns of its routes, and return the plan."""
     for job, slowdown in zip(plan["jobs"], slowdowns(plan), strict=True):
         job["slowdown"] = math.ceil(slowdown * plan["denominator"])
     return plan
@@ -50,9 +50,9 @@ def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Ran
 
 
 def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
-    """Return whether other routes refute that the claimed slowdowns are least.
+    """Return whether the slowdowns ``other`` refute the claim that the slowdowns ``claimed`` are the least possible.
 
-    They do if their slowdowns, compared from the worst on, are equal at first, and then smaller."""
+    Both are sorted, largest first. The claim is refuted if ``other`` is smaller at the first entry that differs."""
     for least, slowdown in zip(claimed, other, strict=True):
         if slowdown * (1 + SAME) < least:
             return True
@@ -62,7 +62,7 @@ def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
 
 
 def _claiming(plan: Any, rng: random.Random) -> Any:
-    """Return the plan with all slowdowns claimed: the proofs that it has, with their bounds raised to the slowdowns."""
+    """Return the plan with all slowdowns claimed as proven by its own proofs, whose bounds are set to the slowdowns."""
     claimed = sorted((job["slowdown"] for job in plan["jobs"]), reverse=True)
     plan["proven"], plan["searched"] = len(claimed), 0
     proofs = [proof for proof in plan["proofs"] if rng.random() < 0.9]

@@ -34,15 +34,15 @@ class Found(NamedTuple):
 
 
 def fluid(exact: Exact, seconds: float) -> Found:
-    """Return a routing with the least worst slowdown if flows may have any number of subflows."""
+    """Return a routing with the smallest worst slowdown when flows may have any number of subflows."""
     return _Model(exact, None, seconds).solve(None)
 
 
 def better(exact: Exact, max_subflows: int, vector: Sequence[Fraction], below: Fraction, seconds: float) -> Found:
-    """Return a routing with slowdowns, worst first, of at most ``vector``, followed by the least possible slowdown.
+    """Return a routing whose largest slowdowns are at most those of ``vector`` and whose next slowdown is minimal.
 
-    That slowdown is at most ``below``. With an empty ``vector`` it is the worst slowdown. ``max_subflows``: most
-    subflows of a flow."""
+    The next slowdown must be at most ``below``; with an empty ``vector`` it is the worst slowdown. ``max_subflows``:
+    largest number of subflows of a flow."""
     return _Model(exact, max_subflows, seconds, vector).solve(below)
 
 
@@ -74,7 +74,7 @@ class _Model:
         self._share: list[list[Any]] = []
         """Number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
-        """Boolean by class and path, 1 if a flow uses the path; the number itself where no boolean is needed."""
+        """Boolean by class and path, 1 if a flow uses the path; the number of flows where no boolean is needed."""
         for of in self._classes:
             self._add(of, max_subflows)
         self._slowdown = self._slowdowns() if vector else None
@@ -144,7 +144,7 @@ class _Model:
     def _slowdowns(self) -> dict[int, Any]:
         """Return a variable for the slowdown of each job.
 
-        At most m of them are above entry m of the vector; the entry after the last one is the variable to minimize."""
+        At most m slowdowns are above entry m (from 0) of the vector, to which the variable to minimize is appended."""
         model, exact = self._model, self._exact
         highest = self._vector[0]
         least = {job: min(float(slowdown), highest) for job, slowdown in exact.nic_slowdowns.items()}
@@ -203,7 +203,7 @@ class _Model:
 
 @contextmanager
 def _without_output() -> Iterator[None]:
-    """Discard what the block writes to stdout outside Python.
+    """Discard output that the block writes to stdout outside Python.
 
     HiGHS prints lines for its own developers, which would be mixed with the JSON."""
     sys.stdout.flush()

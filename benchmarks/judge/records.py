@@ -15,7 +15,7 @@ Record = dict[str, Any]
 
 
 class Records:
-    """Records of a file. ``known``: by name; the last one if several have the same name."""
+    """Records of a file. ``known``: records by name; the last record if several have the same name."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -34,7 +34,7 @@ class Records:
         self.known[record["name"]] = record
 
     def fill(self, names: Iterable[str], judged: Callable[[str], Record], within_s: float) -> int:
-        """Add the missing records of ``names`` until ``within_s`` is over; return how many are left."""
+        """Add the missing records of ``names`` for up to ``within_s`` seconds; return the number still missing."""
         left = [name for name in names if name not in self.known]
         deadline = time.monotonic() + within_s
         while left and time.monotonic() < deadline:

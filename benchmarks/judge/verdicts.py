@@ -1,8 +1,8 @@
-"""Verdicts on what the planner claims about an instance, compared with exact slowdowns.
+"""Verdicts on the planner's claims about an instance, compared with exact slowdowns.
 
 The module imports nothing of the controller. The input is an instance's ``Exact``, and an ``Answer`` for each number of
-subflows. The result is a ``Verdict`` each: the least worst slowdown as far as it is known, and a sentence for every
-claim that is refuted. A refutation is always a routing whose slowdowns are computed in fractions.
+subflows. The result is a ``Verdict`` for each answer: the smallest worst slowdown as far as it is known, and a sentence
+for every claim that is refuted. A refutation is always a routing whose slowdowns are computed in fractions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOLVE_S = 20.0
 class Answer:
     """Plan with at most ``max_subflows`` subflows per flow.
 
-    Fields without a docstring are those of the controller's plan."""
+    Fields without a docstring have the names and meanings of the controller's ``Plan``."""
 
     max_subflows: int
     routes: Routing
@@ -87,7 +87,7 @@ class Verdict:
 
     @property
     def vector_gap(self) -> float | None:
-        """Largest relative gap of the sorted slowdowns to the lexicographically least ones; None if unknown."""
+        """Largest relative gap of an entry of ``vector`` to the entry of ``best_vector``; None if that is unknown."""
         gaps = [slowdown / best - 1 for slowdown, best in zip(self.vector, self.best_vector, strict=False)]
         return max(0.0, *gaps) if gaps else None
 
@@ -98,8 +98,8 @@ class Verdict:
 class Judge:
     """Judge of one instance.
 
-    Answers must come with ascending numbers of subflows, because a routing with fewer subflows is also one with
-    more."""
+    Answers must be judged in ascending order of ``max_subflows``, because a routing within a limit of subflows is also
+    within every higher limit."""
 
     def __init__(self, exact: Exact, solve_s: float = SOLVE_S) -> None:
         self._exact = exact
@@ -149,7 +149,9 @@ class Judge:
         return verdict
 
     def _begin(self, answer: Answer) -> tuple[Verdict, tuple[Fraction, ...]]:
-        """Return the verdict without what needs a solver, and the slowdowns; they are empty for an invalid routing."""
+        """Return a verdict without the parts that need a solver, and the slowdowns, largest first.
+
+        The slowdowns are empty for an invalid routing."""
         claimed = max(answer.job_slowdown.values(), default=1.0)
         verdict = Verdict(
             max_subflows=answer.max_subflows,

@@ -48,7 +48,8 @@ MOST_S = {"reversed": 6.0, "other collective": 8.0, "half": 12.0, "double": 12.0
 MOST_ITERATIONS = 3.0
 """Iterations within which nine of ten errors must be found after the first iteration, or ``MOST_S`` if that is longer.
 
-Until the first iteration has ended amounts say nothing, and it may take several times as long as others."""
+Until the first iteration has ended, counted bytes show no error of the amounts. The first iteration may take several
+times as long as others."""
 
 UP_TO_S = (1.0, 2.0, 5.0, 10.0, float("inf"))
 """Upper ends of the ranges of iteration durations, in seconds; each range has a row in the summary."""
@@ -121,7 +122,7 @@ def wrong(number: int, seed: int) -> Iterator[Wrong]:
 
 
 def ways(kind: Kind, seed: int) -> Iterator[tuple[str, Kind, JobSpec, Floats | None]]:
-    """Yield the kinds of error of an announcement: name, kind that is sent, announced spec, and bytes that are sent.
+    """Yield wrong announcements: name of the error, kind of job that sends, announced spec, and the bytes sent.
 
     An error that would change nothing is left out."""
     carries, back = (matrix > 0.01 * kind.matrix.max() for matrix in (kind.matrix, kind.matrix.T))

@@ -1,4 +1,4 @@
-"""Kinds of training jobs: what each announces, and what its library was measured to send.
+"""Kinds of training jobs: the announcement of each, and the measured traffic of its library.
 
 The measurements are in ``tests/data/wire_matrices.json``. Each ``Kind`` has eight ranks on eight hosts.
 """
@@ -27,7 +27,7 @@ SIZE = 480_480
 """Bytes of the measured collectives. ``ddp`` has one parameter more per bucket."""
 DDP_SIZE = 481_632
 SCALE = 40
-"""Factor of the measured bytes, framing included, that jobs send."""
+"""Bytes that a job sends, relative to the measured bytes, which include framing."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
-"""Driver of the controller's judgement with the polls of one job, in virtual time.
+"""Replay of the polls of one job to the controller's judgement, in virtual time.
 
-The input is ``Polls``. The result is when the announcement was contradicted, and with which findings.
+The input is ``Polls``. The result has the time and finding of each contradiction of the announcement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_RULES = 4032
 
 @dataclass(frozen=True)
 class Watched:
-    """Course of the judgement. ``first_counters_at``: time of the poll that first shows what the job sends."""
+    """Course of the judgement. ``first_counters_at``: time of the first poll that shows traffic of the job."""
 
     first_counters_at: float | None
     contradicted_at: tuple[tuple[float, Difference], ...]
@@ -33,7 +33,9 @@ class Watched:
 
 
 def watch(polls: Polls, until_contradicted: bool = False) -> Watched:
-    """Give the polls to the controller's judgement. A rule that it requests counts from the next poll on."""
+    """Replay the polls to the controller's judgement, whose requested rules count from the next poll on.
+
+    ``until_contradicted``: whether to stop at the first contradiction."""
     demand = MeasuredDemand(polls.interval_s, MAX_RULES)
     registry = JobRegistry(1)
     registry.register(RegisterJob(polls.spec), 0.0)
@@ -78,7 +80,7 @@ class _Driver:
         return float((counts[:, 0] - 66 * counts[:, 1]).max())
 
     def _ask(self, number: int) -> None:
-        """Install the requested rules; new ones count from here on."""
+        """Install the rules that the judgement requests; new rules count from poll ``number`` on."""
         of_job = self._demand.demands[JobId(self._polls.spec.job_id)]
         if of_job is self._known or (
             self._known and of_job.counted == self._known.counted and of_job.pairs == self._known.pairs

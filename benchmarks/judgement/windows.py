@@ -1,4 +1,4 @@
-"""Counters of one job as polls deliver them: generated with the irregularities of real ones, or read from a file.
+"""Counters of one job as polls deliver them: generated with the irregularities of real counters, or read from a file.
 
 The input is a kind of job and a seed, or JSON. The result is ``Polls``. There are no sockets and no clock.
 """
@@ -28,7 +28,7 @@ PAIRS: tuple[Pair, ...] = tuple(permutations(HOSTS, 2))
 FIRST_S, LAST_S = 0.1, 30.0
 """Range of usual durations of iterations in seconds."""
 BEHIND = (0.0, 0.0, 0.01, 0.05)
-"""Probabilities, one of which a job has, that a rank is behind the rank that reports in an iteration."""
+"""Probabilities that a rank is behind the reporting rank in an iteration; each job draws one of them."""
 
 
 class Report(NamedTuple):
@@ -135,7 +135,7 @@ def generated(kind: Kind, spec: JobSpec, seed: int, hours: float, matrix: Floats
 
 
 def _at(seen: Floats, times: Floats, sent: Floats) -> Floats:
-    """Return the bytes of each pair at these times."""
+    """Return the bytes that each pair has sent by the times ``seen``, interpolated."""
     columns = zip(seen.T, times.T, sent.T, strict=True)
     return np.stack([np.interp(at, when, total, left=0.0) for at, when, total in columns], axis=1)
 
@@ -178,10 +178,10 @@ def _iterations(draw: np.random.Generator, usual_s: float, seconds: float) -> _I
 def _sent(
     draw: np.random.Generator, kind: Kind, matrix: Floats, usual_s: float, iterations: _Iterations
 ) -> tuple[Floats, Floats]:
-    """Return times, and the bytes that each pair has sent until then.
+    """Return times for each pair, and the bytes that the pair has sent by each time.
 
-    Where many pairs send to one host, each sends at another time of every iteration, and retransmits its own share.
-    On busy hosts a rank is at times up to an iteration behind the one that reports."""
+    Where many pairs send to one host, each pair sends at a new random time in every iteration, and retransmits its own
+    share of bytes. On busy hosts a rank is at times up to an iteration behind the reporting rank."""
     number = len(iterations.begun)
     src, dst = np.array([(HOSTS.index(a), HOSTS.index(b)) for a, b in PAIRS]).T
     first, last = kind.ranges[src, dst].T
@@ -214,7 +214,7 @@ def _sent(
 
 
 def _polls(draw: np.random.Generator, seconds: float) -> tuple[Floats, Floats]:
-    """Return when the polls of all switches are complete, and when each switch answers; at times one does not."""
+    """Return the time at which each poll is complete, and the times of the switches' answers, NaN if missing."""
     asked = draw.uniform(0, INTERVAL_S) + INTERVAL_S * np.arange(int(seconds / INTERVAL_S))
     apart_s = draw.choice([0.05, 0.05, 0.05, 0.8])
     at = asked[:, None] + draw.uniform(0, apart_s, (len(asked), SWITCHES))
@@ -232,7 +232,7 @@ def _counted(draw: np.random.Generator, at: Floats) -> Floats:
 
 
 def _reports(draw: np.random.Generator, iterations: _Iterations, seconds: float) -> list[Report]:
-    """Return reports every 2 s about the iterations that have ended since; most programs report the ends.
+    """Return reports, every 2 s, of the iterations that ended since the last report; most jobs also report the ends.
 
     At times the controller cannot be reached for a while, a report is lost, or it takes longer to arrive."""
     ended = iterations.begun + iterations.durations_s

@@ -119,12 +119,12 @@ def _no_alarms(scene: Scene) -> None:
 def _host_packets(scene: Scene, spine: str) -> Iterator[Iterator[int]]:
     """Count packets on the spine's cables that are not LLDP.
 
-    Each step of the yielded iterator gives the number so far."""
+    Each item of the yielded iterator is the number of packets so far."""
     with ExitStack() as stack:
         sockets = []
         for cable in scene.lab.links:
             if cable.b == spine:
-                # Without a protocol until it is bound: otherwise it would receive from all interfaces.
+                # The socket has no protocol until it is bound; otherwise it would receive from all interfaces.
                 port = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
                 port.setblocking(False)
                 port.bind((scene.lab.topo.interface(cable.b, cable.b_port), ETH_ALL))
@@ -146,7 +146,7 @@ def _counted(sockets: Sequence[socket.socket]) -> Iterator[int]:
 
 
 def slowest(log: RankLog, from_s: float, until_s: float) -> float:
-    """Return the largest of the ``means`` of the iterations between these times; 0 when there are too few."""
+    """Return the largest of the ``means`` of the iterations in this period; 0 when there are too few iterations."""
     took = [one.duration_s for one in log.iterations if one.start >= from_s and one.end <= until_s]
     return max(means(took), default=0.0)
 
@@ -188,7 +188,7 @@ def table_of(found: Mapping[str, Any]) -> Table:
 
 
 def failed(found: Mapping[str, Any]) -> bool:
-    """Return whether a packet was lost that no queue dropped, or one passed a spine that was safe to pull."""
+    """Return whether a packet was lost that no queue dropped, or a host's packet passed a spine safe to pull."""
     lost = any(
         sum(role["lost"] for role in event["roles"].values()) > sum(event["drops"].values())
         for event in found["events"]

@@ -1,8 +1,8 @@
-"""Trainers that end in every way, for ``outages``, and the time until their jobs are gone from the API.
+"""Trainers that end in several ways, for ``outages``, and the time until the API no longer lists their jobs.
 
 The input is a lab with a controller, and free hosts. The result is an ``Exit`` for each way, tried one after the other.
-The neighbours of a rank that dies notice it at once, because the kernel closes its connections. When its host is cut
-off they do not: they wait.
+When a rank is killed, its neighbours notice it at once, because the kernel closes its connections. When its host is
+also cut off, the neighbours do not notice it and wait.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def killed(ring: Ring) -> Exit:
 
 
 def hangs(ring: Ring) -> Exit:
-    """Cut off a host, so that rank 0 waits for ever: it is alive, and its job must stay."""
+    """Cut off the host of rank 1, so that rank 0 waits for ever; since rank 0 is alive, the job must stay."""
     lost, lease_s = ring.hosts[1], ring.training.lease_s
     ring.lab.cut(lost.name, lost.leaf)
     ring.rank(1).kill()

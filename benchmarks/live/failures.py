@@ -4,7 +4,7 @@
 
 The fabric and its three rings are those of the demo. Before each failure the benchmark selects two pinned pairs that
 use the element about to fail, and probes them every millisecond. It probes all other pairs, and idle ones that are
-hashed, every 10 ms. The result is a table, and ``failures.json`` with every single event; ``--json`` prints that
+hashed, every 10 ms. The result is a table, and ``failures.json`` with every single event; ``--json`` prints the JSON
 instead. The exit status is 1 when a job had to restart.
 """
 
@@ -37,7 +37,7 @@ from signalbox.client import Client
 from signalbox.commands.output import AsJson
 
 CLOSE_S, WIDE_S = 0.001, 0.010
-"""Seconds between the probes of the selected pairs, and of the others."""
+"""Seconds between the probes of a selected pair, and of any other pair."""
 QUIET_S = 3.0
 """Seconds to measure after the network is in order again; a new plan moves flows back within this time."""
 POLL_S = 0.05
@@ -105,7 +105,7 @@ class Scene:
     def phase(
         self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], object], until: Callable[[], bool]
     ) -> None:
-        """Act, wait until the controller has handled it, and measure for ``quiet_s`` longer."""
+        """Call ``act``, wait for the condition ``until``, measure for ``quiet_s`` longer, and record the event."""
         drops = all_drops(self.lab)
         start = time.monotonic()
         act()
@@ -178,7 +178,9 @@ def _controller(scene: Scene, turn: int) -> None:
 
 
 def _cable_without_controller(scene: Scene, turn: int) -> None:
-    """Cut a cable with only the switches' own failover; switches that send down into it are not informed."""
+    """Cut a cable while the controller is killed, so that only the switches' own failover helps.
+
+    Leaves whose packets reach their destination down through the cable are not informed of the cut."""
     scene.lab.reconnect_soon()  # includes switches that were made again
     (leaf, spine), up, down, roles = _pick_cable(scene, turn)
     name, left = f"{leaf}-{spine}", scene.links - 2
@@ -203,7 +205,7 @@ def pick_spine(scene: Scene, turn: int) -> tuple[str, Pair, Pair, dict[Pair, Rol
 
 
 def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
-    """Return a (leaf, spine) that pinned flows use in both directions, with two pairs.
+    """Return a (leaf, spine) whose cable pinned flows use in both directions, two of their pairs, and all roles.
 
     The first pair sends up through the cable. The second pair receives through it, so the leaf of its source does not
     notice a cut."""

@@ -1,4 +1,4 @@
-"""Figures of ``failures``: a table and JSON from events, probes and the trainers' own logs. Pure."""
+"""Figures of ``failures``: pure functions that make a table and JSON from events, probes and the trainers' logs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mininet_topos.trainer.log import RankLog
 Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
 """Role of a pair in a failure.
 
-``close``: the pair uses what fails and is probed every millisecond. For a cable, pair 1 sends up through it, and pair 2
-receives through it. Pairs of other roles are probed every 10 ms."""
+``close``: the pair uses the failed element and is probed every millisecond. For a cable, pair 1 sends up through it,
+and pair 2 receives through it. Pairs of other roles are probed every 10 ms."""
 
 ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed")
 
@@ -28,8 +28,8 @@ ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed
 class Event:
     """Change of the network from ``start`` to ``done``.
 
-    The controller has handled it at ``dealt_with``, and it is measured until ``end``. ``drops``: packets that some
-    queue or buffer lost meanwhile."""
+    The controller has handled the change at ``dealt_with``, and the measurement lasts until ``end``. ``drops``: packets
+    that queues and buffers lost from ``start`` to ``end``."""
 
     what: str
     element: str

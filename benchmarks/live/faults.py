@@ -1,14 +1,14 @@
-"""Faults made while jobs train, under a real Prometheus and Alertmanager: which are reported, how soon, how long.
+"""Faults made while jobs train: how soon and for how long API, metrics and a real Alertmanager report each.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks faults [--only FAULT,...] [--out DIR] [--json]
 
 The fabric is that of the demo with its three rings, and a fifth spine of a second Open vSwitch in namespaces. Each
-fault is made and repaired. Meanwhile the benchmark reads the API, ``signalbox status``, the metrics, and what
-Alertmanager sends to a receiver. Scrapes and evaluations are two seconds apart; every ``for:`` is as shipped. The
-result is a table, and ``faults.json``; ``--json`` prints the JSON instead.
+fault is made and repaired. Meanwhile the benchmark reads the API, ``signalbox status``, the metrics, and the
+notifications that Alertmanager sends to a receiver. Scrapes and evaluations are two seconds apart; the ``for:`` of each
+alert is as shipped. The result is a table, and ``faults.json``; ``--json`` prints the JSON instead.
 
-The exit status is 1 when a fault was not reported by its name, too late or for too long. It is also 1 when an
-expression of the dashboard or the rules had no data without a known reason.
+The exit status is 1 when a fault was not reported by its name, was reported too late or for too long. It is also 1 when
+an expression of the dashboard or the rules had no data without a known reason.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ INTERVAL = "2s"
 STATE_SIZE = "2m"
 ORDER_S = 60.0
 STALL_S = 900.0
-"""Seconds that ranks wait: as long as a fault lasts, and then until TCP retransmits."""
+"""Seconds that ranks wait for data: enough for the duration of a fault and TCP's retransmission after it."""
 ROUNDS: tuple[tuple[str, ...], ...] = (
     ("disk",),
     ("hostile", "twin", "foreign", "unknown_host", "differs", "full_table"),
@@ -108,7 +108,7 @@ def all_well(operator: Operator, links: int) -> bool:
 
 @dataclass
 class Made:
-    """Fault, and when it was made, named and gone from the API, in monotonic seconds."""
+    """Fault, and the monotonic seconds at which it was made, was named by an alarm, and was gone from the API."""
 
     fault: Fault
     seen: Seen
@@ -170,7 +170,7 @@ def other_alerts(operator: Operator, names: Sequence[str]) -> list[str]:
 
 
 def count_failed_scrapes(prometheus: Prometheus, seconds: float) -> int:
-    """Return the number of failed scrapes. Each makes every series stale, and restarts the ``for:`` of alerts."""
+    """Return the number of failed scrapes. A failed scrape makes all series stale and restarts the alerts' ``for:``."""
     (total,) = prometheus.query(f'sum_over_time((1 - up{{job="signalbox"}})[{round(seconds)}s:{INTERVAL}])')
     return int(float(total["value"][1]))
 

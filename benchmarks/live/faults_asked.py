@@ -1,4 +1,4 @@
-"""Data of the expressions of the dashboard, the recording rules and the alerts, or why they rightly had none."""
+"""Check whether the expressions of dashboards, recording rules and alerts had data; ``EMPTY`` has the exceptions."""
 
 from __future__ import annotations
 

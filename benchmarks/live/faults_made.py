@@ -1,4 +1,4 @@
-"""Faults of ``benchmarks faults``: how each is made and repaired, and the names under which operators should see it."""
+"""Faults of ``benchmarks faults``: functions that make and repair each, and the alarms and alerts that must follow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Alert. ``after_s``: delay of its condition after the alarm. ``holds_s``: seconds for which it looks back."""
+    """Alert of Prometheus.
+
+    ``after_s``: seconds from the alarm until the alert's condition can hold. ``holds_s``: seconds for which its
+    expression looks back."""
 
     name: str
     labels: Mapping[str, str]
@@ -80,15 +83,15 @@ class Fault:
     series: tuple[Series, ...]
     own_alerts: tuple[Alert, ...]
     also: frozenset[AlarmKind] = frozenset()
-    """Alarms that may follow."""
+    """Kinds of alarms that the fault may also raise."""
     tidy: Callable[[], object] = lambda: None
     """Function to call after the repair."""
     lasts_s: float = 0.0
-    """Seconds for which the alarm stays after the repair, or until the controller looks for the repair."""
+    """Seconds for which the alarm may stay after the repair, for example until the controller's next check."""
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """Own alerts, and those of the alarms that have no other alert."""
+        """Own alerts, and the general alert for each kind of alarm without an alert of its own."""
         kinds = dict.fromkeys(named.kind for named in self.alarms if named.kind not in kinds_with_an_alert())
         return (*self.own_alerts, *(of_kind(kind) for kind in kinds))
 
@@ -366,7 +369,7 @@ class Site:
         )
 
     def differs(self) -> Fault:
-        """Let two ranks train without a controller, and announce them the wrong way round."""
+        """Let two ranks train without a controller, and announce them in reverse order."""
         ips = [self.ip("h1_4"), self.ip("h2_4")]
 
         def tidy() -> None:

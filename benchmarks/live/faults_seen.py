@@ -1,7 +1,7 @@
 """Operator's view of a fault: in the API, on the command line, in the metrics, and as alerts.
 
 The input is a fault, a running controller, Prometheus and the receiver of an Alertmanager. The results are the seconds
-until each shows the fault by its name, and until each stops to show it.
+until each of the four shows the fault by its name, and until it stops showing the fault.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from signalbox.mapping import word_in
 from signalbox.words import AlarmKind
 
 NAMED_S = 5.0
-"""Seconds within which the API, the command line and the metrics must show what the controller has found."""
+"""Seconds within which the API, the command line and the metrics must show an alarm of the controller."""
 GONE_S = 15.0
 """Seconds within which a repaired fault must be gone: a cable may be held down, and a host must be found again."""
 ALERT_SLACK_S = 12.0
@@ -52,7 +52,7 @@ class Seen:
     alerts: list[dict[str, Any]] = field(default_factory=list)
     """Alerts with their name, labels and times."""
     findings: list[str] = field(default_factory=list)
-    """Deviations from what should be."""
+    """Sentences about missing, late and unexpected reports of the fault."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Episode:
 
 
 class AlertLog:
-    """Log of the alerts in Prometheus, filled while ``following``. ``episodes``: all so far."""
+    """Log of the alerts in Prometheus, filled while ``following``. ``episodes``: all alerts so far."""
 
     def __init__(self, prometheus: Prometheus) -> None:
         self.episodes: list[Episode] = []
@@ -103,7 +103,7 @@ class AlertLog:
 
 
 class Operator:
-    """Operator who looks at a controller."""
+    """Operator who makes and repairs faults, and watches the controller's reports of them."""
 
     def __init__(self, site: Site, metrics: str, alerts: AlertLog, told: Sequence[Told]) -> None:
         self.site = site
@@ -151,7 +151,7 @@ class Operator:
         return all(_alarms(text, named.kind) for named in fault.alarms) and all(holds(text, s) for s in fault.series)
 
     def not_in_metrics(self, fault: Fault) -> bool:
-        """Return whether the fault's alarms are gone, and its series without a total are as before."""
+        """Return whether the fault's alarms are gone and its series, except totals, no longer show the fault."""
         text = self.scrape()
         lasting = [series for series in fault.series if "_total" not in series.begin]
         return not any(_alarms(text, n.kind) for n in fault.alarms) and not any(holds(text, s) for s in lasting)
@@ -217,7 +217,7 @@ class Operator:
     # ---- alerts
 
     def await_firing(self, fault: Fault, seen: Seen, since: float, named_at: float) -> None:
-        """Wait until the fault's alerts fire. ``since``, ``named_at``: times when it was made and when it was named."""
+        """Wait until the fault's alerts fire. The fault was made at ``since`` and named by the API at ``named_at``."""
         for alert in fault.alerts:
             for_s = self._for_s[alert.name]
             limit_s = for_s + alert.after_s + ALERT_SLACK_S
@@ -271,7 +271,7 @@ def _is(alert: Alert, labels: Mapping[str, str]) -> bool:
 
 
 def first_times(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
-    """Return when each condition held first, checked concurrently; None: not before ``limit``."""
+    """Check conditions concurrently; return the time at which each first held, None if not before ``limit``."""
     interrupted = threading.Event()
 
     def until(condition: Callable[[], bool]) -> float | None:
@@ -292,7 +292,7 @@ def _alarms(exposition: str, kind: AlarmKind) -> bool:
 
 
 def holds(exposition: str, series: Series) -> bool:
-    """Return whether the metrics have a series with such a name, labels and value."""
+    """Return whether the metrics have ``series`` with a value in its range."""
     found = re.findall(rf"^{re.escape(series.begin)}[^ ]* (\S+)$", exposition, re.MULTILINE)
     return any(series.low <= float(value) <= series.high for value in found)
 

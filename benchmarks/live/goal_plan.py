@@ -1,8 +1,8 @@
-"""Planning cycles that the failure and the return of a spine cost, at the default cap on moves.
+"""Number of planning cycles that the failure and the return of a spine take, at the default cap on moves.
 
-The input is a folder of three published jobs, or none, and generated jobs. They run on the controller's own loop with
-switches in memory, and flows are split. For each change the result is the sorted slowdowns after each cycle and the
-moves of the goal plan. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
+The input is a folder of three published jobs, or none, and generated jobs. The jobs run on the controller's own loop
+with switches in memory, and flows are split. For each change the result is the sorted slowdowns after each cycle and
+the moves of the goal plan. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
 ``out/bench/goal.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 when a cycle was worse than the one before it, or the bound was not reached in time.
@@ -58,7 +58,7 @@ class Change:
     slowdowns: Sequence[Sequence[float]]
     """Sorted slowdowns after the repair, and then after each cycle that moved flows."""
     moves: Sequence[int]
-    """Moves of each of these cycles."""
+    """Number of moves in each cycle that moved flows."""
     goal_moves: int
     """Moves that the goal plan needed when it was chosen."""
     bound: float
@@ -88,7 +88,7 @@ class Change:
 
 
 class Network(Switches):
-    """Network in memory that remembers what was planned."""
+    """Network in memory with a control loop, which records the planner's answers."""
 
     def __init__(self, fabric: Fabric, config: Config) -> None:
         super().__init__(fabric)
@@ -115,7 +115,7 @@ class Network(Switches):
             self.send(Tick())
 
     def set_spine(self, spine: Dpid, up: bool) -> None:
-        """Take the carrier from all cables of a spine, or give it back."""
+        """Report the ports of all cables of a spine as down, or as up again."""
         messages: list[Message] = []
         for link in self.fabric.links.values():
             if spine in (link.src.dpid, link.dst.dpid):
@@ -132,7 +132,7 @@ def _flows(command: Command) -> int:
 
 
 def measured(fabric: Fabric, name: str, jobs: Sequence[WorkloadJob], config: Config) -> list[Change]:
-    """Let a spine fail and return, and return both changes."""
+    """Let a spine fail and recover; return a ``Change`` for each."""
     network = Network(fabric, config)
     network.send(*(RegisterJob(spec_of(job)) for job in jobs))
     network.run(config.planning.interval_s + 5)

@@ -7,7 +7,7 @@ planner always answers with the plan that is not in force (``moves_controller``)
 installed again, by setting the mode to ECMP and to planned. The result is a table, and ``moves.json``; ``--json``
 prints the JSON instead.
 
-The exit status is 1 when a packet was lost that no queue dropped, or one arrived twice.
+The exit status is 1 when a packet was lost that no queue dropped, or a packet arrived twice.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ JOBS = 2
 FRAME_BYTES = 1000
 LOAD = 0.5
 PAUSE_S = 0.15
-"""Seconds after each move with traffic on the new paths; the switches' flow caches follow within it."""
+"""Seconds of traffic on the new paths after each move, enough for the switches to update their flow caches."""
 QUEUE_S = 1.0
 """Seconds of traffic that a queue can store.
 
-A process that has waited for a processor sends many packets at once. The queue stores them, so that the machine's own
-losses do not count."""
+A process that has waited for a processor sends many packets at once. The queue stores these packets, so that a busy
+machine loses none."""
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 LEASE_S = 3600.0
@@ -64,7 +64,7 @@ PLANNING: Settings = {"planning": {"mode": "ecmp", "interval_s": 3600}}
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Lab whose pinned pairs all send at ``LOAD``. ``spines`` returns the confirmed spine of each pair."""
+    """Lab whose pinned pairs all send at a fixed share of the link rate."""
 
     lab: Lab
     client: Client
@@ -73,7 +73,7 @@ class Traffic:
     pairs: frozenset[Pair]
 
     def spines(self) -> dict[Pair, str]:
-        """Return the spine of each pinned pair."""
+        """Return the spine of each pair whose pin the switches have confirmed."""
         changes = self.watch.in_force().values()
         return {pair: path[1] for change in changes for pair, path in change.paths.items() if len(path) == 3}
 

@@ -27,7 +27,7 @@ CLAIMED_SLOWDOWN = 0.5
 
 
 class TwoAnswers:
-    """Planner that answers at once."""
+    """Planner that answers at once with one of two plans."""
 
     def __init__(self, put: Put, _: OnCrash) -> None:
         self._put = put

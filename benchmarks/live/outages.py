@@ -1,17 +1,18 @@
-"""Outages of the controller while jobs train that joined with ``signalbox.join``, and the ends of jobs.
+"""Outages of the controller while jobs train, and jobs that end in several ways.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR] [--json]
 
-The benchmark measures whether training stays as fast, and what the controller does after an outage. It also measures
-how soon a job is gone that ends in some way. The fabric and its three rings are those of the demo. Clients and switches
-each reach the controller through a relay. Before, between and after the outages the training is undisturbed for a
-while. The result is a table, and ``outages.json``; ``--json`` prints the JSON instead.
+The benchmark measures whether the jobs train as fast as without an outage, and counts the controller's actions after
+it. It also measures how soon the API no longer lists a job that has ended. The jobs join with ``signalbox.join``. The
+fabric and its three rings are those of the demo. Clients and switches each reach the controller through a relay.
+Before, between and after the outages the training is undisturbed for a while. The result is a table, and
+``outages.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 in these cases:
 
 - The mean of five consecutive iterations around an outage was more than 1.05 times the median of such means without it.
 - A job was registered again, or a route moved.
-- A job that ended was gone too late or too early.
+- A job that had ended was removed too late or too early.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from signalbox.jobs.subflows import Pair
 AWAY_S = 30.0
 UNDISTURBED_S = 25.0
 QUIET_S = 10.0
-"""Seconds after the controller has everything again, long enough for some iterations."""
+"""Seconds to measure after the controller has all jobs again, long enough for some iterations."""
 BACK_S = 90.0
 LEASE_S = 60.0
 """Lease in seconds; the default of ``signalbox.join``."""
@@ -57,7 +58,9 @@ EXITS = "exits"
 
 @dataclass
 class Site:
-    """Jobs that train. ``clients``, ``switches``: process ids of their relays to the controller."""
+    """Jobs that train on a fabric.
+
+    ``clients``, ``switches``: process ids of the relays through which clients and switches reach the controller."""
 
     lab: Lab
     controller: ControllerProcess
@@ -84,7 +87,7 @@ class Site:
         return found
 
     def plans(self) -> tuple[int, int]:
-        """Return the process id of the controller, and how often its planner has run."""
+        """Return the process id of the controller, and the number of runs of its planner."""
         plan = self.client.get_plan()
         assert self.controller.process
         return self.controller.process.pid, plan.generation if plan else 0
@@ -95,7 +98,7 @@ class Site:
         return {job: count for job, (count, _) in self.training.latest().items()}
 
     def in_touch(self, done: Mapping[str, int]) -> bool:
-        """Return whether the controller is in order, and has each job and its iterations up to ``done``."""
+        """Return whether fabric and pins are settled, and the controller has all jobs' iterations up to ``done``."""
         with suppress(SignalboxError):
             told = {job.spec.job_id: job.last_iteration_index for job in self.client.list_jobs()}
             known = all(told.get(job, 0) >= count for job, count in done.items())

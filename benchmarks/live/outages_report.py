@@ -1,4 +1,4 @@
-"""Figures of ``outages``: rows and findings from windows, iterations and what the controller did. Pure."""
+"""Figures of ``outages``: pure functions that make rows and findings from windows, iterations and counted actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 1.05
 LEASE_EARLY_S, LEASE_LATE_S = 0.05, 1.5
 """Seconds by which a lease may end earlier or later than the controller reported.
 
-They are counted from the request, and cover the controller's tick, two calls and a poll."""
+These limits count from the request, and cover the controller's tick, two calls and a poll."""
 
 Window = tuple[float, float]
 """Begin and end in monotonic seconds."""
@@ -34,7 +34,7 @@ class Outage:
     what: str
     away_s: float
     back_s: float | None
-    """Seconds from its end until the controller is in order and has all jobs' iterations; None: not in time."""
+    """Seconds from the outage's end until ``Site.in_touch`` holds; None if it did not hold in time."""
     before: Window
     """Undisturbed window before the outage; ``after``: undisturbed window after the outage."""
     window: Window
@@ -84,7 +84,7 @@ def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[
 
 
 def changed(paths: Paths, told: Sequence[Paths]) -> tuple[int, int]:
-    """Return how many paths of pairs moved, and how many were unpinned, when ``paths`` were followed by ``told``.
+    """Return the numbers of moves of a pair to another path and of unpinned pairs in the changes ``told`` of ``paths``.
 
     A pair that is unpinned and pinned to the same path again has not moved."""
     now, last, moved, unpinned = dict(paths), dict(paths), 0, 0

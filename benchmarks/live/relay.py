@@ -4,10 +4,10 @@
 
     python -m benchmarks.live.relay LISTEN TO    # each the path of a Unix socket, or a TCP port on loopback
 
-Connections then stay open and carry nothing. A Unix socket accepts many new connections, a TCP port ``BACKLOG``; the
-SYN of a further connection gets no answer.
+Connections of a stopped relay stay open and carry nothing. Its Unix socket accepts many new connections. Its TCP port
+accepts ``BACKLOG`` new connections; the SYN of a further connection gets no answer.
 
-``openflow_relay`` runs in a thread. It reads what a switch sends message by message, and can drop the answers with port
+``openflow_relay`` runs in a thread. It reads a switch's messages one by one, and can drop the answers with port
 counters.
 """
 
@@ -37,7 +37,7 @@ KIND = struct.Struct("!H")
 
 @contextmanager
 def relay(listen: str, to: str) -> Iterator[int]:
-    """Run a relay that listens soon; yield its process id."""
+    """Run a relay process and yield its id; the relay may begin to listen a moment later."""
     process = start("benchmarks.live.relay", listen, to, stdin=subprocess.DEVNULL)
     try:
         yield process.pid
@@ -86,7 +86,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class OpenFlowRelay:
-    """Relay that listens on ``port``. ``drops_ports``: drop answers to requests for port counters."""
+    """Relay that listens on ``port``. ``drops_ports``: whether to drop answers with port counters."""
 
     def __init__(self, controller_port: int) -> None:
         self.drops_ports = False

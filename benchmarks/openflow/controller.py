@@ -1,8 +1,8 @@
-"""Controller as ``signalbox serve`` runs it, counting the messages that reach the readers of switches' bytes.
+"""Controller as ``signalbox serve`` runs it, counting the switch messages that reach each function that reads them.
 
     .venv/bin/python -m benchmarks.openflow.controller --config FILE --reached FILE
 
-When it is stopped it writes a JSON file: how many messages each reader accepted and refused.
+When it is stopped it writes a JSON file with the number of messages that each reader accepted and refused.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks flood-openflow [--kind KIND]... [--seconds S] [--json]
 
-The real controller runs in its own process, started anew for each kind of flood; the attacker runs in another one.
-Meanwhile clients renew a lease every 20 ms, and register or end a job every 100 ms. The exit status is 1 when a target
+The real controller runs in its own process, started anew for each kind of flood; the attacker runs in another process.
+Meanwhile clients renew a lease every 20 ms, and register and end a job every 100 ms. The exit status is 1 when a target
 is missed:
 
 - a p99 of 100 ms for registrations and renewals;
@@ -115,7 +115,7 @@ def endless_answers(port: int) -> None:
 
 
 class ManyMeters(PlainSwitch):
-    """Switch with 100,000 meters, others at each request, all of which drop packets."""
+    """Switch that reports 100,000 meters, different ones at each request, all with dropped packets."""
 
     turn = 0
 
@@ -130,7 +130,7 @@ class ManyMeters(PlainSwitch):
 
 
 def many_meters(port: int) -> None:
-    """Act as a switch that drops packets of ports that it does not have."""
+    """Act as a switch that reports dropped packets for ports that it does not have."""
     switch = ManyMeters(HOSTILE_DPID, 2)
     connection = _connected(port, switch)
     while True:
@@ -138,7 +138,7 @@ def many_meters(port: int) -> None:
 
 
 class ManyRules(PlainSwitch):
-    """Switch that reports 100,000 rules for flows of its host, others at each request."""
+    """Switch that reports 100,000 rules for flows of its host, different ones at each request."""
 
     turn = 0
 
@@ -242,7 +242,7 @@ def attacking(kind: str, port: int) -> Iterator[None]:
 
 @dataclass
 class Beside:
-    """Milliseconds of calls during the flood. ``errors``: those of calls."""
+    """Durations in milliseconds, and errors, of the calls during the flood."""
 
     renewals: list[float] = field(default_factory=list)
     registrations: list[float] = field(default_factory=list)
@@ -368,7 +368,7 @@ def measure(kind: str, seconds: float) -> Result:
 
 
 def _lines(controller: ControllerProcess) -> int:
-    """Return the number of lines in the log, without those about jobs."""
+    """Return the number of lines in the log that are not about jobs."""
     return sum("job" not in line for line in controller.log.read_text(errors="replace").splitlines())
 
 

@@ -1,4 +1,4 @@
-"""Broken OpenFlow messages from one switch, while another one must be served as usual.
+"""Broken OpenFlow messages from one switch, while another switch must be served as usual.
 
     .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--json]
 

@@ -1,7 +1,7 @@
-"""OpenFlow messages of a switch, built correctly and then broken; the same for the same seed.
+"""OpenFlow messages of a switch, built correctly and then broken; equal seeds give equal messages.
 
-Ryu's serialisers build the bodies where it has them. Many mutations change lengths, because wrong lengths cause endless
-loops and overruns.
+Ryu's serialisers build the bodies where Ryu has serialisers. Many mutations change lengths, because wrong lengths cause
+endless loops and overruns.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _address(rng: Random) -> str:
 
 
 def _match(rng: Random) -> bytes:
-    """Return a match as the controller's rules or foreign ones may have it."""
+    """Return a match that a rule of the controller or a foreign rule may have."""
     fields: dict[str, Any] = {}
     if rng.random() < 0.5:
         fields["in_port"] = rng.choice((1, 2, 0xFFFFFFFE, rng.getrandbits(32)))

@@ -1,7 +1,7 @@
-"""Switches of the fuzzer: one sends mutants, the other must be served as usual meanwhile.
+"""Switches of the fuzzer: a hostile switch sends mutants while a good switch must be served as usual.
 
-Both speak to a real controller over loopback. The results are how many connections the controller ended, and how long
-the good switch waited for echoes and for rules.
+Both speak to a real controller over loopback. The results are the number of connections that the controller ended, and
+the times for which the good switch waited for echoes and for rules.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class GoodSwitch(EchoingSwitch):
 
 
 class HostileSwitch:
-    """Switch that answers as required to get further requests, and sends mutants in place of answers."""
+    """Switch that sends mutants (broken messages) in place of some answers; its other answers are correct."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -79,7 +79,9 @@ class HostileSwitch:
         self.thrown_out = 0
 
     def send(self, mutant: Mutant) -> None:
-        """Send a mutant in its place, and wait until the controller answers an echo or ends the connection."""
+        """Send a mutant when the controller expects a message of its kind.
+
+        Then wait until the controller answers an echo request or ends the connection."""
         try:
             if mutant.kind in HANDSHAKE:
                 self.close()
@@ -104,7 +106,7 @@ class HostileSwitch:
         self._told = set()
 
     def _connected(self, mutant: Mutant | None) -> Connection:
-        """Return the connection; if there is none, connect, with the mutant in its place in the handshake."""
+        """Return the connection; if there is none, connect, with the mutant as a message of the handshake."""
         if self._connection:
             return self._connection
         self.connections += 1

@@ -1,10 +1,10 @@
 """Cost of a change for a running network: a cable fails, or a job leaves.
 
 For a setting the result is a ``ChangeRow``. It has the repair, the plan that starts from the repaired routes, and a
-plan made from scratch for comparison. A seed selects the job, or the cable among those that some flow uses.
+plan made from scratch for comparison. A seed selects the job, or the cable among the cables that some flow uses.
 
-*Fewest moves*: a plan without moves has the fewest. If whole flows move, the solver searches the best routing with one
-move less. The moves are proven to be the fewest when that routing provably has worse slowdowns.
+*Fewest moves*: a plan without moves has the fewest. If whole flows move, the solver searches for the best routing with
+one move less. The moves are proven to be the fewest when that routing provably has worse slowdowns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Change = Literal["cable fails", "job leaves"]
 MAX_SUBFLOWS: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}
 """Largest number of subflows of split flows, by change."""
 _MOST_VARIABLES = 5_000
-"""Largest number of class x path pairs for which the solver searches a proof of the fewest moves."""
+"""Largest number of class x path pairs for which the solver tries to prove the fewest moves."""
 _SMALL = 4
 _SMALL_SEEDS = 3
 
@@ -90,7 +90,7 @@ def small_settings() -> list[Setting]:
 def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -> ChangeRow:
     """Measure one change.
 
-    ``split``: flows may have as many subflows as ``MAX_SUBFLOWS`` says. Raises ``SignalboxError`` when there is no
+    ``split``: whether flows may have up to ``MAX_SUBFLOWS`` subflows. Raises ``SignalboxError`` when there is no
     plan, before or after the change."""
     max_subflows = MAX_SUBFLOWS[change] if split else 1
     jobs = with_subflows(setting.jobs, max_subflows)

@@ -1,8 +1,8 @@
 """Benchmark ``plan``: times of planning, and slowdowns compared with proven bounds and published schemes.
 
-It needs no network and no root. The input is a folder of published workloads, and options for what to measure. The
-output is tables or, with ``--json``, everything that was measured; ``plan.json`` is always written. Module
-``workloads`` has the cases.
+It needs no network and no root. The input is a folder of published workloads, and options that select cases. The
+output is tables or, with ``--json``, all measurements; ``plan.json`` is always written. Module ``workloads`` has the
+cases.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 For a ``Case`` the result is a ``Row``, or ``Missing`` when the scheme gave no plan.
 
-Times are the planner's own, from a ``Problem`` to a checked plan. They are medians of several runs after a first one
-that does not count, as far as the time budget of a case allows. Every run gets a new problem, so that nothing is
-reused. ECMP is drawn in the first run only, and only for ``planned`` and ``ecmp``; the times do not include it.
+Times are the planner's own, from a ``Problem`` to a checked plan. They are medians of as many runs as the time budget
+of a case allows; a first run does not count, unless it is the only one. Every run gets a new problem, so that nothing
+is reused. ECMP is drawn in the first run only, and only for ``planned`` and ``ecmp``; the times do not include it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Times):
-    """Result of one case. Fields without a docstring are those of ``Plan``."""
+    """Result of one case. Fields without a docstring have the meanings of the fields of ``Plan``."""
 
     group: str
     workload: str
@@ -98,7 +98,7 @@ class Row(Times):
     fluid_bound: float
     integer_bound: float
     closed_form: float | None
-    """Best worst slowdown where it is known without a planner; None elsewhere.
+    """Smallest possible worst slowdown where it is known without a planner; None elsewhere.
 
     With S spines and D flows of the fullest leaf it is max(1, ceil(D/S)) for whole flows and max(1, D/S) for split
     ones; see ``closed_form``."""
@@ -142,7 +142,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Result of timed runs. ``problem`` and ``answer`` are those of the first run."""
+    """Result of timed runs. ``problem`` and ``answer`` are from the first run."""
 
     problem: Problem
     answer: Plan | NoPlan
@@ -245,7 +245,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def sizes(problem: Problem) -> tuple[int, int]:
-    """Return the number of classes and of class x path pairs, with a path per link out of the source's leaf."""
+    """Return the numbers of classes and of class x path pairs, counting a path per link out of the source's leaf."""
     classes = {
         (flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf, flow.max_subflows)
         for flow in problem.flows
@@ -255,10 +255,11 @@ def sizes(problem: Problem) -> tuple[int, int]:
 
 
 def closed_form(problem: Problem, setting: Setting, failure: Failure, split: bool) -> float | None:
-    """Return the best worst slowdown on an even leaf-spine with S spines left whose fullest leaf has D flows out or in.
+    """Return the smallest worst slowdown on an even leaf-spine with S spines left; None for other settings.
 
-    docs/explanation/planning.md derives it: pigeonhole and König for whole flows, intervals of a colouring for split
-    ones. None for other settings."""
+    It is max(1, ceil(D/S)) for whole flows and max(1, D/S) for split flows, where D flows leave or enter the fullest
+    leaf. docs/explanation/planning.md derives it: pigeonhole and König for whole flows, intervals of a colouring for
+    split flows."""
     if not setting.even or failure.cables or failure.of_one_job:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]

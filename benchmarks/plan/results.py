@@ -1,7 +1,7 @@
 """Measurements of ``plan`` so far: saved, summarized and compared with targets.
 
-Rows are saved in ``plan.json``, which is replaced as a whole. ``Line``s are those of tables. A ``Target`` has the
-number of cases that meet it, and the worst case.
+Rows are saved in ``plan.json``, which is replaced as a whole. A ``Line`` is a row of a printed table. A ``Target`` has
+the number of cases that meet it, and the worst case.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def scheme(row: Row | Missing) -> str:
 def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
     """Return a line for each group, failure and scheme that has rows.
 
-    Slowdowns and subflows are means over the workloads, "mean of jobs" over jobs, then workloads; "ms" is a median."""
+    Slowdowns and subflows are means over the workloads; "mean of jobs" is the mean over the workloads of each
+    workload's mean over its jobs. "ms" is a median."""
     grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.failure, scheme(row)].append(row)
@@ -131,7 +132,7 @@ _WITHIN = 1.01
 _MOST_FLOWS, _FEWEST_FLOWS = 1_728, 1_152
 """Largest and smallest number of flows of the cases for which times have a target."""
 _MODEL = 5_000
-"""Largest number of variables (class x path) of a case whose proof has a target for its time."""
+"""Largest number of variables (class x path) of a case for which the time of the proof has a target."""
 _CABLES = tuple(name for name, failure in FAILURES.items() if failure.cables)
 
 
@@ -161,7 +162,7 @@ class _Rule:
 
 
 def _off(row: Row) -> float:
-    """Return the slowdown / the best known slowdown."""
+    """Return the slowdown / the best possible slowdown, or its bound where no closed form is known."""
     return row.slowdown / (row.closed_form or row.bound)
 
 

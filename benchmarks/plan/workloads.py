@@ -50,9 +50,9 @@ class Failure(NamedTuple):
     """Failure of spines or cables."""
 
     spines: int = 0
-    """Number of failed spines, the highest-numbered ones as in the publication."""
+    """Number of failed spines; the spines with the highest numbers fail, as in the publication."""
     cables: int = 0
-    """Number of failed cables among the others, drawn at random."""
+    """Number of failed cables, drawn at random from the cables that do not fail with spines."""
     of_one_job: int = 0
     """Number of failed cables at each leaf that only the first job uses."""
     max_subflows: int = 2
@@ -203,7 +203,7 @@ def _irregular(bases: Sequence[Setting]) -> tuple[Setting, ...]:
 
 
 def _sized(group: str, base: Setting, failures: tuple[str, ...]) -> Setting:
-    """Return the setting with rings that send different parts of the largest ring's bytes, in turn."""
+    """Return the setting with rings of unequal sizes: each ring sends the next of several fractions of its bytes."""
     sizes = _SIZES[group]
     return Setting(group, base.name, base.fabric, tuple(_resized(job, sizes) for job in base.jobs), failures)
 

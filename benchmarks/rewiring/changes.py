@@ -43,7 +43,7 @@ def changes(fabric: Circuits, times: int) -> Changed:
     prioritise_probes(fabric.lab, QUEUE_S)
     with running(fabric.lab, job, "steady", fabric.folder, fabric.controller.address, steady) as trains:
         wait_for(lambda: fabric.is_pinned("steady") and len(trains.done()) > 1, "the other job to train", JOINED_S, 0.1)
-        _join(fabric, job, swapped, -1)  # replaces whatever circuits are there
+        _join(fabric, job, swapped, -1)  # replaces all present circuits of these servers
         began, done, drops = time.time(), len(trains.done()), all_drops(fabric.lab)
         with Probing(fabric.lab, steady, fabric.folder / "probes", tos=PROBE_TOS) as probes:
             for pair in permutations([host.ip for host in steady], 2):

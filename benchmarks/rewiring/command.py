@@ -132,7 +132,7 @@ def main(
 def _run(
     asked: Sequence[Measuring], wirings: int, change: int, cuts: int, size: Size, scratch: Path
 ) -> tuple[list[OfJob], list[float], Changed | None, list[Cut]]:
-    """Return the jobs' rows, the ms of the changes for them, the changes while another job trains, and the cuts."""
+    """Return the jobs' rows, the ms of circuit changes for them, the changes beside a training job, and the cuts."""
     began = time.time()
     chosen: dict[str, Row] = {}
     random: dict[str, list[Row]] = {}

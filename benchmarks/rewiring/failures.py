@@ -39,7 +39,7 @@ class Cut(NamedTuple):
     rewired_s: float
     """Seconds until probes had passed all circuits that replace the lost ones."""
     iterations: int
-    """Iterations that ended until then."""
+    """Iterations that ended within ``rewired_s`` after the cut."""
 
 
 def failures(fabric: Circuits, times: int) -> list[Cut]:

@@ -1,4 +1,4 @@
-"""Jobs of ``rewiring``, with as many bytes as real jobs send. Pure: no clock, no input or output."""
+"""Jobs of ``rewiring``, with as many bytes as real jobs send. All functions are pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def recommender() -> Job:
     """Return a recommender: a model with large lookup tables and some dense layers. It has two parallelizations.
 
     ``hybrid``: each server has some of the tables. All-to-alls send looked-up rows to the servers that need them, and
-    corrections (gradients) back; gradients of the dense layers are all-reduced. ``data``: every server has everything,
-    and all gradients are all-reduced."""
+    corrections (gradients) back; gradients of the dense layers are all-reduced. ``data``: every server has the whole
+    model, and all gradients are all-reduced."""
     everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
     dense = DENSE_LAYERS * DENSE_WIDTH**2 * FLOAT_BYTES
     tables = TABLES * ROWS * EMBEDDING * FLOAT_BYTES

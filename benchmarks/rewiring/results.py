@@ -1,4 +1,4 @@
-"""Comparisons of ``rewiring``: rows per job, targets, tables. Pure."""
+"""Comparisons of ``rewiring``: rows per job, targets, tables. All functions are pure."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Changed:
     probes: int
     """Packets between servers of the training job."""
     lost: int
-    """Number of these packets that were lost."""
+    """Number of ``probes`` that were lost."""
     dropped: int
     """Packets of all kinds that full queues and buffers of the emulation dropped, on all links."""
     iterations: int
-    """Iterations of the training job meanwhile."""
+    """Iterations that the training job ended during the changes."""
 
     @property
     def median_ms(self) -> float:

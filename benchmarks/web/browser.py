@@ -1,4 +1,4 @@
-"""Headless Chromium driven by Selenium, and what ECharts has drawn in it."""
+"""Headless Chromium driven by Selenium, with access to the charts that ECharts has drawn in it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Browser:
         return found
 
     def series(self, chart: str, name: str) -> dict[str, Any]:
-        """Return the series of a chart with this id."""
+        """Return the series of a chart that has the id ``name``."""
         return next(each for each in self.options(chart)["series"] if each["id"] == name)
 
     def click_on(self, chart: str, event: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Browser:
         return found
 
     def until(self, what: Callable[[], Found], wait_s: float = WAIT_S) -> Found:
-        """Return the first answer that is true. Raises ``TimeoutError`` with the last one."""
+        """Call ``what`` until its answer is true, and return it. Raises ``TimeoutError`` with the last answer."""
         end = time.monotonic() + wait_s
         while not (found := what()):
             if time.monotonic() > end:

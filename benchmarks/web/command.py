@@ -1,6 +1,6 @@
-"""Cost of the live page in Chromium for its server with several viewers, pictures of it, and cost of ``signalbox top``.
+"""Cost of serving the live page to several viewers in Chromium, and cost of ``signalbox top``.
 
-Fabrics whose links change their rates every second are behind the real API server. For each fabric the results are the
+The real API server shows fabrics whose links change their rates every second. For each fabric the results are the
 time until it is drawn, what is drawn, and CPU time and memory of the page's server. The output is a table and
 ``out/bench/web.json``. With ``--pictures`` the benchmark takes screenshots, light and dark.
 """

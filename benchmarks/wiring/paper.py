@@ -1,8 +1,8 @@
 """Settings of TopoOpt's publication in our simulator: times of iterations on wirings and on switches.
 
-The settings are from Wang et al., NSDI 2023 (arXiv 2202.00433), section 5. The jobs are like its DLRM as far as that is
-published: an all-reduce over all servers, and an all-to-all that grows with the batch. At a batch of 2,048 the
-all-to-all has 80 % of the all-reduce's bytes. Computing is left out: times are of communication.
+The settings are from Wang et al., NSDI 2023 (arXiv 2202.00433), section 5. The jobs are like the publication's DLRM, as
+far as its traffic is published: an all-reduce over all servers, and an all-to-all that grows with the batch. At a batch
+of 2,048 the all-to-all has 80 % of the all-reduce's bytes. Computing is left out, so times are communication times.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def dlrm(servers: int, ratio: float, job_id: str = "dlrm") -> JobSpec:
 
 
 def dedicated(interfaces: int) -> Iterator[Row]:
-    """Yield a row for each batch size of one job on all servers.
+    """Yield a row for each batch size of one job on all servers, each with d interfaces of rate B.
 
     - ``time_ratio``: time relative to one switch of the same cost, with ``d B / 3.2`` per server; below 1 the wiring is
       faster.

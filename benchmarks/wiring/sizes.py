@@ -3,10 +3,10 @@
 For each number of servers and interfaces a row has the hops of
 
 - near-geometric steps;
-- the finder's steps, also as networkx's search finds them on the finder's circuits;
+- the finder's steps, also as counted by networkx's search on the finder's circuits;
 - the best steps, for few servers.
 
-It also has a lower bound for all wirings.
+The row also has a lower bound for all wirings.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Foun
 
 
 def _exact(servers: int, interfaces: int) -> Row:
-    """Return the best mean of hops of rings alone, and of any steps; None for too many servers."""
+    """Return the smallest mean number of hops with rings alone and with any steps; None for too many servers."""
     if servers > EXACT:
         return {"best_of_rings": None, "best_of_all": None, "proven": None}
     rings, of_rings = best_steps(servers, interfaces, interfaces)

@@ -12,11 +12,11 @@ Shared definitions:
 
 Training programs:
 
-- ``joining``: ``signalbox.join``; ``membership`` decides on registration, lease and reports; ``rounds`` has the thread
+- ``joining``: ``signalbox.join``; ``membership`` decides on registration, lease and reports, in a thread of ``rounds``
 - ``remote_client``, ``client_process``, ``own_sockets``: a separate process makes the program's calls, because gRPC is
   unsafe in a process that forks
 - ``route_following``, ``socket_bytes``: routes of the job, and bytes per peer as counted by the kernel
-- ``torch``, ``ranks``: the same for PyTorch, and the exchange between its ranks
+- ``torch``, ``ranks``: announcement of PyTorch programs, and the exchange between their ranks
 
 Announcements on behalf of programs: ``launching`` (``signalbox run``), ``keeping`` (``signalbox jobs keep``),
 ``kubernetes``.

@@ -22,11 +22,11 @@ class _EncryptedKey(Exception):
 
 
 class _OpenKey(Exception):
-    """The key file is open to other users; the message says what its mode allows."""
+    """Error when other users have access to the key file; the message names its mode and the command that corrects it."""
 
 
 def client_problems(authorities: Path, certificate: Path | None, key: Path | None) -> Iterator[FieldProblem]:
-    """Yield what is wrong with the certificate files given on the command line."""
+    """Yield the problems of the certificate and key files given on the command line."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     found = [problem("--tls-ca", CERTIFICATE, authorities, context.load_verify_locations)]
     if certificate and key:
@@ -38,10 +38,10 @@ def client_problems(authorities: Path, certificate: Path | None, key: Path | Non
 
 
 def problem(where: str, what: str, path: Path, load: Callable[[Path], object]) -> FieldProblem | None:
-    """Return what is wrong with one PEM file, or None.
+    """Return the problem of one PEM file, or None when the file is usable.
 
     ``where`` is the field that names the file; ``what`` is ``CERTIFICATE`` or ``KEY``; ``load`` reads the file, and
-    raises an error when it is wrong."""
+    raises an error when the file is wrong."""
     try:
         read_small(path)
         load(path)

@@ -113,9 +113,9 @@ class Client(ClientConnection):
     ) -> Registered:
         """Announce a job. The same spec with its lease token, or with the same ``request_id``, renews the lease.
 
-        A ``request_id`` names one registration for good: pass another one to register again. Without one the client
-        makes one, and repeats it until a call for the job is answered. ``take_over`` ends the registration that has the
-        job's id.
+        A ``request_id`` identifies one registration permanently: pass another id to register the job again. If it is
+        empty, the client generates an id, and repeats that id until a call for the job is answered. ``take_over`` ends
+        the registration that has the job's id.
 
         Raises ``AlreadyExists`` when another registration has the job's id and ``take_over`` is false. Raises
         ``NotFound``, with the reason, when the registration that this ``request_id`` made has ended. Raises
@@ -142,11 +142,11 @@ class Client(ClientConnection):
         - ``fields``: names of the fields of ``spec`` to change; empty for all
         - ``revision``: change the job only if it still has this revision; 0 for any
 
-        An update of some fields without a revision is repeated when another update comes first.
+        An update of some fields without a revision is repeated when another update is applied first.
 
         Raises ``NotFound``, ``WrongLeaseToken``, ``Conflict`` and ``HostNotAllowed`` as ``register_job`` does. Raises
-        ``ConcurrentUpdate`` when the job has another revision, or when other updates came first ``UPDATE_TRIES``
-        times."""
+        ``ConcurrentUpdate`` when the job has another revision, or when ``UPDATE_TRIES`` attempts conflict with other
+        updates."""
         request = self._update(spec, tuple(fields), lease_token, revision)
         return self._updated(self._jobs.UpdateJob, request, [request]).job
 
@@ -157,13 +157,13 @@ class Client(ClientConnection):
         lease_tokens: Mapping[str, str] = MappingProxyType({}),
         revisions: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[pb.Job, ...]:
-        """Change the specs of several registered jobs in one step, all or none; jobs may exchange hosts.
+        """Change the specs of several registered jobs atomically; jobs may exchange hosts.
 
         - ``fields``: names of the fields to change in each spec; empty for all
         - ``lease_tokens`` and ``revisions``: by job id
 
-        Returns the jobs in the order of ``specs``. Repeats and raises as ``update_job`` does; an error names the job at
-        fault by its position: ``jobs[1]``."""
+        Returns the jobs in the order of ``specs``. Repeats the call and raises errors as ``update_job`` does; an error
+        names the job at fault by its position: ``jobs[1]``."""
         names = tuple(fields)
         jobs = [
             self._update(spec, names, lease_tokens.get(spec.job_id), revisions.get(spec.job_id, 0)) for spec in specs
@@ -173,8 +173,8 @@ class Client(ClientConnection):
     def change_job(self, job_id: str, change: Callable[[JobSpec], JobSpec], lease_token: str | None = None) -> pb.Job:
         """Read a job, pass its spec through ``change``, and announce the result.
 
-        When another update came in between, the job is read and changed again, so no change of another client is lost.
-        ``change`` may be called ``UPDATE_TRIES`` times. Raises as ``update_job`` does."""
+        When another update is applied meanwhile, the job is read and changed again, so no other client's change is
+        lost. ``change`` may be called ``UPDATE_TRIES`` times. Raises as ``update_job`` does."""
 
         def attempt() -> pb.Job:
             job = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id)).job
@@ -183,7 +183,7 @@ class Client(ClientConnection):
         return _repeated(attempt)
 
     def _updated(self, method: Callable[..., Any], request: Any, entries: Iterable[pb.UpdateJobRequest]) -> Any:
-        """Repeat the call after a conflict, unless an entry names a revision: a stale revision stays stale."""
+        """Make the call; repeat it after a conflict, unless an entry names a revision, which would conflict again."""
         if any(entry.revision for entry in entries):
             return self._call(method, request)
         return _repeated(lambda: self._call(method, request))
@@ -225,16 +225,16 @@ class Client(ClientConnection):
         raise Unavailable("new plans come faster than they can be compared; try again", 1.0)
 
     def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
-        """End a job. The same call again, with the same token or ``uid``, is no error.
+        """End a job. To repeat the call with the same token or ``uid`` is no error.
 
-        With ``force`` no token is needed. Then ``uid`` names the registration; if it is empty, the registration that
-        has the job id ends. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        With ``force`` no token is needed. Then ``uid`` names the registration; if ``uid`` is empty, the registration
+        that has the job id ends. Raises ``NotFound`` and ``WrongLeaseToken``."""
         token = self._token(job_id, lease_token)
         request = pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force, uid=uid)
         self._call(self._jobs.DeregisterJob, request)
 
     def renew_lease(self, job_id: str, lease_token: str | None = None) -> float:
-        """Renew the lease and return the seconds that are left of it.
+        """Renew the lease and return the seconds until it runs out.
 
         Raises ``NotFound`` when the job has ended (``reason`` says how), and ``WrongLeaseToken``."""
         request = pb.RenewLeaseRequest(job_id=job_id, lease_token=self._token(job_id, lease_token))
@@ -243,9 +243,9 @@ class Client(ClientConnection):
     def report_iterations(
         self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
     ) -> int:
-        """Report iterations and return how many of them are new: those with an index above all earlier ones.
+        """Report iterations and return the number of new ones.
 
-        Raises ``InvalidInput``."""
+        An iteration is new when its index is above all indices reported earlier. Raises ``InvalidInput``."""
         now = time.monotonic()
         messages = [
             checked(
@@ -265,7 +265,7 @@ class Client(ClientConnection):
     def report_connections(
         self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
     ) -> None:
-        """Report all connections of the job from ``address``; they replace the ones reported for it before."""
+        """Report all connections of the job from ``address``, in place of those reported for this address before."""
         messages = [
             checked(
                 pb.Connection,
@@ -281,20 +281,20 @@ class Client(ClientConnection):
         request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages, lease_token=token)
         self._call(self._jobs.ReportConnections, request)
 
-    # A watch continues until it is closed. ``resuming`` reopens one after the connection to the controller was lost.
+    # A watch continues until it is closed. ``resuming`` reopens a watch when the connection to the controller is lost.
 
     def watch_routes(
         self, job_id: JobId | str, resume_token: str = "", uid: str = ""
     ) -> Generator[pb.WatchRoutesResponse, None, None]:
         """Yield the job's routes now and whenever they change.
 
-        ``uid`` names the registration. If it is empty, the resume token names it; without a token, it is the
-        registration that has the job id. Raises ``NotFound``, with the reason, when the registration has ended."""
+        ``uid`` names the registration. If ``uid`` is empty, the resume token names the registration; without a token,
+        it is the one that has the job id. Raises ``NotFound``, with the reason, when the registration has ended."""
         request = pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token, uid=uid)
         return self._watch(self._jobs.WatchRoutes, request)
 
     def watch_jobs(self, resume_token: str = "") -> Generator[pb.WatchJobsResponse, None, None]:
-        """Yield all jobs, then those that change or end."""
+        """Yield all jobs, then each job that changes or ends."""
         return self._watch(self._jobs.WatchJobs, pb.WatchJobsRequest(resume_token=resume_token))
 
     # ---- fabric, plan, status
@@ -303,7 +303,7 @@ class Client(ClientConnection):
         return self._call(self._controller.GetFabric, pb.GetFabricRequest())
 
     def get_plan(self) -> pb.Plan | None:
-        """Return the newest plan, or None before the first one."""
+        """Return the newest plan, or None before the first plan."""
         response: pb.GetPlanResponse = self._call(self._controller.GetPlan, pb.GetPlanRequest())
         return response.plan if response.HasField("plan") else None
 
@@ -316,15 +316,15 @@ class Client(ClientConnection):
         return tuple(chain.from_iterable(page.rules for page in pages))
 
     def watch_fabric(self, resume_token: str = "") -> Generator[pb.WatchFabricResponse, None, None]:
-        """Yield all switches, links and hosts, then those that change or are removed."""
+        """Yield all switches, links and hosts, then each of them that changes or is removed."""
         return self._watch(self._controller.WatchFabric, pb.WatchFabricRequest(resume_token=resume_token))
 
     def watch_plan(self, resume_token: str = "") -> Generator[pb.WatchPlanResponse, None, None]:
-        """Yield the newest plan, then each that follows."""
+        """Yield the newest plan, then each later plan."""
         return self._watch(self._controller.WatchPlan, pb.WatchPlanRequest(resume_token=resume_token))
 
     def watch_alarms(self, resume_token: str = "") -> Generator[pb.WatchAlarmsResponse, None, None]:
-        """Yield all alarms, then those that are raised or end."""
+        """Yield all alarms, then each alarm that is raised or ends."""
         return self._watch(self._controller.WatchAlarms, pb.WatchAlarmsRequest(resume_token=resume_token))
 
     def replan(self) -> pb.ReplanResponse:
@@ -353,11 +353,11 @@ class Client(ClientConnection):
 
         - ``kinds``: kinds of failures; empty for all
         - ``top``: number of outcomes wanted; 0 for all
-        - ``within_s``: seconds the controller may compute; 0 leaves the choice to it
+        - ``within_s``: seconds that the controller may compute; with 0 the controller chooses
         - ``names``: parts that fail all at once, named as for ``drain``, in place of ``kinds``
-        - ``wait_s``: seconds to wait for the answer; None for as long as it may take
+        - ``wait_s``: seconds to wait for the answer; None for the client's time-out, but at least ``LONG_CALL_S``
 
-        Raises ``InvalidInput`` for a name of no part, and ``Unreachable`` without an answer."""
+        Raises ``InvalidInput`` for a name that no part has, and ``Unreachable`` without an answer."""
         request = pb.WhatIfRequest(
             kinds=[number_of(pb.FailureKind.DESCRIPTOR, kind) for kind in kinds],
             top=top,
@@ -374,7 +374,7 @@ class Client(ClientConnection):
     # ---- events, alarms, work on the fabric
 
     def list_events(self, after_s: float | None = None, kinds: Iterable[str] = ()) -> Iterator[pb.Event]:
-        """Yield the kept events, oldest first.
+        """Yield the events that the controller has stored, oldest first.
 
         ``after_s``: seconds since 1970; None for all. ``kinds``: words of the API's ``EventKind``; empty for all.
         Raises ``KeyError`` for any other word."""
@@ -388,17 +388,17 @@ class Client(ClientConnection):
     ) -> Generator[pb.WatchEventsResponse, None, None]:
         """Yield events as they happen.
 
-        With ``after_s`` (seconds since 1970) and no token, the kept events since then come first."""
+        With ``after_s`` (seconds since 1970) and no token, the stored events since that time are yielded first."""
         numbers = [number_of(pb.EventKind.DESCRIPTOR, kind) for kind in kinds]
         after = None if after_s is None else timestamp(after_s)
         request = pb.WatchEventsRequest(resume_token=resume_token, after=after, kinds=numbers)
         return self._watch(self._controller.WatchEvents, request)
 
     def silence_alarms(self, kind: str, subject: str = "", for_s: float | None = None, comment: str = "") -> None:
-        """Record that operators know of an alarm, or of all alarms of a kind.
+        """Mark an alarm as known to operators, or all alarms of a kind if ``subject`` is empty.
 
-        ``for_s``: seconds; None until the alarm is over. Raises ``KeyError`` for a word that is not an
-        ``AlarmKind``."""
+        ``for_s``: seconds that the silence lasts; None until the alarm ends. Raises ``KeyError`` for a word that is not
+        an ``AlarmKind``."""
         request = pb.SilenceAlarmsRequest(
             kind=number_of(pb.AlarmKind.DESCRIPTOR, kind),
             subject=subject,
@@ -408,7 +408,7 @@ class Client(ClientConnection):
         self._call(self._controller.SilenceAlarms, request)
 
     def end_silence(self, kind: str, subject: str = "") -> None:
-        """End a silence. Raises ``InvalidInput`` when there is none."""
+        """End a silence. Raises ``InvalidInput`` when no such silence exists."""
         request = pb.EndSilenceRequest(kind=number_of(pb.AlarmKind.DESCRIPTOR, kind), subject=subject)
         self._call(self._controller.EndSilence, request)
 
@@ -425,7 +425,7 @@ class Client(ClientConnection):
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
         """Stop expecting parts of the fabric that are down, and return all parts that were forgotten.
 
-        Raises ``InvalidInput`` for a name of no part, and ``Conflict`` for a part that is up or declared."""
+        Raises ``InvalidInput`` for a name that no part has, and ``Conflict`` for a part that is up or declared."""
         request = pb.ForgetPartsRequest(names=names)
         return tuple(self._call(self._controller.ForgetParts, request).parts)
 

@@ -1,4 +1,4 @@
-"""The gRPC connection of a client, and how it makes one call.
+"""Make calls to the API over the gRPC connection of a client.
 
 A call returns the answer of the API, or raises an error of ``signalbox.errors``."""
 
@@ -37,7 +37,7 @@ PROBE_S = 0.2
 
 
 class ClientConnection:
-    """Base of ``Client``: the gRPC channel, the remembered lease tokens, and how one call is made."""
+    """Base of ``Client``, with the gRPC channel, the remembered lease tokens and the methods that make calls."""
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class ClientConnection:
                 # After a restart of the controller a waiting client reconnects soon; the default waits up to two
                 # minutes.
                 ("grpc.max_reconnect_backoff_ms", 2000),
-                # A connection of its own: HAProxy lets one connection have 128 streams, and more would wait silently.
+                # Each client has its own connection: HAProxy allows 128 streams per connection, and further streams
+                # would wait silently.
                 ("grpc.use_local_subchannel_pool", 1),
             ],
         )
@@ -78,7 +79,7 @@ class ClientConnection:
         self._channel.close()
 
     def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
-        """Yield the pages of a list."""
+        """Yield the answers of a list method, one per page, until the last page."""
         while True:
             page = self._call(method, request)
             yield page
@@ -96,13 +97,16 @@ class ClientConnection:
             stream.cancel()
 
     def _token(self, job_id: str, given: str | None) -> str:
-        """Return the lease token for a call: ``given``, else the one this client remembers, else the empty text."""
+        """Return the lease token for a call: ``given``, else the job's remembered token, else the empty text."""
         return self._tokens.get(job_id, "") if given is None else given
 
     def _call(
         self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0, wait_s: float | None = None
     ) -> Any:
-        """Call the API. ``wait_s`` replaces the client's time-out and ``at_least_s``."""
+        """Call the API and return its answer.
+
+        The time-out in seconds is ``wait_s``. If ``wait_s`` is None, it is the client's time-out, but not below
+        ``at_least_s``."""
         wait_s = max(self._timeout_s, at_least_s) if wait_s is None else wait_s
         try:
             return method(request, timeout=wait_s, metadata=self._metadata)

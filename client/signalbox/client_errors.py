@@ -66,7 +66,7 @@ _REASONS = {
     "lookup failed": "the name cannot be resolved",
     "DNS resolution failed": "the name cannot be resolved",
 }
-"""Explanation for users of gRPC's errors without a connection, by a part of gRPC's text."""
+"""Explanations that users see when gRPC has no connection, by a part of gRPC's text."""
 
 
 _BROKEN_OFF = "Stream removed"
@@ -80,10 +80,10 @@ _LOST = (
     "the connection was lost; if it persists, the controller may require TLS (--tls-ca), or a client certificate of an "
     "authority that it knows (--tls-certificate and --tls-key)"
 )
-"""Words for a lost connection without a reason.
+"""Explanation that users see when a connection is lost and gRPC gives no reason.
 
-gRPC gives no reason to a client without TLS when the server requires TLS. It gives none either when the server refuses
-the client's certificate in TLS 1.3."""
+gRPC gives no reason when the server requires TLS and the client does not use it. It also gives no reason when the
+server refuses the client's certificate in TLS 1.3."""
 
 
 def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
@@ -152,7 +152,7 @@ def _retry_s(error: grpc.Call) -> float | None:
 
 
 def _detail(error: grpc.Call, kind: Callable[[], Any]) -> Any:
-    """Return the status detail of this kind, or an empty one."""
+    """Return the error's status detail of type ``kind``, or an empty message of that type."""
     status, found = rpc_status.from_call(error), kind()
     any(detail.Unpack(found) for detail in (status.details if status else ()))
     return found

@@ -1,7 +1,7 @@
 """Process that calls the API on behalf of a training process (see ``remote_client``).
 
-It receives one socket per client, serves the calls on each, and sends back the answers. It ends when the training
-process has ended, even during a call. It ignores signals and prints nothing."""
+The process receives one socket per client, serves the calls on each socket, and sends back the answers. It ends when
+the training process has ended, even during a call. It ignores signals and prints nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ANSWERS: Mapping[str, Callable[[Any], object]] = {
     "register_job": lambda registered: Announced(registered.lease_token),
     "renew_lease": float,
 }
-"""Conversions of a call's result to a type that does not need gRPC, by call; all other calls return None."""
+"""Conversions of a method's result to a type that does not need gRPC, by method; all other methods return None."""
 
 
 def serve(process: int) -> None:
@@ -127,7 +127,7 @@ class _Served:
 
 
 def _answered(call: Callable[[], object]) -> object:
-    """Return the call's result, or its error as a type that the training process knows."""
+    """Return the call's result, or its error as a type that the training process can unpickle."""
     try:
         return call()
     except SignalboxError as error:

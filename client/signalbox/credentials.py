@@ -1,6 +1,6 @@
 """Credentials of a client: files with its identity and with the authorities that it trusts.
 
-They become a gRPC channel, and the call metadata that carries the client's token."""
+``Credentials`` makes a gRPC channel from these files, and the call metadata that carries the client's token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installed distributions of Signalbox, and the commands that they add to those of the client.
+"""Installed distributions of Signalbox, and the commands that they add to the client's commands.
 
 The functions import ``importlib.metadata`` themselves: its import takes a moment that most commands can save."""
 
@@ -25,7 +25,7 @@ COMMANDS = "signalbox.commands"
 
 
 def installed() -> dict[str, str]:
-    """Return the installed versions by name: this distribution first, then those that add commands."""
+    """Return installed versions by distribution: first this distribution, then distributions that add commands."""
     from importlib.metadata import entry_points, version
 
     others = {each.dist.name: each.dist.version for each in entry_points(group=COMMANDS) if each.dist}
@@ -55,9 +55,10 @@ def added_commands(warn: Callable[[str], None]) -> typer.Typer:
 
 @contextmanager
 def needs_extra(extra: str, *modules: str) -> Iterator[None]:
-    """Import modules of an optional extra in this context; ``modules`` begins with its name on the package index.
+    """Turn the error of a missing module of an optional extra into a ``SignalboxError``.
 
-    Raises ``SignalboxError`` with the command that installs the extra when one of the modules is missing."""
+    The error names the first of ``modules``, and the command that installs the extra. Other errors are raised as they
+    are."""
     try:
         yield
     except ModuleNotFoundError as error:

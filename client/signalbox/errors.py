@@ -1,4 +1,4 @@
-"""Errors that reach a user; they name the field, what was wrong and what would be right.
+"""Errors that users see; each names the field, the mistake and the correct form.
 
 ``field_problems`` turns pydantic's findings in a file or request into a ``FieldProblem`` per field. This module does
 not import pydantic: ``mn`` loads it with the system's Python (see ``offline.scenarios.topologies``)."""
@@ -52,7 +52,7 @@ class FieldProblem:
 
 
 class SignalboxError(Exception):
-    """Base of all errors for callers; its text is ``legible``.
+    """Base of all errors for callers; ``legible`` makes its text safe to print.
 
     ``about``: values in the message, for programs; the proto file lists their names at ``ErrorReason``. ``reason``:
     name of the API's ``ErrorReason`` without prefix; empty for an error without a reason, or not from the API."""
@@ -63,7 +63,7 @@ class SignalboxError(Exception):
         self.about = {name: legible(str(value)) for name, value in about.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error with its fields, whatever arguments its type takes: it crosses process boundaries."""
+        """Pickle the error with its fields, whatever arguments its type takes: errors are sent between processes."""
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -96,20 +96,20 @@ class InvalidInput(SignalboxError):
 
     @classmethod
     def refuse(cls, problems: Iterable[FieldProblem]) -> None:
-        """Raise the error with the first ``MAX_PROBLEMS`` problems, if there are any; later ones are not computed.
+        """Raise the error with the first ``MAX_PROBLEMS`` problems, if there are any; later problems are not computed.
 
         A request can have a problem per item, so each message shortens the values that it repeats (``cut``)."""
         if found := tuple(islice(problems, MAX_PROBLEMS)):
             raise cls(found)
 
     def within(self, place: object) -> InvalidInput:
-        """Return the same problems with ``place``, such as a file, before each path."""
+        """Return the error with ``place``, such as a file, before the path of each problem."""
         return InvalidInput(
             tuple(replace(p, path=f"{place}: {p.path}" if p.path else str(place)) for p in self.problems)
         )
 
     def under(self, field: str) -> InvalidInput:
-        """Return the same problems with ``field`` as the first part of each path; unchanged if ``field`` is empty."""
+        """Return the error with ``field`` as the first part of each problem's path; unchanged if ``field`` is empty."""
         if not field:
             return self
         return InvalidInput(tuple(replace(problem, path=f"{field}.{problem.path}") for problem in self.problems))
@@ -126,9 +126,10 @@ def in_field(field: str) -> Iterator[None]:
 
 @contextmanager
 def in_entry(entry: str, field: str = "") -> Iterator[None]:
-    """Add the name of the request's entry (``jobs[1]``) to errors raised inside: to the text, and for programs.
+    """Add the name of the request's entry (``jobs[1]``) to errors raised inside.
 
-    ``entry`` is empty for a request without entries. ``field``: the entry's field where paths of wrong fields begin."""
+    An ``InvalidInput`` gets the name in its paths, any other error in its text and in ``about``. ``entry`` is empty for
+    a request without entries. ``field``: the entry's field that contains the wrong fields."""
     try:
         yield
     except InvalidInput as error:
@@ -190,9 +191,9 @@ class NotAnnounced(Conflict):
 
 
 class NotKnownYet(Conflict):
-    """The answer depends on something that is not known yet.
+    """The answer depends on a fact that is not known yet.
 
-    ``retry_s``: seconds after which it may be known; None when that depends on others."""
+    ``retry_s``: seconds after which the fact may be known; None when the time does not depend on the controller."""
 
     def __init__(
         self, message: str, about: Mapping[str, object] = MappingProxyType({}), retry_s: float | None = None
@@ -202,9 +203,9 @@ class NotKnownYet(Conflict):
 
 
 class Exhausted(SignalboxError):
-    """A limit was reached. ``subject`` names whose limit it is.
+    """A limit was reached. ``subject`` names the owner of the limit.
 
-    ``retry_s``: seconds after which the request may succeed; None when that depends on callers."""
+    ``retry_s``: seconds after which the request may succeed; None when the time depends on callers."""
 
     def __init__(
         self,
@@ -231,7 +232,7 @@ class Unauthenticated(SignalboxError):
 
 
 class NotAllowed(SignalboxError):
-    """The caller's role does not allow this."""
+    """The caller's role does not allow the request."""
 
 
 class HostNotAllowed(NotAllowed):
@@ -244,7 +245,9 @@ def cut(value: str) -> str:
 
 
 def legible(text: str, kept: str = "") -> str:
-    """Return a text safe to print: escaped, and without its middle when it is long. It may repeat anyone's values."""
+    """Return the text in a form that is safe to print: escaped, and without its middle when it is long.
+
+    The text may contain values that any caller sent."""
     if len(text) > MAX_TEXT_CHARS:
         text = f"{text[: MAX_TEXT_CHARS // 2]} ... {text[-MAX_TEXT_CHARS // 2 :]}"
     return escaped(text, kept)
@@ -304,7 +307,7 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Fiel
 
 
 def value_problem(error: ValidationError) -> str:
-    """Return what is wrong with a single value, such as that of an option, in the words used for fields."""
+    """Return the problem of a single value, such as an option's value, in the words used for fields."""
     found: Any = error.errors(include_url=False)[0]
     kind, context = found["type"], found.get("ctx", {})
     if kind == "value_error":
@@ -345,7 +348,7 @@ def _worded(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def _given(value: object) -> str:
-    """Return a wrong value as a file has it; empty when the text is longer than ``MAX_SHOWN_CHARS``."""
+    """Return a wrong value as written in a file; empty for tables and for texts above ``MAX_SHOWN_CHARS``."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | time):  # a datetime is a date
@@ -369,7 +372,7 @@ def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that a field contains, itself or in a tuple; None for other fields."""
+    """Return the model class in a field's annotation, directly or inside a tuple; None for other fields."""
     if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -1,4 +1,4 @@
-"""Joint updates of several jobs of one process, each of which needs hosts that another one gives up."""
+"""Update several jobs of one process jointly when each needs hosts that another job of the process releases."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class Change(NamedTuple):
 
 
 def update_with_others(client: Any, change: Change, conflict: Conflict, others: Sequence[Change]) -> tuple[str, ...]:
-    """Update a job, whose update alone was refused, together with as many of ``others`` as possible.
+    """Update a job together with as many of ``others`` as possible, after its update alone was refused.
 
-    ``client`` has the methods of ``signalbox.client.Client``. Returns the ids of the other jobs updated. Raises
-    ``conflict`` when no joint update is accepted, and other errors that keep the controller from answering."""
+    ``client`` has the methods of ``signalbox.client.Client``. ``conflict`` is the error of the update alone. Returns
+    the ids of the other jobs updated. Raises ``conflict`` when no joint update is accepted, and other errors of the
+    call, such as ``Unreachable``."""
     left = [change, *others[: MAX_JOBS - 1]]
     while True:
         tokens = {one.spec.job_id: one.lease_token for one in left}

@@ -1,7 +1,7 @@
 """Short forms of a job in files: hosts instead of endpoints, a model instead of groups and collectives.
 
-``job_in`` takes plain data with the fields of a ``JobInFile``, and returns the ``JobSpec`` that it stands for. Errors
-name the paths of the data that was given. The functions have no side effects."""
+``job_in`` takes plain data with the fields of a ``JobInFile``, and returns the ``JobSpec`` that the data stands for.
+Errors name paths in the given data. The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _RANGE = re.compile(r"(0|[1-9]\d{0,2})(?:-(0|[1-9]\d{0,2}))?")
 
 
 def _in_range(text: str) -> str:
-    """Refuse a text that is not four numbers from 0 to 255 or ranges of them; ``addresses_in`` expands it later."""
+    """Return the text if it is four numbers, or ranges of numbers, from 0 to 255; refuse it otherwise."""
     parts = [_RANGE.fullmatch(part) for part in text.split(".")]
     if len(parts) != 4 or not all(part and int(part[1]) <= int(part[2] or part[1]) <= 255 for part in parts):
         hint = ""
@@ -63,7 +63,7 @@ Hosts = Annotated[
     BeforeValidator(_as_list),
     Field(min_length=1),
 ]
-"""Addresses with ranges; a single text stands for a list of one."""
+"""IPv4 addresses that may contain ranges (``10.0.1.1-8``), for ``addresses_in``; a single text stands for a list."""
 
 
 class RailInFile(Rail):
@@ -98,8 +98,8 @@ class JobInFile(JobSpec):
 def job_in(data: Any) -> JobSpec:
     """Return the job spec for ``data``, a mapping of field names to values.
 
-    Raises ``InvalidInput`` with the errors of short forms; when there are none, with those of ``JobSpec.parse`` or
-    ``check``."""
+    Raises ``InvalidInput`` with the problems of the short forms. If there are none, it raises ``InvalidInput`` with the
+    problems that ``JobSpec.parse`` or ``check`` finds."""
     try:
         job = JobInFile.model_validate(data)
     except ValidationError as error:
@@ -120,9 +120,9 @@ def job_in(data: Any) -> JobSpec:
 
 
 def parallelizations_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpec, ...]:
-    """Return the spec of each parallelization of ``job``, as if it were the only one.
+    """Return one job spec per parallelization of ``job``, as if the job had only that parallelization.
 
-    ``data``: all other fields, as ``job_in`` takes them. The caller checks the limits that concern all parallelizations
+    ``data``: the job's fields, as ``job_in`` takes them. The caller checks the limits that concern all parallelizations
     together. Raises ``InvalidInput``."""
     common = {name: value for name, value in data.items() if name != "parallelizations"}
     found = []
@@ -138,13 +138,13 @@ def parallelizations_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpe
 
 
 def _in_parallelization(problem: FieldProblem, number: int) -> FieldProblem:
-    """Return the problem with the parallelization in its path, unless it is about a field that all share."""
+    """Return the problem with the parallelization in its path, unless its field belongs to all parallelizations."""
     of_parallelization = re.split(r"[.\[]", problem.path)[0] in SAYS
     return replace(problem, path=f"parallelizations[{number}].{problem.path}") if of_parallelization else problem
 
 
 def _with_parallelizations(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
-    """Return the job with its parallelizations; ``specs`` has the spec of each. Raises ``InvalidInput``."""
+    """Return the job with all its parallelizations, one per spec in ``specs``. Raises ``InvalidInput``."""
     common = {name: getattr(specs[0], name) for name in specs[0].model_fields_set if name not in SENDS}
     parallelizations = [
         {"name": way.name, "compute": way.compute, **{name: getattr(spec, name) for name in SENDS}}
@@ -156,7 +156,7 @@ def _with_parallelizations(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
 
 
 def misplaced_parallelizations(job: JobInFile, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
-    """Yield what is wrong with the parallelizations taken together, and with fields that parallelizations exclude."""
+    """Yield the problems of all parallelizations taken together, and of fields that parallelizations exclude."""
     for name in (*SAYS, "compute") if job.parallelizations else ():
         if name in data:
             yield FieldProblem(name, SAID_BY_EACH)
@@ -242,7 +242,7 @@ def _numbers(part: str) -> range:
 
 
 def _as_given(problem: FieldProblem, data: Any) -> FieldProblem:
-    """Return the problem with the path of the short form: hosts for endpoints, the model for everything else."""
+    """Return the problem with the path of the short form: ``hosts`` for ``endpoints``, ``model`` for other fields."""
     name, item = re.findall(r"^(\w+)(?:\[(\d+)\])?", problem.path)[0]
     if name in data and not (name == "rails" and item and "hosts" in data["rails"][int(item)]):
         return problem

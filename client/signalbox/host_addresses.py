@@ -1,6 +1,6 @@
 """Resolve host names, as launchers write them, to the addresses that a job communicates over.
 
-A file of addresses has precedence; the resolver is asked for all other names. Each host has one address per NIC.
+A file of addresses has precedence; the resolver looks up all other names. Each host has one address per NIC.
 ``InvalidInput`` names each host that has no usable address."""
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def host_names(text: str) -> list[str]:
 
 
 def hosts_named(text: str) -> list[str]:
-    """Return names as ``host_names`` does, and addresses of ranges (``10.0.1.1-4``). Raises ``InvalidInput``."""
+    """Return the hosts in a list of names, as for ``host_names``, and of address ranges (``10.0.1.1-4``).
+
+    Raises ``InvalidInput``."""
     found: list[str] = []
     for word in _WORDS.findall(text):
         found += addresses_in("", [_range(word)]) if _ADDRESSES.fullmatch(word) else host_names(word)
@@ -66,7 +68,7 @@ def _range(word: str) -> str:
 
 
 def _numbered(text: str) -> Sequence[str]:
-    """Return the numbers of a bracketed list, with as many digits as written; empty when it is not such a list."""
+    """Return the numbers of a bracketed list, with as many digits as written; empty for any other text."""
     found: list[str] = []
     for part in text.split(","):
         numbers = _NUMBERS.fullmatch(part)
@@ -83,8 +85,7 @@ def address_map(path: Path) -> dict[str, Nics]:
     """Return the addresses of hosts from a YAML or JSON file.
 
     The file maps each host to its address, or to a list with one address per NIC. ``n[1-4]: 10.0.1.1-4`` stands for
-    four hosts.
-    Raises ``InvalidInput`` with the file, line and column of each mistake."""
+    four hosts. Raises ``InvalidInput`` with the file, line and column of each mistake."""
     from signalbox.yaml_text import documents  # its import takes a moment
 
     name, text = called(path), read_text(path)

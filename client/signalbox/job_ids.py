@@ -1,4 +1,4 @@
-"""Form of a job id. This module has no slow imports, unlike the one that checks whole job specs."""
+"""Form of a job id. This module has no slow imports, unlike ``jobs.spec``, which checks whole job specs."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def join(
     """Announce this program as a training job; return at once, and raise nothing unless ``strict``.
 
     Rank 0 announces the job, renews it until the program ends, and reports iterations and connections. Other ranks need
-    not join. They may, to follow the routes and to read what their own sockets have carried.
+    not join. They may join to follow the routes, and to read the bytes that their own sockets have carried.
 
     - ``job``: the job's id; the other fields of a job spec (``endpoints``, ``collectives``, ``lease_s`` …,
       docs/reference/job-spec.md) are keyword arguments. A ``JobSpec`` or a mapping with these fields also works. Ranks
@@ -85,7 +85,7 @@ def join(
       seconds if the job announces ``reports_connections``. Default: the connections of this process.
     - ``take_over``: whether to end another registration that has the job's id, such as one that a killed run has left.
       If false, the job is registered when that registration's lease has run out. Default: whether SIGNALBOX_TAKE_OVER
-      is 1, which ``signalbox run`` sets to leave its announcement to the program.
+      is 1. ``signalbox run`` sets this, so that the program can take over its registration.
     - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise errors of the announcement. These
       are ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other errors
       of ``Client.register_job``."""
@@ -120,7 +120,7 @@ def connecting(
 class Job:
     """A joined job, as ``join`` returns it.
 
-    Its methods may be called from any thread. They raise nothing and return at once; ``leave`` takes at most a second.
+    The methods may be called from any thread; they raise nothing and return at once. ``leave`` takes at most a second.
     Once the program has left the job, or the job has ``ended``, reports are discarded."""
 
     def __init__(self, job_id: str) -> None:
@@ -147,7 +147,7 @@ class Job:
 
     @property
     def registered(self) -> bool:
-        """Whether this process has the job registered, as far as it knows."""
+        """Whether the registration by this process is in force, as far as this process knows."""
         return self._ended is None and self._membership is not None and self._membership.registered
 
     @property
@@ -158,8 +158,8 @@ class Job:
     def update(self, **fields: Any) -> None:
         """Announce new values of these fields of the job spec, such as ``collectives``.
 
-        The job's connections stay. Measured times are discarded, because they belong to the earlier traffic. When a
-        value is wrong, the error is logged and the announcement stays unchanged."""
+        Reported connections stay valid. Measured times are discarded, because they belong to the earlier traffic. When
+        a value is wrong, the error is logged and the announcement stays unchanged."""
         if self._ended or self._spec is None or self._membership is None or self._rounds is None:
             return  # a forked child must not wait for the lock
         with self._lock:
@@ -203,19 +203,19 @@ class Job:
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """Routes of the job's flows, as the switches hold them.
+        """Routes of the job's flows, as installed on the switches.
 
-        The first access begins to follow them; until the controller has answered the tuple is empty. While the
-        controller is away the last known routes stay."""
+        The first access opens the stream of routes; the tuple is empty until the controller has answered. While the
+        controller does not answer, the last known routes stay."""
         self._follow()
         return self._routes
 
     @property
     def shares(self) -> Shares:
-        """Shares of split flows by (source, destination): how to divide the bytes of each. See ``routes``."""
+        """Shares of a split flow's bytes per class of source ports, by (source, destination). See ``routes``."""
         return shares_of(self.routes)
 
-    # ---- what sockets say
+    # ---- sockets
 
     def connections(self) -> frozenset[Connected]:
         """Return the open TCP connections over IPv4 from this process to other addresses of the job.
@@ -226,14 +226,14 @@ class Job:
     def exchanged(self) -> dict[Pair, Exchanged]:
         """Return the bytes that the job's connections of this process have carried, by own and peer address.
 
-        A closed connection counts with the bytes it had carried at the previous call. The call takes about 4 µs per TCP
-        socket of the machine."""
+        A closed connection counts with its bytes at the previous call of this method. The call takes about 4 µs per
+        TCP socket of the machine."""
         return self._read(lambda sockets: sockets.exchanged) or {}
 
     # ---- the end
 
     def leave(self) -> None:
-        """Release the job, within a second. If the controller is away, the job ends with its lease."""
+        """Release the job within a second. If the controller does not answer, the job ends when its lease runs out."""
         self.begin_leaving()
         self.end_leaving(LEAVE_S)
 
@@ -260,7 +260,7 @@ class Job:
             end_process()
 
     def forget(self) -> None:
-        """Mark the job as the parent process's, in a forked child."""
+        """Mark the job as owned by the parent process; called in a forked child."""
         self._ended = Ended.FORKED
 
     # ---- inside
@@ -315,7 +315,7 @@ class Job:
     def _on_contact(self) -> None:
         """Reopen the stream of routes when the controller answers again, and close it when it stops answering.
 
-        An open stream costs the controller something, and may not notice that the controller is away."""
+        An open stream uses resources of the controller, and may not notice that the controller is unreachable."""
         if self._follower:
             self._follower.reopen()
 
@@ -348,7 +348,9 @@ class Job:
         self._on_routes(routes)
 
     def _gone(self, reason: Gone) -> bool:
-        """Return whether following has ended. For a job announced here, the membership finds out why."""
+        """Handle the end of the followed registration; return whether to stop following routes.
+
+        For a job announced here, the membership renews the lease, and thereby learns the reason."""
         if self._membership and self._rounds:
             self._membership.renew_now()
             self._rounds.hurry()
@@ -392,7 +394,7 @@ def _polled(sockets: OwnSockets) -> frozenset[Connected]:
 
 
 def _between(addresses: frozenset[str], controller: str) -> Callable[[Connected], bool]:
-    """Return a function that tells whether a connection is between two of the addresses, and not to the controller.
+    """Return a predicate for connections between two of the addresses, except those to the controller.
 
     The controller may run at one of the addresses."""
     host, port = ("", 0) if controller.startswith("unix:") else host_and_port(controller)

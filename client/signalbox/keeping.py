@@ -25,7 +25,7 @@ from signalbox.membership import MAX_PAUSE_S, Controller, Ended, Membership
 WORKERS = 4
 CLOSE_S = 5.0
 BEGUN_ANEW = (Ended.REFUSED, Ended.DEREGISTERED)
-"""Ends after which a job is registered again when another spec for it is added."""
+"""Reasons of an end after which a job is registered again when another spec for it is added."""
 
 log = logging.getLogger("signalbox")
 
@@ -99,7 +99,7 @@ class Keeper:
                 self._hurry(job)
 
     def release(self, job_id: str) -> None:
-        """Deregister the job. If the controller is away, repeat the call until it is back or the lease has run out."""
+        """Deregister the job; repeat the call until the controller has answered or the lease has run out."""
         with self._changed:
             if job := self._jobs.get(job_id):
                 job.wanted = None
@@ -196,7 +196,7 @@ class Keeper:
         return [change for change in waiting if change]
 
     def _taken(self, job_ids: Collection[str]) -> None:
-        """Make jobs announce their specs again: the controller accepted their changes in a joint update."""
+        """Make jobs announce their specs again, after the controller has accepted their changes in a joint update."""
         with self._changed:
             for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
                 job.membership.try_again()
@@ -226,7 +226,7 @@ class Keeper:
         self._guarded(self._on_end, job.id, why)
 
     def _guarded(self, call: Callable[..., Any], job_id: str, *more: Any) -> Any:
-        """Return the call's result; log its error and return None when it raises."""
+        """Return the result of ``call``; if it raises an error, log the error and return None."""
         try:
             return call(job_id, *more)
         except Exception as error:
@@ -278,7 +278,7 @@ class _Job:
 
 
 class _OfEachThread(threading.local):
-    """Client that makes its calls through one client per calling thread; a closed one is replaced at the next call."""
+    """Client that makes its calls through one client per thread; a closed client is replaced at the next call."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect

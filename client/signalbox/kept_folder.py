@@ -1,6 +1,6 @@
-"""Keep all jobs registered that are described by files of a folder.
+"""Keep the jobs registered that the files of a folder describe.
 
-Each look at the folder leads to calls to a ``Keeper``, and to one log line for each new problem."""
+Each scan of the folder calls a ``Keeper``, and writes one log line for each new problem."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger("signalbox")
 
 
 class Jobs(Protocol):
-    """The methods of a ``Keeper`` that a folder calls."""
+    """The methods of a ``Keeper`` that ``KeptFolder`` calls."""
 
     def keep(self, spec: JobSpec) -> None: ...
     def release(self, job_id: str) -> None: ...
@@ -84,14 +84,14 @@ class KeptFolder:
 
     @property
     def problems(self) -> bool:
-        """Whether a file or the folder was wrong at the last look, so that ``jobs`` may be incomplete."""
+        """Whether a file was wrong, or the folder unreadable, at the last ``look``; then ``jobs`` may be incomplete."""
         return bool(self._problems)
 
     def look(self) -> None:
-        """Register, change and release jobs as the files now say.
+        """Scan the folder; register, change and release jobs to match its files.
 
-        A file that is wrong or unreadable leaves its jobs unchanged; so does an unreadable folder. A look at 1,000
-        files takes 3 ms."""
+        The jobs of a wrong or unreadable file stay unchanged. An unreadable folder leaves all jobs unchanged. A scan of
+        1,000 files takes 3 ms."""
         now = self._clock()
         try:
             found = dict(self._files())

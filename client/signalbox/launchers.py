@@ -14,7 +14,7 @@ HOW_TO_NAME_THE_JOB = f"give it, or set {JOB}"
 def job_id_of_environment(environ: Mapping[str, str]) -> str | None:
     """Return the id of the job that a process belongs to, or None when no launcher set one.
 
-    It is SIGNALBOX_JOB, which ``signalbox run`` sets; else ``slurm-`` and Slurm's job number; else torchrun's run
+    The id is SIGNALBOX_JOB, which ``signalbox run`` sets; else ``slurm-`` and Slurm's job number; else torchrun's run
     id."""
     if job_id := environ.get(JOB):
         return job_id
@@ -25,12 +25,12 @@ def job_id_of_environment(environ: Mapping[str, str]) -> str | None:
 
 
 def takes_over(environ: Mapping[str, str]) -> bool:
-    """Return whether a launcher announces the job, and lets this process replace it by a better announcement."""
+    """Return whether a launcher announces the job and lets this process replace that announcement by a better one."""
     return environ.get(TAKE_OVER, "") not in ("", "0")
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Return this process's rank, or None when it is not one of several.
+    """Return this process's rank, or None when no launcher has set one.
 
     The innermost launcher counts, because one launcher may start another."""
     of_torch = ("RANK",) if "TORCHELASTIC_RUN_ID" in environ else ()

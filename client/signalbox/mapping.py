@@ -29,7 +29,7 @@ Wire = TypeVar("Wire", bound=Message)
 
 
 def seconds(duration: Duration) -> float:
-    """Return the duration in seconds; NaN for one that duration.proto forbids.
+    """Return the duration in seconds; NaN for a duration that duration.proto forbids.
 
     Forbidden are a second or more in ``nanos``, and signs that differ between ``nanos`` and ``seconds``."""
     whole, nanos = duration.seconds, duration.nanos
@@ -44,7 +44,7 @@ def seconds_or_none(message: Message, field: str) -> float | None:
 
 
 def duration(value_s: float) -> Duration:
-    """Return a ``Duration``; zero for NaN and for negative values, such as what is left of an expired lease."""
+    """Return a ``Duration``; zero for NaN and for negative values, such as the remaining time of an expired lease."""
     whole, nanos = divmod(round(min(max(0.0, value_s), MAX_DURATION_S) * 1e9), 1_000_000_000)
     return Duration(seconds=whole, nanos=nanos)
 
@@ -118,7 +118,7 @@ _UNSIGNED_BITS = {FieldDescriptor.CPPTYPE_UINT32: 32, FieldDescriptor.CPPTYPE_UI
 
 
 def message_of(kind: type[Wire], source: object, /, **converted: Any) -> Wire:
-    """Return the message with the ``converted`` fields; each other field comes from the attribute of ``source``."""
+    """Return a message of type ``kind``; fields that are not in ``converted`` come from attributes of ``source``."""
     given = {
         name: convert(getattr(source, attribute))
         for name, attribute, convert in _writers(kind.DESCRIPTOR)
@@ -132,7 +132,7 @@ Convert = Callable[[Any], Any]
 
 @functools.cache
 def _writers(kind: Descriptor) -> tuple[tuple[str, str, Convert], ...]:
-    """Return per field its name, the attribute that it comes from, and the conversion."""
+    """Return the name, the source attribute and the conversion of each field."""
     return tuple((field.name, *_writer(field)) for field in kind.fields)
 
 
@@ -211,9 +211,9 @@ def _word_or_number(enum: EnumDescriptor, number: int) -> str | int | None:
 
 
 def path_in_proto(kind: type[Message], path: str) -> tuple[str, EnumDescriptor | None]:
-    """Return a path in plain data (``collectives[1].algorithm``, ``lease_s``) as the proto file has it, and its enum.
+    """Translate a path in plain data (``collectives[1].algorithm``, ``lease_s``) into a path in the proto file.
 
-    Parts that are not in the message stay unchanged. The enum is the type of the last field, or None."""
+    Returns this path, and the enum type of its last field or None. Parts that are not in the message stay unchanged."""
     found: list[str] = []
     here: Any = kind.DESCRIPTOR
     enum: EnumDescriptor | None = None

@@ -38,7 +38,7 @@ from signalbox.rounds import FIRST_PAUSE_S, pause_after
 MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
 LEAST_LEFT = 0.1
-"""Smallest part of a lease that is assumed to be left right after a renewal."""
+"""Smallest fraction of the lease duration that is assumed to remain right after a renewal."""
 MAX_PAUSE_S = 30.0
 """Longest pause between rounds in seconds.
 
@@ -76,7 +76,7 @@ class Ended(StrEnum):
 
 
 ENDS = {Gone.JOB_TAKEN_OVER: Ended.TAKEN_OVER, Gone.JOB_DEREGISTERED: Ended.DEREGISTERED}
-"""Ends after which a job is not registered again."""
+"""End of a membership, by the reason why its job does not exist; the job is not registered again afterwards."""
 
 
 class Controller(Protocol):
@@ -104,7 +104,7 @@ class Membership:
     - ``hands_over``: whether a take-over by a better announcement is expected, and is logged without a warning
     - ``token``: lease token of a registration that an earlier process made
     - ``on_token``: called with the lease token of each registration made here
-    - ``report_s``: longest pause in seconds between rounds of a job that reports
+    - ``report_s``: longest pause in seconds between two rounds of calls, for a job that reports
 
     All methods except ``report``, ``update``, ``release`` and ``cancel`` belong to one thread at a time."""
 
@@ -124,7 +124,7 @@ class Membership:
         self._spec, self._job_id = spec, spec.job_id
         self._announced: JobSpec | None = None  # the spec that the controller has
         self._not_taken: JobSpec | None = None  # a change that the controller has refused
-        self._final = False  # whether that change would be refused again, whatever other jobs do
+        self._final = False  # whether the refused change would be refused again, whatever other jobs do
         self._try_again = False
         self.registered = False
         self.in_touch = False
@@ -175,7 +175,7 @@ class Membership:
         return Change(spec, self._token) if waits and spec is not self._announced else None
 
     def try_again(self) -> None:
-        """Announce the spec again in the next round, even one refused because of other jobs.
+        """Announce the spec again in the next round, even if it was refused because of other jobs.
 
         Returns at once; may be called from any thread."""
         self._try_again = True
@@ -215,7 +215,7 @@ class Membership:
                 self._logged.clear()
 
     def leave(self) -> None:
-        """Report the remaining iterations and release the job. When the controller is away, the lease runs out."""
+        """Report the remaining iterations and release the job. Without an answer, its lease runs out."""
         with suppress(Exception):
             if self.registered:
                 controller = self._controller = self._controller or self._connect()
@@ -258,7 +258,7 @@ class Membership:
             self._send_connections(controller)
 
     def _name_registration(self) -> None:
-        """Choose request id and spec of the next registration; a repetition after a lost answer has the same two."""
+        """Choose request id and spec of the next registration; a repetition after a lost answer uses both again."""
         self._request_id, self._begins_as = str(uuid4()), self._wanted()
 
     def _wanted(self) -> JobSpec:

@@ -142,7 +142,9 @@ class Model(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _filled_in(cls, given: Any) -> Any:
-        """Fill in the preset's values. An unknown preset is replaced by a known one, so the error names it alone."""
+        """Fill in the preset's values.
+
+        For an unknown preset, fill in the values of a known preset, so that the unknown name is the only error."""
         if not isinstance(given, dict) or given.get("preset") is None:
             return given
         name = given["preset"]
@@ -166,7 +168,7 @@ class Model(Frozen):
 
     @property
     def weights(self) -> int:
-        """Number of parameters: ``parameters``, or those of matrices and embeddings.
+        """Number of parameters: ``parameters`` if it is given, else the parameters of matrices and embeddings.
 
         Each layer has 2h²(1 + kv_heads/heads) for attention (4h² without grouped queries) and its feed-forward blocks.
         The embedding has V·h, and an output that is not tied has V·h more. Biases, norms, learned positions and
@@ -216,7 +218,7 @@ class Traffic(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """Traffic of every group of a kind: the M of a collective (``Collective``), in bytes."""
+    """Traffic of each group of a kind; ``size`` is the M of its collective in bytes (see ``Collective``)."""
 
     kind: str
     algorithm: Algorithm
@@ -276,7 +278,7 @@ def groups_of(parallelism: Parallelism, data: int) -> Iterator[tuple[str, tuple[
 
 
 def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
-    """Yield what each kind of group sends in one iteration.
+    """Yield the traffic of each kind of group in one iteration.
 
     A pipeline has m = global_batch / (data · micro_batch) micro-batches, and a stage has L = ⌈layers / pipeline⌉
     layers. A is ``activation_bytes``.
@@ -289,7 +291,7 @@ def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
       tensor rank sends it to its counterpart, because all have the same data; with ``sequence_parallel`` each sends 1/T
       of it.
     - ``expert``: 4·Le·m·k·A in all-to-alls, for Le layers with experts per stage and k ``experts_per_token``: tokens to
-      their experts and back, forward and backward (GShard, section 3). With ``sequence_parallel`` it is 1/T of that.
+      their experts and back, forward and backward (GShard, section 3). With ``sequence_parallel``, 1/T of these bytes.
     - ``data``: gradients of the rank's share of parameters, ``weights`` / (T·P), in one all-reduce. With ``zero`` 1, a
       reduce-scatter of gradients and an all-gather of parameters. With ``zero`` 3, for each micro-batch a
       reduce-scatter, and an all-gather both forward and backward (ZeRO, section 7).
@@ -330,7 +332,9 @@ def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
 def _replicas(
     kind: str, model: Model, zero: int, parameters: int, divided: int, micro_batches: int, after: int
 ) -> Iterator[_Sent]:
-    """Yield traffic that keeps replicas of ``parameters`` / ``divided`` equal. ``after``: phase of the gradients."""
+    """Yield the traffic that keeps the replicas of a share of the parameters equal.
+
+    A share has ``parameters`` / ``divided`` parameters. ``after``: phase of the gradients."""
     gradients, elements = parameters * model.gradient_bytes, parameters * model.element_bytes
     if zero == 0:
         yield _Sent(kind, Algorithm.ALL_REDUCE, _up(gradients, divided), after)
@@ -341,7 +345,7 @@ def _replicas(
 
 
 def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> Iterator[FieldProblem]:
-    """Yield the numbers that do not fit together, with paths below ``model`` and ``parallelism``.
+    """Yield a problem for each number that does not fit the others, with paths below ``model`` and ``parallelism``.
 
     ``data``: number of replicas."""
     tensor, pipeline, expert = parallelism.tensor, parallelism.pipeline, parallelism.expert
@@ -380,7 +384,9 @@ def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> It
 
 
 def _ranks(sizes: Sequence[int], varying: Iterable[int]) -> list[int]:
-    """Return ranks, ascending, whose coordinate is 0 in all axes but the ``varying``. ``sizes``: fastest axis first."""
+    """Return the ranks, ascending, whose coordinates are 0 in all axes except ``varying``.
+
+    ``sizes``: number of coordinates per axis, the axis that changes fastest with the rank first."""
     strides = [1]
     for size in sizes[:-1]:
         strides.append(strides[-1] * size)

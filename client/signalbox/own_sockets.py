@@ -1,8 +1,8 @@
 """Sockets of a library inside a program that manages its file descriptors itself.
 
 A program may close all descriptors, or move its output to a descriptor that was free. Then a socket's number belongs to
-another file, which the library must neither write to nor close. This module detects that. It gives sockets high
-numbers, because the program receives the lowest free ones, and 0 to 2 are its input and output."""
+another file, which the library must neither write to nor close. This module detects the change, and gives its
+sockets high numbers: new files of the program get the lowest free numbers, and 0 to 2 are its input and output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 ABOVE_ALL = 1024
 """Lowest descriptor that does not fit into the sets of select(2); every socket here is below it."""
 AT_MOST = 64
-"""Number of descriptors that a process may have for these sockets; each client has one."""
+"""Number of the highest descriptors that are tried first for these sockets; each client needs one."""
 
 
 class OwnSocket(socket.socket):
@@ -27,7 +27,9 @@ class OwnSocket(socket.socket):
     ``recv`` and ``sendall`` also notice a change during their wait: they never wait inside their system calls."""
 
     def __init__(self, of: socket.socket) -> None:
-        """Replace ``of``, which is closed in any case. Raises ``OSError`` when no descriptor is free."""
+        """Duplicate the socket ``of`` to a high descriptor, and close ``of`` in any case.
+
+        Raises ``OSError`` when no descriptor is free."""
         with of:
             super().__init__(of.family, of.type, of.proto, _high(of.fileno()))
         self._file = self._now()

@@ -1,4 +1,4 @@
-"""Release what a process holds when it ends: at its exit and at SIGTERM. Forked children hold nothing.
+"""Release the jobs of a process when the process ends: at its exit and at SIGTERM. Forked children have no jobs.
 
 This module owns one ``atexit`` function, the fork handler, and the action of SIGTERM when the program has none. A
 program with its own handler keeps it; its jobs are then released when it exits.
@@ -34,7 +34,7 @@ class Held(Protocol):
     """Something to release when the process ends.
 
     - ``begin_leaving`` returns at once
-    - ``end_leaving`` returns when the thing has been released, or the time is over
+    - ``end_leaving`` returns when the thing has been released, or after ``timeout_s`` seconds
     - ``forget`` is the only method called in a forked child: threads that exist only in the parent may hold locks"""
 
     def begin_leaving(self) -> None: ...
@@ -82,7 +82,7 @@ def holds_any() -> bool:
 
 
 def release_all(within_s: float = LEAVE_S) -> None:
-    """Release everything in parallel; return when that is done, or the time is over."""
+    """Release all held things in parallel; return when they are released, or after ``within_s`` seconds."""
     deadline = time.monotonic() + within_s
     held = tuple(_held)
     for thing in held:
@@ -104,7 +104,7 @@ def _end_of_child() -> Any:
 
 
 def _forget_all() -> None:
-    """Drop everything in a forked child."""
+    """Forget all held things in a forked child, without releasing them."""
     global _once, _ends_as_child, _sigterm
     _once = threading.Lock()
     _ends_as_child = False
@@ -159,7 +159,7 @@ class _Sigterm:
         self._notice.close()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Note the signal without a lock, which the interrupted thread may hold.
+        """Record the signal without taking a lock, because the interrupted thread may hold that lock.
 
         A handler of the program may call this one as the earlier action."""
         self._received = True

@@ -1,14 +1,14 @@
 """Client for a training process; a separate process (``client_process``) makes its calls to the controller.
 
-gRPC is unsafe in a process that forks, as data loaders do. It can crash the child, end the process by a signal, or
+gRPC is unsafe in a process that forks, as data loaders do: gRPC can crash the child, end the process by a signal, or
 leave a child that uses gRPC waiting for ever. So the training process does not load gRPC. One other process serves all
 clients of this process, over one socket per client. Calls return answers, or raise the errors of
 ``signalbox.client.Client``.
 
-The other process ends with this one. It notices the end of a socket whose other side only this process has. It also
-watches this process's id, because children that C code forks keep the socket open. The other process is not a child of
-this one, so a program that waits for all children does not wait for it. It inherits no descriptors of the program, so
-readers of the program's output see the end of that output."""
+The other process ends when this process ends. It notices the end of a socket whose other side only this process has. It
+also watches this process's id, because children that C code forks keep the socket open. The other process is not a
+child of this process, so a program that waits for all children does not wait for it. It inherits no descriptors of the
+program, so readers of the program's output see the end of that output."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from signalbox.credentials import Credentials
 
 START_S = 20.0
-"""Seconds for the other process to start."""
+"""Time-out in seconds for the start of the process that makes the calls."""
 MARGIN_S = 1.0
-"""Seconds in addition to the time of a call: to forward the call, and to find the cause of its failure."""
+"""Seconds added to the time-out of a call, to forward the call and to find the cause of its failure."""
 
 _LENGTH = struct.Struct("=I")
 _OPTIONS = ("-P", "-S", *(("-E",) if sys.flags.ignore_environment else ()))
@@ -70,13 +70,13 @@ class Announced:
 
 
 def send(to: socket.socket, message: object) -> None:
-    """Send a message. Raises ``OSError``, never SIGPIPE (which may end a program), when the other side is gone."""
+    """Send a message. When the other side is closed, raises ``OSError``, never SIGPIPE, which may end a program."""
     data = pickle.dumps(message)
     to.sendall(_LENGTH.pack(len(data)) + data, socket.MSG_NOSIGNAL)
 
 
 def receive(of: socket.socket) -> Any:
-    """Return the next message. Raises ``EOFError`` when the other side is gone."""
+    """Return the next message. Raises ``EOFError`` when the other side is closed."""
     return pickle.loads(receive_packed(of))
 
 
@@ -97,7 +97,7 @@ def _read(of: socket.socket, length: int) -> bytes:
 
 
 def _answer(of: socket.socket) -> Any:
-    """Return the answer of the other process, or raise the error that it sent."""
+    """Return the next message of the process that makes the calls; raise the message if it is an error."""
     answer = receive(of)
     if isinstance(answer, Exception):
         raise answer
@@ -108,7 +108,7 @@ def _answer(of: socket.socket) -> Any:
 
 
 class _Process:
-    """The other process; there is at most one. A process forked from this one has none."""
+    """The process that makes the calls; there is at most one per program. A forked child begins without one."""
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
@@ -124,12 +124,14 @@ class _Process:
                 control = self._control = self._control or self._start()
                 try:
                     return self._offered(control)
-                except OSError:  # it has ended
+                except OSError:  # the other process has ended
                     self._hang_up()
         raise SignalboxError("the process that calls the controller ends at once")
 
     def end(self) -> None:
-        """End the process; return at once. One that is still starting ends with this process."""
+        """End the process that makes the calls; return at once.
+
+        If it is still starting, it ends when this process ends."""
         if self._starting.acquire(blocking=False):
             self._hang_up()
             self._starting.release()
@@ -204,7 +206,7 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 def end_process() -> None:
-    """End the other process when no client is needed any more; the next client starts it again."""
+    """End the process that makes the calls, when no client is needed any more; the next client starts it again."""
     _process.end()
 
 
@@ -255,7 +257,7 @@ class RemoteClient:
         self._ask("deregister_job", job_id, lease_token)
 
     def watch_routes(self, job_id: str, resume_token: str) -> Generator[PackedRoutes, None, None]:
-        """Yield routes until the stream is closed; the client has no other call after this one."""
+        """Yield routes until the stream is closed; the client makes no other call afterwards."""
         with self._in_use(None):
             send(self._socket, ("watch_routes", (job_id, resume_token), {}))
             while message := _answer(self._socket):

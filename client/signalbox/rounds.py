@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 FIRST_PAUSE_S = 1.0
 LEAVE_S = 1.0
-"""Seconds that the end of a program waits for the last round."""
+"""Seconds that a program waits for the last round when it ends."""
 
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS}
 """Signals that concern only the thread that raises them."""
@@ -41,7 +41,9 @@ def pause_after(failures: int, most_s: float) -> float:
 
 
 class Rounds:
-    """Thread that calls ``one`` until it returns None or raises, or until ``leave``; then it calls ``last``."""
+    """Thread that calls ``one`` until it returns None or ``leave`` is called, and then calls ``last``.
+
+    An exception of ``one`` is logged and ends the thread without ``last``."""
 
     def __init__(self, name: str, one: Callable[[], float | None], last: Callable[[], None] = lambda: None) -> None:
         self._one = one
@@ -68,7 +70,7 @@ class Rounds:
         self._due.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until ``last`` has returned, or the time is over."""
+        """Wait until ``last`` has returned, at most ``timeout_s`` seconds."""
         if self._thread is not threading.current_thread():
             self._thread.join(max(0.0, timeout_s))
 

@@ -21,10 +21,10 @@ from signalbox.rounds import Rounds, pause_after
 MAX_PAUSE_S = 20.0
 
 REST_S, MAX_REST_S, RESTS = 0.05, 60.0, 100
-"""Pause after a message: its bounds in seconds, and its length as a multiple of the thread's processor time for it.
+"""Bounds of the pause after a message in seconds, and the pause as a multiple of the message's processor time.
 
-So a controller that sends routes without end takes at most a hundredth of the training's processor time. gRPC's flow
-control holds the controller back."""
+A controller that sends routes without end can therefore use at most a hundredth of the training's processor time.
+gRPC's flow control holds the controller back."""
 
 UNPACKED_AT_ONCE = 50
 """Number of routes unpickled at a time, while no other thread of the training runs.
@@ -32,7 +32,7 @@ UNPACKED_AT_ONCE = 50
 To unpickle the routes of 65,536 flows takes 0.6 s; to unpickle 50 routes takes a few milliseconds."""
 
 MAX_PACKED_BYTES = 64 << 20
-"""Largest size of all routes of a job in bytes; those of 65,536 flows have 7 MiB."""
+"""Largest size of all pickled routes of a job in bytes; the routes of 65,536 flows have 7 MiB."""
 
 log = logging.getLogger("signalbox")
 
@@ -185,7 +185,7 @@ class RouteFollower:
             controller.close()
 
     def round(self) -> float | None:
-        """Follow one stream to its end; return the seconds until the next one is due, or None when there is none."""
+        """Follow one stream to its end; return the seconds until the next stream is due, or None to stop."""
         controller = None
         try:
             controller = self._controller = self._connect()

@@ -13,7 +13,7 @@ _NOBODY = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
 def open_to_others(path: Path) -> str | None:
-    """Return who else has access to the file, or None. Raises ``OSError``.
+    """Return what is wrong when others have access to the file, else None. Raises ``OSError``.
 
     A file of this process's user must be accessible to that user only, as ssh requires. The group may read a file of
     root or of another user. This allows keys that are shared with the group ``ssl-cert``. PostgreSQL checks its key by
@@ -27,7 +27,7 @@ def open_to_others(path: Path) -> str | None:
 
 
 def of_another_user(path: Path) -> str | None:
-    """Return what is wrong when a user other than this process's and root owns the file. Raises ``OSError``."""
+    """Return what is wrong when the owner is neither root nor this process's user, else None. Raises ``OSError``."""
     if path.stat().st_uid in (0, os.geteuid()):
         return None
     return f"belongs to another user: chown {os.geteuid()} {path}"

@@ -1,8 +1,8 @@
 """Cabling in the form of Slurm's plugin topology/tree: each switch with its nodes, or with the switches below it.
 
-Switches, cables and nodes become a tree, and the text of topology.conf (topology.conf(5)). The format describes only
-trees, so switches with the same connections are merged: all spines of a leaf-spine fabric into one, and the upper
-switches of each pod of a fat-tree into one. A fabric of circuits is refused."""
+``tree`` makes a tree of switches, cables and nodes; ``topology_conf`` writes it as topology.conf(5). The format has
+only trees, so switches with the same connections are merged: all spines of a leaf-spine fabric become one switch, and
+so do the upper switches of each pod of a fat-tree. A fabric of circuits is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NoTree(SignalboxError):
 def refuse_circuits(circuits: Sequence[str]) -> None:
     """Raise ``NoTree`` when the fabric has circuits; ``circuits`` are the names of one-way links.
 
-    Circuits are connected anew for each job, so no node stays near another one."""
+    Circuits are connected anew for each job, so the distances between nodes change."""
     if circuits:
         raise NoTree(
             f"the fabric has {len(circuits)} circuits of optical switches (such as {circuits[0]}): it is not a tree, "
@@ -43,15 +43,15 @@ def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) 
     """Return the switches of the tree.
 
     ``cables``: pairs of switch names. ``nodes``: nodes of each switch that has some. A switch is in tier k when its
-    nearest switch with nodes is k cables away. In the tree, one switch is above all leaves that the switches of tiers
-    up to k connect."""
+    nearest switch with nodes is k cables away. For each k, the tree has one switch above each set of leaves that are
+    connected through switches of tiers up to k."""
     neighbours: defaultdict[str, set[str]] = defaultdict(set)
     for one, other in cables:
         neighbours[one].add(other)
         neighbours[other].add(one)
     leaves = sorted((leaf for leaf in nodes if nodes[leaf]), key=_naturally)
     found = [TreeSwitch(leaf, tuple(sorted(nodes[leaf], key=_naturally)), ()) for leaf in leaves]
-    tops = {leaf: leaf for leaf in leaves}  # switch of the tree above each leaf so far
+    tops = {leaf: leaf for leaf in leaves}  # topmost switch above each leaf so far
     tier_of = distances(neighbours, leaves)
     for tier in range(max(tier_of.values(), default=0) + 1):
         number = 0
@@ -78,7 +78,7 @@ def distances(neighbours: Mapping[Switch, set[Switch]], first: Iterable[Switch])
 
 
 def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set[str]) -> Iterator[list[str]]:
-    """Yield the sets of leaves that these switches connect, ordered by the first leaf of each."""
+    """Yield the sets of leaves connected through the switches in ``among``, ordered by the first leaf of each set."""
     left = dict.fromkeys(leaves)
     while left:
         reached = {next(iter(left))}

@@ -23,7 +23,7 @@ NLM_F_REQUEST, NLM_F_DUMP = 1, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 INET_DIAG_INFO = 2
 OPEN = sum(1 << state for state in (1, 4, 5, 8, 9, 11))
-"""States of sockets to read: ESTABLISHED, and those in which one end has sent its last byte."""
+"""Bit mask of the socket states to read: ESTABLISHED, and the states after one end has sent its last byte."""
 
 _REQUEST = struct.Struct("=IHHIIBBBxI48x")
 _HEADER = struct.Struct("=IH")
@@ -37,15 +37,15 @@ _COUNTED_AT = 4 + 120
 """Offset of ``tcpi_bytes_acked``, followed by ``tcpi_bytes_received``, in an attribute with its header."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
-"""Prefix of an IPv4 address in an IPv6 one (RFC 4291, 2.5.5.2)."""
+"""Prefix of an IPv4 address inside an IPv6 address (RFC 4291, 2.5.5.2)."""
 
 _RECEIVED_AT_ONCE = 1 << 18
 
 
 class Exchanged(NamedTuple):
-    """Payload bytes: ``sent`` and acknowledged by the other end, and ``received``.
+    """Payload bytes: ``sent`` (acknowledged by the other end) and ``received``.
 
-    The kernel counts the opening of a connection as one byte sent by the end that connects, and its end as one byte
+    The kernel counts opening a connection as one byte sent by the end that opens it, and closing it as one byte
     received."""
 
     sent: int = 0
@@ -130,7 +130,7 @@ def _own_inodes() -> set[int]:
 
 
 def _sockets() -> Iterator[tuple[int, int, bytes]]:
-    """Yield the inode of each open TCP socket in the network namespace, and the offset of its message in a buffer.
+    """Yield, for each open TCP socket in the network namespace, its inode, its message's offset and the buffer.
 
     Sockets of which no process has a descriptor have no inode and are left out."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as kernel:
@@ -172,7 +172,7 @@ def _connected(data: bytes, at: int) -> Connected | None:
 
 
 def _exchanged(data: bytes, at: int) -> Exchanged:
-    """Return the bytes of a message; zeros when the kernel provides no tcp_info, or an old one."""
+    """Return the bytes of a socket from its message; zeros when the kernel provides no tcp_info with such counters."""
     (length,) = _INODE.unpack_from(data, at)
     end = at + length
     at += _ATTRIBUTES_AT

@@ -31,7 +31,7 @@ MAX_JOBS = 10_000
 """Largest number of jobs in one file."""
 
 PlaceOf = Callable[[str], str]
-"""Function from a field's path in the job to its place, ``FILE:LINE:COLUMN`` or what is known of it."""
+"""Function from a field's path in the job to its place in the file: ``FILE:LINE:COLUMN``, or ``FILE`` alone."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class JobInPlace:
 
 
 def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> list[JobInPlace]:
-    """Return the jobs of the file, at least one. Raises ``InvalidInput`` with what is wrong with any of them.
+    """Return the jobs of the file, at least one. Raises ``InvalidInput`` with the problems of all jobs.
 
-    ``prepared`` changes a job's data before it is read, such as names of hosts into addresses."""
+    ``prepared`` changes a job's data before it is read; for example, it replaces names of hosts by addresses."""
     name = called(path)
     found: list[JobInPlace] = []
     problems: list[FieldProblem] = []
@@ -72,7 +72,7 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
 
 @contextmanager
 def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of one job that a file contains; errors raised inside about them name their place in the file.
+    """Yield the fields of one job that a file contains; errors about these fields raised inside name their place.
 
     ``known``: fields that the file must not have, each with the reason. Raises ``InvalidInput``."""
     name = called(path)
@@ -118,7 +118,7 @@ def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
 
 
 def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
-    """Return the data of each job in a file, or of each other item, if the file describes other things.
+    """Return data and place of each job in a file, or of each other item, if the file describes other things.
 
     ``name``: name of the file in errors. Raises ``InvalidInput``."""
     text = read_text(path, MAX_SPEC_BYTES)

@@ -34,7 +34,7 @@ MAX_FIELDS = 256
 The limit also bounds the number of errors, since each unknown field is one."""
 
 MAX_DIGITS = 100
-"""Largest number of digits of an integer: more than any field takes, and fewer than Python refuses to print."""
+"""Largest number of digits of an integer: more than any field needs, and few enough for Python to print it."""
 
 
 MAX_SMALL_BYTES = 4 << 20

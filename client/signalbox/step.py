@@ -11,7 +11,7 @@ from typing import Self
 class Step:
     """Iteration of a training program, from entering the context to its end.
 
-    ``report`` receives its wall time and its communication time in seconds."""
+    At its end its wall time and its communication time are reported."""
 
     def __init__(self, report: Callable[[float, float | None], None]) -> None:
         self._report = report
@@ -28,7 +28,9 @@ class Step:
 
     @contextmanager
     def communication(self) -> Iterator[None]:
-        """Measure communication inside the step; may be used several times. Without it, all of the step counts."""
+        """Measure communication inside the step; may be used several times.
+
+        If it is not used, the whole step counts as communication."""
         began = time.perf_counter()
         yield
         self._communicated_s = (self._communicated_s or 0.0) + time.perf_counter() - began

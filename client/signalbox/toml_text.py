@@ -1,8 +1,8 @@
-"""Read TOML as plain data, with limits that hold before it is parsed.
+"""Read TOML as plain data, with limits that are checked before it is parsed.
 
 Errors are ``InvalidInput`` with the path ``LINE:COLUMN`` when it is known. The limits are needed because the standard
-library's parser takes time and memory that grow with the square of the parts of a dotted key. It also accepts integers
-in base 16, 8 or 2 of any length, which Python then refuses to print in decimal."""
+library's parser takes time and memory that grow with the square of the number of parts of a dotted key. The parser also
+accepts integers in base 16, 8 or 2 of any length, which Python then refuses to print in decimal."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _place(name: str, text: str, at: int) -> str:
 
 
 def _refusal(value: object) -> str:
-    """Return what is wrong with the size of a value of the outermost table; empty when nothing is."""
+    """Return the message for a value of the outermost table that is too large or too deep; empty for other values."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]

@@ -45,7 +45,7 @@ class Node:
     values: int = 1
 
     def place_of(self, path: str) -> tuple[int, int]:
-        """Return line and column of what ``path`` names (``groups[0].ranks``); of its container when it is missing."""
+        """Return line and column of the field at ``path`` (``groups[0].ranks``); of its container if it is missing."""
         place: tuple[int, int] = (self.line, self.column)
         node: Node | None = self
         for name, item in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
@@ -160,7 +160,9 @@ def _documents(text: str, most_fields: int) -> Iterator[Node]:
 
 
 def _check(event: yaml.CollectionStartEvent, depth: int, lists: int) -> None:
-    """Raise ``InvalidInput`` unless a list or object may begin. ``depth``: number around it; ``lists``: so far."""
+    """Raise ``InvalidInput`` unless a list or object may begin.
+
+    ``depth``: number of lists and objects around it; ``lists``: number of lists and objects in the text so far."""
     _without_tag(event)
     if depth == MAX_DEPTH:
         raise _wrong(event.start_mark, f"at most {MAX_DEPTH} lists and objects may be nested")
@@ -238,5 +240,7 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"(?:{_INTEG
 
 
 def dump(data: object) -> str:
-    """Return plain data as YAML for ``documents`` and for YAML 1.1; innermost lists and objects take one line."""
+    """Return plain data as YAML that ``documents`` and readers of YAML 1.1 read alike.
+
+    Innermost lists and objects are written in one line."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)

@@ -6,10 +6,10 @@ In: calls. Out: messages for the control loop, each with a future for its reply;
 A call passes:
 
 - ``server``: gRPC on loopback and Unix sockets. Where the network reaches the API, HAProxy is in front of the API and
-  limits each address. HAProxy's calls arrive at a second gRPC server, so that no other address can be taken for it.
+  limits each address. HAProxy's calls arrive at a second gRPC server, so that no other client can pass for HAProxy.
 - ``guard``: around every handler: requests that never arrive, broken bytes, errors and time limits become a status.
-- ``gate``: who calls (``peers``, ``identities``, ``certificate_names``) and what the caller may do (``access``). What a
-  large request costs beyond one call is owed by its caller, since HAProxy counts requests only.
+- ``gate``: identifies the caller (``peers``, ``identities``, ``certificate_names``) and checks its rights (``access``).
+  It charges the caller for the additional cost of a large request, since HAProxy only counts requests.
 - ``services``, ``fabric_work``: the handlers.
 - ``convert`` and the files that begin with ``convert_``: messages to frozen types and back, nowhere else.
 - ``errors``: an error as a status with details.
@@ -19,5 +19,5 @@ Streams and long answers:
 - ``watches``, ``watch_table``, ``watch_rows``: streams that begin with a snapshot and continue with changes.
 - ``long_work``: conversions beside the API's loop, so that only the calls that need them wait.
 
-``lease_tokens`` says who may change a registration, ``audit`` writes the audit log.
+``lease_tokens`` checks who may change a registration; ``audit`` writes the audit log.
 """

@@ -1,7 +1,7 @@
 """Access rules: the roles that may call each method of the API, and the jobs that a caller may see.
 
-In: the role of a caller. Out: whether it may call a method, and whether a job exists for it. The comment at the head of
-the proto file is the specification.
+In: a caller. Out: whether the caller may call a method, and whether it may see a job. The comment at the head of the
+proto file is the specification.
 """
 
 from __future__ import annotations
@@ -111,14 +111,14 @@ def own_alarms(caller: Caller, status: Status) -> Mapping[AlarmKey, Alarm]:
 class OtherTenants(NotFound):
     """The job belongs to another tenant.
 
-    The caller gets the same error as for a job that does not exist; the audit log records the difference."""
+    The caller receives the same error as for an unknown job; the audit log records that the job exists."""
 
 
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
-    """Raise ``NotFound`` when the job is another tenant's, with the text for a job that does not exist.
+    """Raise ``NotFound`` to a tenant that neither has nor had a job of this id.
 
-    The same holds for a job that has ended. A caller that had a job of this id itself is not refused: it may learn how
-    that job ended."""
+    The text is that for an unknown job, even when the job exists and belongs to another tenant. A tenant whose own job
+    of this id has ended is not refused, so that it may learn how the job ended."""
     if caller.role is not Role.TENANT:
         return
     job = status.jobs.get(JobId(job_id))

@@ -1,8 +1,8 @@
 """Audit log: a line for each call that changes what the controller does, and for each call that was refused.
 
 In: the caller, the method, the job, the peer and the status of a call. Out: lines of the event ``audit``. No client can
-fill the disk with them: lines of refused calls and lines of each tenant are limited, and a summary counts the rest.
-Calls of operators always have a line. A line never contains a token.
+fill the disk with audit lines: lines of refused calls and lines of each tenant are limited, and a summary counts the
+calls without a line. Successful calls of operators always have a line. A line never contains a token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 WINDOW_S = 1.0
 LINES_PER_PEER = 5
-"""Lines of refused calls per peer and window. A peer is a host: its port does not matter."""
+"""Lines of refused calls per peer and window. All ports of a host count as one peer."""
 LINES = 20
 """Lines of refused calls of all peers per window."""
 LINES_PER_TENANT = 20
@@ -33,13 +33,13 @@ MAX_PARTS = 16
 """Parts of the fabric that one line names."""
 
 _NOTES: ContextVar[dict[str, str] | None] = ContextVar("notes", default=None)
-"""Notes for the line of the call that this context answers."""
+"""Further fields of the current call's audit line; None outside a call."""
 
 Later = Callable[[float, Callable[[], None]], object]
 
 
 def noting() -> dict[str, str]:
-    """Return a new mapping that collects what ``note`` gets in this context, until the next call of this function."""
+    """Return a new mapping to which ``note`` adds its fields in this context, until the next call of ``noting``."""
     notes: dict[str, str] = {}
     _NOTES.set(notes)
     return notes
@@ -52,9 +52,9 @@ def note(**what: str) -> None:
 
 
 def note_parts(names: Sequence[str]) -> None:
-    """Add the parts of the fabric that the current call is about, at most ``MAX_PARTS``.
+    """Add the names of at most ``MAX_PARTS`` parts of the fabric to the audit line of the current call.
 
-    Their names come from switches."""
+    Control characters are escaped, because switches choose the names."""
     more = f" and {len(names) - MAX_PARTS} more" if len(names) > MAX_PARTS else ""
     note(parts=_printable(" ".join(names[:MAX_PARTS])) + more)
 

@@ -1,6 +1,6 @@
 """Durations of calls by method and status code, from the beginning of a call to its answer; streams are left out.
 
-In: calls, in the API's thread. Out: all histograms, given to ``publish`` after each call.
+In: calls, in the API's thread. Out: after each call, a call of ``publish`` with all histograms.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _METHODS = {
     for service in pb.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-"""Names of the methods of this API by path. Clients may send any other path."""
+"""Name of each method of this API, by path. Clients may also send unknown paths."""
 
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class CallTimes:
-    """Histograms of the calls so far; each mapping that ``publish`` gets is never changed afterwards."""
+    """Histograms of the calls so far. ``publish`` receives a new mapping each time, which is never changed."""
 
     def __init__(self, publish: Callable[[ByMethod], None]) -> None:
         self._publish = publish
@@ -60,6 +60,6 @@ class CallTimes:
 
 
 def _name(code: Any) -> str:
-    """Return the name of a failed call's code; gRPC has none yet for a call that it will end with ``UNKNOWN``."""
+    """Return the name of a failed call's status code. Before a code is set, return ``UNKNOWN``, as gRPC does."""
     number = code.value[0] if isinstance(code, grpc.StatusCode) else code
     return _CODES[number] if number and number in _CODES else grpc.StatusCode.UNKNOWN.name

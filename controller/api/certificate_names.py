@@ -1,4 +1,4 @@
-"""Names in a client's certificate, the same as gRPC reports for a TLS connection that it terminates itself.
+"""Names in a client's certificate, the same names that gRPC reports for a TLS connection that gRPC terminates.
 
 In: a certificate in DER (RFC 5280), which the proxy has verified. Out: its alternative names, then its common name.
 """
@@ -20,7 +20,7 @@ _SUBJECT = 4
 
 
 def of(certificate: bytes) -> tuple[str, ...]:
-    """Return each name once. Raises ``ValueError`` when the bytes are no certificate."""
+    """Return the names in the certificate, each once. Raises ``ValueError`` when the bytes are no certificate."""
     fields = certificate_fields(certificate)
     if len(fields) <= _SUBJECT:
         raise ValueError("the bytes are no certificate")

@@ -46,10 +46,10 @@ MAX_SILENCE_S = 365 * 86400
 MAX_COMMENT = 200
 MAX_SUBJECT = 256
 MAX_PATHS = 64
-"""Paths in the mask of an update."""
+"""Largest number of paths in the mask of an update."""
 
 MAX_REPORTED = 10_000
-"""Iterations in one report."""
+"""Largest number of iterations in one report."""
 
 MAX_INDEX = (1 << 63) - 1
 MAX_ITERATION_S = 7 * 86_400.0
@@ -58,10 +58,12 @@ CLOCK_ERROR = 1e-6
 """Relative error by which a communication time may exceed its iteration time: the two may be rounded differently."""
 
 LINKS_OF_CABLE = 2
-"""Links of a known cable that is absent: one in each direction. Absent circuits are not remembered."""
+"""Links per absent cable: one in each direction. An absent link is always one of a cable, never a circuit."""
 
 MAX_LINKS_OF_SET = 8192
-"""Virtual links of all jobs that one request changes. The control loop expands them in one turn, at 0.1 ms each."""
+"""Largest number of virtual links of all jobs that one request changes together.
+
+The control loop expands the links in one turn, at 0.1 ms each."""
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_ADDRESS_CHARS = 15
@@ -116,7 +118,8 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
 def required_revisions(request: pb.UpdateJobRequest, current: int) -> frozenset[int]:
     """Return the revisions that the job must still have when the update is applied.
 
-    They are the one that the caller names, and ``current`` when the update keeps fields of that revision."""
+    The caller may name a revision. An update that keeps fields of the present spec also requires ``current``, the
+    revision of that spec."""
     named = {request.revision} if request.revision else set()
     return frozenset(named | {current} if _keeps_fields(request) else named)
 
@@ -127,7 +130,7 @@ def _keeps_fields(request: pb.UpdateJobRequest) -> bool:
 
 
 def check_mask(request: pb.UpdateJobRequest) -> None:
-    """Raise ``InvalidInput`` for a mask that names fields that a spec does not have, or ``job_id``."""
+    """Raise ``InvalidInput`` for a mask with too many paths, with unknown fields of the spec, or with ``job_id``."""
     changeable = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
     if len(request.update_mask.paths) > MAX_PATHS:
         message = f"at most {MAX_PATHS} paths are allowed (given: {len(request.update_mask.paths)})"
@@ -187,8 +190,8 @@ def _wrong_time(time: IterationTime, index_before: int, now: float) -> Iterator[
 def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
     """Return the reported connections, each with its position in the request.
 
-    Raises ``InvalidInput`` when the address is missing, when a connection has another source or ends at its own source,
-    and for invalid ports."""
+    Raises ``InvalidInput`` when the address of the reporting host is missing, when a connection's source is another
+    address or is also its destination, and for invalid ports."""
     if len(request.connections) > MAX_CONNECTIONS:
         message = f"{len(request.connections)} connections in one report; at most {MAX_CONNECTIONS} are allowed"
         raise InvalidInput.of("connections", message)
@@ -279,7 +282,9 @@ def _known(value_s: float) -> Duration | None:
 
 
 def demand_message(demand: JobDemand, with_pairs: bool = False) -> pb.Demand:
-    """Return what the switches count of a job. ``with_pairs``: include the traffic of each pair."""
+    """Return the message of a job's demand: its source, the measured traffic, and the difference from the announcement.
+
+    ``with_pairs``: include the traffic of each pair."""
     measured, difference = demand.measurement, demand.difference
     return message_of(
         pb.Demand,

@@ -1,7 +1,7 @@
 """Converter for ``WhatIf``, beside ``convert``.
 
-From the wire: requests, checked. To the wire: results of ``planning.analysis``, with the answer in sentences, where
-slowdowns have two decimals. Parts of results have the same fields as their messages.
+From the wire: requests, which are checked. To the wire: results of ``planning.analysis``, with an answer in sentences.
+Slowdowns in the sentences have two decimals. Each part of a result has the same fields as its message.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 
 WITHIN_S = 60.0
+"""Seconds that an analysis may take, unless the request sets another limit."""
 MOST_S = 120.0
-"""Seconds that an analysis may take; clients wait longer."""
+"""Largest limit in seconds that a request may set; clients wait longer than this."""
 MAX_KINDS = 16
-"""Kinds in one request; a kind that is named twice counts once."""
+"""Largest number of kinds in one request, including repetitions."""
 REPLACED = "This is until the controller has made other circuits in place of those that are lost."
 _KINDS = {
     FailureKind.SPINE: ("switch without hosts", "switches without hosts"),
@@ -124,7 +125,9 @@ def _present(found: FailureAnalysis) -> str:
 
 
 def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
-    """Return what follows from the failures: of all single parts, or of one set of several parts."""
+    """Return sentences about the effect of the failures.
+
+    The analysis covers either the failure of every single part, or the joint failure of the parts in the request."""
     if any(case.kind is FailureKind.PARTS for case in found.unfelt):
         return ("No flow uses what is named: without it nothing changes.",)
     if any(case.kind is FailureKind.PARTS for case in found.felt):

@@ -1,7 +1,7 @@
 """Converter for ``Explain``, beside ``convert``.
 
-It turns the result of ``planning.analysis`` for one job into a message with an answer in sentences, where slowdowns
-have two decimals. The parts of a result have the same fields as their messages.
+It turns the result of ``planning.analysis`` for one job into a message with an answer in sentences. Slowdowns in the
+sentences have two decimals. Each part of a result has the same fields as its message.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def _measured(found: JobAnalysis) -> str:
 
 
 def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> str:
-    """Return the measured efficiency, compared with the predicted one, and its possible causes."""
+    """Return a comparison of the measured efficiency with the predicted one, and possible causes of a difference."""
     demand = found.demand
     of = ", of the bytes that switches count," if demand and demand.source is DemandSource.MEASURED else ""
     text = f"The measured efficiency{of} is {measured:.1%}"

@@ -21,7 +21,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.GetFabricResponse:
-    """Return the answer of ``GetFabric``: switches by datapath id, directed links by port, hosts by port.
+    """Return the answer of ``GetFabric``: switches ordered by datapath id, directed links and hosts by port.
 
     ``late``: switches whose counters are out of date, as for ``rates``."""
     fabric, known = status.fabric, rates(status, late)
@@ -106,7 +106,9 @@ of date."""
 
 
 def rates(status: Status, late: frozenset[Dpid]) -> Callable[[LinkId], Rates]:
-    """Return a function that returns the rates of a link. ``late``: present value of ``Status.late_ports``."""
+    """Return a function that returns the rates of a link.
+
+    ``late``: switches whose counters are out of date, from ``Status.late_ports``."""
     links = status.links
 
     def of(link: LinkId) -> Rates:

@@ -26,7 +26,7 @@ from signalbox.mapping import duration, message_of, number_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 ROUTES_TOGETHER = 256
-"""Routes of a plan that are serialized in one call, which takes about a millisecond."""
+"""Number of routes of a plan that one call serializes; the call takes about a millisecond."""
 
 # ---- plans
 
@@ -37,8 +37,8 @@ def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bo
     ``status`` provides the jobs of the flows and the names of the switches. Routes are ordered by job and flow; routes
     whose job has ended since the plan was made come last.
 
-    Routes are serialized in groups, because serializing does not let other threads run. Serialized parts in a row are
-    one message (see ``watch_table``)."""
+    Routes are serialized in groups, because a serialization does not let other threads run. Concatenated serialized
+    messages are one message (see ``watch_table``)."""
     parts = [answer.SerializeToString()]
     if plan:
         kind: Any = type(answer)
@@ -54,7 +54,7 @@ def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bo
 
 
 OF_STATUS = attrgetter("plan", "plan_installed", "baseline_slowdowns", "plan_demand_source", "goal", "jobs", "fabric")
-"""Fields of a status that ``get_plan_bytes`` takes."""
+"""Function that returns the arguments of ``get_plan_bytes`` from a ``Status``."""
 
 
 def get_plan_bytes(
@@ -143,11 +143,11 @@ def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
 
 
 def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> None:
-    """Fill the message of a route in its place.
+    """Fill ``message``, which is already part of the enclosing message, with a route.
 
-    A message that is made first would be copied into the enclosing message, which takes longer than all other work.
-    ``dividing`` is how the flow's job divides it. A single subflow has all ports of the flow; several subflows have a
-    port class or some connections each."""
+    A separate message would be copied into the enclosing message, which takes longer than all other work.
+    ``dividing``: division of the job's flows into subflows. A single subflow has all ports of the flow; several
+    subflows have a port class or some connections each."""
     message.src, message.dst = flow.src_ip, flow.dst_ip
     if route is None:
         return
@@ -164,7 +164,7 @@ def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: 
 def _fill_subflow(message: pb.Subflow, flow: FlowId, subflow: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> None:
     """Fill the message of a subflow.
 
-    ``bundle`` has the ports of its packets; it is empty when the subflow has all packets of the flow."""
+    ``bundle``: ports of the subflow's packets; empty when the subflow has all packets of the flow."""
     classes = [ports.src for ports in bundle if ports.dst is None] or [PortClass(0, 0)]
     message.share = subflow.share
     message.switches.extend(_path_names(flow, subflow.path, fabric))
@@ -235,7 +235,9 @@ def _route_paths(flow: FlowId, route: Route, fabric: Fabric) -> list[pb.RoutePat
 
 
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
-    """Return the names of the switches on a path; empty for a path inside the switch of a host that is gone."""
+    """Return the names of the switches on a path.
+
+    An empty path stays inside the switch of the source. Without that host in the fabric, the result is empty."""
     source = fabric.hosts.get(flow.src_ip)
     if path:
         return fabric.path_names(path, path[0].dpid)

@@ -40,7 +40,7 @@ DOMAIN = "signalbox"
 
 MAX_PROBLEMS = 16
 MAX_PROBLEM_CHARS = 400
-"""Characters of the text about one field; the names of all algorithms fit."""
+"""Characters of the text about one field: enough to list the names of all algorithms."""
 MAX_ABOUT_CHARS = 128
 """Characters of a value in the metadata of ``ErrorInfo``."""
 MAX_MESSAGE_BYTES = 1800
@@ -150,7 +150,7 @@ def _packed(detail: Message) -> any_pb2.Any:
 
 
 def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
-    """Return the first problems, as many as fit into a status and at least one."""
+    """Return the first problem, and as many further problems as fit into a status."""
     shown: list[FieldProblem] = []
     size = 0
     for problem in problems[:MAX_PROBLEMS]:
@@ -168,5 +168,5 @@ def _short(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Return the text in ASCII, since percent-encoding would need three bytes for each other byte."""
+    """Return the text in ASCII, because percent-encoding needs three bytes for each byte that is not ASCII."""
     return text.encode("ascii", "backslashreplace").decode("ascii")

@@ -31,12 +31,12 @@ _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 """Codes of refusals, which have a line in the audit log for every method."""
 _SCHEME = "Bearer "
 MAX_ENTRIES = 256
-"""Jobs in one request. The control loop checks all of them in one turn and answers nobody meanwhile."""
+"""Jobs in one request. The control loop checks all of them in one turn, and answers no other call meanwhile."""
 _WITHOUT_TOKEN = ("take_over", "force")
 """Fields of requests that replace the lease token."""
 
 COST: ContextVar[Callable[[float], None]] = ContextVar("cost", default=lambda _calls: None)
-"""Function that charges the running call as so many additional calls."""
+"""Function that charges the current caller for a number of additional calls."""
 
 
 class Debts:
@@ -50,7 +50,7 @@ class Debts:
         self._paid_at: dict[str, float] = {}
 
     def charge(self, client: str, calls: float, now: float) -> None:
-        """Charge the client for so many additional calls."""
+        """Charge the client for ``calls`` additional calls."""
         self._paid_at = {known: at for known, at in self._paid_at.items() if at > now}
         self._paid_at[client] = max(now, self._paid_at.get(client, now)) + calls / self._per_s
 
@@ -221,7 +221,7 @@ class Gate:
 def _shown(names: Iterable[str]) -> str:
     """Return the names of a certificate for a message or the log.
 
-    An authority has signed them, but may not have checked their characters."""
+    Control characters are escaped: the certificate authority may not have checked the characters of the names."""
     return cut(ascii(", ".join(names))[1:-1])
 
 
@@ -251,7 +251,9 @@ def _entries(request: Any) -> list[tuple[str, Any]]:
 
 
 def _job_id(request: Any) -> str | None:
-    """Return the job that a request or an entry names; None when its type names none or it could not be decoded."""
+    """Return the id of the job that a request or an entry names.
+
+    None when messages of its type name no job, or when the request could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
 

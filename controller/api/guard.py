@@ -30,23 +30,23 @@ from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 log = LimitedLog(structlog.get_logger(__name__))
 
 ANSWER_S = 5.0
-"""Seconds that a call may take that needs no switch and no solver; clients wait longer."""
+"""Time limit in seconds of a call that waits for neither a switch nor a solver; clients wait longer."""
 
 INSTALL_S = 120.0
-"""Seconds that a plan and the barriers of all switches may take."""
+"""Time limit in seconds of a call that waits for a plan and for the barriers of all switches."""
 
 ANALYSIS_S = 140.0
-"""Seconds that an analysis of many plans may take, including the analyses queued before it."""
+"""Time limit in seconds of a call that waits for an analysis of many plans and for analyses queued before it."""
 
 CANCELLED_WITHIN_S = 10.0
-"""Seconds within which gRPC cancels a call whose client is gone."""
+"""Seconds within which gRPC cancels a call whose client has disconnected."""
 
 NO_RETRY = ("grpc-retry-pushback-ms", "-1")
 """Trailer that stops clients from retrying at once by themselves (gRPC A6); ``RetryInfo`` says when a retry can
 succeed."""
 
 _LIMIT: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
-"""Timeout of the call that runs."""
+"""Timeout of the current call; None outside a call."""
 
 _GRPC_LOG = logging.getLogger("grpc._cython.cygrpc")
 
@@ -57,7 +57,7 @@ Decode = Callable[[bytes], Any]
 
 
 class GuardedServer:
-    """Stand-in for the server that the generated ``add_..._to_server`` functions take; it guards what they add.
+    """Stand-in for the server that the generated ``add_..._to_server`` functions expect; it guards their handlers.
 
     ``behind_gate`` returns the handler to run for a method, from its full name, its handler, and whether it answers
     with a stream. ``silent_s``: seconds that the request of a call may take to arrive."""
@@ -82,7 +82,7 @@ class GuardedServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
 
     def refuse_other_methods(self) -> None:
-        """End calls of unknown methods with a detailed status too; to be called after all handlers were added."""
+        """End calls of unknown methods with a detailed status. Call this after all handlers were added."""
         self._server.add_generic_rpc_handlers((_OtherMethods(self._answering("", _no_method, bytes, None)),))
 
     def _guarded(self, path: str, handler: Any) -> Any:
@@ -120,7 +120,7 @@ class GuardedServer:
         return guarded
 
     def _dialogue(self, path: str, method: Any, decode: Decode) -> Answer:
-        """Return a handler that answers a stream of requests, until one does not arrive in time."""
+        """Return a handler that answers a stream of requests. It ends when the next request does not arrive in time."""
 
         async def requests(context: Context) -> AsyncIterator[Any]:
             with suppress(TooSlow):
@@ -175,7 +175,9 @@ def _forget_frames(error: BaseException | None, _task: object) -> None:
 
 
 class _OtherMethods(grpc.GenericRpcHandler):
-    """Handler of methods that no handler before it has; all share one handler, since their number is not bounded."""
+    """Handler of all methods for which no other handler exists.
+
+    All of them share one handler, since clients may name any number of unknown methods."""
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler
@@ -198,8 +200,8 @@ def limit_s(method: str) -> float:
 def keep_clients_out_of_log() -> None:
     """Drop gRPC's log records of faults of clients, which would let any client fill the log.
 
-    gRPC logs metadata and paths that are not UTF-8 with a traceback, including tokens. It also logs answers to clients
-    that are gone."""
+    For metadata and paths that are not UTF-8, gRPC logs a traceback with their contents, including tokens. It also logs
+    answers that it cannot send because the client has disconnected."""
     _GRPC_LOG.addFilter(_is_no_client)
 
 

@@ -39,9 +39,9 @@ from signalbox.secret_files import of_another_user, open_to_others
 TOKEN_PREFIX = "sbx_"
 """Prefix of each token, so that tools that search files for secrets recognize it."""
 MOST_PREFIXES = 1024
-"""Address prefixes of one tenant."""
+"""Largest number of address prefixes of one tenant."""
 MOST_NAMED = 10
-"""Entries that one log line names."""
+"""Largest number of entries that one log line names."""
 NOBODY = (
     "gives a role to no one, perhaps because it was not written to its end: add a [[token]] (signalbox token NAME "
     "--role ROLE prints one) or a [[certificate]]"
@@ -79,7 +79,7 @@ _Name = Annotated[
 ]
 _Tenant = Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")]
 _WORD = re.compile("[A-Za-z -]{0,20}")
-"""Value of a role that an error may show: it is too short to be a token or a SHA-256."""
+"""Pattern of wrong roles that an error may show: they are too short to be a token or a SHA-256."""
 
 
 class _Table(Table):
@@ -220,7 +220,7 @@ class Identities:
         } | {change: _first(names) for change, names in changes.items() if names}
 
     def by_token(self, token: str) -> Caller | None:
-        """Return the caller of a token, None for an unknown one; the time does not depend on which token it is."""
+        """Return the caller of a token, or None. The comparison takes the same time whichever token matches."""
         digest = _digest(token)
         found = None
         for known in self._tokens:
@@ -229,7 +229,7 @@ class Identities:
         return found
 
     def by_certificate(self, names: Iterable[str]) -> Caller | None:
-        """Return the caller with one of the names; None when no name is known, or names of different callers are."""
+        """Return the caller with one of the names; None when no name is known, or names belong to different callers."""
         found = {self._certificates[name] for name in names if name in self._certificates}
         return found.pop() if len(found) == 1 else None
 

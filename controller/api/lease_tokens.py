@@ -1,10 +1,10 @@
 """Lease tokens: whoever has the token of a registration may renew, change and end it.
 
-A token is ``<uid>.<MAC>``: the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). So the
-controller stores no token, and refuses a wrong one without a look-up. Owns the secret: 32 random bytes in the state
-directory, in a file that only its owner can read. A checksum follows the bytes, because one wrong bit would make every
-token wrong. Without a state directory, or with a new one, earlier tokens are invalid. Neither tokens nor the secret may
-be logged or shown.
+A token is ``<uid>.<MAC>``: the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648).
+Therefore the controller stores no token, and refuses a wrong token without a look-up. Owns the secret: 32 random bytes
+in the state directory, in a file that only its owner can read. A checksum follows the bytes, because one wrong bit
+would make every token wrong. Without a state directory, or with a new one, earlier tokens are invalid. Neither tokens
+nor the secret may be logged or shown.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class LeaseTokens:
 
     @classmethod
     def of(cls, state_dir: Path | None, in_use: bool = False) -> LeaseTokens:
-        """Return the tokens of the secret in the state directory, or of a random secret without a directory.
+        """Return the tokens derived from the secret in the state directory; without a directory, from a random secret.
 
-        A missing secret is created unless ``in_use``, that is, unless tokens of the secret are in use. A secret without
-        a checksum, from an older version or made by hand, gets one. The caller must have claimed the directory. Raises
+        ``in_use``: whether tokens of the secret are in use; otherwise a missing secret is created. A secret without a
+        checksum, from an older version or made by hand, gets one. The caller must have claimed the directory. Raises
         ``InvalidInput``."""
         return cls(_kept(state_dir / FILE, in_use) if state_dir else secrets.token_bytes(SECRET_BYTES))
 
@@ -87,7 +87,9 @@ def _kept(path: Path, in_use: bool) -> bytes:
 
 
 def _found(path: Path, in_use: bool) -> bytes:
-    """Return the secret with or without its checksum; empty without a file. Raises ``InvalidInput``."""
+    """Return the contents of the file: the secret, and its checksum if the file has one. Raises ``InvalidInput``.
+
+    The result is empty when there is no file."""
     try:
         if not path.exists():
             if in_use:

@@ -1,6 +1,6 @@
 """Thread for long conversions beside the API's loop, so that only the calls that need them wait.
 
-In: functions without side effects on the loop's data. Out: what they return or raise.
+In: functions without side effects on the loop's data. Out: their results or exceptions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 from controller.status import JobStatus
 
 SMALL = 256
-"""Parts (flows, pairs, links) up to which a conversion runs in the loop itself, for a few milliseconds."""
+"""Largest number of parts (flows, pairs, links) whose conversion runs in the loop; it takes a few milliseconds."""
 
 BYTES_OF_PART = 16
 """Bytes per part of a request, to estimate the number of its parts; few parts are smaller."""
@@ -34,8 +34,8 @@ def parts_of(job: JobStatus) -> int:
 class LongWork:
     """Single thread for conversions; each further thread would take interpreter time from the loop.
 
-    It runs Python code, which lets the loop run every few milliseconds. A single C call that takes longer does not
-    belong here."""
+    The thread is for Python code, which lets the loop run every few milliseconds. A single C call that takes longer
+    would block the loop."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "grpc-api-conversions")

@@ -9,10 +9,10 @@ from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
 
 MAX_PAGE = 1000
-"""Items in one answer."""
+"""Largest number of items in one answer."""
 
 MAX_PAGE_BYTES = 1 << 20
-"""Bytes of one answer; gRPC clients accept 4 MiB by default."""
+"""Largest size of one answer in bytes, unless a single item is larger; gRPC clients accept 4 MiB by default."""
 
 _KIND = "after"
 
@@ -21,7 +21,7 @@ Listing = pb.ListJobsRequest | pb.ListRoutesRequest | pb.ListRulesRequest
 
 
 def page(request: Listing) -> tuple[int, str]:
-    """Return how many items to list, and the key after which they begin, empty for the first page.
+    """Return the number of items to list, and the key after which the page begins (empty for the first page).
 
     Raises ``InvalidInput`` for a negative number, and for a token that ``page_token`` has not made."""
     size = page_size(request)
@@ -38,7 +38,7 @@ def page(request: Listing) -> tuple[int, str]:
 
 
 def page_size(request: Listing | pb.ListEventsRequest) -> int:
-    """Return how many items to list. Raises ``InvalidInput`` for a negative number."""
+    """Return the number of items to list. Raises ``InvalidInput`` for a negative number."""
     if request.page_size < 0:
         raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
     return min(request.page_size or MAX_PAGE, MAX_PAGE)
@@ -52,11 +52,10 @@ def page_token(last: str) -> str:
 def filled(items: Iterable[tuple[str, bytes]], size: int) -> tuple[list[bytes], str]:
     """Return as many of the items as fit into a page of ``size``, at least one, and the token of the next page.
 
-    The token is empty after the last item. ``items`` yields the key of each item, and the item serialized as an answer
-    with this item alone; items beyond the page are not made.
+    The token is empty after the last item. ``items`` yields the key of each item, and an answer, serialized, with this
+    item alone. It must serialize an item only on demand, because a serialization does not let other threads run.
 
-    Items are serialized one at a time, because serializing does not let other threads run. Serialized parts in a row
-    are one message (see ``watch_table``)."""
+    Concatenated serialized messages are one message (see ``watch_table``)."""
     parts: list[bytes] = []
     taken, last = 0, ""
     for key, part in items:

@@ -1,8 +1,8 @@
-"""Peer of a call: who is at the other end of its connection.
+"""Peer of a call: the client at the other end of its connection.
 
-In: what gRPC reports of a direct connection; for calls that arrive at ``api.proxy_socket``, which only HAProxy may
+In: gRPC's description of a direct connection; for calls that arrive at ``api.proxy_socket``, which only HAProxy may
 open, the header fields that HAProxy sets. Out: the peer. HAProxy, as ``controller/serving/haproxy.py`` configures it,
-deletes these fields from what a client sends before it sets them. At any other address the fields are ignored.
+deletes these header fields from a client's request before it sets them. At any other address the fields are ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Peer:
 
     @property
     def host(self) -> str:
-        """Address without the port; all users of a Unix socket share one."""
+        """Address without the port; the same for all users of a Unix socket."""
         return self.address if self.socket else self.address.rpartition(":")[0]
 
 

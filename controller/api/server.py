@@ -1,8 +1,8 @@
 """gRPC server: a thread with its own asyncio loop.
 
-Owns the health service, and connects the gate and the guard with the services. Calls from HAProxy arrive at a server of
-their own: only that server trusts HAProxy's header fields (``peers``). In: the configuration and what ``Services``
-needs. Out: the addresses that are served.
+Owns the health service, and connects the gate and the guard with the services. Calls from HAProxy arrive at a second
+server: only that server trusts HAProxy's header fields (``peers``). In: the configuration and the arguments of
+``Services``. Out: the addresses that are served.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 log = structlog.get_logger(__name__)
 
 LAST_STATUS_S = 0.2
-"""Seconds that a health watcher may take to receive that the server stops."""
+"""Seconds that a health watcher may take to receive its last status, ``NOT_SERVING``, when the server stops."""
 
 MOST_CALLS = 8192
 """Concurrent calls and streams of each of the two servers; gRPC refuses more."""
@@ -209,9 +209,9 @@ def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
 
 
 class _HealthService(health.aio.HealthServicer):
-    """Health service that ends the calls of its watchers after it has reported to them that the server stops.
+    """Health service that first reports to its watchers that the server stops, and then ends their calls.
 
-    gRPC's own service leaves these calls to the server, which cancels each with a traceback in the log."""
+    gRPC's own service leaves the calls to the server, which cancels each with a traceback in the log."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -57,10 +57,10 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 VERSION = version("signalbox-controller")
 
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
-"""Virtual links, and reported connections, that cost the control loop about as much as one call."""
+"""Numbers of virtual links and of reported connections that each cost the control loop about as much as one call."""
 
 MAX_JOB_IDS = 10_000
-"""Jobs that one request for routes may name. A request that names none lists the routes of all jobs."""
+"""Jobs that one request for routes may name. A request without job ids lists the routes of all jobs."""
 
 Found = TypeVar("Found")
 
@@ -118,8 +118,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     def _job(self, job_id: str, uid: str | None = None) -> JobStatus:
         """Return the job.
 
-        ``uid``: registration that is meant; None for the present one. Raises ``NotFound`` with how the registration
-        ended, and for a job of another tenant."""
+        ``uid``: uid of its registration; None for the present registration. Raises ``NotFound``, with the reason of its
+        end, for a registration that has ended. Raises ``NotFound`` also for a job of another tenant."""
         status, caller = self._status, CALLER.get()
         job = status.jobs.get(JobId(job_id))
         seen = job is not None and may_see(caller, job.registration.tenant)
@@ -128,9 +128,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return job
 
     def _ended(self, job_id: str, uid: str | None = None) -> NotFound | None:
-        """Return how the registration ended; None while that is not certain.
+        """Return the error that says how the registration ended; None while its end is not certain.
 
-        Without ``uid``, the job's latest registration is meant."""
+        Without ``uid``, the registration is the job's latest."""
         status = self._status
         ends = own_ends(CALLER.get(), status.job_ends)
         error = not_found(ends, JobId(job_id), uid, id_in_use=JobId(job_id) in status.jobs)
@@ -139,8 +139,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     def _owner(self, job_id: str, lease_token: str) -> str | None:
         """Return the uid that the token belongs to; None without a token.
 
-        Raises ``WrongLeaseToken`` for an invalid token. Raises ``NotFound`` when there is no such job, and, whatever
-        the token, for a job of another tenant."""
+        Raises ``WrongLeaseToken`` for an invalid token and an existing job. Raises ``NotFound`` for an invalid token
+        and an unknown job, and, whatever the token, for a job of another tenant."""
         uid = self._tokens.uid(lease_token)
         job = self._status.jobs.get(JobId(job_id))
         if job and not may_see(CALLER.get(), job.registration.tenant):
@@ -160,8 +160,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _certain(self, job_id: str, uid: str) -> None:
         """Wait until the status has this registration or its end.
 
-        The status has neither while another registration has taken the job over but is not on disk yet, and may still
-        be reverted."""
+        The status contains neither of them while another registration takes the job over and is not on disk yet: that
+        take-over may still be reverted."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))
@@ -174,10 +174,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
                     published.clear()
 
     async def _uid_of(self, job_id: str, uid: str) -> str:
-        """Return the uid of the registration that the caller names, or of the one that has the job's id.
+        """Return the uid of the registration that the caller names; with an empty ``uid``, of the present registration.
 
-        Raises ``NotFound`` with how the registration ended, and for one that stays unknown longer than a registration's
-        end takes to be published."""
+        Raises ``NotFound``, with the reason of its end, for a registration that has ended. Raises ``NotFound`` also for
+        a registration that is still unknown after ``UNKNOWN_S``."""
         if uid:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UNKNOWN_S):
@@ -185,7 +185,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return self._job(job_id, uid or None).uid
 
     async def _named(self, job_id: str, uid: str) -> str | None:
-        """Return the uid when a registration of the job has or had it; None without a uid. Raises ``NotFound``."""
+        """Return ``uid``, which must be of a present or former registration of the job; None when it is empty.
+
+        Raises ``NotFound``."""
         if not uid or self._ended(job_id, uid):
             return uid or None
         return await self._uid_of(job_id, uid)
@@ -203,7 +205,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _links(self, specs: Sequence[JobSpec]) -> list[VirtualLinks]:
         """Return the virtual links of each spec, expanded here to relieve the control loop.
 
-        Jobs with many links are charged to their client as many calls, since the control loop must process each
+        The client is charged for a job with many links as for several calls, since the control loop must process each
         link."""
         count = sum(map(link_count, specs))
         COST.get()(count / LINKS_OF_CALL)
@@ -212,10 +214,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             return await self._long_work.run_if_long(count, made)
 
     async def _ask(self, message: Request) -> Any:
-        """Put the message and wait for its reply.
+        """Put the message into the control loop's inbox, and wait for its reply.
 
-        When the caller goes away or the call's time is over, the reply of a message that changes nothing is cancelled.
-        Changes are carried out once they are put."""
+        When the caller disconnects or the call's time is over, the reply to a question or to ``Replan`` is cancelled.
+        Other messages are carried out once they are in the inbox."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: self._replies.set(loop, answered))

@@ -1,7 +1,7 @@
 """Rows that watchers of jobs, fabric, plan and alarms follow.
 
-In: a published ``Status``. Out: its rows by key, and the response that contains only that row. The classes keep
-encodings that the next status can use again; only one thread at a time may call them.
+In: a published ``Status``. Out: its rows by key, and for each row the response that contains only this row. The classes
+keep encodings that the next status can use again; only one thread at a time may call them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ JobRow = tuple[JobStatus, JobDemand | None, tuple[float, ...]]
 """Job, its demand, and its latest reports (number of iterations, communication time in seconds, efficiency)."""
 
 _SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name != "vitals"))
-"""Fields of a job that change only with a new status. Tuples compare by identity first."""
+"""Function that returns a tuple of the fields of a job that change only with a new status.
+
+Comparing two such tuples is fast, because Python compares their entries by identity first."""
 
 
 class JobRows(Rows[JobKey, JobRow]):
@@ -52,7 +54,7 @@ class JobRows(Rows[JobKey, JobRow]):
         self._ends: Mapping[str, JobEnd] = {}
 
     def of(self, status: Status) -> Mapping[JobKey, JobRow]:
-        """Return the jobs, and remember the ends in the same status, which include every job that is gone."""
+        """Return the jobs, and remember the ends of jobs in this status, which ``gone`` needs for removed jobs."""
         self._ends = {end.uid: end for end in status.job_ends}
         return _jobs(status)
 
@@ -106,8 +108,12 @@ FabricKey = Dpid | LinkId | str | PartKey | tuple[str, str]
 """Key of a switch, a link, a host, a part that is down, or a drained part."""
 
 FabricRow = tuple[Any, ...]
-"""Row of one kind. A switch has its status or None; a link has its name, and its rates of all and of background traffic
-in bit/s. A host has the name of its switch; a part that is down and a drained part stand alone."""
+"""Tuple that begins with the part itself; its further entries depend on the kind of the part.
+
+- Switch: its status, or None.
+- Link: its name, and its rates of all traffic and of background traffic in bit/s.
+- Host: the name of its switch.
+- Part that is down, drained part: no further entries."""
 
 
 class FabricRows(Rows[FabricKey, FabricRow]):

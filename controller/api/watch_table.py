@@ -30,10 +30,10 @@ MESSAGE_BYTES = 32 * 1024
 read."""
 
 REMEMBERED = 10_000
-"""Removed rows that are remembered, so that watchers can still receive their removal."""
+"""Number of removed rows that are remembered, so that watchers can still receive the removals."""
 
 SHARED = 32
-"""Messages kept for other watchers until the next change; most watchers need the same ones."""
+"""Number of messages kept for other watchers until the next change; most watchers need the same messages."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -61,7 +61,9 @@ class ResumeTokens:
 
     @staticmethod
     def uid(token: str) -> str:
-        """Return the registration that the token names, else an empty text. Raises errors as ``position`` does."""
+        """Return the uid of the registration that the token names; empty when the token names none.
+
+        Raises ``InvalidInput`` for a malformed token."""
         found = _parts(token)
         return (found["uid"] or "") if found else ""
 
@@ -94,7 +96,7 @@ class Rows(ABC, Generic[Key, Value]):
         """Return the response for a row that was removed; ``value`` is its last value."""
 
     def same(self, before: Value, now: Value) -> bool:
-        """Return whether two values certainly give the same row; False only costs an encoding."""
+        """Return whether two values certainly have the same encoding; a wrong False costs one encoding."""
         return bool(before == now)
 
     def owner(self, value: Value) -> str:  # noqa: ARG002
@@ -197,9 +199,10 @@ class WatchTable(Generic[Key, Value]):
     # ---- messages for watchers
 
     def position(self, token: str, only: str | None = None) -> int | None:
-        """Return the version that the watcher with this token knows; None when it needs a snapshot.
+        """Return the version up to which a watcher with this token has received all changes.
 
-        ``only``: as in ``Reader``. Raises ``InvalidInput`` for a malformed token."""
+        None when the watcher needs a snapshot. ``only``: as in ``Reader``. Raises ``InvalidInput`` for a malformed
+        token."""
         known = self._tokens.position(f"only {only}" if only is not None else "all", token)
         return known if known is not None and self.forgotten <= known <= self.version else None
 
@@ -214,9 +217,9 @@ class WatchTable(Generic[Key, Value]):
     ) -> tuple[bytes | None, int | None]:
         """Return a message, and the index of the row where the next message begins.
 
-        The message has the rows from index ``at`` on that have changed after version ``after``; None means all present
-        rows. The last message, with None as its index, says that the watcher knows version ``until``. The message is
-        None when there is nothing to send."""
+        The message has the rows from index ``at`` on that have changed after version ``after``; with ``after`` None, it
+        has all present rows from there on. The index is None after the last message, whose resume token stands for
+        version ``until``. The message is None when there is nothing to send."""
         if rows is not self._listed or until != self.version:
             return self._message(rows, at, after, until, only)
         place = (after, at, only)
@@ -261,7 +264,7 @@ class Reader(Generic[Key, Value]):
         self._at: int | None = None  # None: between two passes over the rows
 
     def message(self) -> bytes | None:
-        """Return the next message; None when the watcher knows everything.
+        """Return the next message; None when the watcher has received all changes.
 
         Rows that change while the reader passes over the rows are sent in their newest form, and once more in the next
         pass."""

@@ -1,8 +1,8 @@
 """Watches: streams that begin with a snapshot and continue with changes.
 
-In: the published ``Status``, and a wake-up after each publication. Out: serialized messages, which all watchers of the
-same thing share. A watcher waits until its reader has room (``write`` returns then), and gets all changes of that time
-together. For the API's thread; long encodings run in another one.
+In: the published ``Status``, and a wake-up after each publication. Out: serialized messages, which watchers of the same
+data share. ``write`` returns when the reader of a stream has room. The next message then contains all changes that were
+published meanwhile. For the API's thread; long encodings run in another thread.
 """
 
 from __future__ import annotations
@@ -35,30 +35,34 @@ ROUTES_SPACING_S = 0.02
 
 TOGETHER = 16
 TURN_S = 0.015
-"""Watchers that are woken together, and seconds until the next ones are woken."""
+"""Number of watchers that are woken together, and seconds until the next group is woken."""
 
 LARGE_BYTES = 256 * 1024
 LARGE_TOGETHER = 4
-"""Messages above this size (a plan, the routes of a job) that are sent at the same time."""
+"""Size in bytes above which a message (a plan, the routes of a job) is large, and number of large messages that are
+sent at the same time."""
 
 SHARED_ROUTES_BYTES = 16 << 20
-"""Bytes of the latest messages with routes that are kept for other watchers."""
+"""Total size in bytes of the latest messages with routes that are kept for other watchers."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Write = Callable[[bytes], Awaitable[None]]
-"""Function that sends a message, and returns when the reader's window has taken it."""
+"""Function that sends a message, and returns when the message has fitted into the reader's flow-control window."""
 
 Wait = Callable[[asyncio.Event], Awaitable[None]]
 """Function that returns when the event is set, and raises when the server stops first."""
 
 UidOf = Callable[[str, str], Awaitable[str]]
-"""Function that returns the uid of a registration, from the job's id and the uid, which is empty for the present
-registration. Raises ``NotFound``."""
+"""Function that checks and returns the uid of a registration, from the job's id and the uid. Raises ``NotFound``.
+
+An empty uid stands for the present registration."""
 
 Ended = Callable[[str, str], NotFound | None]
-"""Function that returns how the registration ended, from the job's id and the uid; None while that is not certain."""
+"""Function that returns the error about the end of a registration, from the job's id and the uid.
+
+It returns None while the end is not certain."""
 
 
 class Publications:
@@ -94,7 +98,7 @@ class Publications:
     def _published(self, loop: asyncio.AbstractEventLoop) -> None:
         """Schedule a wake-up, from the control loop's thread.
 
-        A woken watcher reads the board, so one wake-up is enough."""
+        One wake-up is enough for several publications, since a woken watcher reads the newest status."""
         if not self._waking:
             self._waking = True
             with suppress(RuntimeError):  # the server has stopped
@@ -121,7 +125,7 @@ def _set_all(events: list[asyncio.Event]) -> None:
 
 
 class LargeMessages:
-    """Limit of the large messages that wait for readers at a time; gRPC holds a copy of each."""
+    """Limit of the number of large messages that wait for readers at the same time; gRPC holds a copy of each."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(LARGE_TOGETHER)
@@ -165,9 +169,9 @@ class Feed(Generic[Key, Value]):
                 await self._woken()
 
     async def _up_to_date(self) -> None:
-        """Wait until the table has what was published before the call.
+        """Wait until the table includes everything that was published before the call.
 
-        Concurrent callers share the work, which continues when one of them is cancelled."""
+        Concurrent callers share the update of the table, which continues when one of the callers is cancelled."""
         if self._following:  # it may have begun before the publication
             await asyncio.wait({self._following})
         if not self._following:
@@ -213,7 +217,8 @@ class Routes:
     async def watch(self, job_id: str, uid: str, token: str, write: Write, wait: Wait) -> None:
         """Write the newest routes whenever they have changed, until ``wait`` raises.
 
-        ``uid``: registration that is watched; when it is empty, the one that the token names, or the present one.
+        ``uid``: uid of the watched registration. When it is empty, the resume token names the registration; without a
+        token, it is the present registration.
         Raises ``NotFound`` when the registration ends or has ended, and ``InvalidInput`` for a malformed resume
         token."""
         named = self._tokens.uid(token)

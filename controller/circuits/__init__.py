@@ -1,15 +1,16 @@
-"""Optical switches between servers: which circuits a job gets, and how they are connected.
+"""Optical switches between servers: the choice of circuits for each job, and the control of the optical switches.
 
 The package is the only extension of the control loop (``controller.core.extension``). In: messages of optical switches,
-jobs, and where probes arrive. Out: circuits as one-way links, the reasons why jobs wait, and the routes that a job
-begins with.
+jobs, and the ports where probes arrive. Out: circuits as one-way links, the reasons why jobs wait, and the first routes
+of each job.
 
 - ``extension``: the interface to the core; connects the other files.
-- ``wired_jobs``, ``damage``: which job is next, what it waits for, which circuits it has and has lost.
-- ``messages``, ``places``, ``answers``, ``live``: questions for wirings, answered in a process of their own.
+- ``wired_jobs``, ``damage``: the next job to be wired, the reasons why jobs wait, and lost circuits.
+- ``messages``, ``places``, ``answers``, ``live``: questions about wirings, answered in a separate process.
 - ``job_wiring``: the answer as a part of the job's registration.
-- ``optical_switches``, ``cross_connects``: what optical switches hold and should connect, changed step by step.
-- ``cabling``, ``fibres``: the configured fibres, and those that are connected otherwise.
-- ``alarms``, ``status``, ``analysis``, ``published``: what people see, and which circuits a name means.
-- ``wiring``: the model on paper.
+- ``optical_switches``, ``cross_connects``: present and wanted cross-connects of optical switches, and their changes.
+- ``cabling``, ``fibres``: the configured fibres, and the detection of fibres that are connected otherwise.
+- ``alarms``, ``status``, ``published``: alarms, state and events for people.
+- ``analysis``: circuits by name, and the use that a job makes of its circuits.
+- ``wiring``: the search for a wiring, on a model of a direct-connect fabric.
 """

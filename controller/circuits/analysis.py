@@ -1,4 +1,4 @@
-"""Circuits of optical switches in analyses: which circuits a name means, and how a job uses its circuits.
+"""Circuits of optical switches in analyses: circuits by name, and the use that a job makes of its circuits.
 
 In: the fabric, a job's wiring and routes. Out: links that fail together, and figures for people. A circuit is a one-way
 link; the far end sends from the same port over another circuit. Pure."""
@@ -25,7 +25,7 @@ _DRAINABLE = "only switches and cables between them can be drained"
 
 
 def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
-    """Return the circuits that each name means; names that mean none are left out.
+    """Return the circuits that each name stands for; names of no circuit are left out.
 
     - ``server2:3``, ``server2:server2-eth3``, ``0x2:3``: both circuits over the fibre pair of this interface, out of it
       and into it.
@@ -89,7 +89,7 @@ def _names_of_switch(dpid: Dpid, fabric: Fabric) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Use that a job makes of its circuits. Times are seconds of an iteration by the model."""
+    """Use that a job makes of its circuits. Times are predicted seconds of one iteration."""
 
     parallelization: str
     """Name of the job's parallelization; empty when it has none."""
@@ -114,7 +114,7 @@ class Use:
 def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[LinkId]) -> Use:
     """Return the use that a job makes of its circuits.
 
-    ``routes``: of the job's pinned flows. ``usable``: links that may be used."""
+    ``routes``: routes of the job's pinned flows. ``usable``: links that work and are not drained."""
     wiring = JobWiring.of(arrangement)
     hops = [max(len(subflow.path) for subflow in route) for route in routes]
     return Use(
@@ -131,7 +131,7 @@ def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[
 
 
 def arranged(found: JobAnalysis, use: Use) -> Arranged:
-    """Return the sentences about the job: the circuits that it runs on, and whether it should run elsewhere."""
+    """Return sentences about the job's circuits, and, if the circuits limit the job, why and what routing can gain."""
     circuits = counted(use.circuits, "circuit")
     usable = f"{circuits}, of which {use.unusable:,} cannot be used now" if use.unusable else circuits
     parallelization = f"parallelization {use.parallelization} on {usable}" if use.parallelization else f"on {usable}"
@@ -165,7 +165,7 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
 
 
 def _limited(found: JobAnalysis, use: Use) -> bool:
-    """Return whether the slowdown of the job results only from what it sends over its circuits.
+    """Return whether the slowdown of the job results only from its own traffic on its circuits.
 
     All of them must work, its flows must be pinned, and no other traffic may be on its most loaded links."""
     if use.unusable or found.flows_hashed or found.flows_without_a_path:

@@ -1,4 +1,4 @@
-"""Answers to questions for wirings, in a process of their own, because each answer needs many plans."""
+"""Answers to questions about wirings, computed in a separate process, because each answer needs many plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def prepare() -> None:
 
 
 def answer(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
-    """Return the answer. Raises ``SignalboxError`` when there is none."""
+    """Return the answer to a question. Raises ``SignalboxError`` when the planner has no answer."""
     from controller.circuits.live import find_wiring, mend_wiring
 
     return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)

@@ -1,7 +1,8 @@
 """Cross-connects of an optical switch as rules of the bridge that emulates it: only ``in_port`` → ``output``.
 
-In: for each input port the port by which its light leaves. Out: rules of the bridge's only table, and back. A port that
-gets another connection is dark in between: its rule is deleted first, and the new one is added later."""
+In: for each input port the port by which its light leaves. Out: rules of the bridge's only table. The inverse is
+``connected_by``. A port that gets another connection is dark in between: its rule is deleted first, and the new rule is
+added later."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def connected_by(rules: RuleSet) -> Mapping[PortNo, PortNo]:
 
 
 def changes(wanted: RuleSet, held: RuleSet) -> tuple[RuleMod, ...]:
-    """Return the modifications: all deletions, then the additions. A rule that differs is deleted and added."""
+    """Return the modifications from ``held`` to ``wanted``: all deletions, then all additions.
+
+    A rule whose actions change is deleted and added again."""
     mods = list(mods_between(wanted, held))
     new = {mod.rule.key: mod.rule for mod in mods if mod.op != "delete" and isinstance(mod.rule, FlowRule)}
     gone = (rule for key, rule in held.flows.items() if key in new or key not in wanted.flows)

@@ -12,7 +12,7 @@ from signalbox.jobs.spec import JobId
 
 
 class Damage(NamedTuple):
-    """Broken part of a job's wiring."""
+    """Wiring of a job, with its broken interfaces and circuits."""
 
     wiring: JobWiring
     interfaces: frozenset[PortRef]
@@ -28,10 +28,10 @@ def damaged(
     missing: Collection[tuple[PortRef, PortRef]],
     fixed: bool,
 ) -> Mapping[JobId, Damage]:
-    """Return the damage of each job that has any.
+    """Return the damage of each job with a broken interface or circuit.
 
-    ``missing``: circuits over which no probes arrive. ``fixed``: whether jobs keep their circuits in any case; there is
-    then no damage. The state of a disconnected server is unknown, so its interfaces do not count as broken."""
+    ``missing``: circuits over which no probes arrive. ``fixed``: whether jobs keep their circuits in any case; the
+    result is then empty. The state of a disconnected server is unknown, so its interfaces do not count as broken."""
     found = {}
     for job_id, wiring in wirings.items() if not fixed else ():
         ends = (at for circuit in wiring.circuits for at in circuit)

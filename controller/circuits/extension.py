@@ -1,7 +1,7 @@
-"""Circuits of optical switches as an extension of the control loop, which connects the parts of this folder.
+"""Circuits of optical switches as an extension of the control loop. This module connects the others of its folder.
 
-In: messages of optical switches, jobs, and where probes arrive (``core.extension``). Out: circuits as one-way links,
-the reasons why jobs wait, and the circuits that a job gets."""
+In: messages of optical switches, jobs, and the ports where probes arrive (``core.extension``). Out: circuits as one-way
+links, the reasons why jobs wait, and the circuits of each job."""
 
 from __future__ import annotations
 
@@ -139,7 +139,9 @@ class CircuitExtension(Extension):
         return self._rewire(job_id, arrange, now)
 
     def _rewire(self, between: JobId | None, arrange: Arrange, now: float) -> Effects:
-        """Give new circuits to jobs that have lost some circuits, if possible between two iterations of the job."""
+        """Give new circuits to jobs that have lost some circuits.
+
+        ``between``: job whose iteration has just ended, so that its circuits can change between two iterations."""
         effects = NOTHING
         for job, wiring in self.wirings.others_due(self._s.jobs.jobs, self.damaged, now, between):
             effects |= arrange(job, wiring.arrangement, now)
@@ -151,9 +153,9 @@ class CircuitExtension(Extension):
     # ---- output
 
     def work(self) -> Sequence[Command]:
-        """Begin a change of circuits, and return the questions for wirings.
+        """Begin a change of circuits, if one is due, and return the next question about a wiring.
 
-        Circuits that are to be connected elsewhere carry no traffic from now on. Then the next job is wired."""
+        From then on, rules lead around circuits that the change ends."""
         s, optical = self._s, self.optical
         optical.own(self.owned())
         if s.phases.adopting:
@@ -174,9 +176,10 @@ class CircuitExtension(Extension):
         return self.optical.send(now)
 
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
-        """Return the jobs whose circuits have become links and for which all switches have rules.
+        """Return the jobs whose new circuits have all become links, and the jobs that stop waiting for new circuits.
 
-        When new circuits have replaced old ones, routes that were made around the old circuits are detours now."""
+        The value is None for a job that has replaced circuits: it keeps its routes until the next plan, which may
+        remove detours around the lost circuits."""
         if not self.wirings.new or self.optical.change:
             return {}
         return self.wirings.made(self._s.jobs.jobs, self._s.fabric.links, now)
@@ -199,7 +202,7 @@ class CircuitExtension(Extension):
         return ExtensionStatus(optical.optical, optical.change_times, optical.latest_change)
 
     def no_parts(self, names: Sequence[str]) -> WhyNot:
-        """Return the names that mean an optical switch, or something at one, with the reason against draining it."""
+        """Return the reason against draining, for each name of an optical switch, interface at one, or circuit."""
         called = {dpid: self.optical.name(dpid) for dpid in self.cabling.optical}
         return no_parts(names, self.cabling, called, self._s.fabric)
 

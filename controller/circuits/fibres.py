@@ -1,9 +1,10 @@
 """Detection of fibres that do not work or are not connected as configured, from where probes arrive.
 
-In: the configured circuits that are made, the circuits over which no probes arrive, and where the probes of interfaces
-arrive. Out: circuits with a fibre that may be dark, even when other circuits have replaced them; interfaces whose
-probes arrive elsewhere; pairs of interfaces whose fibres may be swapped, at one optical switch or at one server. A pair
-is named when all probes from and to its two interfaces arrive as if their fibres were swapped. Several pairs may fit.
+In: the active circuits, the circuits over which no probes arrive, and the interfaces at which the probes of each
+interface arrive. Out: circuits with a fibre that may be dark, even when other circuits have replaced them; interfaces
+whose probes arrive elsewhere; pairs of interfaces whose fibres may be swapped, at one optical switch or at one server.
+A pair is reported when all probes from and to its two interfaces arrive as if their fibres were swapped. Several pairs
+may explain the same probes.
 
 Fibres are examined when circuits and probes have been the same for a while. A finding stays until probes contradict it
 or a port is down; a change of circuits alone neither adds nor removes one. Pure; ``now`` is monotonic seconds."""
@@ -34,7 +35,7 @@ class FibreState:
     swaps: frozenset[Swap] = frozenset()
     """Pairs of interfaces whose fibres may be swapped."""
     misrouted: Circuits = field(default_factory=dict)
-    """Interface at which the probes of each interface arrive, when neither its circuit nor a swap explains it."""
+    """Receiving interface of each interface whose probes arrive where neither its circuit nor a swap leads."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
     """Circuits over which no probe has arrived yet, unless a swap explains it.
 
@@ -95,7 +96,9 @@ class FibreState:
         self.misrouted = {src: dst for src, dst in wrong.items() if not any(found.touches(swap, src) for swap in kept)}
 
     def _candidates(self, src: PortRef, dst: PortRef, active: Circuits) -> Iterator[Swap]:
-        """Yield the swaps that may make the probes of ``src`` arrive at ``dst``: of ``dst``, or of ``src`` itself."""
+        """Yield the swaps that may make the probes of ``src`` arrive at ``dst``.
+
+        Either the fibres of ``dst`` and of the circuit's end are swapped, or those of ``src`` and another interface."""
         if (to := active.get(src)) and self._may_be_swapped(to, dst):
             yield frozenset((to, dst))
         for other in active:
@@ -118,7 +121,7 @@ class FibreState:
 
 
 class _Found:
-    """Comparison of where probes arrive with where they would arrive if two interfaces were swapped."""
+    """Comparison of the interfaces at which probes arrive with the expected ones under a swap of two interfaces."""
 
     def __init__(self, active: Circuits, heard: Circuits) -> None:
         self._active, self._heard = active, heard
@@ -133,7 +136,7 @@ class _Found:
         return all(self._heard[src] == self._expected(swap, src) for src in of_both if src in self._heard)
 
     def explains(self, swap: Swap, src: PortRef) -> bool:
-        """Return whether the swap explains where the probes of ``src`` arrive, and ``agrees`` holds for the swap."""
+        """Return whether the probes of ``src`` arrive as expected under the swap, and ``agrees`` holds for the swap."""
         return self._heard[src] == self._expected(swap, src) and self.agrees(swap)
 
     def touches(self, swap: Swap, src: PortRef) -> bool:

@@ -11,12 +11,12 @@ from signalbox.jobs.spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class JobWiring:
-    """Circuits of a job and how it runs on them. Times are seconds of an iteration by the model."""
+    """Circuits of a job, and its parallelization on them. Times are predicted seconds of one iteration."""
 
     parallelization: str
     """Name of the parallelization; empty for a job without parallelizations."""
     runs: JobSpec
-    """Spec of what the job sends, with the rings of its all-reduces."""
+    """Spec of the job as it runs on the circuits, with the rings of its all-reduces."""
     circuits: tuple[tuple[PortRef, PortRef], ...]
     """Circuits, each as (sending interface, receiving interface)."""
     planned_s: float
@@ -41,7 +41,7 @@ class JobWiring:
 
     @property
     def arrangement(self) -> Arrangement:
-        """Wiring in the form that is a part of the job's registration."""
+        """Wiring as an ``Arrangement``, its form in the job's registration."""
         details = {
             "strategy": self.parallelization,
             "circuits": [[*src, *dst] for src, dst in self.circuits],

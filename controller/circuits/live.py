@@ -1,6 +1,6 @@
 """Wirings for a running controller: the best parallelization of one job, its circuits, and replacements for lost ones.
 
-In: a question of the control loop. Out: the answer, or an error with the reason why there is none. ``signalbox design
+In: a question of the control loop. Out: the answer, or an error with the reason for its absence. ``signalbox design
 wiring`` uses the same model (docs/wiring.md)."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def mend_wiring(asked: MendWiring) -> MendedWiring:
 
 
 def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
-    """Return the routes of the plan, between the addresses of ``runs``."""
+    """Return the routes of the plan, with the addresses of ``runs`` in place of the planner's."""
     address = dict(zip(best.spec.endpoints, runs.endpoints, strict=True))
 
     def ports(path: Path) -> tuple[Port, ...]:
@@ -79,7 +79,7 @@ def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
 
 
 def refusal(answer: Answer) -> str:
-    """Return which alternative is better, and by how much."""
+    """Return a sentence that names the better alternative, and both times of an iteration."""
     best, other = answer.best, answer.other
     return (
         f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: {other.other_s:.4g} s per iteration, "

@@ -1,7 +1,7 @@
-"""Questions about wirings, and their answers, which another process computes because each needs many plans.
+"""Questions about wirings, and their answers, which another process computes because each answer needs many plans.
 
-Servers and optical switches are identified by their position in the question's ``servers`` and ``optical``, interfaces
-by the position of their optical switch."""
+A server is identified by its position in the question's ``servers``, and an optical switch by its position in
+``optical``. An interface has the number of its optical switch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from controller.planning.problem import FlowId, PlanLimits
 from signalbox.jobs.spec import JobId, JobSpec
 
 PlacedRoutes = Mapping[FlowId, tuple[tuple[tuple[Port, ...], float], ...]]
-"""Routes of flows: per subflow the sending interfaces on its path, and its share of the bytes."""
+"""Route of each flow: per subflow the sending interfaces on its path, and its share (0 to 1) of the flow's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindWiring:
-    """Question which parallelization of the job is best, and on which circuits."""
+    """Question for the best parallelization of a job, and its circuits."""
 
     job_id: JobId
     uid: str
@@ -41,21 +41,21 @@ class FoundWiring:
 
     parallelization: str
     runs: JobSpec
-    """Spec of what the job sends, with the chosen rings."""
+    """Spec of the job as it runs on the circuits, with the chosen rings."""
     peers: tuple[Peers, ...]
-    """Receiving server for each optical switch and sending server."""
+    """Receiving server, by optical switch and then by sending server; None where there is no circuit."""
     planned_s: float
     bound_s: float
     other_s: float
     refused: str = ""
-    """Reason why the job should not run here; empty when it should."""
+    """Reason why the job should not run on circuits; empty when it should."""
     routes: PlacedRoutes = field(default_factory=dict)
     """Routes on which an iteration takes ``planned_s``; some flows may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class MendWiring:
-    """Question which circuits should replace those that a job has lost. Other fields are as in ``FindWiring``."""
+    """Question for circuits in place of the lost circuits of a job. Undescribed fields are as in ``FindWiring``."""
 
     job_id: JobId
     uid: str
@@ -76,7 +76,7 @@ class MendWiring:
 
 @dataclass(frozen=True, slots=True)
 class MendedWiring:
-    """Answer to ``MendWiring``, as in ``FoundWiring``; times are ``inf`` when some traffic has no path any more."""
+    """Answer to ``MendWiring``. Fields are as in ``FoundWiring``; times are ``inf`` when some traffic has no path."""
 
     peers: tuple[Peers, ...]
     planned_s: float

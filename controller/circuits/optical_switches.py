@@ -1,9 +1,9 @@
 """Control of optical switches: makes the wanted circuits, without packet loss where possible.
 
 In: the circuits that jobs own, the cross-connects that were read from optical switches, answers to changes. Out: the
-active circuits, which may be used, and changes. A change has three steps:
+active circuits, which rules may use, and changes. A change has three steps:
 
-1. Circuits that are to be connected elsewhere become inactive, so that rules lead around them.
+1. Circuits that the change ends become inactive, so that rules lead around them.
 2. When switches have confirmed these rules and the queued packets have left, the change is sent to the optical
    switches.
 3. When the optical switches have confirmed the change, the new circuits become active, and servers send probes over
@@ -35,10 +35,10 @@ MISSING_S = 5.0
 Servers send a probe at once when a circuit is made, and every second."""
 
 ABSENT_S = 1.0
-"""Seconds for which a circuit must be missing before its optical switch is read again."""
+"""Seconds for which a circuit of a job must have no link before its optical switch is read again."""
 
 AWAY_S = 15.0
-"""Seconds for which an optical switch may be disconnected before an alarm is raised and no circuits are made there."""
+"""Seconds after which a disconnected optical switch raises an alarm and is left out of new wirings."""
 
 NO_FABRIC = Fabric()
 
@@ -51,9 +51,9 @@ class PendingChange:
     dark: Circuits
     """Circuits that end with the change."""
     drain_s: float
-    """Seconds that packets queued on these circuits take to leave."""
+    """Seconds that packets queued on the circuits in ``dark`` take to leave; 0 if no packets were on them."""
     drained_at: float | None = None
-    """Time at which the queued packets have left; None while a rule still leads over these circuits."""
+    """Time at which the queued packets have left; None while a rule still leads over a circuit in ``dark``."""
     number: int | None = None
     """Number of the change; None before it is sent to the optical switches."""
     sent_at: float = math.inf
@@ -61,7 +61,7 @@ class PendingChange:
 
     @property
     def ports(self) -> int:
-        """Number of ports of optical switches with another connection; each has one rule for its incoming light."""
+        """Number of input ports of optical switches whose cross-connect changes; each port has one rule."""
         mods = ((dpid, mod.rule) for dpid, of in self.stage.mods.items() for mod in of)
         return len({(dpid, rule.key) for dpid, rule in mods if isinstance(rule, FlowRule)})
 
@@ -83,15 +83,15 @@ class OpticalSwitches:
         self.cabling = cabling
         self.sync = SwitchSync(audit_interval_s, _stages)
         self.away_since = dict(away_since or {})
-        """Times since when optical switches have been disconnected."""
+        """Time at which each disconnected optical switch was lost; the start for one that has not connected yet."""
         self.away: frozenset[Dpid] = frozenset()
         """Optical switches that have been disconnected for longer than ``AWAY_S``."""
         self.change: PendingChange | None = None
         """Change that is under way."""
         self.change_times = Histogram()
-        """Seconds from sending a change to the answers of all optical switches that take part in it."""
+        """Seconds from sending a change to the answers of all optical switches that take part in the change."""
         self.latest_change: tuple[int, int, float] | None = None
-        """Number, circuits and seconds of the latest change."""
+        """Latest completed change: its number, the number of changed input ports, and its duration in seconds."""
         self.dark: frozenset[PortRef] = frozenset()
         """Interfaces whose port at the optical switch is down."""
         self.missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
@@ -101,9 +101,9 @@ class OpticalSwitches:
         self._of_jobs: Circuits = {}
         self._owned: Circuits = {}
         self._up: dict[Dpid, frozenset[PortNo]] = {}
-        """Ports that are up, of connected optical switches."""
+        """Ports that are up, by connected optical switch."""
         self._known: dict[Dpid, Mapping[PortNo, PortNo]] = {}
-        """Cross-connects of each optical switch when it was last read: input port, output port."""
+        """Output port by input port, as last read from each optical switch."""
         self._connected_by = MemoPerKey[Dpid, RuleSet, Mapping[PortNo, PortNo]](connected_by)
         self._names: dict[Dpid, str] = {}
         self._looked = False
@@ -140,9 +140,9 @@ class OpticalSwitches:
         self._look_for_dark()
 
     def _forget_change(self, dpid: Dpid) -> None:
-        """Drop a change at this optical switch that was not sent yet, so that the change starts anew.
+        """Drop a change that involves this optical switch and was not sent yet, so that it is planned anew.
 
-        A change that was sent is over when all other switches have answered."""
+        A change that was sent stays, and ends when all other switches have answered."""
         if self.change and dpid in self.change.stage.mods and self.change.number not in self.sync.under_way:
             self.change = None
             self._look_again()
@@ -204,9 +204,10 @@ class OpticalSwitches:
 
     @property
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
-        """Wanted cross-connects of each optical switch: circuits of jobs, and its other cross-connects as they are.
+        """Wanted cross-connects of each optical switch: the circuits of jobs, and its other present cross-connects.
 
-        Others may have connected several input ports to one output port; one of these cross-connects is kept."""
+        Other controllers or people may have connected several input ports to one output port; one of these
+        cross-connects is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:
@@ -217,9 +218,9 @@ class OpticalSwitches:
 
     @property
     def active(self) -> Circuits:
-        """Active circuits: wanted and, as far as is known, connected, and not ended by a change.
+        """Active circuits: they are wanted, connected as far as is known, and not about to be ended by a change.
 
-        The same object while nothing changes."""
+        The result is the same object while nothing changes."""
         if self._active is None:
             self._active = self._found_lit()
         return self._active
@@ -274,7 +275,7 @@ class OpticalSwitches:
             self._active = None
 
     def send(self, now: float) -> list[InstallStage]:
-        """Return the change when no packets are queued on circuits that it ends.
+        """Return the command for the pending change, once no packets are queued on circuits that the change ends.
 
         Call this only when switches hold their wanted rules, so that no rule leads over those circuits."""
         change = self.change
@@ -289,7 +290,9 @@ class OpticalSwitches:
         return [InstallStage(-sent.change_id, sent.stage, self._dark_s)]
 
     def stage_done(self, message: StageDone, now: float) -> frozenset[PortRef]:
-        """Record that optical switches have answered, or will not; return interfaces with new or removed circuits."""
+        """Record the answers of optical switches, or their failure to answer.
+
+        Return the sending interfaces whose circuits are new or removed."""
         change = self.change
         if change is None or change.number != -message.change_id:
             return frozenset()
@@ -306,18 +309,18 @@ class OpticalSwitches:
 
     @property
     def _made(self) -> Circuits:
-        """Circuits that optical switches connect, as they were last read."""
+        """Circuits that the cross-connects, as last read, make."""
         found: dict[PortRef, PortRef] = {}
         for dpid, known in self._known.items():
             found |= self.cabling.circuits(_at(dpid, known))
         return found
 
     def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
-        """Update which circuits of jobs are missing, including circuits that cannot be made.
+        """Update ``missing``: the circuits of jobs without probes, including circuits that cannot be made.
 
         Call it ten times a second.
 
-        ``servers``: connected servers; the state of others is unknown."""
+        ``servers``: connected servers; the state of other servers is unknown."""
         away = frozenset(dpid for dpid, since in self.away_since.items() if now >= since + AWAY_S)
         if away != self.away:
             self.away = away
@@ -344,7 +347,7 @@ class OpticalSwitches:
 
 
 def _stages(wanted: Mapping[Dpid, RuleSet], held: Mapping[Dpid, RuleSet]) -> list[Stage]:
-    """Return one stage with all differences."""
+    """Return one stage with all changes of rules; no stage when there are none."""
     mods = {dpid: changes(rules, held[dpid]) for dpid, rules in wanted.items()}
     differing = {dpid: of for dpid, of in mods.items() if of}
     return [Stage("circuits", differing)] if differing else []
@@ -358,8 +361,8 @@ def _optical_status(
 ) -> OpticalStatus:
     """Return the status of an optical switch.
 
-    ``ports``: ports that are up; None while it is disconnected. ``known``: its cross-connects; None before they were
-    read."""
+    ``ports``: ports that are up; None while the switch is disconnected. ``known``: cross-connects of the switch; None
+    before they were read."""
     up, out = ports or frozenset[PortNo](), known or {}
     shown = tuple(FibreStatus(port, interface, port in up, out.get(port)) for port, interface in fibres)
     return OpticalStatus(name, ports is not None, shown)

@@ -33,7 +33,7 @@ def circuits_of(
 
 
 def mended_wiring(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> JobWiring:
-    """Return the wiring of the job with its new circuits; with the old times when some traffic has no path."""
+    """Return the wiring of the job with its new circuits. Its old times stay when some traffic has no path."""
     wiring = replace(asked.wiring, circuits=circuits_of(asked, found.peers, cabling))
     if math.isinf(found.planned_s):
         return wiring
@@ -62,9 +62,10 @@ def mending(
     cabling: Cabling,
     unable: Collection[Dpid],
 ) -> MendWiring:
-    """Return the question about circuits that a job has lost, for all optical switches at which it has circuits.
+    """Return the question about the lost circuits of a job. It covers all optical switches where the job has circuits.
 
-    ``servers``: servers of the job. At ``unable`` optical switches no circuit is made, and working ones stay."""
+    ``servers``: servers of the job. ``unable``: optical switches where no circuit can be made and working circuits
+    stay."""
     circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
     optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
     number = {dpid: n for n, dpid in enumerate(servers)}

@@ -13,7 +13,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def wiring_message(job: JobStatus) -> pb.Wiring:
-    """Return the circuits of the job, or the reason why it waits for some."""
+    """Return the message with the circuits of the job, or with the reason why the job has none."""
     wiring = wiring_of(job.registration)
     if wiring is None:
         return pb.Wiring(unwired=job.waiting)
@@ -31,9 +31,9 @@ def wiring_message(job: JobStatus) -> pb.Wiring:
 
 
 def job_events(known: JobStatus | None, job: JobStatus) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the events of a job for the event log: it has other circuits, or waits for another reason.
+    """Yield an event for the event log when the job has other circuits, or waits for another reason.
 
-    ``known``: the same job before; None for a new one."""
+    ``known``: previous status of the job; None for a new job."""
     wiring = wiring_of(job.registration)
     if wiring and (known is None or job.registration.arrangement != known.registration.arrangement):
         parallelization = {"parallelization": wiring.parallelization} if wiring.parallelization else {}

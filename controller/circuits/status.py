@@ -18,7 +18,7 @@ class FibreStatus:
     up: bool
     """Whether the port is up; False while the optical switch is disconnected."""
     out_port: PortNo | None
-    """Port by which the incoming light leaves, as last read; None when there is none, or before it was read."""
+    """Port by which the incoming light leaves, as last read; None before the first reading or without cross-connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +26,4 @@ class OpticalStatus(ExtensionSwitch):
     """State of one optical switch."""
 
     fibres: tuple[FibreStatus, ...]
-    """Ports that lead to servers, in order."""
+    """Ports that lead to servers, ordered by port number."""

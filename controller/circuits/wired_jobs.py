@@ -1,11 +1,11 @@
 """Assignment of circuits to jobs, on a fabric whose servers are connected to optical switches.
 
-In: jobs, the places of their hosts, working interfaces and circuits, wirings that were found. Out: the reasons why jobs
-wait, questions for wirings, one at a time, and the wiring of a job, which becomes a part of its registration.
+In: jobs, the places of their hosts, working interfaces and circuits, answers with wirings. Out: the reasons why jobs
+wait, questions about wirings, one at a time, and the wiring of a job, which becomes a part of its registration.
 
-A server belongs to one job at a time: a job waits until all of its servers are free. Jobs whose circuits do not fit
-them any more are served first, then jobs without circuits, each in the order of their registration. A job that has lost
-circuits gets others between two of its iterations. Pure; ``now`` is monotonic seconds."""
+A server belongs to one job at a time: a job waits until all of its servers are free. Jobs whose circuits no longer
+connect their servers are served first, then jobs without circuits, each in the order of their registration. A job that
+has lost circuits gets other circuits between two of its iterations. Pure; ``now`` is monotonic seconds."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ class Unwired(NamedTuple):
     """Jobs without all of their circuits."""
 
     why: Mapping[JobId, str]
-    """Reason for each job whose servers have interfaces, and which has no circuits or not all of them yet."""
+    """Reason for each job without all of its circuits whose servers have interfaces at optical switches."""
     next: FindWiring | None
-    """Question about the job that gets circuits next."""
+    """Question about the job that gets circuits next; None when no job can."""
 
 
 class _Mended(NamedTuple):
-    """Damage for which a question was sent."""
+    """Damage about which a question was sent."""
 
     damage: Damage
     again_at: float = math.inf
-    """Time of the next question about it after an error; infinity otherwise."""
+    """Time of the next question about the damage after an error; infinity otherwise."""
 
 
 class _Other(NamedTuple):
-    """Wiring that replaces another one, no later than ``at``."""
+    """Wiring that will replace the wiring ``before`` of a job, no later than ``at``."""
 
     before: JobWiring
     wiring: JobWiring
@@ -77,7 +77,7 @@ class _New(NamedTuple):
 
     wiring: JobWiring
     routes: Routes | None
-    """Routes that were found with the wiring; None when the job keeps running on circuits that it had before."""
+    """Routes that were found with the wiring; None for a job that had circuits before and keeps running."""
     until: float | None = None
     """Time until which the job waits for its circuits; None while optical switches have not finished the change."""
 
@@ -87,11 +87,11 @@ class Wirings:
 
     def __init__(self) -> None:
         self.refused: Mapping[JobId, Refused] = {}
-        """Jobs that get no wiring, with the reason."""
+        """Reason for each job that gets no wiring."""
         self.asked: FindWiring | MendWiring | None = None
         """Question that is being answered."""
         self.new: Mapping[JobId, _New] = {}
-        """Jobs whose circuits are being made."""
+        """Wiring of each job whose circuits are being made."""
         self._mended: dict[JobId, _Mended] = {}
         self._others: dict[JobId, _Other] = {}
 
@@ -105,10 +105,10 @@ class Wirings:
         cabling: Cabling,
         unable: Collection[Dpid],
     ) -> list[FindWiring | MendWiring]:
-        """Return the next question, unless one is open.
+        """Return the next question, or nothing while another question is open.
 
-        A job without circuits is served before jobs that have lost some of theirs. ``interface_bps``: rates of working
-        interfaces. ``unable``: see ``OpticalSwitches``."""
+        ``question``: question of ``unwired``, which takes precedence over jobs that have lost some circuits.
+        ``interface_bps``: rates of working interfaces. ``unable``: see ``OpticalSwitches``."""
         self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
             return []
@@ -131,10 +131,10 @@ class Wirings:
         cabling: Cabling,
         now: float,
     ) -> JobWiring | None:
-        """Accept the answer to a question; return the wiring that the job gets now.
+        """Accept the answer to a question, and return the wiring that the job gets now.
 
-        None when the job gets no wiring now, has ended, or was replaced by another job. ``found``: the answer, or the
-        reason why there is none."""
+        None when the job gets no wiring now, has ended, or was replaced by another job. ``found``: the answer, or an
+        error message."""
         self.asked = None
         job = jobs.get(asked.job_id)
         self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}
@@ -164,10 +164,10 @@ class Wirings:
         return None
 
     def made(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes | None]:
-        """Return the jobs whose circuits have all become links, or that no longer wait for them.
+        """Return the jobs whose circuits have all become links, or which stop waiting for these circuits.
 
-        The value of a job is the routes that were found, or no routes when the job no longer waits. For a job that had
-        circuits before it is None. Call this only while no change of circuits is under way."""
+        The value of a job is the routes that were found with its wiring, or no routes when the job stops waiting. The
+        value is None for a job that had circuits before. Call this only while no change of circuits is under way."""
         new = dict(self.new)
         found: dict[JobId, Routes | None] = {}
         for job_id, (wiring, routes, until) in self.new.items():
@@ -190,7 +190,7 @@ class Wirings:
         self.refused = {**self.refused, asked.job_id: Refused(asked, why, again_at)}
 
     def pass_time(self, now: float) -> None:
-        """Forget failures whose time for the next attempt has come."""
+        """Forget failures whose next attempt is due."""
         if any(one.again_at <= now for one in self.refused.values()):
             self.refused = {job_id: one for job_id, one in self.refused.items() if one.again_at > now}
         if any(one.again_at <= now for one in self._mended.values()):
@@ -203,9 +203,10 @@ class Wirings:
         now: float,
         between: JobId | None = None,
     ) -> list[tuple[Job, JobWiring]]:
-        """Return the jobs that get other circuits now, without jobs whose own circuits work again.
+        """Return the jobs that get other circuits now, each with its new wiring.
 
-        ``between``: a job of which an iteration has just ended."""
+        Jobs whose present circuits work again are left out. ``between``: a job of which an iteration has just
+        ended."""
         found = []
         for job_id, other in list(self._others.items()):
             job = jobs.get(job_id)
@@ -282,7 +283,7 @@ def _is_of(asked: FindWiring, job: Job | None) -> bool:
 
 
 def _to_wire(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
-    """Return the servers of a job that needs a wiring; empty when its wiring fits."""
+    """Return the servers of a job that needs a wiring; empty when ``_fits`` holds for its present wiring."""
     wiring, servers = wiring_of(job.registration), _servers(job, hosts, cabling)
     return () if wiring and _fits(wiring, servers, cabling) else servers
 

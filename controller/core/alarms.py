@@ -35,9 +35,10 @@ Key = TypeVar("Key")
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
-"""Number of missing switches, and fraction of all switches or of one role, from which they raise one common alarm.
+"""Smallest number of missing switches, and smallest fraction of the switches, that raise one alarm instead of one each.
 
-So many missing switches mean that the inventory describes another fabric, or that the control network is cut."""
+The fraction refers to all expected switches, or to the switches of one role. So many switches are missing if the
+inventory describes another fabric, or if the control network is cut."""
 
 _LLDP_KINDS = {
     "malformed": AlarmKind.LLDP_MALFORMED,
@@ -153,7 +154,7 @@ def port_exists(fabric: Fabric, at: PortRef) -> bool:
 
 
 def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: frozenset[JobId] | None) -> Alarm | None:
-    """Return the alarm of a cable that is down, or of a host that is down and named, else None.
+    """Return the alarm of a cable that is down, or of a named host that is down, else None.
 
     ``named``: the jobs that name a host; None where neither a job nor the inventory file names it."""
     if is_excepted or key.kind is PartKind.SWITCH or (key.kind is PartKind.HOST and named is None):
@@ -210,8 +211,8 @@ def _are_many(missed: Missed) -> bool:
 GO_ON_S = 60.0
 """Shortest time in seconds after a restart in which an alarm that is raised again keeps its start.
 
-This time is added to the patience with missing parts, and extended while parts are awaited (``KnownParts``). Some
-alarms are raised only after nothing has been counted for a while."""
+It is counted from the end of the patience with missing parts, and extended while parts are awaited (``KnownParts``).
+Some alarms need this time, because they are raised only after no counters have been read for a while."""
 
 
 class AlarmTimes:

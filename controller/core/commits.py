@@ -4,10 +4,10 @@ In: requests that were carried out, each with its reply and an undo function, an
 Out: the state to write next, one commit at a time, and replies. When a commit fails, all requests that are not on disk
 are undone, newest first, and refused. Only these replies and published values wait for the disk.
 
-A request changes a job at once. Rules and plans follow the change before the commit ends, which is safe: ECMP rules lie
-under every pin, and the planner plans anew after an undo. Published values (to callers, watchers, the log, metrics and
-alarms) cannot be undone, so they wait: where a job's change is not on disk, ``published`` returns the job as it was
-before the change. Ended leases do not wait, because they end whatever the disk does.
+A request changes a job at once. Rules and plans follow the change before the commit ends. This is safe: ECMP rules
+forward flows that lose their pins, and the planner plans anew after an undo. Published values (to callers, watchers,
+the log, metrics and alarms) cannot be undone, so they wait: where a job's change is not on disk, ``published`` returns
+the job as it was before the change. The end of a lease is published at once, because a failed commit does not undo it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Commits:
         self.on_disk = saved
         """State on disk."""
         self.known = KnownJobs()
-        """Jobs and demands at the moment when the state on disk was given to the store."""
+        """Jobs and demands at the moment when the state on disk was passed to the store."""
         self.revision = saved.revision
         """Revision of the state on disk."""
         self.failures = 0
@@ -79,7 +79,7 @@ class Commits:
 
     @property
     def latest(self) -> SavedState:
-        """State that was last given to the store."""
+        """State of the commit under way, else the state on disk."""
         return self._given or self.on_disk
 
     @property
@@ -103,7 +103,7 @@ class Commits:
 
     @property
     def may_return(self) -> tuple[Job, ...]:
-        """Arranged jobs as they were before requests that are not on disk yet."""
+        """Jobs with an arrangement that a failed commit would restore: their values before the waiting requests."""
         held = (*self._under_way, *self._next)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
@@ -168,8 +168,8 @@ def unsaved(
 ) -> Mapping[JobId, bool]:
     """Return the jobs whose registration differs from the one on disk.
 
-    Each value is whether the published view of the saved registration is still correct. It is False for a job that is
-    not on disk, and for a job whose lease has ended."""
+    The value of a job is True if its registration on disk may still be published. It is False for a job that is not on
+    disk, and for a job whose lease has ended."""
 
     def ran_out(saved: Registration) -> bool:
         end = ends.of(saved.job_id, saved.uid)
@@ -187,7 +187,7 @@ def published(
 ) -> Mapping[JobId, Value]:
     """Return the publishable value of each job: the saved one where a change of the job is not on disk yet.
 
-    ``now``: current values of all jobs. ``saved``: values when the state on disk was given to the store. ``unsaved``:
+    ``now``: current values of all jobs. ``saved``: values when the state on disk was passed to the store. ``unsaved``:
     result of the function ``unsaved``."""
     kept = {job_id: saved.get(job_id) if holds else None for job_id, holds in unsaved.items()}
     return updated(now, {job_id: value for job_id, value in kept.items() if now.get(job_id) is not value})

@@ -142,18 +142,18 @@ class Derived:
         )
         """Fabric of the forwarding links, from which rules are derived."""
         self.closed = Row(_closed, lambda: (one_way, extension.links))
-        """Ports declared one-way that lead nowhere at the moment."""
+        """Ports for one direction that the extension connects to no other port at the moment."""
         self.routed_lost_links = Row(lost_links, lambda: (self.flows_by_link(), s.fabric.links))
         """Lost links that running routes use."""
 
         # ---- the problem
 
         self.paths = Row(_paths, lambda: (self.plannable(), max_paths))
-        """Candidate paths."""
+        """Candidate paths between switches over the plannable links."""
         self.ports = Row(_ports, lambda: (s.fabric.switches,))
-        """All ports of switches; port counters of other ports are ignored."""
+        """All ports of the known switches; counters of any other port are ignored."""
         self.nominal_bps = Row(capacities, lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
-        """Capacity of each link without background."""
+        """Capacity in bit/s of each link; background is not subtracted."""
         self.uncounted = Row(
             Uncounted(),
             lambda: (self.jobs(), self.missing(), s.routes.orphans, s.fabric.hosts, s.load.measured.counted),
@@ -162,7 +162,9 @@ class Derived:
         self.uncounted_links = Row(
             UncountedLinks(), lambda: (s.fabric.hosts, s.fabric.links, self.uncounted(), self.paths())
         )
-        """Links that uncounted flows may use, pinned or not: each link may have counted the flows' latest bytes."""
+        """Links that each uncounted flow may use, whether the flow is pinned or not.
+
+        The latest port counters of these links may include bytes of the flow."""
         self.background = Row(
             background,
             lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
@@ -182,9 +184,9 @@ class Derived:
             ),
             self.background,
         )
-        """Background for planning: the measured background, raised on links that carried more until recently."""
+        """Background for planning in bit/s: the measured one, raised on links where it was higher until recently."""
         self.capacity_bps = Row(capacities, lambda: (self.plannable(), s.fabric.hosts, self.planned_background()))
-        """Capacity of each link for announced traffic."""
+        """Capacity in bit/s that the background leaves for announced traffic on each plannable link."""
         self.snapshot = Row(
             Snapshot,
             lambda: (
@@ -207,10 +209,11 @@ class Derived:
         self.pins = Row(
             pins, lambda: (self.forwarding(), self.with_rules(), s.routes.routes, s.routes.orphans, pins.turn)
         )
-        """Pins of all flows whose turn has come."""
+        """Pins of all flows. When many flows change, each turn updates the pins of only some of these flows."""
         self.pins_due: Callable[[], bool] = lambda: pins.due
-        """Whether some jobs still wait for their turn; ``next_pins`` starts the next turn."""
+        """Whether some jobs still have outdated pins because their turn has not come."""
         self.next_pins: Callable[[], None] = pins.next_turn
+        """Start the next turn: the next call of ``pins`` updates more pins."""
         self.rules = Row(
             pipeline.desired, lambda: (s.fabric, self.pins(), s.sync.installed, self.forwarding(), self.closed())
         )
@@ -220,13 +223,13 @@ class Derived:
         )
         """Rules that every switch should hold, plus the installed rules that lead to unknown hosts."""
         self.adopting_rules = Row(_adopting_rules, lambda: (s.fabric, s.sync.installed, rate_pps, one_way_at))
-        """Rules that every switch should hold while the controller adopts what switches hold."""
+        """Rules that every switch should hold while the controller adopts the installed rules."""
         self.counted_links = Row(counted_links, lambda: (s.fabric.hosts, s.fabric.links, self.pins(), self.paths()))
         """Links that the packets of each counting rule may use."""
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(
             s.fabric.hosts, s.fabric.links, self.plannable()
         )
-        """Whether only pins have changed for ``counted_links``, so that calling it takes little time."""
+        """Whether no input of ``counted_links`` except the pins has changed, so that a call takes little time."""
         self.confirmed = Row(
             ConfirmedRoutes(),
             lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins, s.wanted.rules, s.sync.installed),
@@ -238,7 +241,7 @@ class Derived:
         # ---- published values of jobs, as they are on disk (``core/commits.py``)
 
         self.unsaved = Row(unsaved, lambda: (s.commits.on_disk.jobs, self.registrations(), s.jobs.ends))
-        """Jobs whose latest change is not on disk."""
+        """Jobs whose latest change is not on disk; for the values, see the function ``unsaved``."""
         self.published_jobs = Row(published, lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
         """Jobs as they may be published, without changes that are not on disk."""
         self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
@@ -255,9 +258,9 @@ class Derived:
             joined(addresses_of_flows, count_without_path),
             lambda: (self.published_jobs(), s.fabric.hosts, self.islands()),
         )
-        """Number of flows without a path, of the jobs that have any."""
+        """Number of flows without a path, by job; a job without such flows has no entry."""
         self.without_path = Row(_without, lambda: (self.parted(), frozenset(self.published_waiting())))
-        """Number of flows without a path, of the jobs that do not wait for the extension."""
+        """The entries of ``parted`` except those of jobs that wait for the extension."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (
@@ -275,7 +278,7 @@ class Derived:
         self.demand_alarms = Row(per_key(demand_alarm), lambda: (self.published_demands(),))
         """Alarms of jobs whose traffic contradicts their announcement."""
         self.missed = Row(not_awaited, lambda: (self.published_missing(), s.parts.awaited))
-        """Addresses of unknown hosts, by job, that had time to appear since the start."""
+        """Addresses, by job, of the unknown hosts that have had enough time to appear since the start."""
         self.host_alarms = Row(per_key(host_alarm), lambda: (self.missed(),))
         """Alarms of jobs whose hosts are missing."""
         self.cut_off = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))

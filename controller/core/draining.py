@@ -1,8 +1,8 @@
 """States of drained parts: a part can be pulled when no route uses it and counters show only probes on its links.
 
-In: what is drained, the flows on it, the rules of the switches at the other ends of its cables, and counters. Out: a
-``DrainStatus`` for each part. Switches without a cable to the part, and rules that lead elsewhere, do not delay the
-drain. The module is pure; ``now`` is monotonic seconds.
+In: the drained parts, the flows on their links, the rules of the switches at the other ends of their cables, and
+counters. Out: a ``DrainStatus`` for each part. Switches without a cable to the part, and rules that lead elsewhere, do
+not delay the drain. The module is pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -49,19 +49,21 @@ class _Emptying:
     """Progress of one drained part on which no flow is routed."""
 
     quiet: dict[PortRef, bool] = field(default_factory=dict)
-    """Ports whose switches have no rule that sends to the part; False if the switch has disconnected since."""
+    """Ports from which no packet is sent to the part; the value is False once the port's switch has disconnected."""
     empty_at: float | None = None
     """Time since which all ports have been quiet; None while any port is not quiet."""
     waits_for: tuple[str, ...] = ()
     """Obstacles that the part waits for, in words."""
 
     def wait_for(self, names: Mapping[str, None], now: float) -> None:
-        """Record what the part waits for; without ``names`` the part is empty from ``now`` on."""
+        """Record the obstacles in ``names``; without any, the part is empty, from ``now`` on unless it was before."""
         self.waits_for = _some(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
     def note_quiet(self, src: PortRef, is_read: bool) -> None:
-        """Record that a port sends nothing to the part."""
+        """Record that a port sends nothing to the drained part.
+
+        ``is_read``: whether the port's switch is connected and its rules have been read."""
         self.quiet[src] = is_read
 
     def note_sending(self, src: PortRef) -> None:
@@ -113,7 +115,7 @@ class Draining:
             of.wait_for(waits, now)
 
     def forget(self) -> None:
-        """Forget all progress: the running routes are not known any more."""
+        """Forget the progress of all drains, because rules may send packets to drained parts again."""
         self._emptying = {}
 
     def _beside(self, drained: Drained, fabric: Fabric) -> _Beside:
@@ -153,7 +155,8 @@ class Draining:
             return ""
         refused = beside.refused[src.dpid] if beside else 0
         settled = src.dpid in self._sync.settled and not refused
-        # A switch without another path keeps its groups (tables.pipeline). They send nothing if no packet enters it.
+        # A switch without another path keeps its groups (tables.pipeline). A kept group sends nothing if no packet
+        # enters the switch.
         if beside and (src not in beside.sending or (settled and is_read and src.dpid not in beside.fed)):
             if is_read:
                 of.note_quiet(src, is_read=True)
@@ -165,7 +168,7 @@ class Draining:
             return "rules still send there"
         return f"{refused} rules refused" if refused else "rules not confirmed"
 
-    # ---- what is published
+    # ---- published status
 
     def statuses(
         self, drained: Drained, fabric: Fabric, known: Mapping[PartKey, Part], down: Collection[PartKey]
@@ -222,6 +225,6 @@ def _is_dark(fabric: Fabric, at: PortRef) -> bool:
 
 
 def _some(names: Mapping[str, None]) -> tuple[str, ...]:
-    """Return the first few names, and how many more there are."""
+    """Return the first ``MAX_NAMED`` names and, if there are more names, a text with the number of the rest."""
     found = tuple(names)
     return (*found[:MAX_NAMED], f"{len(found) - MAX_NAMED} more") if len(found) > MAX_NAMED else found

@@ -1,4 +1,4 @@
-"""Effects of a message: work with its due time, and commands to give.
+"""Effects of a message: work with its due time, and commands to carry out.
 
 Effects of several messages merge with ``|``; work of one kind is done once for all messages that requested it.
 """
@@ -46,12 +46,12 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Work and commands."""
+    """Due work, and commands to carry out, that follow from messages."""
 
     due: Mapping[Work, Due] = field(default_factory=lambda: MappingProxyType({}))
     """Due time of each kind of work."""
     commands: tuple[Command, ...] = ()
-    """Commands, in the order in which they are to be given."""
+    """Commands, in the order in which they are to be carried out."""
 
     def __or__(self, other: Effects) -> Effects:
         if not other.due:
@@ -88,5 +88,5 @@ def when_quiet(work: Work, now: float, quiet_s: float) -> Effects:
 
 
 def commands(*to_give: Command) -> Effects:
-    """Return commands without work."""
+    """Return effects with these commands and no due work."""
     return Effects(commands=to_give)

@@ -25,7 +25,7 @@ from signalbox.jobs.spec import JobId
 Arrange = Callable[[Job, Arrangement, float], Effects]
 """Callback that makes a job run with an arrangement from the given time on.
 
-It raises ``SignalboxError`` without changing anything."""
+If it raises ``SignalboxError``, nothing has changed."""
 
 
 class Extension:
@@ -35,7 +35,7 @@ class Extension:
     """Function that answers the question of a ``WorkOut`` in a separate process, after ``prepare`` ran there once."""
     prepare: Callable[[], object] | None = None
 
-    # ---- what it takes
+    # ---- input
 
     def take(self, message: object, arrange: Arrange, now: float) -> Effects | None:
         """Return the effects of a switch message or a ``WorkedOut``, or None for a message that the core handles."""
@@ -52,22 +52,23 @@ class Extension:
     def take_settings(self, config: Config) -> None:
         """Apply the settings that may change at run time."""
 
-    # ---- what it gives
+    # ---- output
 
     def work(self) -> Sequence[Command]:
-        """Return commands for what is due, before rules are derived.
+        """Return the commands that have become due. The core calls this before it derives rules.
 
-        Afterwards ``links`` has the links that rules may use."""
+        After the call, ``links`` contains the links that rules may use."""
         return ()
 
     def change(self, now: float) -> Sequence[Command]:
-        """Return commands that change where ports lead.
+        """Return commands that connect one-way ports to other ports.
 
-        The core calls this while all other switches hold the wanted rules, so that no rule leads elsewhere."""
+        The core calls this while all other switches hold the wanted rules, so that no outdated rule sends packets to
+        these ports."""
         return ()
 
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
-        """Return the jobs that need not wait any longer, with their first routes; None keeps the routes they have."""
+        """Return the jobs that need not wait any longer, each with its first routes, or None to keep its routes."""
         return {}
 
     @property
@@ -78,7 +79,7 @@ class Extension:
         return _NO_LINKS
 
     def waiting(self) -> Mapping[JobId, str]:
-        """Return why jobs wait, for example for links or for hosts that another job occupies."""
+        """Return the reason, by waiting job, for example links or hosts that another job occupies."""
         return _NO_JOBS
 
     def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
@@ -90,11 +91,11 @@ class Extension:
         return ()
 
     def status(self) -> ExtensionStatus:
-        """Return the status of the extension that is published."""
+        """Return the published status of the extension."""
         return NO_EXTENSION
 
     def no_parts(self, names: Sequence[str]) -> WhyNot:
-        """Return why names that belong to the extension cannot be drained."""
+        """Return, for each name that belongs to the extension, the reason why it cannot be drained."""
         return NO_REASONS
 
 

@@ -1,7 +1,7 @@
-"""Intake of messages: each goes to the owners of the state that it changes, and its effects are returned.
+"""Intake of messages: pass each message to the owners of the state that it changes, and return its effects.
 
-The intake reads derived values and sends nothing: ``control_loop`` does what becomes due. Requests of the API are
-handled in ``core/requests.py``.
+The intake reads derived values and sends nothing: ``control_loop`` does the work that becomes due. Requests of the API
+are handled in ``core/requests.py``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Among thousands of jobs some change all the time, and each change makes several 
 PARTS_QUIET_S = 1.0
 """Quiet time in seconds before changed parts of the fabric are saved.
 
-Parts appear and vanish by hundreds, or one part again and again; they are saved together."""
+Hundreds of parts may change together, and one part may change repeatedly; a single commit saves all these changes."""
 
 ASLEEP_S = 1.0
 """Smallest time in seconds between two ticks that shows that the process, or the machine, was stopped.
@@ -107,7 +107,9 @@ class Intake:
                 return self._network(message, now)
 
     def pass_time(self, now: float) -> Effects:
-        """Return the effects of what becomes due between two ticks: switches that are given up, and phases that end."""
+        """Give up disconnected switches and end phases whose time is over; return the effects.
+
+        Both may become due between two ticks."""
         s = self._state
         s.phases.pass_time(now)
         gone = s.departures.due(now)
@@ -123,7 +125,7 @@ class Intake:
         return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
     def _changed(self, now: float) -> Effects:
-        """Return the effects of a changed network: rules at once, and the plan when it is quiet."""
+        """Return the effects of a changed network: rules at once, and the plan once the network is quiet."""
         self._state.topology.take_news()
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
@@ -262,7 +264,7 @@ class Intake:
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
         if self._derived.follows_uses():
             s.load.take_announced()  # in small steps, before the next counters arrive
-        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # other jobs' counters do not delay it
+        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # other jobs' counters do not delay a plan
         effects |= self._judge_demand(now, s.demand.look, soon)
         effects |= self._evaluate_counters(now)
         if s.demand.waiting and now > s.load.measured_at:
@@ -271,7 +273,7 @@ class Intake:
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
     def _evaluate_counters(self, now: float) -> Effects:
-        """Evaluate the counters once all switches have answered; what is measured may start a plan."""
+        """Evaluate the counters when a round of readings is over; the measured loads may start a plan."""
         s, d = self._state, self._derived
         if not s.counters.round_over(now):
             return NOTHING
@@ -296,7 +298,7 @@ class Intake:
         return effects
 
     def _follow_parts(self, now: float, at: float) -> Effects:
-        """Record which parts of the fabric are up, and save them soon if the parts that a restart needs changed."""
+        """Record the parts of the fabric that are up; make a commit due soon if parts to be saved have changed."""
         self._state.parts.follow(self._state.fabric, now, at)
         before, self._saved_parts = self._saved_parts, self._derived.saved_parts()
         return NOTHING if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
@@ -312,7 +314,7 @@ class Intake:
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 
     def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NOTHING) -> Effects:
-        """Call ``judge`` and return the effects of what it changes.
+        """Call ``judge`` and return the effects of its changes.
 
         ``plan``: effects that are added if ``judge`` changes the virtual links that jobs are planned with."""
         s = self._state

@@ -50,7 +50,8 @@ class JobStatuses:
     ) -> Mapping[JobId, JobStatus]:
         """Return the status of each job.
 
-        ``slowdowns``: slowdowns of the jobs that have any. ``waiting``: reasons why the extension makes jobs wait."""
+        ``slowdowns``: slowdowns of the jobs that have any. ``waiting``: reasons why jobs wait for the extension,
+        such as for circuits of optical switches."""
         changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(slowdowns.outweighed, True))
         others = {ip for ip, *_ in differing(self._hosts, hosts)}
         self._hosts = hosts
@@ -95,11 +96,11 @@ class JobStatuses:
 
 
 class _Routed(NamedTuple):
-    """Routes of a job and its state."""
+    """State and routes of a job."""
 
     state: JobState
     withheld: str
-    """Reason why no prediction is published; empty if one is."""
+    """Reason why no prediction is published; empty if a prediction is published."""
     routes: Mapping[FlowId, Route | None]
 
 

@@ -1,7 +1,7 @@
 """Loads that start a plan: background that appeared on links with pinned flows, and jobs that became slower.
 
-Background that ends starts no plan: it makes no job slower, and the periodic cycle takes it into account. The slowdowns
-of jobs are computed again, though.
+The end of background traffic starts no plan, because it makes no job slower. The periodic cycle takes the end into
+account, and the slowdowns of jobs are computed again.
 
 In: the background of links after each reading of counters, and the times of iterations. Out: whether a plan, or new
 slowdowns, are due now. The module is pure; ``now`` is monotonic seconds.
@@ -19,10 +19,10 @@ from controller.planning.problem import left_bps
 from signalbox.jobs.spec import JobId
 
 RISE = 1.1
-"""Factor by which a flow must become slower on some link, because of its background, to start a plan."""
+"""Factor by which the background of a link must make flows on this link slower to start a plan."""
 
 SHOWN = 1.03
-"""Factor by which the background must make a flow slower or faster for slowdowns to be computed again."""
+"""Factor by which a change of background must make flows slower or faster for slowdowns to be computed again."""
 
 SLOWER = 1.3
 """Factor by which the communication of an iteration must exceed the usual time for the iteration to count as slow."""
@@ -31,7 +31,7 @@ LATEST = 3
 """Number of latest iterations that are examined; all but one of them must be slow."""
 
 FEWEST_BEFORE = 3
-"""Smallest number of earlier iterations from which the usual communication time is known."""
+"""Smallest number of earlier iterations from which the usual communication time is computed."""
 
 FIRST_REST_S = 1.5
 """Seconds from a plan that loads started until loads may start the next one.
@@ -59,8 +59,8 @@ class LoadEvents:
     def look_again(self, senders: frozenset[LinkId]) -> bool:
         """Return whether counters should be read again soon. Called once per regular reading.
 
-        ``senders``: links on which hosts send more than the rules count. New traffic there fills only a part of the
-        time between the latest two readings. Its measured rate may still be too low to be certain."""
+        ``senders``: links on which hosts send more than the rules count. Traffic that began on such a link between the
+        latest two readings fills only a part of that time, so its measured rate may be too low to be certain."""
         before, self._senders = self._senders, senders
         return not senders <= before
 

@@ -1,7 +1,7 @@
 """Messages into the control loop, and commands out of it.
 
-Each package defines its own messages; this module defines their union, and the messages that belong to no package. No
-message names OpenFlow, gRPC or Ryu.
+Each package defines its own messages. This module defines the union of all messages, and the messages that belong to no
+package. No message refers to OpenFlow, gRPC or Ryu.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class WorkOut:
-    """Have a question of the extension answered in a separate process; ``WorkedOut`` brings the answer."""
+    """Command to answer a question of the extension in a separate process; ``WorkedOut`` returns the answer."""
 
     question: Any
 
@@ -59,7 +59,7 @@ class WorkedOut:
 
     question: Any
     answer: Any
-    """The answer, or a text that says why there is none."""
+    """The answer, or a text with the reason why the question has no answer."""
 
 
 Message = FromSwitches | Request | Planned | Slowdowns | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings

@@ -50,10 +50,10 @@ def if_switch(_: PartKey, part: Part) -> Part | None:
 
 
 def saved_part(_: PartKey, part: Part, named: frozenset[JobId] | None) -> Part | None:
-    """Return the part if a restart should know it, else None.
+    """Return the part if it must be saved for a restart, else None.
 
-    Hosts are saved only while they are down and named. The controller finds all other hosts again, and a host that
-    invents addresses must not fill the state."""
+    Hosts are saved only while they are down and named. The controller discovers all other hosts again after a restart,
+    and a host that invents addresses must not fill the state."""
     if part.kind is PartKind.HOST:
         return part if named is not None and part.down_since is not None else None
     return part if part.seen or part.down_since is not None else None
@@ -77,7 +77,8 @@ def excepted(
 
     ``explained``: parts that are down because of another part.
     ``taken``: switches with another controller as master, for which there is a separate alarm.
-    ``drained``: drained switches and cables. A drained switch explains no missing host: it should have no hosts."""
+    ``drained``: drained switches and cables. A host that is down at a drained switch still raises its alarm, because a
+    drained switch should have no hosts."""
     silent = {down[key].name for key in drained & down.keys() if key.kind is PartKind.SWITCH}
     hosts = (key for key in explained if key.kind is PartKind.HOST) if silent else ()
     changes: dict[PartKey, bool | None] = {key: None for key in hosts if down[key].ends[0].switch in silent}

@@ -1,7 +1,7 @@
 """Phases of the controller, as a table, with the state that moves the controller from phase to phase. Pure.
 
-*Adopting*: after a start, the rules that switches hold take precedence over what the controller knows. Nothing is
-deleted or narrowed until every link that installed rules name has been seen, or no further switch has connected for
+*Adopting*: after a start, the rules that switches hold take precedence over the state of the controller. No rule is
+deleted or narrowed until every link that installed rules use has been seen, or no further switch has connected for
 ``adoption_patience_s``. Rules that lead to unknown hosts stay for one lease more
 (docs/explanation/restart-and-repair.md).
 
@@ -34,11 +34,11 @@ TOGETHER_S = 1.0
 """Longest time in seconds between the ends of connections of switches that count as leaving together."""
 MANY_FRACTION = 0.25
 MANY_AT_LEAST = 3
-"""Number and fraction of the switches that must disconnect together to start a new adoption."""
+"""Smallest number and smallest fraction of the switches that must disconnect together to start a new adoption."""
 MOST_PATIENCES = 8
-"""Longest adoption, in multiples of its patience.
+"""Longest duration of an adoption, in multiples of ``adoption_patience_s``.
 
-Every new switch restarts the patience, so a peer that connects with one dpid after another could otherwise keep the
+Every new switch restarts this wait. A peer that connects with one dpid after another could otherwise keep the
 controller from planning for ever."""
 
 
@@ -147,7 +147,7 @@ class Adoption:
 
     @property
     def is_first(self) -> bool:
-        """Whether the first adoption, or the lease that follows it, is not over."""
+        """Whether the first adoption, or the lease that follows the first adoption, still lasts."""
         return self.unknown_kept_until > -math.inf
 
     def begin(self, now: float) -> None:
@@ -170,7 +170,7 @@ class Adoption:
         return late and bool(rules.flows) and now < self.unknown_kept_until
 
     def is_complete(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], all_read: bool, now: float) -> bool:
-        """Return whether rules can be adopted: all links that they name have been seen, or the patience is over.
+        """Return whether rules can be adopted: all links that the rules use have been seen, or the patience is over.
 
         ``installed``: rules of each switch that was read. ``all_read``: whether every connected switch was read. After
         a restart, a fabric of empty switches is not complete: switches with rules are still to connect."""

@@ -1,7 +1,7 @@
-"""Sequence of planning cycles: which problem is being solved, and what becomes of the answer.
+"""Sequence of planning cycles: the problem that is being solved, and the use of the answer.
 
-In: problems, and the worker's answers, each with the decision on it. Out: ``SolvePlan`` commands, new running routes
-when a repair arrives or a plan is worth its moves, and replies to those who requested a plan.
+In: problems, and the worker's answers, each with a decision whether to adopt it. Out: ``SolvePlan`` commands, new
+running routes when a repair arrives or a plan is worth its moves, and replies to requests for a plan.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PlanningCycle:
         self.goal: GoalPlanLeft | None = None
         """Goal plan, which has more moves than a cycle may make; the adopted plans lead to it step by step."""
         self.demand_source: Mapping[JobId, DemandSource] = {}
-        """Source of the bytes, by job, that the plan was made for."""
+        """Source, by job, of the bytes for which the newest plan was made."""
         self._solving_source: Mapping[JobId, DemandSource] = {}
         self.baseline_slowdowns: Mapping[str, float] = {}
         """Slowdown of each baseline on the problem of the plan; empty until the slowdowns are known."""
@@ -103,18 +103,18 @@ class PlanningCycle:
         return now >= self._next_at
 
     def supersede(self) -> None:
-        """Drop the problem that is being solved: the network has changed, and the next cycle need not rest."""
+        """Drop the problem that is being solved, because it is outdated. The next cycle need not wait for a rest."""
         self._solving, self._rests_until = None, -math.inf
 
     def answer_next(self, waiter: Future[Any]) -> None:
-        """Reply with the outcome of the next cycle that begins.
+        """Keep a request whose reply is the outcome of the next cycle that begins.
 
         A running cycle is finished first: otherwise no plan would be adopted while requests arrive faster than
         answers."""
         self._waiters_for_next.append(waiter)
 
     def wait_for_plan(self, job_id: JobId) -> None:
-        """Record that the job is new and its first plan will come soon."""
+        """Record that the job is new and gets no rules before its first plan."""
         self.unplanned |= {job_id}
 
     def stop_waiting(self, jobs: frozenset[JobId]) -> None:
@@ -155,7 +155,7 @@ class PlanningCycle:
         return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.goal, installs, anew, repairs)]
 
     def work_out_slowdowns(self, snapshot: Snapshot) -> list[Command]:
-        """Return the command that computes the slowdowns under the running routes, for changed loads without a plan.
+        """Return the command that computes the slowdowns under the running routes when changed loads start no plan.
 
         ``snapshot``: as in ``begin``."""
         self.generation, self._slowdowns_due = snapshot.generation, True

@@ -121,7 +121,7 @@ class Requests:
         return at_once(Work.SAVE)
 
     def _analyse(self, message: Question) -> Effects:
-        """Have a question about the current network answered."""
+        """Return the command that has a question about the current network answered."""
         s, d = self._state, self._derived
         intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())
         network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded())
@@ -219,7 +219,7 @@ class Requests:
         return self._changed(now) | when_saved
 
     def _update(self, message: UpdateJobs, now: float) -> Effects:
-        """Change jobs. The routes of pairs that remain are kept until the next plan, even if a pair changes jobs."""
+        """Change jobs. A pair that remains keeps its routes until the next plan, even if it moves to another job."""
         s = self._state
         before = {update.job_id: s.jobs.known(update.job_id) for update in message.updates}
         for update in message.updates:
@@ -265,9 +265,9 @@ class Requests:
     ) -> Effects:
         """Reply when the change is on disk.
 
-        A request that changes nothing waits too, because what it confirms may still wait for the disk. ``before``: the
-        jobs before the request. ``end``: end of a registration, which is final once it is on disk. ``begun``: job of a
-        registration that begins."""
+        A request that changes nothing waits too, because the state that it confirms may not be on disk yet. ``before``:
+        the jobs before the request. ``end``: end of a registration, marked as final once it is on disk. ``begun``: job
+        of a new registration, whose lease starts once it is on disk."""
         s = self._state
 
         def then(now: float) -> None:
@@ -306,7 +306,7 @@ class Requests:
     def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
         """Return the switch of each host that jobs or the inventory file name.
 
-        For a host that is down it is the host's last switch."""
+        For a host that is down, this is the switch where the host was seen last."""
         hosts, found = self._state.fabric.hosts, {}
         for key in self._derived.named_hosts():
             if key.id in hosts:

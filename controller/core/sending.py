@@ -1,4 +1,4 @@
-"""Changes to send to switches, what the switches have confirmed, and the replies that wait for confirmation.
+"""Changes to send to switches, the routes that switches have confirmed, and replies that wait for confirmation.
 
 In: the wanted rules, and the rules that switches hold. Out: stages of changes, requests to probe the ports of switches
 that have become ready, and replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). Pure.
@@ -33,13 +33,15 @@ from signalbox.words import Mode
 ARP_ANSWER_AFTER_S = 0.5
 """Longest delay in seconds of the answer to an ARP request.
 
-The controller normally answers when rules lead to the target; a switch that does not confirm its rules delays no answer
-further."""
+The controller normally answers as soon as the switches have confirmed all rules. After this delay, it answers even if a
+switch has not confirmed its rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ModeWaiter:
-    """Request that waits for a planning cycle beyond ``cycles_done`` and for the switches to confirm its result."""
+    """Request to set the mode.
+
+    It waits until more than ``cycles_done`` planning cycles have ended and the switches have confirmed all rules."""
 
     future: Future[Any]
     mode: Mode
@@ -56,9 +58,10 @@ class Sending:
         self.routes: Mapping[str, Mapping[FlowId, Route]] = {}
         """Confirmed routes of each job; see ``Confirmed``."""
         self.generation: Mapping[JobId, int] = {}
-        """Generation of the routes of each job whose routes have ever changed; each change makes a new mapping.
+        """Generation of the confirmed routes, by job; a job whose routes have never changed has no entry.
 
-        A generation grows when the job's routes change, or the way in which its subflows are distinguished."""
+        The generation of a job grows when its routes change, or when the way to distinguish its subflows changes. Each
+        change makes a new mapping."""
         self.install_times = Histogram()
         """Distribution of the seconds from sending a stage until all of its switches have confirmed it."""
         self._sent_at: dict[int, float] = {}
@@ -88,7 +91,10 @@ class Sending:
             self.install_times = self.install_times.observed(now - done[message.change_id])
 
     def is_confirmed(self, now: float) -> bool:
-        """Return whether the wanted rules are stable, so that the rules on switches can be compared with them."""
+        """Return whether the controller is neither adopting rules nor answering lost links.
+
+        Only then can the rules on switches be compared with the wanted rules. If the removal of next hops is confirmed,
+        the call first ends the phase that waited for this confirmation."""
         if self._phases.awaits_confirmation and not self._sync.busy:
             self._phases.take(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
@@ -126,7 +132,7 @@ class Sending:
         self._arp_answers += [(now, answer) for answer in answers]
 
     def wait_for_mode(self, reply: Future[Any], mode: Mode, cycles_done: int, now: float) -> list[Reply]:
-        """Wait for confirmation of the mode; return the reply to an earlier request that is still unanswered."""
+        """Keep the request until the mode is confirmed; return the refusal of an earlier request that still waits."""
         before, self._for_mode = self._for_mode, _ModeWaiter(reply, mode, now, cycles_done)
         return [Reply(before.future, Superseded(f"superseded: {mode} was set"))] if before else []
 
@@ -152,6 +158,6 @@ class Sending:
         return due
 
     def refuse_mode(self, error: SignalboxError) -> list[Reply]:
-        """Return the refusal for the request that waits for its mode, after the former mode was restored."""
+        """Return the refusal of the request that waits for its mode, if any. The former mode has been restored."""
         waiter, self._for_mode = self._for_mode, None
         return [Reply(waiter.future, error)] if waiter else []

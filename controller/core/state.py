@@ -73,9 +73,9 @@ class State:
     """State of the controller, with one owner for each kind of state."""
 
     mode: Mode
-    """Decision on what becomes of plans."""
+    """Mode, which decides whether plans are made and installed."""
     first_mode: Mode
-    """Mode of the configuration, before any was saved."""
+    """Mode of the configuration, used as long as no mode has been saved."""
     commits: Commits
     """State on disk, and requests that wait for the disk."""
     topology: TopologyState
@@ -91,7 +91,7 @@ class State:
     jobs: JobRegistry
     """Specs, leases and reported times of jobs."""
     epochs: Epochs
-    """Start of the measured times of each job."""
+    """Start of new epochs in the reported times of jobs, when their planned traffic changes."""
     demand: MeasuredDemand
     """Measured traffic of jobs."""
     routes: RunningRoutes
@@ -103,7 +103,7 @@ class State:
     load_events: LoadEvents
     """Loads that start a plan."""
     counters: CounterIntake
-    """Assignment of counters to what they count."""
+    """Counters of all switches, and the times when they were read."""
     tables: TableUses
     """Use of the flow tables."""
     cycle: PlanningCycle
@@ -117,7 +117,7 @@ class State:
     losses: LinkLosses
     """Lost links, and whether the repaired routes are confirmed."""
     phases: Phases
-    """Phase of the controller: how far its knowledge of the network can be trusted."""
+    """Phase of the controller: adopting rules, steady, or answering lost links."""
     adoption: Adoption
     """Progress of adopting the rules that switches hold."""
     departures: Departures
@@ -136,12 +136,12 @@ class State:
 
     @property
     def saved_mode(self) -> Mode:
-        """Mode on disk, or the configured one; a mode that is being saved may still be set back."""
+        """Mode on disk, else the configured mode. ``mode`` may be newer; it is undone when the commit fails."""
         return self.commits.on_disk.mode or self.first_mode
 
     @property
     def plan_installed(self) -> bool:
-        """Whether the newest plan is what runs."""
+        """Whether the running routes are those of the newest plan, and all of these routes are valid."""
         return self.cycle.adopted and not self.wanted.pins.invalid
 
     def want(
@@ -165,7 +165,7 @@ class State:
         self.wanted = self.wanted._replace(rules=rules)
 
     def set_mode(self, mode: Mode) -> None:
-        """Set the mode; from now on it decides whether plans are made and installed."""
+        """Set the mode, which decides whether plans are made and installed."""
         self.mode = mode
 
     def take_settings(self, config: Config, now: float) -> None:

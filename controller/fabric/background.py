@@ -1,8 +1,9 @@
-"""Background of every link: measured traffic minus what announced flows that no rule counts yet may have sent.
+"""Background of every link: measured traffic minus possible traffic of announced flows that no rule counts yet.
 
-A source may send more than the counted flows account for. Until its flows are counted, this excess may be on any link
-that they may use, so it is subtracted from each of these links. A link keeps as background what these sources cannot
-have sent, or what their destinations have not received. Registering a job therefore does not hide traffic of others.
+A source may send more than its counted flows account for. Until its other flows are counted, any link that these flows
+may use may carry this excess, so the excess is subtracted on each such link. The background of a link is the remaining
+traffic: more than the sources can have sent, or more than the destinations have received. Registering a job therefore
+does not hide traffic of others.
 
 ``RecentBackground`` keeps links that were busy until lately from counting as free.
 """
@@ -35,12 +36,12 @@ def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -
 
 
 def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Iterator[Floats]:
-    """Yield arrays that have, for each link, an upper bound of the traffic of these uncounted flows.
+    """Yield arrays of bounds in bit/s: for each link, an upper bound of the traffic of the uncounted flows.
 
-    The first array has what they seem to have carried. The others have the most that they can have carried in each part
-    of the window. The bound is the least of three sums: over the sources what each sent, over the destinations what
-    each received, and over the flows the smaller of what source and destination carried. Traffic of counted flows is
-    left out. The bound is 0 on links without other traffic."""
+    The first array is computed from the estimated traffic of the hosts. Each further array is computed from the largest
+    possible traffic of the hosts in one part of the window. A bound is the smallest of three sums: the traffic that the
+    sources sent, the traffic that the destinations received, and, over the flows, the smaller of the traffic of source
+    and destination. Traffic of counted flows is left out. The bound is 0 on links without other traffic."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)
     dst = np.array([place.get(hosts[flow.dst_ip].downlink, -1) for flow in uncounted], np.int64)
@@ -50,7 +51,9 @@ def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) ->
     flows = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
 
     def by_host(of: Rows) -> tuple[Rows, Rows]:
-        """Return links and hosts as pairs, each host once per link however many of the flows it has."""
+        """Return the distinct pairs of a link and the source, or destination, of a flow on the link, as two arrays.
+
+        ``of``: place of the source's, or destination's, link, by flow."""
         pairs = np.sort(links * (len(place) + 1) + of[flows] % (len(place) + 1))
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique would hash: far slower
         return np.divmod(pairs, len(place) + 1)
@@ -78,14 +81,14 @@ HOLD_S = 15.0
 Intermittent traffic would otherwise attract flows between its bursts and drive them away again with each burst."""
 
 NEAR = 0.9
-"""Fraction of its recent maximum from which a link counts as still carrying that maximum."""
+"""Fraction of a link's largest recent background; a link at or above it counts as still carrying the largest."""
 
 LEFT_S = 2 * SETTLE_S
-"""Seconds in which the bytes of flows that have left a link may hide background on it."""
+"""Seconds after flows have left a link in which their bytes may hide background on the link."""
 
 
 class _Held(NamedTuple):
-    """Most background that a link carried lately, in bit/s, and when it last carried it, in monotonic seconds."""
+    """Largest recent background of a link in bit/s, and the monotonic time at which the link last carried it."""
 
     bps: float
     at: float
@@ -110,10 +113,10 @@ class RecentBackground:
         uncounted: Uses,
         now: float,
     ) -> None:
-        """Record what was measured on links between switches; links of hosts do not matter, no route avoids them.
+        """Record the measured background of links between switches; no route can avoid links of hosts.
 
         ``flows``: flows pinned to each link. The record of a link that ``uncounted`` flows may use is dropped, because
-        the traffic may have been theirs."""
+        these flows may have sent the traffic."""
         unknown = _links_of(uncounted) if self._most else frozenset()
         self._most = {link: most for link, most in self._most.items() if now < most.at + HOLD_S and link not in unknown}
         for link, bps in background_bps.items():
@@ -136,8 +139,9 @@ def planned_background(
 ) -> Mapping[LinkId, float]:
     """Return the background to plan with, in bit/s.
 
-    For links in ``carrying``, which pinned flows use, it is the present background, unless flows have just left them.
-    For other links it is at least what is ``held``. Links that ``uncounted`` flows may use keep the present value."""
+    A link in ``carrying`` (pinned flows use it) has its present background, unless flows have just ``left`` it. Any
+    other link has the larger of its present and its ``held`` background. A link that ``uncounted`` flows may use keeps
+    its present background."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:
         return background_bps

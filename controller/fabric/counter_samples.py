@@ -21,13 +21,13 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 DEPTH = 32
-"""Largest number of samples per counter; more frequent ones within the span are thinned out evenly."""
+"""Largest number of samples per counter; samples that arrive more often are thinned out evenly over the span."""
 
 WRAP = 1 << 48
 """Largest increase of a counter that wrapped around at 2^64; any other decrease is a reset of the counter."""
 
 _MISSING = -1e15
-"""Time of samples that do not exist; earlier than any real one."""
+"""Time in place of missing samples; earlier than the time of any sample."""
 
 
 class Samples(Generic[Key]):
@@ -44,8 +44,8 @@ class Samples(Generic[Key]):
     def add(self, at: float, totals: Mapping[Key, int]) -> Rows:
         """Add the value of each counter at one moment and return the rows of the counters. Values are below 2^64.
 
-        The history of a counter restarts if the value fell without a wrap-around. It also restarts if the time is not
-        later than the last one, which means that the switch has started again."""
+        The history of a counter restarts if the value fell without a wrap-around. The history also restarts if ``at``
+        is not later than the last sample, which means that the switch has started again."""
         rows = self._rows(totals)
         values = np.fromiter(totals.values(), np.uint64, len(totals))
         last_at, last = self._times[rows, -1], self._totals[rows, -1]
@@ -72,7 +72,7 @@ class Samples(Generic[Key]):
         self._totals[row, first - 2 : first] = 0
 
     def keep(self, wanted: Callable[[Key], bool]) -> None:
-        """Forget all counters that are not ``wanted``. If there are any, rows are numbered again."""
+        """Forget all counters that are not ``wanted``. If any counter is forgotten, the rows are numbered again."""
         kept = {key: row for key, row in self.row_of.items() if wanted(key)}
         if len(kept) < len(self.row_of):
             rows = np.fromiter(kept.values(), np.int64, len(kept))
@@ -139,11 +139,11 @@ class Samples(Generic[Key]):
         return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
 
     def read_near(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
-        """Return the value of each counter at its row of instants, and how uncertain the instants are.
+        """Return each counter's value at the instants in its row, and the uncertainty of the instants in seconds.
 
-        Values are relative to the newest sample and NaN before the oldest one. After its newest sample a counter is
-        assumed to keep its value if the last two samples were equal; otherwise the value is NaN. The second array has
-        the seconds from each instant to the nearest sample, or 0 where the counter did not change."""
+        Values are relative to the newest sample and NaN before the oldest sample. After its newest sample a counter is
+        assumed to keep its value if the last two samples were equal; otherwise the value is NaN. The uncertainty is the
+        time from each instant to the nearest sample, or 0 where the counter did not change."""
         times = self._times[rows]
         apart = np.abs(times[:, None, :] - instants[:, :, None]).min(axis=2, initial=np.inf)
         totals, more = self._between(rows, np.minimum(instants, times[:, -1:]))
@@ -172,9 +172,10 @@ class Samples(Generic[Key]):
         return rates
 
     def since(self, rows: Rows, at: float) -> tuple[float, float] | None:
-        """Return the shortest time in seconds between first and last sample after ``at``, and the most bytes counted.
+        """Return the shortest time and the largest increase between a counter's first and last sample after ``at``.
 
-        Returns None while some counter has fewer than two samples after ``at``."""
+        The time is in seconds and the increase in bytes; they may be of different counters. Returns None while some
+        counter has fewer than two samples after ``at``."""
         times, totals = self._times[rows], self._totals[rows]
         first = (times <= at).sum(axis=1)
         if (first > DEPTH - 2).any():
@@ -205,7 +206,7 @@ class Samples(Generic[Key]):
         return np.fromiter(map(row_of.__getitem__, totals), np.int64, len(totals))
 
     def _between(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
-        """Return two values for each instant: the interpolated total, and the bytes between the samples around it.
+        """Return the interpolated total at each instant, and the bytes counted between the samples around the instant.
 
         Totals are relative to the newest sample and NaN outside the samples."""
         times, totals = self._times[rows], self._totals[rows]
@@ -227,7 +228,7 @@ class LinkStatus(NamedTuple):
     bytes_total: int
     """Bytes that the port of the switch has counted since the switch started counting."""
     rate_bps: float | None
-    """Rate in bit/s over the load window; None before two samples."""
+    """Rate in bit/s over the load window; None while the link has fewer than two samples."""
     background_bps: float | None
     """Background in bit/s; None until it was measured over a whole window."""
 
@@ -329,7 +330,7 @@ class RecentFigures:
         """Return the figures of all links of the fabric with counters, links of hosts included.
 
         ``background_bps``: background of the links that have any. ``measured``: whether a link was measured over a
-        whole window. Both must be other objects when they change. The result is the same object while nothing
+        whole window. The caller passes new mappings when values change. The result is the same object while nothing
         changes."""
         place, rows = self._found(fabric.links, fabric.hosts, self._links.numbering)
         return self._figures(place, rows, self._spread(background_bps, measured, place), self._readings)

@@ -31,7 +31,7 @@ class DeclaredParts:
         return map(host_key, self._hosts)
 
     def all(self) -> Iterator[Part]:
-        """Yield the parts that are known before anything was seen."""
+        """Yield a part for every declaration, as it is before any part was seen."""
         for name, dpid in self._dpids.items():
             at = _NOWHERE if dpid is None else PortRef(dpid, PortNo(0))
             key = _key(PartKind.SWITCH, name) if dpid is None else switch_key(dpid)

@@ -23,7 +23,7 @@ Places = Mapping[str, Dpid]
 NO_PLACES: Places = {}
 
 Drainable = frozenset[PortRef] | Dpid
-"""Drained part: a cable by its two ports, or a switch, which means all its cables."""
+"""Drained part: a cable, given by its two ports, or a switch with all its cables, given by the dpid."""
 
 MAX_NAMED = 4
 """Largest number of parts that an error message names."""
@@ -61,9 +61,9 @@ class Sender(NamedTuple):
 
     src: PortRef
     dst: PortRef
-    """Port at the other end of its cable."""
+    """Port at the other end of the cable."""
     name: str
-    """Name of the switch of the port."""
+    """Name of the switch of ``src``."""
 
 
 class DrainedPart(NamedTuple):
@@ -73,9 +73,9 @@ class DrainedPart(NamedTuple):
     links: frozenset[LinkId]
     """Existing links of the part."""
     senders: tuple[Sender, ...]
-    """Ports at the other ends of its cables, cables that are down included."""
+    """Ports from which packets could reach the part, including ports of cables that are down."""
     hosts: tuple[str, ...]
-    """Addresses of the hosts that are connected to it."""
+    """Addresses of the hosts that are connected to the part."""
 
 
 NOT_DRAINED: Mapping[str, DrainedPart] = {}
@@ -104,7 +104,8 @@ class Drains:
         """Drain parts and return their names.
 
         ``down``: parts that are down, which can be drained before they return. ``hosts``: expected hosts that are not
-        in the fabric. ``no_parts``: reasons why names of other things mean no part. ``now``: seconds since 1970.
+        in the fabric. ``no_parts``: names of things that are not parts, each with the reason why. ``now``: seconds
+        since 1970.
 
         Raises ``InvalidInput`` for names that mean no part that can be drained, and ``Conflict`` when switches with
         hosts would be cut off. In both cases nothing changes."""
@@ -123,7 +124,7 @@ class Drains:
         return tuple(name_of[part] for part in found)
 
     def undrain(self, names: Iterable[str], fabric: Fabric, down: Collection[Part] = ()) -> None:
-        """Use drained parts again. ``down``: as for ``drain``.
+        """Put drained parts back into use. ``down``: as for ``drain``.
 
         Raises ``InvalidInput`` for names that mean no drained part, and then changes nothing."""
         gone: set[str] = set()
@@ -146,7 +147,7 @@ class Drains:
     def restore(
         self, parts: Mapping[str, Drain], links: Mapping[LinkId, Link], waiting: frozenset[LinkId] = frozenset()
     ) -> None:
-        """Set the drained parts to exactly ``parts``. ``waiting``: links that wait, besides those waiting now."""
+        """Set the drained parts to exactly ``parts``. ``waiting``: links to add to the waiting links."""
         self.parts = parts
         self.waiting = (self.waiting | waiting) & drained_links(parts, links)
 
@@ -157,7 +158,7 @@ class Drains:
         room = most
         for link in sorted(self.waiting):
             if link not in self.waiting:
-                continue  # an earlier link was its other direction
+                continue  # the link is the other direction of an earlier link
             cable = {link, *_other_ways([links[link]])} if link in links else {link}
             on_it = sum(len(flows.get(one, ())) for one in cable)
             if room < most and on_it > room:
@@ -216,9 +217,9 @@ def drained_parts(
 
 
 def _senders(drain: Drain, links: Iterable[Link], fabric: Fabric, known: Mapping[PartKey, Part]) -> Iterator[Sender]:
-    """Yield the ports at the other ends of the part's cables; for a drained cable both ports.
+    """Yield the ports at the other ends of the part's cables; if the part is a cable, both its ports.
 
-    A remembered cable that is down counts too, because it may still carry packets."""
+    A remembered cable that is down is included, because it may still carry packets."""
     names: dict[tuple[PortRef, PortRef], str] = {}
     one = known.get(drain.key)
     for part in known.values() if isinstance(drain.part, int) else [one] if one else ():
@@ -245,7 +246,7 @@ def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> f
 
 
 def without(links: Mapping[LinkId, Link], excluded: Collection[LinkId]) -> Mapping[LinkId, Link]:
-    """Return the links without the excluded ones; the same object when none is excluded."""
+    """Return all links except the excluded links; the same object when no link is excluded."""
     return {name: link for name, link in links.items() if name not in excluded} if excluded else links
 
 
@@ -259,7 +260,7 @@ def excluded_links(parts: Mapping[str, DrainedPart], waiting: frozenset[LinkId])
 def forwarding_links(
     links: Mapping[LinkId, Link], excluded: frozenset[LinkId], used: Collection[LinkId]
 ) -> Mapping[LinkId, Link]:
-    """Return the links without the excluded ones that no route uses. ``used``: links of routes.
+    """Return all links except the excluded links that no route uses. ``used``: links of routes.
 
     A cable is kept or removed with both directions, because acknowledgements travel on the cables of their flow."""
     both = {*used, *_other_ways(links[link] for link in used if link in links)} if excluded else ()
@@ -272,7 +273,7 @@ def _other_ways(links: Iterable[Link]) -> Iterator[LinkId]:
 
 
 def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
-    """Return the fabric with these links; the same object when they are its own."""
+    """Return the fabric with its links replaced; the same object when ``links`` are the fabric's own."""
     return fabric if links is fabric.links else replace(fabric, links=links)
 
 
@@ -323,6 +324,6 @@ def _refuse_cut_off(
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return a text with at most ``MAX_NAMED`` names, and the number of further names."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more

@@ -58,18 +58,18 @@ class Inquiry:
     """A claim to an address, by a host at another port."""
 
     at: PortRef
-    """Port of the claim."""
+    """Port of the host that claims the address."""
     mac: str
-    """MAC address of the claim."""
+    """MAC address of the host that claims the address."""
     old: PortRef
-    """Port where the address is known, which gets the requests."""
+    """Known port of the address, to which the requests are sent."""
     asked: int
-    """Number of requests sent."""
+    """Number of requests sent to ``old``."""
     asked_at: float
 
 
 class HostClaims:
-    """Claims to addresses whose known port is up."""
+    """Claims to known addresses from other ports while the known ports are up."""
 
     def __init__(self) -> None:
         self.refused: Counter[PortRef] = Counter()
@@ -80,7 +80,7 @@ class HostClaims:
         self._settled_until: dict[str, float] = {}
 
     def claimed(self, ip: str, mac: str, at: PortRef, old: PortRef, now: float) -> bool:
-        """Record a claim from ``at`` and return whether to send a request to ``old``, where the address is known."""
+        """Record a claim from ``at`` and return whether to send a request to ``old``, the known port of the address."""
         inquiry = self._inquiries.get(ip)
         if inquiry and inquiry.at == at:
             inquiry.mac = mac
@@ -126,7 +126,7 @@ class HostClaims:
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """A host that requested an address, and the time until which an answer is of use."""
+    """A host that requested an address, and the monotonic time after which it gets no answer."""
 
     at: PortRef
     ip: str
@@ -149,7 +149,7 @@ class _Turns:
         self.addresses = 0
 
     def follow(self, missing: Mapping[Hashable, Sequence[str]]) -> None:
-        """Record the missing addresses by whoever waits for them. Only differences are examined."""
+        """Record the missing addresses of each waiting job. Only jobs with changed addresses are examined."""
         before, self._missing = self._missing, missing
         for who, known, ips in differing(before, missing):
             wanted, queue = set(ips or ()), self._queues.get(who, deque[str]())
@@ -169,7 +169,7 @@ class _Turns:
                 self._again[who] = None
 
     def next(self) -> str:
-        """Return the next address; there must be one."""
+        """Return the address to request next. Some address must be missing."""
         self._turn += 1
         if self._never and (self._turn % 2 or not self._again):
             who, left = next(iter(self._never.items()))
@@ -187,7 +187,7 @@ class _Turns:
 
 
 class HostDiscovery:
-    """Discovery of hosts; what is learnt is recorded in ``topology``."""
+    """Discovery of hosts; the hosts that it finds are recorded in ``topology``."""
 
     def __init__(self, topology: TopologyState) -> None:
         self.claims = HostClaims()
@@ -236,9 +236,9 @@ class HostDiscovery:
         return self.ask([ip], now)
 
     def advance(self, missing: Mapping[Any, Sequence[str]], now: float) -> list[SendArpRequest]:
-        """Move hosts whose old port has not answered, and return the requests that are due.
+        """Move hosts that have not answered at their old port, and return the requests that are due.
 
-        ``missing``: addresses that jobs wait for, by job; the same objects as long as they do not change."""
+        ``missing``: addresses that jobs wait for, by job. The caller passes the same objects until they change."""
         contested, moved = self.claims.advance(now)
         hosts = self._topology.fabric.hosts
         for ip, claim in moved.items():
@@ -277,7 +277,7 @@ class HostDiscovery:
         return [SendArpRequest(host.ip, (host.at,)) for host in asked]
 
     def ask(self, ips: Iterable[str], now: float) -> list[SendArpRequest]:
-        """Return requests for these addresses at every edge port, each at most once a second."""
+        """Return requests for these addresses at every edge port; each address is requested at most once a second."""
         self._forget_old(now)
         due = [ip for ip in dict.fromkeys(ips) if self._asked_at.get(ip, -math.inf) <= now - ASK_AGAIN_S]
         if not due:
@@ -291,7 +291,7 @@ class HostDiscovery:
         return [SendArpRequest(ip, everywhere) for ip in due]
 
     def _room(self, now: float) -> int:
-        """Return how many more addresses may be requested now."""
+        """Return the number of further addresses that may be requested now."""
         while self._asked and self._asked[0] <= now - ASK_AGAIN_S:
             self._asked.popleft()
         if len(self._asked) >= self._limit:

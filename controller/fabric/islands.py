@@ -1,4 +1,4 @@
-"""Hosts that cannot reach most others: the fabric is partitioned, their port is down, or their switch is disconnected.
+"""Hosts that cannot reach most other hosts: the fabric is partitioned, or their port or switch is not available.
 
 In: mappings of a ``Fabric`` snapshot. Out: for each such host the island that it is on. An island is a set of switches
 that all reach each other. Pure.
@@ -17,13 +17,13 @@ ALONE = Dpid(-1)
 Islands = Mapping[str, Dpid]
 """Islands of all hosts that are not on the largest island, by address of the host.
 
-The name of an island is its least dpid, or ``ALONE``."""
+The name of an island is the smallest dpid of its switches, or ``ALONE``."""
 
 
 def islands_beside_the_largest(
     switches: Mapping[Dpid, Switch], links: Mapping[LinkId, Link], hosts: Mapping[str, Host]
 ) -> Islands:
-    """Return the islands of hosts outside the largest one; empty while all hosts can reach each other."""
+    """Return the islands of hosts that are not on the largest island; empty while all hosts can reach each other."""
     island = island_of(switches, links)
     of_host = {ip: island[host.at.dpid] if is_up(switches, host.at) else ALONE for ip, host in hosts.items()}
     sizes = Counter(found for found in of_host.values() if found != ALONE)
@@ -37,7 +37,7 @@ def connected(islands: Islands, src_ip: str, dst_ip: str) -> bool:
 
 
 def island_of(switches: Iterable[Dpid], links: Mapping[LinkId, Link]) -> dict[Dpid, Dpid]:
-    """Return, for each switch, the least dpid among the switches that it reaches and that reach it."""
+    """Return the island of each switch: the smallest dpid of the switches that it can reach in both directions."""
     onward: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
     back: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
     one_way = False
@@ -56,7 +56,9 @@ def island_of(switches: Iterable[Dpid], links: Mapping[LinkId, Link]) -> dict[Dp
 
 
 def _reached(first: Dpid, beside: Mapping[Dpid, set[Dpid]], without: Container[Dpid]) -> set[Dpid]:
-    """Return the switches that can be reached from ``first``, itself included."""
+    """Return the switches that can be reached from ``first``, including ``first``.
+
+    ``beside``: neighbours of each switch. ``without``: switches that are skipped."""
     reached, ahead = {first}, [first]
     while ahead:
         new = [dpid for dpid in beside.get(ahead.pop(), ()) if dpid not in reached and dpid not in without]

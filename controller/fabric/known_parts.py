@@ -39,7 +39,7 @@ MOST_OF_A_KIND = 16_384
 A switch that invents other switches, or hosts, must not fill the memory."""
 
 CAUSE_S = 1.0
-"""Seconds after the loss of a cable or host in which the loss of its switch, the cause, may still be noticed."""
+"""Longest time in seconds from noticing the loss of a cable or host to noticing that its switch, the cause, is lost."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -48,8 +48,9 @@ V = TypeVar("V")
 class KnownParts:
     """Remembered parts of the fabric, present or down.
 
-    ``patience_s``: seconds that switches and cables have to appear after the start, hosts after these, and cables after
-    their switch. ``hosts``: addresses that saved jobs name."""
+    ``patience_s``: seconds in which expected parts may appear before they count as down. They run from the start, and
+    again from the appearance of each expected switch or cable; for cables also from the connection of their switch.
+    ``hosts``: addresses that saved jobs name."""
 
     def __init__(
         self,
@@ -62,9 +63,9 @@ class KnownParts:
         self.parts: Mapping[PartKey, Part] = SharedMap()
         """All parts."""
         self.explained: Mapping[PartKey, bool] = SharedMap()
-        """Cables and hosts that are down for a known reason, so that they are no fault of their own.
+        """Cables and hosts whose absence is explained by a switch, so that they do not count as faults of their own.
 
-        Their switch is down, or it has returned and they have not had the time to return."""
+        Their switch is down, or it has returned so recently that they may still return."""
         self.absent: Mapping[PartKind, int] = {}
         """Number of absent parts of each kind, including parts that do not count as down yet."""
         self.awaited: frozenset[PartKey] = frozenset()
@@ -75,7 +76,7 @@ class KnownParts:
         self._known: dict[PartKey, Part] = {}
         self._there: set[PartKey] = set()
         self._plugged: dict[Dpid | str, set[PartKey]] = {}
-        """Cables and hosts of each switch, which is identified by its name if it was never seen."""
+        """Cables and hosts of each switch, by its dpid, or by its name if the switch was never seen."""
         self._hosts: dict[Dpid, set[str]] = {}
         self._cables: dict[PortRef, set[PartKey]] = {}
         self._connected: dict[str, set[Dpid]] = {}
@@ -95,7 +96,7 @@ class KnownParts:
         self._publish(now)
 
     def _take(self, saved: Mapping[PartKey, Part]) -> None:
-        """Take over saved parts; declared parts that were never seen only if they are still declared and unseen."""
+        """Restore saved parts. A part that was never seen is restored only if it is still declared and unseen."""
         for part in self._declared.all():
             self._set(part.key, part)
         for key, part in saved.items():
@@ -114,7 +115,7 @@ class KnownParts:
     def declared_hosts(self) -> Iterable[PartKey]:
         return self._declared.hosts
 
-    # ---- what the fabric shows
+    # ---- changes of the fabric
 
     @property
     def known_switches(self) -> int:
@@ -166,7 +167,7 @@ class KnownParts:
         return switch_key(switch.dpid) in self._known or declared in self._known
 
     def _follow_links(self, before: Fabric, fabric: Fabric, now: float) -> None:
-        """Update the cables. Circuits are no parts: they change with the connections of optical switches."""
+        """Update the cables. Circuits are not remembered: they change with the connections of optical switches."""
         for _, was, link in differing(before.links, fabric.links):
             if was and not was.one_way and (link is None or link.dst != was.dst):
                 self._goes(cable_key(was.src, was.dst), now)
@@ -233,10 +234,10 @@ class KnownParts:
             self._went_at[key] = now
             self._set(key, replace(part, down_since=self._since))
 
-    # ---- what operators forget
+    # ---- parts that operators forget
 
     def forget(self, names: Sequence[str], now: float) -> tuple[Part, ...]:
-        """Stop expecting these parts and, with a switch, the parts connected to it; return all of them.
+        """Stop expecting these parts, and with a switch its cables and hosts; return all forgotten parts.
 
         A cable may be named by either of its ports, and a switch by its dpid. Raises ``InvalidInput`` for names of no
         part, and ``Conflict`` for parts that are present or declared. In both cases nothing changes."""
@@ -276,7 +277,7 @@ class KnownParts:
         return found
 
     def _stays(self, name: str, part: Part) -> str:
-        """Return why the part cannot be forgotten, or an empty string when it can."""
+        """Return the error text if the part cannot be forgotten, else an empty string."""
         if part.down_since is None:
             return f"{name} is not down; only parts that are down can be forgotten"
         if self._declared.declares(part):
@@ -338,8 +339,8 @@ class KnownParts:
     def _explained_until(self, part: Part) -> float:
         """Return the monotonic time until which a part that is down is explained.
 
-        The time is infinite while a switch of the part is down. A part that was down before the start was lost by
-        itself, or with a switch that is still down."""
+        The time is infinite while a switch of the part is down. A part that was down before the start is explained only
+        by a switch that is still down; otherwise the part was lost by itself."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
         went_at = self._went_at.get(part.key)
@@ -358,7 +359,9 @@ class KnownParts:
 
 
 def _change(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
-    """Add the value to an entry of the index, or remove it. No entry is empty: peers choose names and dpids."""
+    """Add the value to the index under this key, or remove it.
+
+    Empty entries are deleted: peers choose names and dpids, and could otherwise fill the memory."""
     if more:
         index.setdefault(key, set()).add(value)
     elif found := index.get(key):
@@ -368,7 +371,7 @@ def _change(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
 
 
 def _not_one(name: str, parts: Sequence[Part]) -> str:
-    """Return why the name does not mean one part, or an empty string when it does."""
+    """Return the error text if the name means no part or is ambiguous, else an empty string."""
     if not parts:
         return f"no remembered part of the fabric has the name '{cut(name)}'"
     if sum(part.down_since is not None for part in parts) > 1:
@@ -377,5 +380,5 @@ def _not_one(name: str, parts: Sequence[Part]) -> str:
 
 
 def _meant(parts: Sequence[Part]) -> Part:
-    """Return the part that is down if there is one, else the first part."""
+    """Return the part that the operator means: the first part that is down, or the first part if all are present."""
     return next((part for part in parts if part.down_since is not None), parts[0])

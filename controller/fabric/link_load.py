@@ -1,8 +1,9 @@
 """Load of each link: rates from counters, and the traffic beyond counted flows.
 
-The excess of a link is what its port sent beyond the announced flows that may have used it. A job's own bytes never
-count as background, at the price of underestimating the background (docs/explanation/discovery.md). ``background`` then
-subtracts what uncounted flows may have sent. Thousands of links are evaluated together, in arrays.
+The excess of a link is the traffic that its port sent minus that of the announced flows that may have used the link. A
+job's own bytes never count as background, at the price of underestimating the background
+(docs/explanation/discovery.md). ``background`` then subtracts the possible traffic of uncounted flows. Thousands of
+links are evaluated together, in arrays.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ LAG_S = 0.5
 """Seconds by which flow counters may lag: Open vSwitch reads them from its datapath twice a second."""
 
 QUEUED_S = 0.1
-"""Longest time in seconds from the counting of a packet to its sending on a link, while it waits in queues."""
+"""Longest time in seconds that a packet waits in queues after a rule has counted it and before a link sends it."""
 
 NEAR = 0.5
-"""Largest difference of the rates in two parts of the window of steady traffic, as a fraction of the noise limit."""
+"""Largest difference between the rates of steady traffic in two parts of the window, relative to the noise limit."""
 
 SETTLE_S = 2.0
 """Longest time in seconds in which switches put changed rules into force; packets may use the old links until then."""
@@ -40,13 +41,13 @@ class Measured:
     place: Mapping[LinkId, int]
     """Index of each link in the arrays."""
     beyond_bps: Floats
-    """Traffic beyond counted flows where it is certain, else 0."""
+    """Traffic beyond counted flows; 0 where it is uncertain or noise."""
     certain_bps: Floats
     """Lower bound of the traffic beyond counted flows in each part of the window; NaN where unknown."""
     sent_bps: Floats
-    """Estimate of the most traffic beyond counted flows that links of hosts have carried; infinite where unknown."""
+    """Estimated maximum of the traffic beyond counted flows, for links of hosts; infinite where unknown."""
     most_sent_bps: Floats
-    """Upper bound of the traffic in ``sent_bps`` in each part of the window; infinite where unknown."""
+    """Upper bound of the same traffic as ``sent_bps`` in each part of the window; infinite where unknown."""
     noise_bps: Floats
     """Rate below which traffic counts as noise."""
     counted: frozenset[Pair]
@@ -74,20 +75,20 @@ class _Sized(NamedTuple):
 
 
 class _Announced(NamedTuple):
-    """Rules that are wanted from a time on."""
+    """A change of the wanted rules. Times are monotonic seconds."""
 
     first: float
-    """Time when the previous rules, some of them wanted for a moment only, ended."""
+    """End of the previous rules, not counting rules that lasted for less than ``QUEUED_S``."""
     since: float
-    """Time from which the rules are wanted."""
+    """Time from which the new rules are wanted."""
     uses: Callable[[], UsesOf]
-    """Function that computes which links the rules use."""
+    """Function that computes the links that the new rules use."""
 
 
 class LinkLoad:
     """Counters of all links and announced flows over a sliding window of ``window_s`` seconds.
 
-    ``noise_fraction``: fraction of a link's capacity below which traffic is no background."""
+    ``noise_fraction``: fraction of a link's capacity; traffic below it does not count as background."""
 
     def __init__(self, window_s: float, noise_fraction: float, now: float = 0.0) -> None:
         self._window_s = window_s
@@ -137,35 +138,35 @@ class LinkLoad:
             self.measured = self.measured.of([link for link in self.measured.place if link.at in ports])
 
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
-        """Record the links that rules may use from ``now`` on: at most those that ``uses`` returns for each rule.
+        """Record that from ``now`` on each rule uses no links except those that ``uses`` returns for the rule.
 
         A rule that ``uses`` does not return is forgotten when the window ends. ``uses`` is called at the next
-        ``update`` so that computing the links does not delay the change of rules. Rules that lasted for less than
-        ``QUEUED_S`` are skipped, since they are no background of any link."""
+        ``update``, so that computing the links does not delay the change of rules. Rules that lasted for less than
+        ``QUEUED_S`` are skipped, since their traffic is not background on any link."""
         first = now
         if self._announced and now < self._announced[-1].since + QUEUED_S:
             first = self._announced.pop().first
         self._announced.append(_Announced(first, now, uses))
 
     def take_announced(self) -> None:
-        """Compute the links that rules may use, if this was not done since the rules changed."""
+        """Compute the links that rules may use, for all changes recorded by ``routes_changed`` since the last call."""
         announced, self._announced = self._announced, []
         for first, since, work_out in announced:
             appeared = self._uses.change(since, work_out())
             self._flows.begin_anew(appeared.again)  # earlier samples do not continue
             for what, others in appeared.anew.items():
-                # Other rules have counted the flow so far, and this rule started at zero. What they do not know of the
-                # flow, because they were new themselves, is not known here either.
+                # Other rules have counted the flow so far, and this rule started at zero. Before the first sample of
+                # these other rules, the bytes of the flow are not known.
                 rows = self._flows.rows_of(others)
                 known_at = self._flows.first_at(rows).max(initial=-np.inf) if (rows >= 0).all() else np.inf
                 if known_at < first:
                     self._flows.begin_at_zero(what, max(known_at, first - 2 * self._window_s), first)
 
     def counted_since(self, links: Collection[LinkId], at: float) -> tuple[float, float] | None:
-        """Return the time and the bytes of the busiest of these links between its first and last sample after ``at``.
+        """Return the shortest time and the most bytes of a link between its first and last sample after ``at``.
 
-        The time, in seconds, is the minimum over all links, and the bytes are the maximum. Returns None while a link
-        has fewer than two samples after ``at``."""
+        The time is in seconds. Time and bytes may be of different links. Returns None while a link has fewer than two
+        samples after ``at``."""
         rows = self._links.rows_of(links)
         return None if (rows < 0).any() else self._links.since(rows, at)
 
@@ -176,10 +177,12 @@ class LinkLoad:
         same object while there are no new samples."""
         return self._recent.of(fabric, background_bps, self._reached(self.measured))
 
-    # ---- what is carried beyond counted flows
+    # ---- traffic beyond counted flows
 
     def update(self, now: float, capacity_bps: Mapping[LinkId, float]) -> None:
-        """Evaluate the counters that were read so far. ``capacity_bps``: another object whenever it changes."""
+        """Evaluate the counters that were read so far.
+
+        ``capacity_bps``: capacity of each link in bit/s; the caller passes another object whenever it changes."""
         self.measured_at = now
         self.take_announced()
         self._flows.forget(self._uses.forget(now))
@@ -190,7 +193,7 @@ class LinkLoad:
         self.measured = self._measure(now, self._sized(capacity_bps))
 
     def _measure(self, now: float, sized: _Sized) -> Measured:
-        """Return what links carry beyond all counted flows that may have used them.
+        """Return the traffic of each link beyond all counted flows that may have used the link.
 
         Only links that carry more than noise, and links of hosts that carry anything, are evaluated."""
         rows = self._rows(sized.place, self._links.numbering)
@@ -223,7 +226,7 @@ class LinkLoad:
         beyond, sent, certain, most_sent = *np.zeros((2, len(rows))), *np.zeros((2, len(rows), PARTS))
         certain[left] = excess - slack
         beyond[left] = _lately(excess, certain[left], noise_bps[left])
-        # Others may have sent all that links seem to carry of flows whose rules are gone.
+        # The traffic that links seem to carry for flows with removed rules may be that of other flows.
         sent[left] = _most(np.where(of_gone[left, None], carried, excess))
         at_most = np.where(of_gone[left, None], carried, np.minimum(carried, excess + slack))
         most_sent[left] = np.nan_to_num(np.maximum(at_most, 0.0), nan=np.inf)
@@ -231,11 +234,12 @@ class LinkLoad:
         return Measured(sized.place, beyond, certain, sent, most_sent, noise_bps, counted, reached)
 
     def _over_parts(self, links: Rows, on: _Pairs, end: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return carried traffic, excess and slack of these links, with columns for the last one, two and three parts.
+        """Return carried traffic, excess and slack of these links over the last one, two and three parts of the window.
 
-        The parts of the window before ``end`` begin when counters of a link were read. Carried traffic and excess
-        beyond the users are in bit/s, NaN where unknown. Slack is the fraction of the time for which the counters of
-        the users may disagree with the counters of the link."""
+        Each array has a row per link and a column per number of parts. The window ends at ``end``, and its parts begin
+        when counters of the link were read. Carried traffic and excess beyond the flows in ``on`` are in bit/s, NaN
+        where unknown. Slack is the fraction of the time for which the counters of these flows may disagree with the
+        counters of the link."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
@@ -245,7 +249,7 @@ class LinkLoad:
         excess = totals[:, :1] - totals[:, 1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             carried = 8 * excess / spans[which]
-        # Links of one switch were read together: most pairs of a flow need the same instants.
+        # Counters of one switch are read together, so most links of a flow need the flow's counts at the same instants.
         asked, of_asked = np.unique(on.flows * len(ends) + which[on.links], return_inverse=True)
         at_end = asked % max(len(ends), 1)
         totals, flows_apart = self._flows.read_near(asked // max(len(ends), 1), instants[at_end])
@@ -282,7 +286,7 @@ class LinkLoad:
 
 
 class _Pairs(NamedTuple):
-    """Pairs of links and flows that may have used them, and until when; see ``Users``."""
+    """Pairs of a link and a flow that may have used the link, and the time until which it may have; see ``Users``."""
 
     links: Rows
     flows: Rows
@@ -293,7 +297,9 @@ class _Pairs(NamedTuple):
         return _Pairs(self.links[wanted], self.flows[wanted], self.until[wanted])
 
     def at(self, links: Rows, count: int) -> _Pairs:
-        """Return the pairs on ``links``, a part of ``count`` links, with link numbers that index ``links``."""
+        """Return the pairs on these links, with each link replaced by its index in ``links``.
+
+        ``count``: number of all links."""
         number = np.full(count, -1)
         number[links] = np.arange(len(links))
         here = self.of(number[self.links] >= 0)
@@ -305,15 +311,16 @@ def _reached(measured: Measured) -> Mapping[LinkId, bool]:
 
 
 def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
-    """Return the links with a value other than 0."""
+    """Return the values in ``bps`` that are not 0, by link."""
     links = tuple(measured.place)
     return {links[number]: float(bps[number]) for number in np.flatnonzero(bps)}
 
 
 def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
-    """Return the present excess of each link, 0 where it is uncertain or noise.
+    """Return the present excess of each link in bit/s; 0 where it is uncertain or noise.
 
-    ``excess`` and ``certain``: values in bit/s over each part of the window."""
+    ``excess`` and ``certain``: values in bit/s over the last one, two and three parts of the window. Steady traffic is
+    measured over as many parts as possible."""
     found = excess[:, 0]
     for part in range(1, PARTS):
         steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= NEAR * noise_bps[:, None]).all(axis=1)

@@ -23,7 +23,7 @@ class DrainParts:
 
 @dataclass(frozen=True, slots=True)
 class UndrainParts:
-    """Use drained parts again. The reply, sent once the change is saved, is None."""
+    """Put drained parts back into use. The reply, sent once the change is saved, is None."""
 
     names: tuple[str, ...]
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -31,7 +31,7 @@ class UndrainParts:
 
 @dataclass(frozen=True, slots=True)
 class SwitchConnected:
-    """A switch has completed the OpenFlow handshake and reported its ports; sent again when it reconnects."""
+    """A switch has completed the OpenFlow handshake, for the first time or again, and reported its ports."""
 
     dpid: Dpid
     name: str
@@ -72,7 +72,7 @@ class LinkSeen:
 class LinkLost:
     """Probes over a link have stopped although both ports are up.
 
-    Losses of ports and switches are reported otherwise."""
+    ``PortChanged`` and ``SwitchLeft`` report the losses of ports and switches."""
 
     src: PortRef
     dst: PortRef
@@ -87,7 +87,7 @@ class ArpSeen:
     sender_ip: str
     sender_mac: str
     target_ip: str
-    """Address that is asked for (request) or addressed (reply)."""
+    """Address whose MAC address the sender requests, or to which the sender replies."""
 
 
 RefusalReason = Literal[
@@ -106,7 +106,7 @@ RefusalReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """An OpenFlow connection that the controller ended because of what arrived on it, or did not arrive.
+    """An OpenFlow connection that the controller ended because of its peer.
 
     Reasons: ``malformed``: bytes that are not OpenFlow. ``version``: no common version. ``silent``: no handshake in
     time. ``not_reading``: the peer did not read what was sent. ``tls``: no certificate or a wrong one.
@@ -124,7 +124,7 @@ PacketRefusal = Literal["foreign", "malformed", "forged", "replayed", "reflected
 
 
 class RefusedPacket(NamedTuple):
-    """A refused packet, by the port where it arrived and the reason.
+    """Port where a refused packet arrived, and the reason for the refusal.
 
     ``foreign``: LLDP of other senders. ``malformed``: incomplete LLDP of this controller. ``forged``: a probe that is
     not signed with the key of this process. ``replayed``: a probe that was used before or is old. ``reflected``: a
@@ -137,28 +137,28 @@ class RefusedPacket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PacketsRefused:
-    """Number of refused packets since the last such message, at least a second ago."""
+    """Number of refused packets since the last ``PacketsRefused`` message, at least a second ago."""
 
     counts: Mapping[RefusedPacket, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchFloods:
-    """The switch has sent more than the controller reads for at least a second."""
+    """The switch has, for at least a second, sent more than the controller reads."""
 
     dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePorts:
-    """Probe the unlinked ports of these switches: they have confirmed their rules and hand probes up now."""
+    """Probe the unlinked ports of switches whose confirmed rules now send probes to the controller."""
 
     dpids: frozenset[Dpid]
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnew:
-    """Forget where these one-way ports led and probe them, because they lead elsewhere now."""
+    """Forget the far ends of these one-way ports and probe them again, because they lead elsewhere now."""
 
     ports: frozenset[PortRef]
 
@@ -173,7 +173,7 @@ class SendArpRequest:
 
 @dataclass(frozen=True, slots=True)
 class SendArpReply:
-    """Answer the host at ``at`` that ``ip`` has the address ``mac``."""
+    """Send the host at ``at`` an ARP reply: ``ip`` has the MAC address ``mac``."""
 
     at: PortRef
     asker_ip: str

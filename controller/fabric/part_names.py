@@ -1,8 +1,8 @@
-"""Meaning of the names that operators give to switches and cables.
+"""Lookup of switches and cables by the names that operators use for them.
 
 A switch is named by its name or dpid. A cable is named by the port at either end, with the number or name of the port
-(``leaf1:3``, ``0x1:leaf1-eth3``), or as it is printed (``leaf1:3>spine2``). Two switches name all cables between them
-(``leaf1:spine2``).
+(``leaf1:3``, ``0x1:leaf1-eth3``), or by its printed name (``leaf1:3>spine2``). Two switch names mean all cables between
+these switches (``leaf1:spine2``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
 
 
 def limited(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names. Raises ``InvalidInput`` when there are too many."""
+    """Return the names. Raises ``InvalidInput`` for more than ``MAX_NAMES`` names."""
     found = tuple(names)
     if len(found) > MAX_NAMES:
         raise InvalidInput.of("names", f"at most {MAX_NAMES} (given: {len(found)})")
@@ -86,7 +86,7 @@ class PartNames:
         return {f"{self._fabric.name(host.at.dpid)}:{host.at.port}": host.ip for host in hosts}
 
     def why_not(self, name: str, no_parts: WhyNot) -> tuple[str, str]:
-        """Return why a name means neither a switch nor a cable, and the code of the reason as in ``FieldProblem``.
+        """Return the error text for a name of no switch and no cable, and the error code as in ``FieldProblem``.
 
         ``no_parts``: reasons for names of things that are not parts of the fabric."""
         here, colon, _ = name.partition(":")

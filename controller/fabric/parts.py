@@ -24,7 +24,7 @@ MAX_NAMES = 1000
 """Largest number of part names in one request."""
 
 WhyNot = Mapping[str, str]
-"""Reason, in words, why a name means no part of the fabric, by name."""
+"""Error texts by name, for names that mean something other than a part of the fabric."""
 
 NO_REASONS: WhyNot = {}
 
@@ -49,7 +49,7 @@ class PartKey(NamedTuple):
 
 
 class End(NamedTuple):
-    """A port, with the last known names of its switch and of itself; port number 0 means the whole switch."""
+    """A port, with the last known names of its switch and of the port; port number 0 means the whole switch."""
 
     at: PortRef
     switch: str
@@ -77,7 +77,7 @@ class Part:
 
     key: PartKey
     ends: tuple[End, ...]
-    """The switch itself, both ends of a cable, or the port of a host."""
+    """Ends of the part: the switch itself, both ends of a cable, or the port of a host."""
     down_since: float | None = None
     """Time since which the part is down, in seconds since 1970; None while it is present or may still appear."""
 
@@ -130,7 +130,7 @@ def _end(at: PortRef, switches: Mapping[Dpid, Switch]) -> End:
     return End(at, switches[at.dpid].name, port.name if port else "")
 
 
-# ---- what the inventory file declares
+# ---- declarations of the inventory file
 
 PortName = tuple[str, str]
 """Names of a switch and of its port."""

@@ -1,7 +1,7 @@
 """Links that the packets of each rule may have used, now and within the last two windows.
 
-In: the links that rules may use, by job, whenever they change; rows of samples. Out: arrays of pairs of rows, a link
-and a rule whose packets may have used the link, with the time until which they may have used it. Only jobs with changed
+In: the links that rules may use, by job, whenever they change; rows of samples. Out: pairs of a link and a rule whose
+packets may have used the link, each with the time of the last possible use, as arrays of rows. Only jobs with changed
 rules are examined.
 """
 
@@ -23,7 +23,7 @@ from controller.shared_map import differing
 
 
 class Counted(NamedTuple):
-    """Traffic that one rule counts: a flow, by its source and destination addresses, or a part of its packets."""
+    """Traffic that one rule counts: a flow between two addresses, or the ``part`` of its packets that matches."""
 
     src_ip: str
     dst_ip: str
@@ -31,14 +31,12 @@ class Counted(NamedTuple):
 
 
 Uses = Mapping[Counted, tuple[frozenset[LinkId], ...]]
-"""Links that the packets of each counting rule use at most.
-
-They are sets without common links; many rules may share one set."""
+"""Links that the packets of each counting rule may use, as disjoint sets; many rules may share one set."""
 
 NO_USES: Uses = {}
 
 UsesOf = Mapping[str, Uses]
-"""Uses by the owner of the rules, for example a job; the same object as long as none of the owner's uses change."""
+"""Uses by owner of the rules, for example a job; an owner keeps the same object while its uses do not change."""
 
 Pair = tuple[str, str]
 """Source and destination address."""
@@ -48,9 +46,9 @@ class Appeared(NamedTuple):
     """Rules that have just appeared."""
 
     again: list[Counted]
-    """Rules that had been away for a while, of flows that had no rule meanwhile."""
+    """Rules that were removed and are back, and whose flows had no other rule meanwhile."""
     anew: Mapping[Counted, list[Counted]]
-    """Rules of flows that other rules have counted until now, with these other rules."""
+    """Rules whose flows other rules have counted until now, each with these other rules."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,13 +60,13 @@ class Users:
     flows: Rows
     """Row of samples of the rule in each pair."""
     until: Floats
-    """Monotonic time when the rule stopped using the link; infinite while it uses it."""
+    """Monotonic time at which the rule of each pair stopped using the link; infinite while the rule may use it."""
     gone: Rows
     """Rows of samples of rules that do not exist any more."""
     pairs: tuple[Pair, ...]
     """Addresses of all existing rules."""
     rows: Rows
-    """Row of samples of each rule in ``pairs``; -1 without samples."""
+    """Row of samples of each rule in ``pairs``; -1 for a rule without samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +81,7 @@ class _Part:
     pairs: tuple[Pair, ...]
     rows: Rows
     known: Rows
-    """Rows of all its rules that have samples."""
+    """Rows of samples of the job's rules; rules without samples are left out."""
     partial: bool
     """Whether some rule has no samples."""
 
@@ -141,7 +139,7 @@ class RecentUses:
         return found
 
     def forget(self, now: float) -> list[Counted]:
-        """Forget uses that ended before the span and return the rules that are not known any more."""
+        """Forget uses that ended more than ``span_s`` ago, and return the rules removed before that time."""
         oldest = now - self._span_s
         over = [what for what, _ in takewhile(lambda item: item[1] <= oldest, self._gone.items())]
         for what in over:
@@ -171,7 +169,7 @@ class RecentUses:
 
     @property
     def counted_pairs(self) -> frozenset[Pair]:
-        """Flows that some rule counts now."""
+        """Address pairs of all rules that exist now."""
         return frozenset(self._rules_of)
 
     def _followed(
@@ -213,9 +211,9 @@ def _part(
     flows: Samples[Counted],
     rows_of: dict[frozenset[LinkId], Rows],
 ) -> _Part:
-    """Return the part of one job.
+    """Return the contents of ``Users`` for one job.
 
-    ``until``: time when each of the ``uses`` ended. ``rows_of``: cache of the rows of sets of links."""
+    ``until``: time when each of the ``uses`` ended. ``rows_of``: cache of the rows of each set of links."""
     used = [(what, sets, ended) for some, ended in zip(uses, until, strict=True) for what, sets in some.items()]
     known = dict.fromkeys(what for what, *_ in used)
     rows = dict(zip(known, flows.rows_of(known).tolist(), strict=True))
@@ -245,7 +243,7 @@ def _part(
 
 
 def _latest_of_each(links: Rows, flows: Rows, until: Floats) -> tuple[Rows, Rows, Floats]:
-    """Return each pair once, with its latest end."""
+    """Return each pair of a link and a flow once, with the latest of its times ``until``."""
     order = np.lexsort((-until, flows, links))
     links, flows, until = links[order], flows[order], until[order]
     first = np.ones(len(links), bool)

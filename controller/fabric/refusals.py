@@ -41,13 +41,14 @@ class Refusals:
         self.last_connections: dict[RefusalReason, tuple[str, float]] = {}
         """Peer and time of the latest refusals, by reason, except duplicate dpids.
 
-        The peer is the first one since a time without refusals; the time is the time of the last refusal."""
+        The peer is the first one refused after ``CONNECTIONS_RECENT_S`` without refusals, the time that of the last
+        refusal."""
         self.last_packets: dict[RefusedPacket, float] = {}
         """Time of the last refusal, by port and reason."""
         self.taken: dict[Dpid, str] = {}
-        """Names of the switches that have another master."""
+        """Names of the switches whose master is another controller."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
-        """Address of a second switch with a known dpid, and the time of its last attempt."""
+        """Address of a second switch with the same dpid, and the time of its last attempt to connect."""
         self.floods: dict[Dpid, float] = {}
         """Time of the last flood of each switch."""
 

@@ -67,7 +67,9 @@ class ShortestPaths:
 
 
 def _without(towards: Towards, gone: Iterable[Link]) -> Towards | None:
-    """Return the next hops without lost links; None when a switch loses its last one, which changes distances."""
+    """Return the next hops without lost links.
+
+    Returns None when a switch loses its last next hop, because distances then change."""
     for link in gone:
         here = towards.hops.get(link.src.dpid, ())
         if link.id in here:
@@ -79,7 +81,7 @@ def _without(towards: Towards, gone: Iterable[Link]) -> Towards | None:
 
 
 def _with(towards: Towards, new: Iterable[Link]) -> Towards | None:
-    """Return the next hops with new links, or None when a switch comes closer, which changes distances."""
+    """Return the next hops with new links; None when a link shortens the distance of a switch."""
     for link in new:
         there, here = towards.distance.get(link.dst.dpid), towards.distance.get(link.src.dpid)
         if there is None or (here is not None and here < there + 1):
@@ -100,7 +102,7 @@ def links_into(links: Mapping[LinkId, Link]) -> LinksInto:
 
 
 def _search(into: LinksInto, dst: Dpid) -> Towards:
-    """Search breadth-first from the destination; links from switches not reached before are next hops."""
+    """Search breadth-first from the destination: links from switches at the next distance are next hops."""
     hops: dict[Dpid, tuple[LinkId, ...]] = {}
     distance, level = {dst: 0}, [dst]
     while level:
@@ -161,7 +163,7 @@ class CandidatePaths:
         return CandidatePaths(replace(self._fabric, links=left), self.max_paths)
 
     def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
-        """Return the shortest paths; none if unconnected, and one empty path from a switch to itself.
+        """Return the shortest paths: no path if unconnected, one empty path from a switch to itself.
 
         The order is deterministic and alternates between the next hops at every switch. The first k paths use as many
         different first links as k paths can, so a limit does not prefer one spine."""
@@ -217,7 +219,9 @@ class CandidatePaths:
         return False
 
     def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
-        """Return whether a path of this length from ``src`` to ``dst`` is a shortest one."""
+        """Return whether a path of this length in links from ``src`` to ``dst`` is a shortest path.
+
+        Such a path must exist."""
         if length == 2 and src != dst:
             return dst not in self._next.get(src, ())
         if length == 4 and src != dst:
@@ -229,7 +233,7 @@ class CandidatePaths:
         return self.distance(src, dst) is not None
 
     def distance(self, src: Dpid, dst: Dpid) -> int | None:
-        """Return the length of a shortest path in links; None where there is none."""
+        """Return the length of a shortest path in links; None if there is no path."""
         pair = (src, dst)
         if pair not in self._distances:
             self._distances[pair] = self._measure(src, dst)
@@ -281,7 +285,7 @@ class CandidatePaths:
         return found
 
     def _find(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
-        """Return the shortest paths; up to two links, as in a leaf-spine fabric, no search is needed."""
+        """Return the shortest paths. Paths of up to two links, as in a leaf-spine fabric, need no search."""
         if src == dst:
             return ((),)
         if direct := self._direct.get((src, dst)):

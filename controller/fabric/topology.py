@@ -29,7 +29,7 @@ class LinkId(NamedTuple):
     """Identity of a directed link: a switch port and a direction.
 
     ``out``: the link that leaves the switch through the port, to a switch or to a host. ``in``: a host's link into the
-    fabric, which leaves through no switch port, so the edge port where it arrives identifies it."""
+    fabric. It begins at no switch port, and is therefore identified by the edge port where it arrives."""
 
     dpid: Dpid
     port: PortNo
@@ -41,7 +41,7 @@ class LinkId(NamedTuple):
 
 
 def port_refs(ends: Iterable[tuple[int, int]]) -> frozenset[PortRef]:
-    """Return the ports of pairs of dpid and port number."""
+    """Return pairs of dpid and port number as ``PortRef``."""
     return frozenset(PortRef(Dpid(dpid), PortNo(port)) for dpid, port in ends)
 
 
@@ -114,7 +114,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Present usable topology; ``generation`` grows by one with every change."""
+    """Usable topology at one moment; ``generation`` grows by one with every change, except of MAC addresses."""
 
     generation: int = 0
     switches: Mapping[Dpid, Switch] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class Fabric:
 
 
 def leaves_of(addresses: Iterable[str], hosts: Mapping[str, Host]) -> frozenset[Dpid]:
-    """Return the switches of the hosts with these addresses, as far as the hosts are known."""
+    """Return the switches of the hosts with these addresses; unknown hosts are left out."""
     return frozenset(hosts[ip].at.dpid for ip in addresses if ip in hosts)
 
 

@@ -1,9 +1,9 @@
 """Conversion of the southbound's reports into the ``Fabric`` that all other parts use.
 
-A cable counts when LLDP arrived in both directions, both ports are up and both switches hold their rules. A cable that
-failed stays out until all this is true again and its hold-down is over. A link of a one-way port counts when the
-extension allows it (``core.extension``) and LLDP arrived over it; it has no hold-down. Hosts are kept where they were
-last seen. ``now`` is monotonic seconds.
+A cable is used when LLDP has arrived in both directions, both ports are up and both switches hold their rules. A cable
+that failed is not used until all this is true again and its hold-down is over. A link of a one-way port is used when
+the extension allows it (``core.extension``) and LLDP has arrived over it; it has no hold-down. Hosts stay at the port
+where they were last seen. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ All other switches have rules for each host, so a switch could fill their tables
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4
-"""Multiple of its last hold-down for which a cable must work before the shortest hold-down applies again."""
+"""Factor: the shortest hold-down applies again to a cable that has worked for this many times its last hold-down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TopologySettings:
     capacity_bps: Callable[[Switch, Port, bool], float]
     """Capacity in bit/s, each way, by switch, port, and whether a host is connected to the port."""
     one_way: frozenset[PortRef] = frozenset()
-    """Ports whose links lead one way, and only where ``allow`` permits."""
+    """Ports whose links lead one way, and are used only if ``TopologyState.allow`` permits them."""
 
 
 def _frozen(current: dict[Key, Value], before: Mapping[Key, Value]) -> Mapping[Key, Value]:
@@ -92,26 +92,26 @@ class HoldDowns:
         self._cables[cable] = _Held(hold_s, math.inf)
 
     def failed_again(self, cable: Cable) -> None:
-        """Record that a cable failed again: if it is held down, it has to return again."""
+        """Record that an unused cable failed: if the cable is held down, its hold-down begins when it returns again."""
         known = self._cables.get(cable)
         if known and self.holds(cable):
             known.until = math.inf
 
     def returned(self, cable: Cable, now: float) -> None:
-        """Record that both directions are back: the hold-down begins."""
+        """Record that probes arrive in both directions again: the hold-down begins."""
         known = self._cables.get(cable)
         if known and known.until == math.inf:
             known.until = now + known.hold_s
 
     def release_switch(self, dpid: Dpid, now: float) -> None:
-        """Record that a switch lost its last link: its cables are held only until they return."""
+        """Record that a switch lost its last link: its held cables may be used as soon as they return."""
         for cable, held in self._cables.items():
             if self.holds(cable) and any(at.dpid == dpid for at in cable):
                 held.hold_s = 0.0
                 held.until = min(held.until, now) if held.until < math.inf else math.inf
 
     def release(self, now: float) -> list[Cable]:
-        """Return the cables whose hold-down has just ended, and forget hold-downs of long ago."""
+        """Return the cables whose hold-down has just ended, and forget cables that have worked for a while since."""
         free = [cable for cable, held in self._cables.items() if -math.inf < held.until <= now]
         for cable in free:
             self._cables[cable].until, self._cables[cable].free_since = -math.inf, now
@@ -141,8 +141,8 @@ class TopologyState:
     ) -> None:
         """Start without switches.
 
-        ``declared``: hosts that no packet moves. ``dpid_of``: dpids of the switches that are declared with one, by
-        name."""
+        ``declared``: hosts of the inventory file, which no packet moves. ``dpid_of``: declared dpid of each switch, by
+        name; None or no entry if no dpid is declared."""
         self.settings = settings
         self._dpid_of = dpid_of
         self._declared = {host.ip: host for host in declared}
@@ -196,7 +196,7 @@ class TopologyState:
 
     @property
     def intact(self) -> Fabric:
-        """Current snapshot plus the cables that have failed and are not used again, which have capacity 0."""
+        """Current snapshot plus the cables that have failed and are not yet used again, with capacity 0."""
         failed = (sorted(cable) for cable in self._hold_downs.held)
         links = {LinkId(*src): Link(src, dst, 0.0) for a, b in failed for src, dst in ((a, b), (b, a))}
         return replace(self.fabric, links={**links, **self.fabric.links})
@@ -204,7 +204,7 @@ class TopologyState:
     # ---- switches and ports
 
     def switch_connected(self, dpid: Dpid, name: str, ports: Iterable[Port], now: float) -> None:
-        """Record a handshake, the first or a later one: links wait for probes and ``switch_ready`` again."""
+        """Record a handshake, the first or a later one: links are used after new probes and ``switch_ready``."""
         self.switch_left(dpid, now)
         switch = Switch(dpid, name, MappingProxyType({p.number: p for p in ports}))
         self._switches[dpid] = switch
@@ -214,7 +214,9 @@ class TopologyState:
         self._place_declared(switch, switch.ports.values())
 
     def switch_ready(self, dpid: Dpid) -> bool:
-        """Record that the switch confirmed its rules, so that its links may be used; return False if it was known."""
+        """Record that the switch confirmed its rules, so that its links may be used.
+
+        Returns False if this was recorded before, or if the switch is not connected."""
         switch = self._switches.get(dpid)
         if switch is None or dpid in self._ready:
             return False
@@ -285,7 +287,7 @@ class TopologyState:
         self._recheck([src])
 
     def link_lost(self, src: PortRef, dst: PortRef, now: float) -> None:
-        """Record that probes stopped."""
+        """Record that probes sent out of ``src`` do not arrive at ``dst`` any more."""
         if self._heard.get(src) == dst:
             self._unhear(src, now)
 
@@ -361,7 +363,7 @@ class TopologyState:
         return False
 
     def _stranded(self, dpid: Dpid) -> bool:
-        """Return whether the switch has hosts and no link that leads away from it."""
+        """Return whether the switch has hosts but no usable link to another switch."""
         ports = self._switches[dpid].ports if dpid in self._switches else ()
         return any(self._hosts_at.get(PortRef(dpid, port)) for port in ports) and not any(
             LinkId(dpid, port) in self._links for port in ports
@@ -370,7 +372,7 @@ class TopologyState:
     # ---- hosts
 
     def edge_ports(self, now: float) -> tuple[PortRef, ...]:
-        """Return the ports that are up and without LLDP for long enough that discovery would have found a link."""
+        """Return the ports without LLDP that have been up long enough for discovery to find a link."""
         return tuple(sorted(at for at in self._up_since if self.is_edge_port(at, now)))
 
     def is_edge_port(self, at: PortRef, now: float) -> bool:
@@ -385,8 +387,8 @@ class TopologyState:
     def is_fabric_port(self, at: PortRef) -> bool:
         """Return whether the port leads to a switch.
 
-        Probes pass there, or have passed to a switch that is not connected now. In the second case packets at the port
-        come from hosts of that switch, or through that switch."""
+        Probes pass over the port's cable, or have passed between the port and a switch that is not connected now. In
+        the second case packets at the port are from hosts of that switch, or were forwarded by that switch."""
         if at in self._heard or at in self._arriving:
             return True
         return at in self._last_heard and self._last_heard[at] not in self._switches
@@ -423,7 +425,7 @@ class TopologyState:
             self.place_host(ip, mac, at)
 
     def adopt_host(self, ip: str, at: PortRef) -> None:
-        """Place a host where the rules of the switch lead to it, if nothing else is known of the host.
+        """Place an unknown host at the port to which the rules of the switch send its packets.
 
         The limits for packets apply, because the switch may have made the rules up."""
         if ip not in self._hosts and self._has_room(at):
@@ -452,8 +454,8 @@ class TopologyState:
     def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
         """Place the declared hosts of these ports.
 
-        A switch reports its name itself. It gets no hosts if the name is declared with another dpid, or if another
-        connected switch with this name has them."""
+        A switch reports its name itself. Its declared hosts are not placed if the name is declared with another dpid,
+        or if they are at another connected switch with this name."""
         hosts = self._declared_by_switch.get(switch.name)
         if not hosts or (self._dpid_of.get(switch.name) or switch.dpid) != switch.dpid:
             return

@@ -1,4 +1,4 @@
-"""Pairs of addresses that jobs have announced, and pairs that are counted to learn what a job sends.
+"""Pairs of addresses that jobs have announced, and pairs that are counted to learn the traffic of a job.
 
 A change of one job causes no work for other jobs.
 """
@@ -15,7 +15,7 @@ from signalbox.jobs.subflows import Dividing, Pair
 
 
 class Announcing(Protocol):
-    """Properties of a job that matter here.
+    """Properties of a job that announcements depend on.
 
     ``dividing``: its ``owner`` is set if the job reports its connections; such a job may share pairs with other jobs.
     ``registered_at``: seconds since 1970; it orders the jobs that share a pair, and a restart does not change it."""
@@ -60,7 +60,7 @@ class Announcements:
             self._found_of.setdefault(job.id, set()).update(new)
 
     def forget_found(self, job_id: JobId) -> set[Pair]:
-        """Forget the pairs that a job was seen to send on, because it was removed or starts again, and return them."""
+        """Forget the pairs on which a removed or restarted job was ``found``, and return these pairs."""
         pairs = self._found_of.pop(job_id, set[Pair]())
         self.version += bool(pairs)
         for pair in pairs:
@@ -108,7 +108,9 @@ class Announcements:
         return opposite and self._found.get(pair, opposite)
 
     def first(self, pair: Pair) -> JobId | None:
-        """Return the job that announced the pair and does not report its connections, else the one registered first."""
+        """Return the job that announced the pair and does not report its connections.
+
+        If there is none, return the first registered of the jobs that share the pair."""
         sharing = self._sharing.get(pair, {})
         return self._alone.get(pair) or min(sharing, key=sharing.__getitem__, default=None)
 

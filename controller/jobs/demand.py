@@ -26,9 +26,9 @@ class DemandSource(StrEnum):
     MEASURED = "measured"
     """The counters."""
     LEARNING = "learning"
-    """No source yet."""
+    """No source yet: the traffic of the job is being learnt."""
     PROVISIONAL = "provisional"
-    """Traffic without amounts: some pairs are only known to carry traffic, or the job expects them to."""
+    """Pairs without known amounts: the counters show, or the spec expects, that some pairs carry traffic."""
 
     @property
     def counted(self) -> bool:
@@ -80,7 +80,9 @@ class Difference(NamedTuple):
     """Pairs that were not announced, with their payload in bit/s."""
 
     off: tuple[tuple[Pair, float], ...] = ()
-    """Announced pairs with the ratio of counted to announced bytes; if ``relative``, divided by the median ratio."""
+    """Announced pairs with other amounts, each with its ratio of counted to announced bytes.
+
+    If ``relative``, each ratio is divided by the median ratio."""
 
     backwards: bool = False
     """Whether every announced pair carries traffic in the reverse direction only."""
@@ -99,7 +101,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobDemand:
-    """Traffic of a job as it is planned for."""
+    """Traffic that a job is planned with, and its measurement."""
 
     source: DemandSource
     virtual_links: VirtualLinks
@@ -117,7 +119,7 @@ class JobDemand:
     measurement: Measurement | None = None
     difference: Difference | None = None
     held: VirtualLinks | None = None
-    """Virtual links that a restarted controller should plan with; None if the spec has them or they are uncertain."""
+    """Virtual links that a restarted controller should plan with; None to plan with the links of the spec."""
     of_pattern: VirtualLinks | None = None
     """Virtual links of the current traffic pattern, a part of ``virtual_links``; None if there is only one pattern."""
     patterns: int = 0
@@ -125,7 +127,7 @@ class JobDemand:
     pattern: int = 0
     """Number of the pattern that the job sends now, from 1; 0 if none."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` that only other patterns have, while the current one is expected to last."""
+    """Phases of ``virtual_links`` that only other patterns have; empty unless the current pattern should last."""
 
     @property
     def contradicted(self) -> bool:
@@ -139,7 +141,7 @@ class JobDemand:
 
 
 class _PlannedFor(NamedTuple):
-    """Fields of ``JobDemand`` that the jobs for the planner get."""
+    """Fields of ``JobDemand`` that are copied into the jobs for the planner."""
 
     virtual_links: VirtualLinks
     of_pattern: VirtualLinks | None
@@ -150,7 +152,7 @@ class _PlannedFor(NamedTuple):
 
 
 class MeasuredJobs:
-    """Derivation of the jobs with the virtual links that they are planned with and the pairs that are counted.
+    """Derivation of the jobs for the planner, with the virtual links to plan with and the pairs to count.
 
     A pair belongs to the job that announced it, or else to the first job that was found to use it."""
 
@@ -189,7 +191,7 @@ class MeasuredJobs:
 
 
 def only_counted_otherwise(before: Mapping[JobId, Job], now: Mapping[JobId, Job]) -> bool:
-    """Return whether the jobs differ only in the pairs that are counted, which matter to no plan."""
+    """Return whether the jobs differ only in ``Job.counted``, on which no plan depends."""
     return all(was and job and replace(was, counted=job.counted) == job for _, was, job in differing(before, now))
 
 

@@ -1,6 +1,6 @@
 """New jobs whose pairs are all counted although their declarations may be right, as far as other jobs leave rules.
 
-A job that shares two hosts with another job is not learnt early: either of them may send on a pair that no job
+A job that shares two hosts with another job is not learnt early: either of the two jobs may send on a pair that no job
 announced. A change of one job causes no work for other jobs.
 """
 
@@ -24,7 +24,8 @@ class _Learnt(NamedTuple):
 class EarlyLearning:
     """Jobs that are learnt early, with their rules.
 
-    If rules are short, the tenant with the most rules loses the job that began first, until the rules suffice."""
+    If there are too few rules, jobs are removed until the rules suffice: each time the oldest job of the tenant with
+    the most rules."""
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, _Learnt] = {}
@@ -49,9 +50,9 @@ class EarlyLearning:
             del self._of_tenant[learnt.tenant][job_id]
 
     def shrink(self, most: int) -> list[JobId]:
-        """Remove jobs until at most this number of rules is left, and return them.
+        """Remove jobs until all jobs together have at most ``most`` rules, and return the removed jobs.
 
-        Jobs that take more on their own are removed first, so that no other job gives way in vain."""
+        A job that alone has more than ``most`` rules is removed first, so that no other job is removed in vain."""
         if self._rules_of.total() <= most:
             return []
         removed = [job_id for job_id, learnt in self._jobs.items() if learnt.rules > most]

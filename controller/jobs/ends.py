@@ -2,7 +2,7 @@
 
 ``Ends`` owns the latest ends. In: each end when it happens, and again when it is final (a deregistration is final when
 it is on disk); after a restart, the saved ends. Out: the end of a registration, for its owner and for a client that
-repeats its request; the final ends, for everybody; and the ends that a restart must know.
+repeats its request; the final ends, for everybody; and the ends to save for a restart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_SAVED = 1000
 
 
 class EndReason(StrEnum):
-    """Reason of an end; ``taken_over`` means by a new registration of the same job."""
+    """Reason why a registration ended; ``taken_over``: a new registration of the same job has replaced it."""
 
     DEREGISTERED = "deregistered"
     LEASE_RAN_OUT = "lease_ran_out"
@@ -76,9 +76,7 @@ class Ends:
         self._latest: dict[JobId, str] = {}
         self._of_request: dict[tuple[JobId, str, str], JobEnd] = {}
         self.saved: Mapping[str, JobEnd] = SharedMap()
-        """Ends that a restart must know, by uid.
-
-        They include ends that are not final yet; saving makes them final."""
+        """Ends to save for a restart, by uid, including ends that become final only when they are saved."""
         self._to_save = dict[str, None]()
 
     def add(self, end: JobEnd) -> None:

@@ -24,16 +24,16 @@ FEWEST_BYTES = 10 * 1448
 LEAST_PAYLOAD = 64
 """Least mean payload of a packet in bytes.
 
-An acknowledgement with three SACK blocks has 28 bytes (RFC 2018), and the traffic that it answers may not be counted
+An acknowledgement with three SACK blocks has 28 bytes (RFC 2018), and the acknowledged traffic may not be counted
 yet."""
 
 LEAST_PART = 0.1
 """Least rate of a pair, as a fraction of the highest rate of the job's pairs so far.
 
-Counters that lag show a fifth of a rate at first."""
+Because counters lag, they show only a fifth of a rate at first."""
 
 APART_S = 1.25
-"""Time in seconds from which pairs found later than others belong to another phase.
+"""Seconds after the latest found pair from which a newly found pair belongs to another phase.
 
 Switches that are read together show all pairs of a collective within the lag of their counters and one poll."""
 
@@ -46,17 +46,17 @@ class FirstBytes:
         self._last: Totals | None = None
         self._began_at = -math.inf
         self._peak_bps = 0.0
-        self._found: dict[Pair, tuple[float, int]] = {}  # time, and number of the group
+        self._found: dict[Pair, tuple[float, int]] = {}  # time when found, and number of the group
         self._bytes: list[int] = []  # bytes of each pair, by group
         self._found_at = -math.inf
         self._minor: set[Pair] = set()
         self._with_found = Memo(_with_found)
 
     def begin(self, totals: Totals, now: float, since: float) -> None:
-        """Start: pairs that were not counted have rules from now on. Earlier counts of other rules are left out.
+        """Begin to evaluate pairs that have rules from ``now`` on; leave out earlier counts of other rules.
 
-        A rule that was read after ``since`` exists. What it counts until now, as far as its counter lags, was sent
-        before."""
+        A rule that was read after ``since`` exists already. Its counter lags, so counts until shortly after ``now`` are
+        left out too."""
         exists = (totals.at > since) & (totals.at < now)
         begun = Totals(np.full(len(exists), now), *(np.where(exists, np.nan, counts) for counts in totals[1:]))
         counted = self._last or begun
@@ -95,7 +95,9 @@ class FirstBytes:
         return bool(new)
 
     def measured(self, since: float) -> None:
-        """Record that traffic since ``since`` is measured: pairs found before and not measured by now send little."""
+        """Record that all traffic after ``since`` is measured.
+
+        Drop the pairs that were found before ``since``: such a pair is measured by now, or sends little."""
         self._minor |= {pair for pair, (at, _) in self._found.items() if at < since}
         self._found = {pair: found for pair, found in self._found.items() if pair not in self._minor}
 
@@ -104,7 +106,9 @@ class FirstBytes:
         self._found = {pair: found for pair, found in self._found.items() if found[0] >= since or pair in carrying}
 
     def added_to(self, known: VirtualLinks) -> VirtualLinks:
-        """Return ``known`` plus, in phases of their own, the found pairs that it lacks; ``known`` if it lacks none."""
+        """Return ``known`` with links for the found pairs that it lacks; each group of pairs has its own phase.
+
+        If ``known`` lacks no found pair, the same object is returned."""
         found = tuple((pair, group) for pair, (_, group) in self._found.items() if pair not in known.pairs)
         return self._with_found(known, found, tuple(self._bytes)) if found else known
 

@@ -2,7 +2,7 @@
 
 The bounds limit the payload, in iterations, that a correct announcement shows between two readings of a pair's counters
 (see the table in docs/explanation/measured-demand.md). The most likely number assumes that no iteration was done
-between two with consecutive numbers. It changes no bound, and suffices to confirm an announcement.
+between two reported iterations with consecutive numbers. It changes no bound, and suffices to confirm an announcement.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ REPORTS = 256
 """Number of latest iterations that are kept."""
 
 USUAL = 32
-"""Number of latest iterations whose median duration is the usual one."""
+"""Number of latest iterations whose median duration is the usual duration."""
 
 LATELY = 8
 """Number of latest iterations whose median interval is the usual time from one iteration to the next."""
 
 PAUSE = 0.5
-"""Length of a gap, as a fraction of the fastest iteration, below which no iteration was done in the gap."""
+"""Fraction of the fastest iteration that a gap must exceed to count as one in which iterations were done."""
 
 
 class IterationCounts(NamedTuple):
     """Numbers of iterations whose bytes each reading of counters includes.
 
-    A window has at least ``ended`` at its last reading minus ``begun`` at its first reading. It has at most
-    ``possibly_begun`` at its last reading minus ``surely_ended`` at its first reading."""
+    The smallest number for a window is ``ended`` at its last reading minus ``begun`` at its first reading. The largest
+    is ``possibly_begun`` at its last reading minus ``surely_ended`` at its first reading."""
 
     ended: Floats
     """Number of iterations that had ended."""
@@ -60,7 +60,7 @@ class Iterations:
         self.ends = self.durations_s = np.zeros(0)
         """Latest possible ends, in monotonic seconds, of the latest ``REPORTS`` iterations, oldest first."""
         self._late_s = np.zeros(0)
-        """Seconds by which each iteration may have ended earlier."""
+        """Seconds by which each iteration may have ended earlier than its value in ``ends``."""
         self.since: float | None = None
         """Time when the first iteration began, in monotonic seconds."""
         self._first_end = inf
@@ -119,9 +119,10 @@ class Iterations:
         return gaps_s
 
     def _skipped(self) -> Floats:
-        """Return the number of iterations left out between successive ones, by their numbers.
+        """Return how many iterations the numbers of successive reported iterations leave out.
 
-        It is 0 where numbers leave out more iterations than can have been done: such numbers count no iterations."""
+        The value is 0 where so many iterations do not fit into the time between the two reported ones, because such
+        numbers do not count iterations."""
         skipped: Floats = np.maximum(0.0, np.diff(self._numbers) - 1)
         return np.where(skipped * self._fastest_s <= self._gaps_s(), skipped, 0.0)
 
@@ -162,7 +163,7 @@ class Iterations:
         times = np.maximum.accumulate(np.stack((begins, self.ends), axis=1).ravel())
 
         def missing_at(moment: Floats) -> Floats:
-            """Return the number of iterations that fit into the gaps, less than 0 before the first iteration."""
+            """Return the number of iterations that fit into gaps before ``moment``; negative before the first one."""
             outside_s = np.minimum(moment - times[0], 0.0) + np.maximum(moment - times[-1], 0.0)
             most: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
             return most

@@ -32,7 +32,9 @@ NOTICED_S = 10.0
 """Seconds after which counters have shown that a job sends another traffic pattern."""
 
 NOTICED_ITERATIONS = 4
-"""Number of iterations after which counters have shown another pattern, if they take longer than ``NOTICED_S``."""
+"""Number of iterations after which counters have shown another traffic pattern.
+
+It applies when this many iterations take longer than ``NOTICED_S``."""
 
 MOST_WAITING = 1000
 """Largest number of iterations kept until counters would have shown another pattern; further ones are not measured."""
@@ -57,14 +59,16 @@ class Reported(NamedTuple):
     alternates: bool = False
     """Whether the job changes between traffic patterns, so that recent iterations may belong to another pattern."""
     waiting: tuple[tuple[float, float], ...] = ()
-    """Iterations of an alternating job that may belong to another pattern, each as (latest possible end, seconds)."""
+    """Iterations of an alternating job that may belong to another pattern.
+
+    An iteration is a pair: its latest possible end in monotonic seconds, and its communication time in seconds."""
     certain_s: tuple[float, ...] = ()
     """Communication times in seconds of the latest iterations that belong to the present pattern."""
 
     def and_now(self, new: Sequence[IterationTime], now: float) -> Reported:
         """Return the state after a report of ``new`` iterations, oldest first, that arrived ``now``.
 
-        The latest of them ended at most ``REPORT_S`` ago, or at the time that it reports. An iteration that may have
+        The latest new iteration ended at most ``REPORT_S`` ago, or at the reported time. An iteration that may have
         begun before the epoch is not measured."""
         recent = list[tuple[float, float]]()
         began_at = now - REPORT_S
@@ -156,11 +160,11 @@ class Job:
     of_pattern: VirtualLinks | None = None
     """Virtual links of the current traffic pattern, a part of ``virtual_links``; None if there is only one pattern."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` that only other patterns have, while the current one is expected to last."""
+    """Phases of ``virtual_links`` that only other patterns have; empty unless the current pattern should last."""
 
     @property
     def sending(self) -> VirtualLinks:
-        """Virtual links of what the job sends now, with the phases of ``virtual_links``."""
+        """Virtual links of the traffic that the job sends now, with the phases of ``virtual_links``."""
         return self.virtual_links if self.of_pattern is None else self.of_pattern
 
     @property
@@ -191,7 +195,7 @@ class Job:
 
     @property
     def header_bytes(self) -> int:
-        """Header bytes of each of its packets that carry data."""
+        """Header bytes of each packet of the job that carries data."""
         return HEADER_BYTES[self.transport]
 
 
@@ -225,7 +229,9 @@ def _same(was: Job, job: Job) -> bool:
 
 
 class JobReplacement(NamedTuple):
-    """A job that replaces ``held``, the job with the same id; None for a new job. ``entry``: see ``UpdateJob``."""
+    """A job, and the job with the same id that it replaces.
+
+    ``held``: the replaced job; None for a new job. ``entry``: see ``UpdateJob``."""
 
     held: Job | None
     job: Job

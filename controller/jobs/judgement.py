@@ -25,7 +25,7 @@ from controller.jobs.payload_windows import LONGEST, Bounds, Spans, Window
 from signalbox.jobs.subflows import Pair
 
 UNDECLARED = 0.05
-"""Fraction of the opposite flow up to which a pair may carry acknowledgements only.
+"""Fraction of the opposite flow's payload up to which the payload of a pair may be acknowledgements only.
 
 An acknowledgement with three SACK blocks has 28 bytes more than ``HEADER_BYTES`` (RFC 2018), one per segment of 1,448
 bytes at most: 2 %."""
@@ -49,10 +49,10 @@ AGREEMENT = 1.2
 """Factor by which amounts may differ for the controller to plan with the spec again."""
 
 CLOSE = 1.8
-"""Factor by which amounts must be known to confirm an announcement; it excludes half and double."""
+"""Factor within which amounts must be known to confirm an announcement; it excludes half and double the amount."""
 
 SHARED = 1.5
-"""Factor by which the ratios of pairs may differ from the one ratio that they all share."""
+"""Factor by which the ratios of pairs may differ from their median and still count as the same ratio."""
 
 FOLLOWED = 1.33
 """Factor by which proportions of measured traffic may change before it is measured again."""
@@ -69,12 +69,12 @@ APART = 1
 """Number of iterations by which a pair may be behind or ahead of the rank that reports.
 
 A rank cannot end an iteration before all others have begun it, so ranks of busy hosts are up to one iteration apart.
-This excuses half of the pairs at most: the others are with the rank that reports."""
+At most half of the pairs are excused for this reason: the other pairs keep pace with the rank that reports."""
 
 ANOTHER = 0.5
 """Fraction of a pair's largest rate between two polls, below which traffic is no further contradiction.
 
-Traffic below it is the beginning or the end of a burst."""
+Traffic at a lower rate is the beginning or the end of a burst."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """Number of consecutive judgements that must find other amounts if no iterations are reported.
@@ -94,21 +94,21 @@ class Judgement:
     undeclared: Flags
     """Pairs that were not announced and lastingly carry payload."""
     off: Flags
-    """Announced pairs that lastingly carry other amounts."""
+    """Announced pairs that lastingly carry another amount than announced."""
     ratio: Floats
     """Ratio of counted to announced bytes."""
     clean: bool
-    """Whether nothing is outside its bounds, lastingly or not."""
+    """Whether no pair differs from the announcement, not even in this judgement alone."""
     confirms: bool
     """Whether the result is clean and every announced pair is known to carry about the announced amount.
 
-    The result assumes that as many iterations were done as the numbers of reported ones tell. The bounds of a few
-    iterations leave room for half or double the amount."""
+    The number of iterations done is assumed to follow from the numbers of the reported ones. Without this assumption,
+    the bounds of a few iterations would leave room for half or double the amount."""
     agrees: bool
-    """Whether the result is as ``confirms`` says and amounts differ by less than ``AGREEMENT``.
+    """Whether the result is clean and every pair is within the factor ``AGREEMENT`` of its announced amount.
 
-    Jobs without reported iterations may agree too. With ``TOLERANCE`` as the limit, a job near that limit would be
-    planned with the spec and with measurements in turn."""
+    Unlike ``confirms``, one judgement suffices even if no iterations are reported. With ``TOLERANCE`` as the limit, a
+    job near that limit would be planned with the spec and with measurements in turn."""
     relative: bool
     """Whether ``ratio`` is divided by its median, because no iterations are reported."""
 
@@ -148,11 +148,11 @@ class Judge:
         self._undeclared_most = np.zeros(len(pairs))
         """Largest payload rate between two polls of each pair that was not announced, in its latest judgements."""
         self._most_ago = np.zeros(len(pairs))
-        """Number of judgements since each pair sent that much."""
+        """Number of judgements since each pair had its rate in ``_undeclared_most``."""
         self._off_runs = _Runs(len(pairs))
         self._changed_runs = _Runs(len(pairs))
         self._unreported: int = before._unreported if before and place.keys() <= {*before.pairs} else 0
-        """Number of consecutive judgements that found nothing wrong, without iterations to compare with."""
+        """Number of consecutive clean judgements of a job without reported iterations."""
 
     def in_order(self, amounts: Mapping[Pair, float]) -> Floats:
         """Return the amounts as an array in the order of the pairs; 0 where there is none."""
@@ -168,7 +168,7 @@ class Judge:
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
     def against_spec(self, window: Window, spans: Spans) -> Judgement:
-        """Return what lastingly differs from the spec. ``window``: pairs with payload. ``spans``: amounts.
+        """Return the lasting differences from the spec. ``window``: pairs with payload. ``spans``: amounts.
 
         If most announced pairs are outside their bounds at once, the contradiction is certain."""
         announced, bps, recent = self._announced, window.bps, window.recent_bps
@@ -201,15 +201,15 @@ class Judge:
         )
 
     def _remember_most(self, undeclared: Flags, recent: Floats) -> None:
-        """Update the most that each pair sent between two polls.
+        """Update the largest rate of each pair between two polls.
 
-        It is forgotten after ``LONGEST`` judgements: a fast burst does not excuse slower traffic for ever."""
+        A rate is forgotten after ``LONGEST`` judgements: a fast burst does not excuse slower traffic for ever."""
         higher = (recent >= self._undeclared_most) | (self._most_ago >= LONGEST) | ~undeclared
         self._undeclared_most = np.where(undeclared, np.where(higher, recent, self._undeclared_most), 0.0)
         self._most_ago = np.where(higher, 0, self._most_ago + 1)
 
     def _compared(self, spans: Spans, own: Flags) -> _Compared:
-        """Return the payload of all windows in comparison with its bounds. ``own``: pairs that are judged."""
+        """Compare the payload of all windows with its bounds. ``own``: pairs that are judged."""
         bounds = spans.bounds or self._among(spans, own)
         judged = own & (spans.seconds > 0)
         done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
@@ -279,8 +279,8 @@ class Judge:
     def difference(self, judgement: Judgement, bps: Floats, before: Difference | None) -> Difference:
         """Return the difference from the spec that the judgement found, pair by pair.
 
-        ``before``: the latest difference. If all pairs still fit its factor, and the judgement finds too few of them to
-        see this, it is returned. That is so at a pause, where bounds are wide."""
+        ``before``: the latest difference. It is returned if all pairs still fit its factor, but the judgement finds too
+        few of these pairs to show a factor. This happens at a pause, because bounds are wide then."""
 
         def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
             return tuple(
@@ -332,7 +332,7 @@ def _most(some: Flags, of: Flags) -> bool:
 
 
 def _limits(done: Floats, bounds: Bounds, judged: Flags) -> tuple[Floats, Floats]:
-    """Return the ratio of carried to announced amount: lower bounds by window and pair, and upper bounds by pair.
+    """Return bounds of the ratio of carried to announced amount: lower ones by window and pair, upper ones by pair.
 
     ``done``: counted bytes as a number of announced iterations."""
     with np.errstate(invalid="ignore", divide="ignore"):

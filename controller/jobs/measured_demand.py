@@ -2,8 +2,8 @@
 
 This module owns the bytes that every job is planned with. In: cumulative counters by pair of addresses
 (``pair_counters``), reported times of iterations, reported connections, and the time. Out: a frozen ``JobDemand`` for
-each job. ``watched_job`` handles a single job. This module shares the rules for counting, and the pairs that several
-jobs use, among all jobs.
+each job. ``watched_job`` handles a single job. This module divides two resources among all jobs: the rules for
+counting, and the pairs that several jobs use.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class MeasuredDemand:
         return changed
 
     def connections_changed(self, job: Job, now: float) -> None:
-        """Record that the job reported other connections; an observed job needs no other pairs."""
+        """Record that the job reported other connections; the pairs that it announced have not changed."""
         self._jobs[job.id].connections_changed(job)
         self.counters.connections = self._connections()
         self._publish([job.id], now)
@@ -201,7 +201,7 @@ class MeasuredDemand:
 
     @property
     def waiting(self) -> bool:
-        """Whether jobs wait to be judged since the last update; ``go_on`` judges them."""
+        """Whether the last update has left jobs that are not judged yet; ``go_on`` judges them."""
         return bool(self._waiting)
 
     def go_on(self, now: float) -> None:
@@ -305,7 +305,7 @@ class MeasuredDemand:
         return frozenset(soon)
 
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
-        """Return the jobs that may be learnt, in the order of their requests.
+        """Return the jobs that may be learnt. Rules are granted in the order of ``_in_turn``.
 
         A job that had its turn while others waited is put last: a job that sends nothing, or always something else,
         would otherwise keep its rules for ever."""
@@ -327,10 +327,10 @@ class MeasuredDemand:
         return {job_id for job_id, since in turns.items() if since < math.inf}
 
     def _in_turn(self, turns: Mapping[JobId, float]) -> list[JobId]:
-        """Return the waiting jobs in order: the first job of each tenant, then the second of each, and so on.
+        """Return the jobs in the order of grants: the first job of each tenant, then the second of each, and so on.
 
-        No tenant thus waits for all jobs of another. Ties are broken in favour of jobs that are being learnt, and then
-        of the tenant whose latest turn began first."""
+        No tenant thus waits for all jobs of another tenant. Ties are broken in favour of jobs that are being learnt,
+        and then in favour of the tenant whose latest turn began first."""
         self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
         before = Counter[str]()
         order: dict[JobId, tuple[int, bool, float]] = {}

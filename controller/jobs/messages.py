@@ -45,7 +45,7 @@ class Arrangement:
     """Way in which an extension makes a job run (``core.extension``)."""
 
     runs: JobSpec
-    """Spec of what the job sends."""
+    """Spec of the traffic that the job sends when it runs with this arrangement."""
     details: Mapping[str, Any]
     """Further decisions of the extension, as JSON; only the extension reads them."""
 
@@ -69,7 +69,7 @@ class Registration:
     registered_at: float = field(default_factory=time.time)
     """Time of the registration in seconds since 1970."""
     request_id: str = field(default="", repr=False)
-    """Name that the caller gave to the registration; empty without one. Knowing it proves ownership."""
+    """Id that the caller chose for its request; empty if it chose none. A caller that knows it counts as the owner."""
     arrangement: Arrangement | None = None
     """Arrangement of the extension, once it is known."""
     revision: int = 1
@@ -81,7 +81,7 @@ class Registration:
 
     @property
     def runs(self) -> JobSpec:
-        """Spec of what the job sends."""
+        """Spec of the traffic that the job sends: that of the arrangement, else the registered spec."""
         return self.arrangement.runs if self.arrangement else self.spec.plain
 
     def repeats(self, held: Registration) -> bool:
@@ -128,7 +128,7 @@ class UpdateJob:
     spec: JobSpec
     """New spec, complete."""
     revisions: frozenset[int] = frozenset()
-    """Revisions that the job must still have: the one that the caller names, and the one whose fields are kept."""
+    """Revisions that the job must still have: the revision in the request, and the revision whose fields are kept."""
     owner: str | None = None
     """Uid of the registration whose lease token the caller has."""
     links: VirtualLinks | None = field(default=None, compare=False)
@@ -200,14 +200,14 @@ class ReportConnections:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """State that a restart must know."""
+    """State that is saved for a restart."""
 
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     """Accepted jobs."""
     mode: Mode | None = None
-    """Mode that was set last; None for the configured one."""
+    """Mode that was set last; None if the configured mode is used."""
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-    """Shares of the subflows of each split flow (source, destination), which no rule holds."""
+    """Shares of the subflows, by split flow (source, destination); rules on switches do not contain the shares."""
     measured: Mapping[JobId, VirtualLinks] = field(default_factory=dict)
     """Virtual links of jobs that are planned with other virtual links than their specs have."""
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
@@ -231,7 +231,7 @@ class SaveState:
     state: SavedState
     """Complete state after the changes."""
     changes: Mapping[Any, object]
-    """Changed records."""
+    """Changed records; see ``store.records.ChangedRecords``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ FORGET_S = 600.0
 """Seconds after which a rule that is in no poll of its switch is forgotten. A single poll may be incomplete."""
 
 FEW = 4096
-"""Number of rules that take little memory."""
+"""Number of new rules that take so little memory that no rule need be forgotten for them."""
 
 AWAY_S = 60.0
 """Seconds after which the counts of a disconnected switch are final."""
@@ -66,7 +66,7 @@ class PairCounters:
 
     def __init__(self) -> None:
         self.connections: JobOfConnection = {}
-        """Reported connections: what their rules count belongs to their job alone."""
+        """Reported connections; the rule of such a connection counts only for the job that reported it."""
         self._version = 0
         self._row_of: dict[Key, int] = {}
         self._totals = np.zeros((0, 3))
@@ -112,7 +112,7 @@ class PairCounters:
 
     @property
     def running(self) -> bool:
-        """Whether some switch was polled."""
+        """Whether at least one connected switch has been polled."""
         return bool(self._polled)
 
     def switch_left(self, dpid: Dpid) -> None:
@@ -127,8 +127,8 @@ class PairCounters:
     def interrupted(self, now: float, late_s: float) -> frozenset[Pair]:
         """Return the pairs whose counters have missed traffic since the last call.
 
-        Their switch was disconnected, or is connected and was not polled for ``late_s`` seconds, however long that
-        lasts."""
+        Either the switch that counts the pair was disconnected, or it is connected and was not polled for at least
+        ``late_s`` seconds. In the second case, each call returns the pair until the switch is polled again."""
         left = self._left
         late = [dpid for dpid, at in self._polled.items() if late_s <= now - at]
         self._left = {
@@ -143,9 +143,10 @@ class PairCounters:
         return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] >= at)
 
     def keep(self, pairs: Set[Pair]) -> None:
-        """Forget all other pairs. Their rules are kept until they have vanished from the switches.
+        """Forget all pairs except these ``pairs``, but keep their rules until the rules have left the switches.
 
-        Otherwise they would seem to be new rules that have counted all their traffic since the last poll."""
+        A forgotten rule that a switch still holds would look like a new rule that has counted all its traffic since the
+        last poll."""
         newest = self._rules[:, 0].max(initial=0.0)
         rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
         rules = {

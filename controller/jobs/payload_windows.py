@@ -34,7 +34,7 @@ MOST = 60
 FEWEST_ITERATIONS = 3
 """Smallest number of iterations in a window."""
 JUDGED_ITERATIONS = 12
-"""Length of the window of a judgement in iterations, if these take longer than ``LONGEST`` intervals."""
+"""Length of the window of a judgement, in iterations, if so many iterations take longer than ``LONGEST`` intervals."""
 PLAUSIBLE_S = (1e-3, 86_400.0)
 """Shortest and longest plausible duration of an iteration in seconds.
 
@@ -42,11 +42,11 @@ Other durations would give absurd bytes per iteration."""
 STEADY = 30
 """Largest number of intervals over which unchanged bytes of an iteration are averaged."""
 FITTING = 1.25
-"""Factor by which bytes may differ from the planned ones."""
+"""Factor up to which the counted bytes of an iteration may differ from the planned bytes and still match them."""
 UNREPORTED = 2
 """Number of iterations that, if sent after the latest reported one, show that reports are missing."""
 SMALL = 0.05
-"""Fraction of the busiest pair below which a pair is small."""
+"""Fraction of the busiest pair's payload below which changes in the payload of a pair are ignored."""
 
 
 class Window(NamedTuple):
@@ -55,26 +55,26 @@ class Window(NamedTuple):
     start: float
     """Start in monotonic seconds."""
     bps: Floats
-    """Payload rate of each pair; 0 for pairs that were not counted at both ends."""
+    """Payload rate of each pair in bit/s; 0 for pairs that were not counted at both ends."""
     recent_bps: Floats
-    """Payload rate of each pair since the last but one reading of counters."""
+    """Payload rate of each pair in bit/s between the latest two readings of counters."""
     seconds: float
     """Length of the window."""
     iterations: float | None
-    """Number of iterations in the window; None if they are not reported."""
+    """Number of iterations in the window; None if no iterations are reported."""
     begun: bool
-    """Whether the first iteration was over before the window."""
+    """Whether the first iteration had ended when the window began."""
     whole: bool
     """Whether the window is long enough to show every pair, and the job was training all the time."""
 
     @property
     def error(self) -> float:
-        """Largest relative error of the bytes of a pair, because counters lag and one iteration is included in part."""
+        """Largest relative error of the bytes of a pair that lagging counters and a partial iteration cause."""
         return LAG_S / self.seconds + (0.5 / self.iterations if self.iterations else 0.0)
 
     @property
     def iteration_s(self) -> float | None:
-        """Mean duration of an iteration in seconds; None if they are not reported."""
+        """Mean duration of an iteration in seconds; None if no iterations are reported."""
         return self.seconds / self.iterations if self.iterations else None
 
     @property
@@ -103,7 +103,7 @@ class Bounds(NamedTuple):
         )
 
     def apart(self, iterations: float) -> Bounds:
-        """Return the bounds of pairs that may be so many iterations behind or ahead of the rank that reports."""
+        """Return wider bounds, for pairs that may be ``iterations`` behind or ahead of the rank that reports."""
         return self._replace(least=np.maximum(0.0, self.least - iterations), most=self.most + iterations)
 
 
@@ -125,7 +125,7 @@ class Spans(NamedTuple):
     reported: NDArray[np.bool_]
     """Whether the job has reported every iteration that ended in the window.
 
-    Other windows may include iterations that are faster than any before."""
+    In any other window, an iteration that is not reported yet may have been faster than all reported ones."""
 
 
 class _Snapshot(NamedTuple):
@@ -138,7 +138,7 @@ class _Snapshot(NamedTuple):
     payload: Floats
     """Payload of each pair in bytes."""
     times: Floats
-    """Different times of readings."""
+    """Distinct values of ``at``, sorted."""
     places: Rows
     """Index of each pair's reading in ``times``."""
     counted: int
@@ -156,7 +156,9 @@ class _Snapshot(NamedTuple):
 
 
 class PayloadWindows:
-    """Snapshots of one job's pairs, in the order of the totals that are added, and the windows between them."""
+    """Snapshots of the counters of one job's pairs, and the windows between snapshots.
+
+    The values of all arrays are in the order of the pairs in the added totals."""
 
     def __init__(self, interval_s: float, header_bytes: int) -> None:
         self._interval_s = interval_s
@@ -216,8 +218,8 @@ class PayloadWindows:
     def overdue(self, planned_bytes: int, now: float) -> bool:
         """Return whether the iteration in progress takes longer than the reported ones.
 
-        If the job has sent much since the latest reported iteration ended, reports are missing instead.
-        ``planned_bytes``: bytes of one iteration, 0 if unknown."""
+        If the job has sent much since the latest reported iteration ended, reports are missing, and the result is
+        False. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         if not self._reported.overdue(now):
             return False
         latest, ended_at = self._snapshots[-1], self._reported.ends[-1] + LAG_S
@@ -283,7 +285,7 @@ class PayloadWindows:
         )
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
-        """Return the longest good window that ends with this one and has the same traffic in each iteration.
+        """Return a longer window that ends with ``window`` and has the same traffic per iteration, else ``window``.
 
         A longer window reduces the errors of lagging counters and of partial iterations."""
         if window.iterations is None:
@@ -299,7 +301,7 @@ class PayloadWindows:
         return steady if steady.seconds > window.seconds else window
 
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
-        """Return the best window.
+        """Return the window with the smallest error, or None if there is none.
 
         ``since``: earliest start of the window, unless enough iterations need an earlier start."""
         iteration_s = self._iteration_s(now)
@@ -337,7 +339,7 @@ class PayloadWindows:
         whole = [start for start in whole if self._trains_all_the_time(start)] or whole
 
         def error(start: _Snapshot) -> float:
-            """Return the relative error of the window by partial iterations and by lagging counters."""
+            """Return the relative error that partial iterations and lagging counters cause in the window."""
             window_s = latest.now - start.now
             iterations = window_s / iteration_s
             return abs(iterations - round(iterations)) / iterations + 0.5 * LAG_S / window_s
@@ -345,9 +347,10 @@ class PayloadWindows:
         return min(whole, key=error), latest
 
     def _trains_all_the_time(self, start: _Snapshot) -> bool:
-        """Return whether the job was training from the snapshot on, whose counters may be an interval older.
+        """Return whether the job was already training when the counters of the snapshot were read.
 
-        Time before the first iteration would lower the bytes per iteration, and for each switch by another fraction."""
+        A counter may be one interval older than the snapshot. Time before the first iteration would lower the bytes per
+        iteration, by another fraction on each switch."""
         return self._reported.since is None or self._reported.since <= start.now - self._interval_s
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
@@ -359,9 +362,9 @@ class PayloadWindows:
         """Return the number of iterations in the window, None if none was reported.
 
         If iteration numbers were skipped, the skipped iterations count too. A program may also report only some
-        iterations and number its reports. That is assumed if more than two iterations fit into the gaps between
-        reports, and the bytes match only if iterations fill the gaps. The result is then the length of the window
-        divided by the mean duration. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
+        iterations and number its reports. This case is assumed if more than two iterations fit into the gaps between
+        reports, and the bytes match only if iterations fill the gaps. In this case, the result is the length of the
+        window divided by the mean duration. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())

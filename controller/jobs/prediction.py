@@ -1,8 +1,8 @@
 """Check of whether the communication time of a job can be predicted from the load of links.
 
 The time can be predicted where hosts send as fast as the links permit. It cannot be predicted where steps wait for each
-other, or where a port or a library decides who waits (measured on one flat switch, docs/joining.md). It cannot be
-predicted either where connections do not share a full link as planned (docs/explanation/simulator.md, "What a sender
+other, or where a port or a library decides which sender waits (measured on one flat switch, docs/joining.md). It cannot
+be predicted either where connections do not share a full link as planned (docs/explanation/simulator.md, "What a sender
 gets").
 """
 
@@ -27,7 +27,7 @@ ONE_WAY_EACH = (Library.GLOO, Library.NCCL)
 TREES = (BINOMIAL_TREE, QUATERNARY_TREE)
 
 MOST_AT_ONCE = 2
-"""Largest number of senders to one receiver, and of receivers of one sender: two rings that overlap."""
+"""Largest number of senders per receiver, and of receivers per sender, with a prediction: two rings that overlap."""
 
 
 def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Quotas: limits on what one tenant, or all jobs together, may use of the controller.
+"""Quotas: limits on the resources of the controller that one tenant, or all jobs together, may use.
 
 In: limits, all jobs, and the jobs that are to be accepted together. Out: nothing, or ``Exhausted`` with the limit and
 the present use. Pure.
@@ -65,11 +65,11 @@ class _Size(NamedTuple):
 
     wanted: Wanted
     has: str
-    """Phrase of an error message for what the job has."""
+    """Phrase of an error message that states the number of virtual links or connections of the job."""
     links: int
     """Number of its virtual links, or of its connections if there are more."""
     needs: int
-    """Size of the requested job, as the function ``size`` counts."""
+    """Size of the requested job, as returned by the function ``size``."""
     had: int
     """Size of the job that it replaces; 0 for a new job."""
 

@@ -166,7 +166,7 @@ class JobRegistry:
         return tuple(self.jobs[job_id] for job_id in named)
 
     def arrange(self, job: Job, arrangement: Arrangement) -> None:
-        """Make the job run as arranged from now on, with the traffic of the arrangement.
+        """Set the arrangement of the job; from now on, the job has the traffic of the arrangement.
 
         Raises the errors of ``update``."""
         reports = self._connections.of(job.id)
@@ -286,8 +286,8 @@ class JobRegistry:
     def owned(self, job_id: JobId, owner: str | None) -> Job:
         """Return the job for the owner of its registration.
 
-        Raises ``NotFound``, which tells how the caller's registration or the latest one of the job ended, and
-        ``WrongLeaseToken``."""
+        Raises ``WrongLeaseToken`` and ``NotFound``. The text of ``NotFound`` says how the caller's registration ended,
+        or the latest registration of the job."""
         job = self.jobs.get(job_id)
         if job and job.uid == owner:
             return job
@@ -337,7 +337,7 @@ class JobRegistry:
     def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[JobReplacement]:
         """Replace jobs, all or none."""
         changes = self._judged(wanted, quota)
-        for change in changes:  # release all first: one job may take what another gives up
+        for change in changes:  # release all first: one job may take a pair that another gives up
             if change.held:
                 self._let_go(change.held)
         for change, one in zip(changes, wanted, strict=True):

@@ -1,7 +1,7 @@
 """Replacement of jobs by registrations, updates and take-overs, judged as one set.
 
-In: the jobs as they are requested, and all accepted jobs. Out: the new jobs, or an error and no change. Only the result
-is judged, so a job may take a pair that another job of the set gives up. Pure.
+In: the requested jobs, and all accepted jobs. Out: the new jobs, or an error and no change. Only the result is judged,
+so a job may take a pair that another job of the set gives up. Pure.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Accepted(NamedTuple):
 
     jobs: Mapping[JobId, Job]
     announced_by: Mapping[Pair, JobId]
-    """Job of each pair that no other job may have."""
+    """Job that announces a pair, by pair, for the pairs that no other job may announce."""
     size: int
     """Size of all jobs; see ``quotas.size``."""
     max_virtual_links: int
@@ -121,7 +121,7 @@ def _refuse_pairs_of_others(
 
 
 def _taken(job: Job, holders: Mapping[Pair, Job], is_update: bool) -> Conflict:
-    """Return the error for a job with pairs that other jobs announce. ``holders``: the job that announces each."""
+    """Return the error for a job with pairs that other jobs announce. ``holders``: the other job, by pair."""
     src, dst = min(holders)
     more = f" (pairs taken: {len(holders)})" if len(holders) > 1 else ""
     holder, about = named(job, holders[src, dst])

@@ -116,7 +116,7 @@ def refuse_connections_of_others(
 
 
 def named(job: Job, other: Job) -> tuple[str, dict[str, object]]:
-    """Return how an error of ``job`` names the other job, in words and for programs.
+    """Return the name of the other job for an error of ``job``, as words and as details for programs.
 
     A tenant does not learn the names of other tenants' jobs."""
     if job.registration.tenant in ("", other.registration.tenant):

@@ -1,7 +1,7 @@
-"""Traffic patterns of one job: what it sends in different parts of its time, such as an all-reduce and an all-to-all.
+"""Traffic patterns of one job, which it sends at different times, such as an all-reduce and an all-to-all.
 
 Every recurring pattern has phases of its own in the virtual links for the planner, so that routes can serve all
-patterns. If phases are idle, a plan can serve the current pattern better.
+patterns. While the phases of other patterns are idle, a plan can serve the current pattern better.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXACT = 0.02
 """Relative error of the bytes of an iteration below which the bytes are not corrected."""
 
 MOST_MIXED = 4
-"""Largest number of consecutive windows that several patterns may share. More mean that the mixture is new traffic."""
+"""Largest number of consecutive windows with a mixture of patterns; a longer mixture is new traffic."""
 
 
 NO_PHASES = frozenset[int]()
@@ -50,7 +50,7 @@ class Pattern:
     """A traffic pattern."""
 
     amounts: Mapping[Pair, float]
-    """Bytes per iteration, or per second if ``per_iteration`` is False."""
+    """Bytes of each pair per iteration, or per second if ``per_iteration`` is False."""
     links: VirtualLinks
     """Virtual links with these amounts; their phases begin at 0."""
     per_iteration: bool = True
@@ -58,7 +58,7 @@ class Pattern:
     error: float = 0.0
     """Relative error of the amounts."""
     bps_per_byte: float = 0.0
-    """Rate of a pair, per byte of its amount, while the pattern is sent."""
+    """Rate of a pair in bit/s, per byte of its amount, while the pattern is sent."""
     windows: int = 0
     """Number of windows that showed this pattern alone."""
     periods: int = 1
@@ -174,7 +174,7 @@ class TrafficPatterns:
         self._plan()
 
     def forget(self) -> None:
-        """Forget the known patterns: they are parts of one iteration, and longer windows show their mixture."""
+        """Forget the known patterns, because they are parts of one iteration; longer windows show their mixture."""
         self.known = []
         self.current.alternates = False
         self._plan()
@@ -196,8 +196,8 @@ class TrafficPatterns:
     def hold(self, amounts: Mapping[Pair, float], per_iteration: bool, error: float) -> bool:
         """Set the measured amounts of the current pattern if they resemble it; otherwise begin a new pattern.
 
-        Returns whether anything changed. Amounts that are no more exact, and within the error of the old ones, change
-        nothing."""
+        Returns whether the pattern changed. New amounts that are no more exact than the old ones, and within their
+        error, are ignored."""
         current = self.current
         held = self.held or {}
         wrong = EXACT if error < current.error else error + current.error
@@ -254,7 +254,9 @@ class TrafficPatterns:
         return [self.current, *(pattern for pattern in self.known if pattern is not self.current)]
 
     def _rates_of(self, judge: Judge, _version: int) -> Floats:
-        """Return the rate in bit/s of each candidate while it is sent, for each pair of the judge."""
+        """Return rates in bit/s: a row per candidate pattern, a column per pair of ``judge``.
+
+        A pattern's rates are those while the job sends this pattern."""
         rows = [(pattern.bps_per_byte or 1.0) * judge.in_order(pattern.amounts) for pattern in self._candidates]
         return np.array(rows).reshape(len(rows), len(judge.pairs))
 

@@ -37,14 +37,14 @@ EQUAL = 0.08
 FEW_PAIRS = 64
 """Largest number of pairs of hosts of a job that is learnt early.
 
-The controller then sees undeclared traffic of the job as soon as it sees the traffic of an observed job."""
+The controller then detects undeclared traffic of the job as early as the traffic of an observed job."""
 
 STABLE = 3
 """Number of consecutive judgements with the same pairs after which learning ends."""
 RETURNS = 2
 """Number of times that known pairs may vanish and return before windows are lengthened."""
 FEWEST_BYTES = 10 * 1448
-"""Least payload in bytes of the busiest pair in a window: ten full segments. Less shows nothing."""
+"""Least payload in bytes of the busiest pair in a window: ten full segments. A job that sends less counts as silent."""
 RELEARN_AFTER_S = 30.0
 """Seconds from learning without a new result until the next attempt; doubled each time."""
 
@@ -94,7 +94,7 @@ class WatchedJob:
         if measured is None and self._declared:
             self.early = len(self.pairs) < count_pairs(job.spec) <= FEW_PAIRS
         self.demand = self._state()
-        """Latest result."""
+        """Demand of the job after the latest judgement or change."""
 
     @property
     def reports_as(self) -> str:
@@ -119,7 +119,7 @@ class WatchedJob:
     def _links(self) -> VirtualLinks:
         return self._patterns.links
 
-    # ---- what is counted
+    # ---- counted pairs
 
     @property
     def learns(self) -> bool:
@@ -128,12 +128,14 @@ class WatchedJob:
 
     @property
     def wants_to_count(self) -> int:
-        """Number of rules that learning takes; 0 if learning is not wanted."""
+        """Number of rules that learning the job needs; 0 if the job need not be learnt."""
         wants = self.early or self._wants_learning
         return self._to_learn(self._announced.version, self.job, self._announced) if wants else 0
 
     def allow_learning(self, allowed: bool) -> bool:
-        """Allow or forbid learning; return whether learning begins. Forbidding early learning ends it for good."""
+        """Allow or forbid learning; return whether learning begins.
+
+        Early learning that was forbidden once is never allowed again."""
         self.early &= allowed
         learning = (self.early or self._wants_learning) and allowed
         if learning == self._learning:
@@ -154,7 +156,7 @@ class WatchedJob:
     def count_from_now(self, totals: Totals, now: float) -> None:
         """Record that pairs without counters are counted from now on.
 
-        ``totals``: counts of these pairs so far, for other jobs. Must not be called before switches were polled."""
+        ``totals``: counts so far, which belong to other jobs. Must not be called before switches were polled."""
         if self._heard or not self._declared:  # a new job may lack rules for its declared pairs
             self._windows.count_from_now(totals, now)
         self._first.begin(totals, now, now - 2 * self._interval_s)
@@ -217,7 +219,7 @@ class WatchedJob:
         self._windows.reported(iterations, now)
 
     def interrupted(self) -> None:
-        """Drop what was counted: some pairs were not counted for a time, or had no path.
+        """Drop the counts so far, because some pairs were not counted for a time, or had no path.
 
         The counts of such pairs cannot be compared with the counts of other pairs."""
         self._windows.interrupted()
@@ -381,7 +383,7 @@ class WatchedJob:
             self._wants_learning = False
             self._relearn_at = now + self._relearn_after_s
 
-    # ---- what is held
+    # ---- held traffic
 
     def _hold(self, window: Window) -> None:
         """Plan with the measured traffic of the window.
@@ -397,7 +399,7 @@ class WatchedJob:
             self._count_besides()
 
     def _difference(self) -> Difference | None:
-        """Return what differs from the spec, and whether the job is silent or slow."""
+        """Return the difference from the spec, including a finding that the job is silent or slower."""
         differing = None if self._patterns.repeats else self._differing
         if self._pace is None:
             return differing

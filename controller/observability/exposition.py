@@ -1,9 +1,9 @@
 """Writer of metrics in Prometheus' text format, version 0.0.4.
 
 The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/. In: the ``StatusBoard``. Out:
-the text of all ``FAMILIES``. The client library makes an object of every sample and formats and escapes its labels each
-time. That takes seven times the CPU for tens of thousands of series (``python -m benchmarks scrapes``). This writer
-formats labels once and keeps them for the next scrape.
+the text of all ``FAMILIES``. At each scrape the client library of Prometheus makes an object of every sample, and
+formats and escapes its labels. For tens of thousands of series it takes seven times the CPU time of this writer
+(``python -m benchmarks scrapes``), which formats labels once and keeps them for the next scrape.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from controller.status import StatusBoard
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SPARE = 1000
-"""Labels of removed series that are kept beyond the number of present series; with more, all are dropped."""
+"""Formatted labels that are kept beyond twice the number of present series; with more, all are dropped."""
 
 Labels = tuple[str, ...]
 
@@ -100,7 +100,7 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a whole number exactly, another one in the shortest form that reads back as the same number."""
+    """Return a number as text: an integer exactly, any other number in the shortest form that parses to it."""
     if isinstance(value, int):
         return str(int(value))  # also for a bool
     value = float(value)

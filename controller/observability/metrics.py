@@ -48,7 +48,9 @@ _WHY = {
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """Connection of a client. ``asked``: its request is complete. ``ended``: it no longer occupies a place."""
+    """Connection of a client.
+
+    ``asked``: whether the request is complete. ``ended``: whether the connection no longer occupies a place."""
 
     sock: socket.socket
     address: tuple[Any, ...]
@@ -118,8 +120,8 @@ class _Server(ThreadingWSGIServer):
     def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
         """Perform the TLS handshake; count and log a failure, and return whether it succeeded.
 
-        Raises ``OSError`` for a client that sends nothing, as port scanners do, and for one that was ended
-        meanwhile."""
+        Raises ``OSError`` for a client that sends nothing, as port scanners do, and for a client that the server
+        disconnects meanwhile."""
         if not client.sock.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError("the client sent nothing")
         try:
@@ -184,7 +186,7 @@ def _name(address: Any) -> str:
 
 
 def _why(error: OSError) -> str:
-    """Return why a handshake has failed."""
+    """Return the reason of a failed handshake, for the log."""
     if verify_message := getattr(error, "verify_message", None):
         return f"the client's certificate is refused: {verify_message}"
     reason = getattr(error, "reason", None) or str(error)
@@ -202,7 +204,7 @@ def _break_off(client: _Client) -> None:
 class _ToClient(io.BufferedIOBase):
     """Output stream to a client.
 
-    wsgiref prints a traceback for TLS errors, but not for a connection that has ended; so TLS errors become
+    wsgiref prints a traceback for TLS errors, but not for ``BrokenPipeError``. Therefore TLS errors become
     ``BrokenPipeError``."""
 
     def __init__(self, sock: socket.socket) -> None:

@@ -32,7 +32,8 @@ def link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
 def link_bytes(snapshot: Snapshot) -> Iterator[Sample]:
     """Yield the bytes of each link whose counters are up to date.
 
-    A series that pauses and then catches up would look like an idle link that then exceeds its capacity."""
+    A counter that stops while it is not read, and then catches up, would look like an idle link and then like a link
+    above its capacity."""
     late = snapshot.status.late_ports(snapshot.now)
     for link_id, link in snapshot.status.links.items():
         if link_id in snapshot.links and link_id.dpid not in late:
@@ -164,10 +165,10 @@ def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], in
 
 
 def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield 1 for each switch that is up, 0 for one that is down.
+    """Yield 1 for each switch that is up, 0 for each switch that is down.
 
-    Switches of the extension are not part of the fabric, so a name may occur in both. The name in the extension is then
-    made unique."""
+    Switches of the extension are not part of the fabric. If a switch of each has the same name, the name of the
+    extension's switch is made unique."""
     status = snapshot.status
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}
@@ -178,9 +179,9 @@ def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def link_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield 1 for each link between switches that is up, 0 for one that is down.
+    """Yield 1 for each link between switches that is up, 0 for each link that is down.
 
-    Cables have both directions; circuits have series while they exist."""
+    A cable has a series for each direction. A circuit has a series only while it exists."""
     for labels, _ in snapshot.links.values():
         if labels.kind == "fabric":
             yield labels, 1
@@ -212,7 +213,7 @@ def link_drained(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def host_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield 1 for each host that is up, 0 for one that is down, with its switch.
+    """Yield 1 for each host that is up, 0 for each host that is down, with the name of its switch.
 
     Only hosts that a job or the inventory names are included, once they were seen or declared."""
     status = snapshot.status

@@ -66,9 +66,9 @@ class Family:
 
 
 def down_links(part: Part, switches: tuple[str, ...]) -> Iterator[LinkLabels]:
-    """Yield the labels of both links of a cable that is down, the same as while they were up.
+    """Yield the labels of both links of a cable that is down, which are the labels of these links while up.
 
-    ``switches``: names of its switches."""
+    ``switches``: names of the cable's switches."""
     if not part.seen:
         yield LinkLabels(part.name, switches[0], switches[1], "fabric")
         return
@@ -100,7 +100,7 @@ def _shape(labels: tuple[str, ...], items: Callable[[Snapshot], Iterable[tuple[t
 
 
 def _plans(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Plan]]:
-    """Yield the newest plan; nothing before the first."""
+    """Yield the newest plan; nothing before the first plan."""
     if snapshot.status.plan:
         yield (), snapshot.status.plan
 

@@ -2,22 +2,23 @@
 
 It runs in a process of its own, so that it shares no interpreter with the control loop.
 
-In: ``SolvePlan`` with a ``Snapshot`` of capacities, candidate paths, flows and routes. Out: a repair, a plan with its
-certificate and the decision on it, or the reason why there is none.
+In: ``SolvePlan`` with a ``Snapshot`` of capacities, candidate paths, flows and routes. Out: a repair; a plan with its
+certificate and the decision whether to adopt it, or the reason why there is no plan.
 
-The way of a request:
+The modules, in the order in which a request passes them:
 
-- ``process``: the controller's end. It sends what has changed (``differences``) and replaces a process that ends.
-- ``worker``: the threads in that process, one for repairs and one for plans. ``answers`` keeps what the next request
-  needs.
+- ``process``: the controller's end of the planning process. It sends the changes since the previous request
+  (``differences``) and replaces a planning process that ends.
+- ``worker``: the threads in the planning process, one for repairs and one for plans. ``answers`` keeps the state that
+  the next request needs.
 - ``problem``, ``flows``, ``numbered``: the input, as types and as arrays.
 - ``planner``: routings from the cheapest method to the most expensive, until one is proven optimal.
 - ``closed_forms``, ``three_tiers``, ``greedy``, ``relief``, and the packages ``whole_flows`` and ``split_flows``: the
   methods.
 - ``bounds``, ``slowdown_vector``: lower bounds of the slowdowns of every routing.
 - ``plan_check``: checks a plan, and shares no code with the methods.
-- ``plan``: the plan, and ``decide``, which says whether the plan is worth its moves. ``planned``: all that the control
-  loop needs to know of a plan.
+- ``plan``: the plan, and ``decide``, which says whether the plan is worth its moves. ``planned``: the facts about a
+  plan that the control loop needs.
 - ``goal_plan``, ``transition``: goal plans that take more moves than one cycle may make.
 
 The other modules:

@@ -1,17 +1,17 @@
 """Routes of split flows on a leaf-spine whose leaves are all alike, in closed form, with few moves.
 
-In: the common links, flows of one demand, how many subflows each may have, and how many flows may move.
-Out: routes that differ little from the running ones.
+In: the common links, flows of one demand, the largest number of subflows per flow, and the number of flows that may
+move. Out: routes that differ little from the running routes.
 
 The *home* of a flow is the common link that carries more than half of it. Only one of several flows that share a leaf
 on the same side can have a given home. The flows of one home are therefore a matching, like the flows of one colour of
-an edge colouring. The other flows get colours too. All flows need D colours in total, where D is the largest degree; D
-- S of these are beyond the S common links.
+an edge colouring. The other flows get colours too. All flows together need D colours, where D is the largest number of
+flows out of or into one leaf. With S common links, D - S *further* colours have no common link of their own.
 
-Each of these further colours is spread over a group of n common links, which then carry 1 + 1/n flows each. A flow of a
-further colour is cut into subflows for the first links of its group. The flows whose home is one of these links pass
-the excess on to further links, and so on. The links form a tree, in which a flow of k subflows connects k links. So
-about n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours stay."""
+Each further colour is spread over a group of n common links, which then carry 1 + 1/n flows each. A flow of a further
+colour is cut into subflows for the first links of its group. The flows whose home is one of these first links pass the
+excess on to other links of the group, and so on. The links form a tree, in which a flow of k subflows connects k links.
+So about n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours stay."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from controller.planning.common_links import CommonLinks, crossing, find_common_
 from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
 
 _MOST = 0.5
-"""Share of a flow above which its common link can be its home."""
+"""Share of a flow on one common link above which this link can be the flow's home."""
 
 End = tuple[Dpid, bool]
-"""Leaf, and whether flows leave it."""
+"""Leaf with a side: True for flows that begin at the leaf, False for flows that end there."""
 Shares = Sequence[tuple[int, float]]
 """Common links of a flow, each as (number, share)."""
 
@@ -99,9 +99,9 @@ def _widest(
 
 
 def _tree(root: int, common: Sequence[int], max_subflows: int) -> dict[int, Shares]:
-    """Return the shares of the flows of the further colour ``root``, and of the common links that pass on a part.
+    """Return the shares of the flows of each cut colour: ``root``, and the links in ``common`` that pass on a part.
 
-    Each common link ends with 1 / number of common links more than it had."""
+    In the end each of the n links in ``common`` carries 1/n flow more than before."""
     width = len(common)
 
     def children(number: int) -> range:
@@ -126,8 +126,8 @@ def _tree(root: int, common: Sequence[int], max_subflows: int) -> dict[int, Shar
 class _Coloring:
     """Edge colouring that keeps the flows' homes where possible.
 
-    A flow keeps its ``home`` unless another flow has to go there. Two colours are then exchanged along a path (König's
-    theorem)."""
+    A flow keeps its ``home`` as its colour unless another flow needs this colour. Two colours are then exchanged along
+    a path (König's theorem)."""
 
     def __init__(self, home: Mapping[FlowId, int], flows: Sequence[Flow], count: int) -> None:
         self.color = dict(home)
@@ -149,7 +149,7 @@ class _Coloring:
         self._give(flow, both)
 
     def _exchange(self, end: End, taken: int, free: int) -> None:
-        """Exchange two colours along a path, so that ``taken`` instead of ``free`` is free at this end."""
+        """Exchange two colours along a path that begins at ``end``: there ``taken`` becomes unused, ``free`` used."""
         path = []
         color, other = taken, free
         while (flow := self._at.get((end, color))) is not None:
@@ -186,8 +186,8 @@ def _homes(problem: Problem, common: CommonLinks, flows: Sequence[Flow]) -> dict
 def _matching(flows: Iterable[Flow], evicted: Counter[End]) -> list[Flow]:
     """Return the flows that stay when conflicting flows are removed one by one, until no two share an end.
 
-    The flow with the most others at its ends is removed first; among several, the one whose ends have lost fewest
-    flows. ``evicted`` counts the removed flows per end."""
+    The flow that shares its ends with the most flows is removed first; among several such flows, the flow whose ends
+    have lost the fewest flows. ``evicted`` counts the removed flows per end."""
     at: defaultdict[End, int] = defaultdict(int)
     stay = list(flows)
     for flow in stay:

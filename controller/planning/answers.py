@@ -4,7 +4,7 @@ In: ``SolvePlan``. Out: up to four answers:
 
 - the repair, when routes are broken;
 - the plan;
-- the slowdowns of the running routes, if those stay;
+- the slowdowns of the running routes, if these routes stay;
 - the slowdowns of published schemes for the same problem.
 
 The caller requests each answer separately, and different threads may do so. When nothing has changed since the
@@ -28,9 +28,9 @@ from controller.planning.problem import Problem, Routed
 log = structlog.get_logger(__name__)
 
 TRIES = 3
-"""Number of attempts at a plan that was cut short.
+"""Number of attempts at a plan whose search the time limit cuts short, while the request stays the same.
 
-Between attempts the load of the machine changes, but the best plan that the planner can find seldom does."""
+Between attempts the load of the machine changes, but the best plan that the planner can find seldom changes."""
 
 
 class Answers:
@@ -52,10 +52,10 @@ class Answers:
         return repair_first(problem, request.snapshot.routes) if repairs else (None, problem)
 
     def plan(self, request: SolvePlan, problem: Problem) -> Planned:
-        """Return the plan for a request. ``problem`` is the one that ``repair`` returned.
+        """Return the plan for a request. ``problem`` is the problem that ``repair`` returned.
 
-        The goal plan that the request names is kept beside the new one, because the control loop may not adopt the
-        answer."""
+        The goal plan that the request names is kept beside the new goal plan, in case the control loop does not adopt
+        the answer."""
         again = self._again(request)
         if again:
             return again
@@ -72,9 +72,9 @@ class Answers:
         return planned
 
     def running(self, request: SolvePlan, problem: Problem, planned: Planned) -> Slowdowns | None:
-        """Return the slowdowns of the running routes, unless the plan replaces these routes. Call ``plan`` first.
+        """Return the slowdowns of the running routes; None when the plan replaces these routes. Call ``plan`` first.
 
-        Also None when the slowdowns cannot be computed."""
+        Return None also when the slowdowns cannot be computed."""
         if request.installs and planned.adopted:
             return None
         self._slowdowns = self._slowdowns or slowdowns_of(problem, request.limits.ecmp_draws)
@@ -118,7 +118,8 @@ def _same(before: SolvePlan, now: SolvePlan) -> bool:
 def slowdowns_of(problem: Problem, draws: int) -> Slowdowns | None:
     """Return the slowdowns of the running routes, or None when they cannot be computed.
 
-    The computation fails for a problem that contradicts itself; the plan for it then says what is wrong."""
+    The computation fails for a problem that contradicts itself. The answer to a ``SolvePlan`` for this problem then
+    names the contradiction."""
     try:
         return slowdowns(problem, draws)
     except Exception:

@@ -54,7 +54,7 @@ class Numbered:
         return max(self.nic_slowdown, float(loads.of(links[:, None]).max(initial=0.0)))
 
     def hashed(self, seed: int) -> Ints:
-        """Return the links of each flow when it is hashed."""
+        """Return the links of each flow under ECMP, as ``ecmp.hashed_links`` does."""
         return hashed_links(self.problem, self.next_hops, seed)
 
 
@@ -64,11 +64,11 @@ class Numbered:
 def published_greedy(choices: PathChoices) -> Ints:
     """Return the links of each flow under the published greedy, which counts flows instead of weighing them by demand.
 
-    The flows out of a leaf form a set, and the flows into it another. The sets are served from the largest to the
-    smallest, the flows of each in their order. Every flow takes the path on which the largest load is smallest; of
-    several such paths it takes the first.
+    The flows out of a leaf form a set, and the flows into the leaf form another set. The sets are served from the
+    largest to the smallest, the flows of a set in their order. Every flow takes the path whose most loaded link has the
+    fewest flows; of several such paths it takes the first.
 
-    On an intact leaf-spine the largest number of flows on a link is at most twice the smallest possible one."""
+    On an intact leaf-spine the largest number of flows on a link is at most twice the optimum."""
     taken = choices.no_links()
     load = np.zeros(choices.next_hops.nothing + 1)
     load[-1] = -np.inf
@@ -91,9 +91,9 @@ def published_greedy(choices: PathChoices) -> Ints:
 def fold_coloring(problem: Problem, choices: PathChoices) -> Ints:
     """Return the links of each flow under folded edge colouring.
 
-    Flows are edges between their leaves. A proper colouring has D colours, the number of flows of the largest leaf
-    (König). With S working spines the flows of colour c go over spine c mod S, so that at most ceil(D / S) flows share
-    a link. Each of several cables to a spine counts as a spine.
+    Flows are edges between their leaves. A proper colouring has D colours, where D is the largest number of flows out
+    of or into one leaf (König). With S working spines the flows of colour c take spine c mod S, so that at most
+    ceil(D / S) flows share a link. Each of several cables to a spine counts as a spine.
 
     A flow whose spine does not connect its leaves takes the path whose number is its colour modulo the number of its
     paths."""
@@ -132,9 +132,9 @@ Flows that fill the link exactly thus fit despite rounding."""
 def first_fit(choices: PathChoices, hashed: Ints) -> Ints:
     """Return the links of each flow under global first fit.
 
-    The scheme serves one flow after the other. It searches the flow's paths in order for the first whose links all have
-    room for the flow's demand, and reserves the demand there. A flow without such a path stays on its links of
-    ``hashed``, and nothing is reserved for it. Hedera has no phases: the demand of a flow is its largest."""
+    The scheme serves one flow after the other. It takes the flow's first path whose links all have room for the flow's
+    demand, and reserves the demand on these links. A flow without such a path stays on its links of ``hashed``, and
+    nothing is reserved for it. Hedera has no phases: the demand of a flow is its largest."""
     taken = hashed.copy()
     room_bps = choices.next_hops.capacity_bps * (1 + _ROUNDING)
     for number, (bps, hops) in enumerate(zip(choices.peak_bps, choices.options, strict=True)):
@@ -159,7 +159,7 @@ QUICK: Mapping[str, Callable[[Numbered, int], Ints]] = {
     "edge-coloring": lambda numbered, _: fold_coloring(numbered.problem, numbered.choices),
     "first-fit": lambda numbered, seed: first_fit(numbered.choices, numbered.hashed(seed)),
 }
-"""Function of each scheme that returns the links of each flow. Its second argument is the seed."""
+"""Functions by scheme. A function returns the links of each flow; its second argument is the seed."""
 
 
 def baseline_slowdowns(problem: Problem, limits: PlanLimits) -> dict[str, float]:

@@ -1,13 +1,13 @@
 """Lower bounds of the slowdowns of every routing, in closed form.
 
-In: a ``Problem``. Out: bounds of the worst slowdown, and one bound per job. All come from *cuts*. A cut is a set C of
-links together with flows, each of which crosses one link of C on every path. Examples are the flows out of a leaf and
-its uplinks, and the flows into a leaf and its downlinks. Others are the flows between a pair of leaves where not every
-uplink of the first leads to the second, and on three tiers the flows of pods.
+In: a ``Problem``. Out: bounds of the worst slowdown, and one bound per job. All bounds follow from *cuts*. A cut is a
+set C of links together with flows, each of which crosses one link of C on every path. Examples are the flows out of a
+leaf and its uplinks, and the flows into a leaf and its downlinks. Other examples are the flows between a pair of leaves
+where not every uplink of the first leaf leads to the second leaf, and on three tiers the flows of pods.
 
-- Fluid bound: the load of a link times its capacity is the sum over the jobs of their largest phases there. Summed over
-  the links of C, this is at least the sum of each job's largest phase D_j across the cut. So some link has a load >=
-  sum D_j / sum c. The bound also holds for split flows.
+- Fluid bound: the load of a link times its capacity is the sum, over the jobs, of each job's largest phase on the link.
+  Summed over the links of C, these products are at least the sum of each job's largest phase D_j across the cut. So
+  some link has a load >= sum D_j / sum c. The bound also holds for split flows.
 - Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that their loads add up. These flows
   fill some link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and
   flows this number is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König).
@@ -34,7 +34,9 @@ from controller.planning.problem import Problem
 from signalbox.jobs.spec import JobId
 
 _SIZES = 16
-"""Number of distinct demands, from the largest, for which the bound of whole flows is computed; each bound is valid."""
+"""Number of distinct demands, from the largest, for which the bound of whole flows is computed.
+
+A smaller number gives weaker bounds, but valid ones."""
 _TIGHT = 1e-9
 """Relative tolerance for rounding errors."""
 _FINEST = 64
@@ -148,15 +150,17 @@ class Cuts:
         return self._fluid(self.cut, np.arange(len(self._total)))
 
     def whole(self, rows: Bools) -> float:
-        """Return the largest bound of any cut from the flows of these rows, which are whole."""
+        """Return the largest entry of ``whole_slowdowns``, at least 1."""
         return float(self.whole_slowdowns(rows).max(initial=1.0))
 
     def whole_slowdowns(self, rows: Bools) -> Floats:
-        """Return the bound of each cut from the flows of these rows, which are whole; 0 for a cut that none crosses."""
+        """Return the bound of whole flows of each cut.
+
+        Only flows of ``rows`` (a mask) count, as if they were whole. The bound of a cut without such flows is 0."""
         return self._whole(self.cut, np.arange(len(self._total)), rows)
 
     def job_slowdowns(self) -> Floats:
-        """Return for each job the largest bound of a cut that only its own flows cross."""
+        """Return for each job the largest bound of any cut when only the job's own flows count."""
         groups, group = distinct(self.cut * self._jobs + self.job)
         cut = groups // self._jobs
         slowdowns = np.ones(self._jobs)
@@ -165,7 +169,7 @@ class Cuts:
         return slowdowns
 
     def loads(self) -> Floats:
-        """Return the load of each job's largest phase, / the cut's capacity; shape (cuts, jobs)."""
+        """Return the bit/s of each job's largest phase across each cut / the cut's capacity; shape (cuts, jobs)."""
         cut, job, bps = self._peaks(self.cut, self._all)
         loads = np.zeros((len(self.links), self._jobs))
         loads[cut, job] = bps / self._total[cut]
@@ -180,7 +184,7 @@ class Cuts:
         return slowdown
 
     def _peaks(self, group: Ints, rows: Bools) -> Peaks:
-        """Return the bit/s of the largest phase of every job in every group, over these rows."""
+        """Return the bit/s of the largest phase of every job in every group; only ``rows`` (a mask) count."""
         return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
 
     def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
@@ -200,9 +204,9 @@ class Cuts:
         return slowdowns
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return per group the fluid bound of these rows, rounded up to the next step; 0 where there is no step.
+        """Return per group the fluid bound rounded up to the next step; 0 where there is no step.
 
-        The flows of the rows are whole."""
+        Only ``rows`` (a mask) count, and their flows count as whole."""
         of_group, _, bps = self._peaks(group, rows)
         slowdown = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         if slowdown.max(initial=0.0) <= 1:
@@ -214,7 +218,9 @@ class Cuts:
         return rounded
 
     def _steps(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return per group the unit of these rows' demands / the capacity of one link; 0 where there is no unit."""
+        """Return per group the common unit of its demands / the capacity of one link; 0 where there is no unit.
+
+        Only ``rows`` (a mask) count."""
         sizes, size = np.unique(self.bps[rows], return_inverse=True)
         of_group, of_size = np.divmod(np.unique(group[rows] * max(1, len(sizes)) + size), max(1, len(sizes)))
         starts = np.flatnonzero(np.diff(of_group, prepend=-1)).tolist()
@@ -229,7 +235,7 @@ class Cuts:
         return np.nan_to_num(steps)
 
     def steps(self) -> Floats:
-        """Return for each cut the number of which the load of each link is a multiple; 0 where there is none."""
+        """Return for each cut the step of its link loads: every load is a multiple of it; 0 where there is no step."""
         steps = self._steps(self.cut, np.arange(len(self._total)), self._all)
         steps[np.unique(self.cut[self.splits])] = 0.0
         return steps
@@ -237,8 +243,8 @@ class Cuts:
     def whole_flows(self) -> Iterator[tuple[float, Ints]]:
         """Yield (size, count) for the largest sizes of whole flows.
 
-        ``count`` is the number of flows of at least ``size`` bit/s of a job, in one of its phases, that cross a cut;
-        shape (cuts, jobs)."""
+        ``count`` is the number of a job's flows of at least ``size`` bit/s that cross a cut, in the job's phase
+        with the largest number of whole flows across the cut; shape (cuts, jobs)."""
         kept = self._largest_phases(self.cut, ~self.splits)
         at, bps = self.cut[kept] * self._jobs + self.job[kept], self.bps[kept]
         for size in _largest_sizes(bps):
@@ -246,7 +252,9 @@ class Cuts:
             yield size, count.reshape(len(self.links), self._jobs)
 
     def _largest_phases(self, group: Ints, rows: Bools) -> Ints:
-        """Return the rows that belong, in their group and job, to the phase with the most rows."""
+        """Return the numbers of the ``rows`` that remain when each job keeps only its largest phase in each group.
+
+        The largest phase is the phase with the most rows."""
         numbers = np.flatnonzero(rows)
         at, place = distinct(group[numbers] * self._cells + self.cell[numbers])
         count = np.bincount(place, minlength=len(at))
@@ -260,9 +268,10 @@ class Cuts:
 
 
 def _largest_sizes(bps: Floats) -> list[float]:
-    """Return the largest sizes in descending order.
+    """Return the ``_SIZES`` largest distinct sizes in bit/s, in descending order.
 
-    Sizes that differ by rounding are replaced by the smallest of them, so that no count is too large."""
+    Sizes that differ only by rounding are replaced by the smallest of these sizes, so that no flow is counted at a
+    larger size than its own."""
     sizes: Floats = np.unique(bps)
     apart = np.diff(sizes, prepend=-np.inf) > _TIGHT * sizes
     largest: list[float] = sizes[apart][: -_SIZES - 1 : -1].tolist()
@@ -286,7 +295,7 @@ def common_unit(demands_bps: Sequence[float]) -> float:
 def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float]) -> float:
     """Return the smallest possible largest load of ``count`` equal whole flows over parallel links.
 
-    It is the count-th smallest of all numbers k * demand / capacity."""
+    This load is the count-th smallest of the numbers k * demand / capacity, for k = 1, 2, ... and all links."""
     fluid = count * demand_bps / sum(capacities_bps)
     filled = [int(fluid * capacity / demand_bps) for capacity in capacities_bps]
     slowdown = max(k * demand_bps / capacity for k, capacity in zip(filled, capacities_bps, strict=True))

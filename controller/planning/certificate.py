@@ -2,7 +2,7 @@
 
 In: a problem and its plan. Out: links, jobs, flows, routes and slowdowns as integers, and a witness for every proven
 slowdown (``witnesses``). docs/reference/json-output.md describes the form. When the planner claims a proof for which no
-witness is found here, a search has proven the slowdown, and the form says so."""
+witness is found here, a search has proven the slowdown. The file has the number of such slowdowns (``searched``)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Demands and capacities that differ only by rounding thus become equal."""
 def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
     """Return the plan with its proofs.
 
-    Raises ``ValueError`` when ``verify`` would refuse it, or when rounding to integers changes a slowdown."""
+    Raises ``ValueError`` when ``verify`` refuses the result, or when rounding to integers changes a slowdown."""
     form = _form(problem, plan, names)
     for job, slowdown in zip(form["jobs"], slowdowns_of(form), strict=True):
         job["slowdown"] = slowdown
@@ -50,7 +50,7 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
 
 
 def document(form: dict[str, Any]) -> str:
-    """Return the text of the file."""
+    """Return the JSON text of a certificate."""
     return json.dumps(form, separators=(",", ":")) + "\n"
 
 

@@ -1,13 +1,13 @@
-"""Routing in closed form on a leaf-spine, part by part : optimal when the leaves of each part are alike.
+"""Routing in closed form on a leaf-spine, part by part: optimal when the leaves of each part are alike.
 
 In: a ``Problem``. Out: routes of the flows between leaves. None when some paths do not have two links, or when the
 leaves of a part have no common link.
 
-Flows are edges of a bipartite multigraph, from the leaf of their source to that of their destination. Edges that share
+Flows are edges of a bipartite multigraph, from the leaf of the source to the leaf of the destination. Edges that share
 a leaf on the same side get different colours; as many colours as the largest degree are enough (König's theorem).
 
-- *Balanced edge colouring* routes whole flows: colours are the S common links . A leaf of degree d is first
-  cut into copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of
+- *Balanced edge colouring* routes whole flows: colours are the S common links. A leaf of degree d is first cut
+  into copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of
   graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour, and no routing of whole flows does better.
 - *Interval cutting* splits flows of one demand. Colour with D colours, where D is the largest degree. Colour c owns the
   interval [c, c+1) of a line of length D. Cut the line into segments, one per common link. A flow puts on a link the
@@ -17,9 +17,9 @@ a leaf on the same side get different colours; as many colours as the largest de
   of the leaf's cut. A flow touches at most two segments if no segment is shorter than 1; with the slowest links first,
   segments may even be a little shorter.
 
-Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. A common link has the least
-capacity of its links at any leaf. The slowdowns are computed from the routes and include the cost of both
-simplifications; the bounds do not."""
+Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. The capacity of a common
+link is the smallest capacity of its links at any leaf. The slowdowns are computed from the routes and include
+the cost of both simplifications; the bounds do not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ _NEARLY = 0.05
 
 
 def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None:
-    """Return (name, routes), with whole flows in every part where splitting gains nothing."""
+    """Return (name, routes), with whole flows in every part where splitting gains nothing.
+
+    Return None when no flow crosses the fabric, or when the leaves of a part have no common link."""
     numbers = problem.numbers
     if not len(numbers.crossing):
         return None
@@ -65,7 +67,7 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
 
 
 def _colored(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
-    """Return routes of whole flows, also over residual links where fewer flows then share a link."""
+    """Return routes of whole flows; residual links are used too if fewer flows then share a link."""
     residual = common.has_others and nearly_equal(numbers.peak_bps[flows])
     over_all = residual_links.whole(numbers, flows, common, _even) if residual else None
     return over_all or color_evenly(numbers, flows, common)
@@ -74,7 +76,7 @@ def _colored(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRout
 def _cut_where_it_gains(numbers: Numbers, flows: Ints, common: CommonLinks, floor: float) -> NumberedRoutes | None:
     """Return routes of split flows; None when whole flows are as good, or the flows cannot be cut.
 
-    ``floor``: slowdown that all jobs have at least."""
+    ``floor``: lower bound of the slowdown of every job."""
     max_subflows, demand_bps = int(numbers.most[flows].min()), nearly_equal(numbers.peak_bps[flows])
     if max_subflows == 1 or demand_bps is None:
         return None
@@ -144,7 +146,9 @@ def proper_coloring(edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _copies(node: Ints, size: int) -> Ints:
-    """Return for each edge the number of its copy of the node; a copy takes ``size`` edges of its node, in order."""
+    """Divide each node into copies with at most ``size`` edges; return the number of the copy of each edge.
+
+    ``node``: node of each edge."""
     order = np.argsort(node, kind="stable")
     degree = np.bincount(node)
     rank = np.empty(len(node), np.int64)
@@ -184,7 +188,7 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
-    """Return the cut of ``segment_ends``. It is cached because several parts of a fabric often need the same one."""
+    """Return the line that is cut at ``segment_ends``. Results are cached, because parts often need equal cuts."""
     ends = segment_ends(colors, fit, max_subflows)
     slowdown = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
     subflows = _subflows(colors, ends)
@@ -203,11 +207,11 @@ def split_evenly(numbers: Numbers, flows: Ints, common: CommonLinks, cut: Cut, c
 
 
 def segment_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:
-    """Return the ends of the common links' segments of the line [0, ``colors``), ascending, from the last link on.
+    """Return, ascending, where each segment of the line [0, ``colors``) ends: one per common link, slowest link first.
 
     No colour lies in more than ``max_subflows`` >= 2 segments. ``fit``: capacity of each common link, descending. The
-    load of the most loaded link is minimal. When that would need too many segments per colour, the longest segment is
-    as short as possible."""
+    load of the most loaded link is minimal. When minimal load would need too many segments per colour, the longest
+    segment is as short as possible."""
     total = math.fsum(fit)
     ends = [colors * of / total for of in itertools.accumulate(reversed(fit))]
     if max(map(len, _subflows(colors, ends))) <= max_subflows:
@@ -222,7 +226,7 @@ def segment_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[f
 
 
 def _subflows(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:
-    """Return for each colour the common links in whose segments its interval lies, with the share in each."""
+    """Return for each colour (segment, share) for the segments in which the interval of the colour lies."""
     subflows: list[list[tuple[int, float]]] = [[] for _ in range(colors)]
     start = 0.0
     for common_link, end in enumerate(ends):

@@ -1,13 +1,14 @@
 """Parts of a leaf-spine that can be planned separately, and the common links of the leaves of each part.
 
 A flow loads links out of its source's leaf and links into its destination's leaf. Two flows belong to one *part* when
-they share one of these sides, or when a chain of such flows connects them. Parts share no link between switches. The
-same leaf can belong to two parts: its links out to one, its links in to the other.
+they have the same source leaf or the same destination leaf, or when a chain of such flows connects them. Parts
+share no link between switches. A leaf can belong to two parts: its links out to one part, its links in to the other.
 
-A *common link* has a cable from every sending leaf to one spine, and from there to every
-receiving leaf. A spine with several cables to each leaf has several common links. A cable that has failed at one
-leaf of the part belongs to no common link. The leaves' cables that belong to none are *residual links*. In: a
-``Problem``. Out: parts and common links; no common links when some paths do not have two links."""
+A *common link* has a cable from every sending leaf to one spine, and a cable from this spine to every receiving leaf. A
+spine with several cables to each leaf has several common links. A cable that has failed at one leaf of the part belongs
+to no common link. The cables of the leaves that belong to no common link are *residual links*.
+
+In: a ``Problem``. Out: parts and common links; no common links when some paths do not have two links."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from controller.planning.problem import Flow, Problem
 _EQUAL = 1e-9
 
 Cable = tuple[Dpid, int]
-"""Spine, and index of the cable among those between it and a leaf."""
+"""Spine, and index of the cable among the cables between this spine and a leaf."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ class CommonLinks:
 
     The path from a sender to a receiver over common link l is the sender's link out l and the receiver's link in l.
 
-    - ``senders``, ``receivers``: leaves that send and that receive, ascending.
-    - ``out``, ``into``: numbers of their links by common link; shape (leaves, common links).
-    - ``bps``: per common link the least capacity of its links, descending.
+    - ``senders``, ``receivers``: leaves that send and leaves that receive, ascending.
+    - ``out``: number of each sender's link out by common link; shape (senders, common links).
+    - ``into``: number of each receiver's link in by common link; shape (receivers, common links).
+    - ``bps``: per common link the smallest capacity of its links, descending.
     - ``others``: residual links of senders and of receivers."""
 
     links: Links
@@ -71,12 +73,12 @@ class CommonLinks:
 
     @cached_property
     def up_residual(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
-        """Residual links out of each sender."""
+        """Residual links out of each sender, by cable."""
         return self._residual(self.senders, self.others[0])
 
     @cached_property
     def down_residual(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
-        """Residual links into each receiver."""
+        """Residual links into each receiver, by cable."""
         return self._residual(self.receivers, self.others[1])
 
     def paths(self, numbers: Numbers, flows: Ints, common: Ints) -> Ints:
@@ -121,7 +123,7 @@ def find_common_links(problem: Problem) -> CommonLinks | None:
 
 
 def common_links_of(problem: Problem, flows: Ints) -> CommonLinks | None:
-    """Return the common links of the leaves of these flows."""
+    """Return the common links of the leaves at which these flows begin and end; None when there are none."""
     numbers = problem.numbers
     ends = (np.unique(of[flows]).tolist() for of in (numbers.src, numbers.dst))
     return common_links_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))

@@ -5,9 +5,10 @@ In: a ``Problem``. Out: the place and links of each cut, and the flows that cros
 *Pods* on three tiers have cuts of their own, because a pod whose cores have failed or are few has less capacity than
 its leaves. A flow from a leaf to another pod takes one plane. There it crosses an uplink of the leaf, and then a link
 from the pod to a core. Consider the flows from some leaves of a pod to other pods. For each plane the cut has either
-the uplinks of these leaves or the pod's links to cores, whichever have less capacity. With n leaves these are n equal
-uplinks or c links to cores. With D flows and S planes some link has at least D / sum of min(n, c) over the planes. The
-leaves are added from the most loaded on. The same holds for flows into the leaves."""
+the uplinks of these leaves or the pod's links to cores, whichever have less capacity. Suppose that n leaves with D
+flows have n uplinks per plane, that the pod has c links to cores in a plane, and that all links are equal. Then some
+link has at least D / (sum of min(n, c) over the planes) flows. The leaves are added from the most loaded leaf on. Flows
+into the leaves have cuts of the same kind."""
 
 from __future__ import annotations
 
@@ -39,14 +40,14 @@ class Place(NamedTuple):
 
 
 class Crossings(NamedTuple):
-    """Cuts, and one row (``flow``, ``cut``) for every flow that crosses a cut, both by number."""
+    """Cuts, and one row for every flow that crosses a cut: the numbers of the flow and of the cut."""
 
     places: Sequence[Place]
     links: Sequence[Sequence[LinkId]]
     flow: Ints
     cut: Ints
     routable: Ints
-    """Flows that have a path."""
+    """Numbers of the flows that have a path, whether or not they cross a cut."""
     numbers: Ints
     """Numbers of the links of all cuts, cut by cut, in any order within a cut."""
 
@@ -55,7 +56,7 @@ def crossings(problem: Problem) -> Crossings:
     """Return all cuts of the problem.
 
     Two leaves have a cut only if some uplink of the source or some downlink of the destination is on no path between
-    them. Otherwise the cut of the leaf is stronger."""
+    them. Otherwise the cut of the single leaf is stronger."""
     if _all_alike(problem):
         return _crossings_of_leaves(problem)
     if problem.tiers:
@@ -111,8 +112,8 @@ def _numbers(problem: Problem, links_of: Iterable[Sequence[LinkId]]) -> Ints:
 def _crossings_over_spines(problem: Problem) -> Crossings | None:
     """Return the cuts of leaves and pairs of leaves when all paths have two links; else None.
 
-    A cut of a pair is left out when it cannot be full. A cut cannot be full when it has no more flows than links, and
-    no flow demands more than a link's capacity."""
+    The cut of a pair is left out when its bound cannot exceed 1: it has no more flows than links, and no flow demands
+    more than a link's capacity."""
     numbers, links, paths = problem.numbers, problem.links, problem.paths
     leaves, crossing = numbers.leaves, numbers.crossing
     out, into = np.zeros((2, len(leaves), len(links.switch)), np.float32)
@@ -151,7 +152,7 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
 
 
 def _crossings_of_leaves(problem: Problem) -> Crossings:
-    """Return the cuts of leaves on a fabric where every leaf reaches every other by all of its links."""
+    """Return the cuts of single leaves. They are all cuts when every link of a leaf leads to every other leaf."""
     numbers, leaves = problem.numbers, problem.numbers.leaves
     places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
     links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
@@ -210,7 +211,7 @@ class _PodCut(NamedTuple):
 
 
 def _pod_cuts(problem: Problem, tiers: Tiers) -> Iterator[_PodCut]:
-    """Yield the cuts that can be stronger than those of single leaves."""
+    """Yield the cuts that can be stronger than the cuts of single leaves."""
     load_bps = problem.numbers.peak_bps.tolist()
     for outward in (True, False):
         flows = _between_pods(problem, tiers, outward)
@@ -236,7 +237,7 @@ def _between_pods(problem: Problem, tiers: Tiers, outward: bool) -> Mapping[Dpid
 def _cuts_of_pod(
     problem: Problem, tiers: Tiers, leaves: Sequence[Dpid], outward: bool
 ) -> Iterator[tuple[Sequence[Dpid], list[LinkId]]]:
-    """Yield, for each number of leaves, the first leaves and the links of their cut."""
+    """Yield (first n leaves, links of their cut) for each n with a cut that can be stronger than single leaves."""
     capacity_bps, pod = problem.capacity_bps, tiers.pod[leaves[0]]
     edge, core = (tiers.up, tiers.core_up) if outward else (tiers.down, tiers.core_down)
     around = problem.paths.links_from(leaves[0]) if outward else problem.paths.links_into(leaves[0])

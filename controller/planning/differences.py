@@ -1,8 +1,10 @@
 """Changes since the previous request, which the control loop and the planning process exchange.
 
 Packing and unpacking a problem of tens of thousands of flows takes a second. Few flows, routes and capacities change
-from one cycle to the next. In: snapshots and plans. Out: their changes, and on the other side the same snapshots and
-plans, made from the changes."""
+from one cycle to the next.
+
+In: snapshots and plans. Out: in the sending process their changes; in the receiving process the snapshots and plans,
+restored from the changes."""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDelta:
-    """Changes from one snapshot to the next, by kind; the value None removes an entry."""
+    """Changes from one snapshot to the next snapshot; in the mappings the value None removes an entry."""
 
     generation: int
     max_paths: int
@@ -58,7 +60,9 @@ def changes(before: Snapshot, now: Snapshot) -> SnapshotDelta:
 
 
 def changed(before: Snapshot, found: SnapshotDelta) -> Snapshot:
-    """Return the snapshot after these changes. Candidate paths are computed anew when links have changed."""
+    """Return the snapshot ``before`` after the changes ``found``.
+
+    Candidate paths are computed anew when links, or the largest number of paths, have changed."""
     paths, capacity_bps = before.paths, {**before.capacity_bps, **found.capacity_bps}
     if found.links or found.max_paths != paths.max_paths:
         paths = CandidatePaths(Fabric(links=updated(paths.links, found.links)), found.max_paths)
@@ -73,7 +77,7 @@ def changed(before: Snapshot, found: SnapshotDelta) -> Snapshot:
 
 
 def in_parts(found: SnapshotDelta) -> Iterator[SnapshotDelta]:
-    """Yield small deltas that together, applied in order, amount to this one."""
+    """Yield small deltas that, applied in order, have the effect of the delta ``found``."""
     flows = list(_divided(found.flows, lambda of_job: len(of_job or ())))
     routes = list(_divided(found.routes, lambda _: 1))
     yield replace(found, flows=flows[0], routes=routes[0])
@@ -83,7 +87,7 @@ def in_parts(found: SnapshotDelta) -> Iterator[SnapshotDelta]:
 
 
 def _divided(entries: Mapping[Key, Value], size: Callable[[Value], int]) -> Iterator[dict[Key, Value]]:
-    """Yield parts of about ``MANY`` entries in order; at least one part."""
+    """Yield the entries in order, in parts whose total ``size`` is about ``MANY``; at least one part."""
     part: dict[Key, Value] = {}
     full = 0
     for key, value in entries.items():
@@ -114,7 +118,9 @@ def in_parts_without_routes(planned: Planned, running: Routes) -> tuple[list[Som
 
 
 def with_routes(planned: Planned, found: SomeRoutes, running: Routes) -> Planned:
-    """Return the plan with its routes, which share unchanged parts with the running routes."""
+    """Return the plan with the routes ``running`` after the changes ``found``.
+
+    Both mappings of routes share their unchanged parts. A ``Planned`` without a decision is returned as it is."""
     return planned if planned.decision is None else _with(planned, updated(running, found))
 
 

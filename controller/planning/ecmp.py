@@ -30,7 +30,9 @@ _FIRST_DYNAMIC_PORT = 49152
 _DYNAMIC_PORTS = 16384
 """Number of ports in IANA's dynamic range, which begins at ``_FIRST_DYNAMIC_PORT`` (RFC 6335, section 6)."""
 _UDP = 17
-"""IP protocol of RoCEv2. Senders vary its source port, so that switches hash its flows differently."""
+"""IP protocol number of UDP, over which RoCEv2 runs.
+
+RoCEv2 senders vary the UDP source port, so that switches hash their flows differently."""
 _BLOCK = 512
 """Number of states that are expanded at once, so that the arrays fit into the processor's cache."""
 
@@ -41,7 +43,7 @@ def ecmp_slowdown(problem: Problem, draws: int, seed: int) -> EcmpSlowdown:
 
 
 def hashed_slowdown(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpSlowdown:
-    """Return the same as ``ecmp_slowdown``, given the next hops of the problem."""
+    """Return the result of ``ecmp_slowdown`` when the next hops of the problem are already known."""
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
     worst = np.maximum(worst, nic_slowdown(problem, hops))
@@ -81,9 +83,9 @@ def hashed_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int
 
 
 def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
-    """Return the links of each flow when every switch hashes its addresses and ports; shape (hops, flows).
+    """Return the links of each flow when every switch hashes the flow's addresses and ports; shape (hops, flows).
 
-    The columns are those of ``hops.flows``. The source port is a function of the seed and the job. Each switch uses a
+    Column i is flow ``hops.flows[i]``. The source port is a function of the seed and the job. Each switch uses a
     hash function of its own."""
     ports = {flow.job_id: _source_port(flow.job_id, seed) for flow in problem.flows}
     flows = [problem.flows[number] for number in hops.flows.tolist()]
@@ -105,7 +107,9 @@ def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
 
 
 def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]:
-    """Yield the links that flows in these states take, a portion of the draws at a time; shape (hops, draws, flows)."""
+    """Yield the links of flows in random draws, some of the draws at a time; shape (hops, draws, flows).
+
+    ``state``: state in which each flow begins."""
     random = np.random.default_rng(seed)
     forks = _forks(hops, state)
     portion = max(1, _CHUNK // max(1, len(state), len(hops.links)))
@@ -124,7 +128,7 @@ def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]
 
 
 def _forks(hops: NextHops, state: Ints) -> list[bool]:
-    """Return for each hop whether any flow has a choice there."""
+    """Return for each hop whether any flow has several next hops there."""
     forks = []
     of_position = np.repeat(np.arange(len(hops.size)), hops.size)
     here = np.zeros(len(hops.size), bool)
@@ -163,7 +167,7 @@ def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
 
 
 def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:
-    """Map 32 random bits each to a number from 0 to ``size`` - 1: the upper half of their product with ``size``."""
+    """Return a number from 0 to ``size`` - 1 for each 32 random bits: the upper half of ``bits`` * ``size``."""
     return ((bits * size.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 
@@ -189,8 +193,8 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class NextHops:
     """Next hops of all flows as arrays.
 
-    A *state* is a switch on the way to a destination. Each of its *positions* is one of its next hops: a link, and the
-    state that the link leads to. The last state is the destination, which every path reaches; its only next hop is
+    A *state* is a switch on the way to a destination. It has one *position* per next hop: a link, and the state that
+    the link leads to. The last state stands for every destination that a path has reached; its only next hop is
     ``nothing``.
 
     - ``links``: fabric links by number, sorted by switch, far end and port.
@@ -198,7 +202,7 @@ class NextHops:
     - ``capacity_bps``: capacity of each link, infinite for ``nothing``.
     - ``far_end``: number of the switch that each link leads to; switches are numbered in the order of their dpids.
     - ``flows``: numbers of the flows that have a path through the fabric.
-    - ``state``: state in which each of these flows begins.
+    - ``state``: state in which each flow of ``flows`` begins.
     - ``start``, ``size``: first position and number of positions of each state.
     - ``link``, ``after``: link and next state of each position.
     - ``longest``: number of links on the longest path."""
@@ -246,7 +250,7 @@ class NextHops:
         return least
 
     def cheapest(self, state: int, cost: Floats, least: Floats) -> Ints:
-        """Return the links of the cheapest path from a state. ``least`` is the result of ``least``."""
+        """Return the links of the cheapest path from a state. ``least``: result of the method ``least``."""
         links = []
         for _ in range(self.longest):
             here = np.arange(self.start[state], self.start[state] + self.size[state])
@@ -268,7 +272,7 @@ class NextHops:
         return tuple(self.links[number] for number in numbers.tolist() if number != self.nothing)
 
     def _expand(self, fabric: _Fabric, begin: Ints) -> None:
-        """Assign numbers to the states that can be reached from the codes ``begin``."""
+        """Give numbers to the states reachable from the codes ``begin``, and fill the arrays of their positions."""
         state_of = np.full(fabric.arrived + 1, -1)
         ahead = np.zeros(fabric.arrived + 1, bool)
         ahead[begin] = True
@@ -299,7 +303,7 @@ class _Fabric:
 
     - ``distance``: number of links from each switch to each target, shape (switches, targets); -1 when there is no
       path.
-    - ``arrived``: one code after all others, which stands for having reached the target."""
+    - ``arrived``: number after the last code; it stands for a target that has been reached."""
 
     def __init__(self, here: Ints, there: Ints, targets: Ints, switches: int) -> None:
         """Compute the distances.
@@ -326,7 +330,7 @@ class _Fabric:
             frontier = found.astype(np.float32)
 
     def onward(self, codes: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the number of next hops of each code, and the link and next code of each of them, in order."""
+        """Return the number of next hops of each code, and the link and following code of each next hop, in order."""
         switch, column = np.divmod(codes, len(self._targets))
         left = self.distance[switch, column]
         # The far end of the last hop is the target, so bisection finds it among a spine's links to all leaves.

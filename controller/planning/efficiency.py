@@ -1,7 +1,7 @@
 """Quality of a routing: load of a link, slowdown of a job, network efficiency (docs/explanation/planning.md).
 
-These definitions exist only here; planner, live status and metrics all use them. In: a ``Problem``, whose flows have
-their demands, and routes. Out: plain numbers.
+Load, slowdown and efficiency are defined only here; planner, live status and metrics all use these definitions. In: a
+``Problem``, whose flows have their demands, and routes. Out: plain numbers.
 
 - Load of a link: the sum, over the jobs, of each job's largest load in any phase, / the link's capacity. Phases of one
   job never overlap; phases of different jobs may. A subflow loads its path with its share of the flow's demand.
@@ -9,7 +9,7 @@ their demands, and routes. Out: plain numbers.
   ideal time.
 - Network efficiency: 1 / the worst slowdown. Routings are compared by their slowdowns, sorted from the worst.
 
-A flow without a route loads nothing here; ``ecmp`` estimates the slowdowns when it is hashed.
+A flow without a route loads nothing here; ``ecmp`` estimates the slowdowns when such a flow is hashed.
 
 Loads are computed in three ways: for a whole routing at once (``peaks``), for hundreds of random draws at once
 (``FabricLoads``), and flow by flow for searches (``Increments``). Two other modules compute loads of their own:
@@ -33,7 +33,7 @@ from signalbox.jobs.spec import JobId
 SLOWDOWN_TOLERANCE = 1e-4
 """Relative difference below which two slowdowns count as equal.
 
-It is far below what can be measured, and well above rounding errors."""
+It is far below measurable differences, and well above rounding errors."""
 
 
 def job_slowdowns(problem: Problem, routes: Routes | NumberedRoutes) -> dict[JobId, float]:
@@ -44,7 +44,7 @@ def job_slowdowns(problem: Problem, routes: Routes | NumberedRoutes) -> dict[Job
 
 
 def phase_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
-    """Return the slowdown of each phase, for every job with a routed flow and every phase of it.
+    """Return the slowdown of each phase of every job, for jobs with a routed flow.
 
     The slowdown of a phase is the largest load (at least 1) of a link that the phase uses. That load counts the phase
     itself, and the largest phase of every other job. The job's slowdown is the largest of its phases' slowdowns."""
@@ -68,13 +68,15 @@ def phase_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, dict[int, f
 
 
 def nic_slowdowns(problem: Problem, flows: Ints) -> dict[JobId, float]:
-    """Return the slowdowns that result if these flows (by number) load only their NICs, which no routing can change."""
+    """Return the slowdown of each job if ``flows`` (numbers) load only their NICs.
+
+    No routing can change the load of a NIC."""
     links = problem.numbers.nics[flows].T.ravel()
     return slowdowns_of(problem, Passing(flows, np.concatenate([flows, flows]), links, np.ones(len(links))))
 
 
 def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
-    """Return the load that each job causes on every link that routed flows use, as a fraction of its capacity."""
+    """Return, for every link that routed flows use, the load of each job as a fraction of the link's capacity."""
     _, on_link = _loads(problem, passing(problem, routes))
     link_ids, job_ids = list(problem.link_number), problem.numbers.job_ids
     load = on_link.bps / problem.numbers.capacity_bps[on_link.place]
@@ -85,7 +87,7 @@ def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, floa
 
 
 def links_beyond(problem: Problem, routes: Routes | NumberedRoutes, slowdown: Mapping[JobId, float]) -> set[LinkId]:
-    """Return the links whose load exceeds the slowdown in ``slowdown`` of a job that uses them."""
+    """Return the links whose load exceeds ``slowdown[job]`` for a job that uses the link."""
     loads, on_link = _loads(problem, passing(problem, routes))
     most = np.array([slowdown[job] for job in problem.numbers.job_ids])
     link_ids = list(problem.link_number)
@@ -98,10 +100,11 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
 
     A saturated link gives each of its connections the same rate (docs/explanation/simulator.md). A flow has one
     connection per subflow; paced subflows together count as one connection. A connection gets at least the smallest
-    rate that any link of its path would give it if all connections sent at once. On one link that rate is its flow's
-    demand x capacity / the sum, over all connections there, of their flows' demands. When all flows have equally many
-    connections, this rate is the connection's part of its flow's demand / the load of the link. Flows of unequal demand
-    are assumed to get rates in proportion to their demands, as slowdowns assume too."""
+    rate that any link of its path would give it if all connections sent at once. On one link this rate is the demand of
+    the connection's flow x capacity / the sum, over all connections on the link, of the demand of each connection's
+    flow. When all flows have equally many connections, this rate is the connection's part of its flow's demand / the
+    load of the link. Flows of unequal demand are assumed to get rates in proportion to their demands, as slowdowns
+    assume too."""
     routed = [(flow, number, routes[flow.id]) for number, flow in enumerate(problem.flows) if flow.id in routes]
     if not any(flow.id.subflow or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
         return frozenset()
@@ -128,7 +131,7 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
 
 
 class Peaks(NamedTuple):
-    """Largest load of each job over its phases; one row per place and job there, in ascending order."""
+    """Largest load (bit/s) of each job over its phases; one row per pair of place and job, in ascending order."""
 
     place: Ints
     job: Ints
@@ -150,17 +153,17 @@ def peaks(places: Ints, cells: Ints, bps: Floats, cell_job: Ints) -> Peaks:
 
 
 class Passing(NamedTuple):
-    """Links that routed flows load, including NICs; one row per link and subflow."""
+    """Links that routed flows use, NICs included; one row (``flow``, ``link``, ``share``) per link and subflow."""
 
     routed: Ints
-    """Flows that have a route."""
+    """Numbers of the flows that have a route."""
     flow: Ints
     link: Ints
     share: Floats
 
 
 def passing(problem: Problem, routes: Routes | NumberedRoutes) -> Passing:
-    """Return the loads of these routes on links, one row per link and subflow."""
+    """Return one row for every link that a subflow of these routes uses, NICs included."""
     number, nics = problem.link_number, problem.numbers.nics
     if isinstance(routes, NumberedRoutes):
         of, hops = np.arange(len(problem.flows)), routes.links.shape[1]
@@ -219,8 +222,8 @@ NOTHING_FIXED = Fixed(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 class FabricLoads:
     """Loads and slowdowns of many random draws at once.
 
-    ``flows``: numbers of the flows whose paths differ between draws. They are the columns of the arrays ``links``
-    below, whose shape is (hops, draws, columns). Links are numbered as in ``capacity_bps``."""
+    ``flows``: numbers of the flows whose paths differ between draws. They are the columns of the argument ``links`` of
+    the methods, whose shape is (hops, draws, columns). Links are numbered as in ``capacity_bps``."""
 
     def __init__(self, problem: Problem, capacity_bps: Floats, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
         numbers = problem.numbers
@@ -259,7 +262,7 @@ class FabricLoads:
         return bps
 
     def of_jobs(self, links: Ints, loads: Floats) -> Floats:
-        """Return the largest load of a link that each job uses, 0 when it uses none; shape (draws, jobs)."""
+        """Return for each job the largest load of a link that it uses, 0 without such a link; shape (draws, jobs)."""
         slowdowns = np.zeros((len(loads), self._jobs))
         if len(self._job):
             rows = np.arange(len(loads))[:, None] * loads.shape[1]
@@ -283,7 +286,7 @@ class _Cell:
         self._equal_bps = float(bps[0]) if len(bps) and (bps == bps[0]).all() else None
 
     def taken(self, links: Ints) -> Ints:
-        """Return the links that these columns take."""
+        """Return the columns of ``links`` that belong to this cell."""
         return links if len(self.columns) == links.shape[2] else links[:, :, self.columns]
 
     def sums(self, taken: Ints, fixed_link: Ints, width: int) -> Floats:
@@ -305,9 +308,9 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """Return the links that one job uses, and an array from the number of each such link to its index among them.
+    """Return the numbers of the links that one job uses, and an array that gives the index of each such number.
 
-    With these indices the job's sums fit into small arrays."""
+    With these indices the job's sums fit into small arrays. ``width``: number of all links."""
     on = np.zeros(width, bool)
     for cell in cells:
         on[cell.taken(links)] = True
@@ -318,9 +321,10 @@ def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Int
 class Increments:
     """Loads that flows add to links when a search adds and removes them one by one.
 
-    A job with several phases loads a link with its largest phase, so what a flow adds depends on the job's other flows
-    there. For these jobs the sums per phase and link are kept. Flows are numbered as in ``Numbers``, links as in
-    ``capacity_bps``."""
+    A job with several phases loads a link with its largest phase, so the load that a flow adds depends on the job's
+    other flows on the link. For jobs with several phases the sums per phase and link are kept.
+
+    Flows are numbered as in ``Numbers``, links as in ``capacity_bps``."""
 
     def __init__(self, problem: Problem, capacity_bps: Floats) -> None:
         numbers = problem.numbers
@@ -339,14 +343,14 @@ class Increments:
             own[cell - first_cell[job]] = numbers.entry_bps[entry]
 
     def count_rows(self, flows: Ints, links: Ints, shares: Floats) -> None:
-        """Add a share of each flow to one link each; a flow may occur several times."""
+        """Count ``shares[i]`` of flow ``flows[i]`` on link ``links[i]``, for each i; a flow may occur several times."""
         several = np.zeros(len(self._job), bool)
         several[list(self._bps)] = True
         for row in np.flatnonzero(several[flows]).tolist():
             self.count(int(flows[row]), links[row : row + 1], float(shares[row]))
 
     def count(self, flow: int, links: Ints | Sequence[int], share: float = 1.0) -> None:
-        """Add a share of the flow to these links; a negative share removes it."""
+        """Count a share of the flow on each of these links; a negative share is subtracted."""
         if flow in self._bps:
             self._sums[self._job[flow]][:, links] += share * self._bps[flow][:, None]
 
@@ -373,7 +377,7 @@ class Increments:
 
 
 def network_efficiency(slowdowns: Iterable[float]) -> float | None:
-    """Return 1 / the worst slowdown; None when there is none."""
+    """Return 1 / the worst slowdown; None when ``slowdowns`` is empty."""
     worst = max(slowdowns, default=None)
     return None if worst is None else 1.0 / worst
 

@@ -23,7 +23,7 @@ from signalbox.jobs.subflows import Dividing
 
 
 class FlowId(NamedTuple):
-    """Source and destination address of a flow, and what separates it from flows with the same addresses.
+    """Source and destination address of a flow, and two fields that distinguish flows with equal addresses.
 
     At most one job without an ``owner`` may announce a pair of addresses."""
 

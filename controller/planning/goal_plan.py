@@ -1,24 +1,26 @@
-"""Planning with a cap on moves: a plan that needs more moves is the *goal plan*, and every cycle makes some of them.
+"""Planning with a cap on moves: a plan with too many moves is a *goal plan*, and every cycle makes some of its moves.
 
 In: a problem, limits, and the goal plan that an earlier cycle left. Out: the plan for this cycle, and the goal plan
-that is left after it. No state is kept here: ``answers`` keeps the goal plan.
+that is left after this cycle. No state is kept here: ``answers`` keeps the goal plan.
 
-Two kinds of moves can use up the cap; the planner takes the one with the smaller slowdowns:
+A cycle uses the cap in one of two ways; the planner takes the way that gives the smaller slowdowns:
 
 - *Step*: as many flows as allowed change to their routes in the goal plan (``transition.step``).
-- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whatever its routes,
-  filled up with a step.
+- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whatever its routes, filled up with a
+  step.
 
-When there is a step, a jump is taken on one of two conditions. Either further steps lead on from the jump, in no more
-cycles than all moves of the goal plan take; the goal plan is then reached within ceil(moves / cap) + 1 cycles. Or no
-steps lead on from the step either; another goal plan may then have to follow.
+When a step is possible, the planner takes a jump only on one of two conditions:
 
-Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when the time ends
-before better ones are found. With too many flows for goal plans, each cycle makes the best plan within the cap, as long
-as a plan is found that moves any flow.
+- Steps lead from the jump to the goal plan in at most ceil(moves / cap) cycles, where moves is the number of all moves
+  of the goal plan. The goal plan is then reached within one cycle more.
+- No further steps lead from the step to the goal plan either. Another goal plan may then have to follow.
 
-The running routes never get worse, so they stay when no moves improve them. Unless that is for lack of time, the
-planner names the smallest group of the goal plan's moves that would improve them."""
+Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when no better moves
+are found in time. With too many flows for goal plans, each cycle makes the best plan within the cap, as long as a plan
+is found that moves any flow.
+
+The running routes never get worse, so they stay when no moves improve them. The planner then names the smallest group
+of the goal plan's moves that would improve the routes, unless it ran out of time."""
 
 from __future__ import annotations
 
@@ -43,11 +45,11 @@ from controller.planning.whole_flows.search import MAX_FLOWS
 log = structlog.get_logger(__name__)
 
 _SHARE = 0.5
-"""Share of the time limit for a jump and a step together, when the plan has used up the rest.
+"""Share of the time limit that the search for the goal plan leaves to a jump and a step together.
 
-Of the budgets in deterministic time each of the two gets this share."""
+The jump and the step each have this share of the time limit as their budget of deterministic time."""
 _WAY_S = 500e-6
-"""Seconds per flow that a goal plan, a jump and a step need.
+"""Seconds per flow that a goal plan, a jump and a step need in total.
 
 With less time, a cycle makes the best plan found within the cap. When that plan moves nothing, the cycle looks for a
 goal plan and takes as long again."""
@@ -55,7 +57,7 @@ _PARTS = (1.0, 0.85, 0.7, 0.5)
 """Fractions of the cap that the first part of a jump may use; the rest is for moves towards the goal plan."""
 
 Cycle = tuple[Plan | NoPlan, GoalPlan | None]
-"""Plan of a cycle, and the goal plan that is left after it."""
+"""Plan of a cycle, and the goal plan that is left after the cycle; None when no goal plan is left."""
 
 
 def solved(
@@ -65,7 +67,7 @@ def solved(
     held: GoalPlan | None = None,
     running: Routes = NO_ROUTES,
 ) -> tuple[Planned, GoalPlan | None]:
-    """Return the plan with the decision whether to adopt it, and the goal plan that is left when it is adopted.
+    """Return the plan with the decision whether to adopt it, and the goal plan that is left when the plan is adopted.
 
     ``min_gain``, ``running``: see ``decided``. ``held``: the goal plan that an earlier cycle left."""
     answer, goal = plan_towards(problem, limits, held)
@@ -86,12 +88,12 @@ def solved(
 
 
 def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
-    """Return a plan of ``problem.now`` that is better than ``union`` by ``min_gain`` (relative); None without one.
+    """Return a plan of ``problem.now`` that is better than ``union`` by ``min_gain`` (relative); None if there is none.
 
-    ``union`` is the plan for all phases. A plan for all traffic patterns together serves each of them, and no flow
+    ``union`` is the plan for all phases. A plan for all traffic patterns together serves each pattern, and no flow
     moves when a job changes its pattern. But every flow has one route in all patterns. In rare cases the best routes
-    for one pattern are worse for another; then the planner takes routes for the present patterns alone. Flows that send
-    nothing now stay on their routes, or start with those of ``union``. The search gets the whole time
+    for one pattern are worse for another pattern; then the planner takes routes for the present patterns alone. Flows
+    that send nothing now stay on their routes, or start with their routes in ``union``. The search gets the whole time
     limit again."""
     now = problem.now
     if now is problem:
@@ -110,7 +112,7 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
 
 
 def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) -> Cycle:
-    """Return the plan for this cycle, and the goal plan that it leads to; None when the plan itself is the best one.
+    """Return the plan for this cycle, and the goal plan that it leads to; the goal plan may be None.
 
     ``held``: the goal plan that an earlier cycle left. It is dropped when anything but the running routes has
     changed."""
@@ -137,7 +139,7 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) ->
 
 
 def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
-    """Return a plan in closed form that is as good and needs no more cycles, or else ``found``.
+    """Return a plan in closed form that is as good as ``found`` and needs no more cycles, or else ``found``.
 
     In the closed form the same few common links change for all leaves, so steps are seldom blocked."""
     routes = aligned_cutting(problem, None)
@@ -155,8 +157,8 @@ def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
 def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> tuple[Plan, Plan, int | None]:
     """Return the plan that is reached in the end, the plan of the first cycle, and the largest number of cycles needed.
 
-    The number is None when no moves within the cap lead on. Raises ``SignalboxError`` when there is no plan; ``where``
-    becomes a part of its text."""
+    The number is None when no moves within the cap lead to the first of these plans. Raises ``SignalboxError`` when
+    there is no plan; ``where`` becomes a part of the error's text."""
     if limits.max_moves == 0:
         found = answered(plan(problem, replace(limits, max_moves=None)), where)
         return found, found, None if found.moves else 0
@@ -183,7 +185,7 @@ def same_inputs(a: Problem, b: Problem) -> bool:
 
 
 class _Way:
-    """Sequence of moves from the running routes to those of a goal plan."""
+    """Search for the moves of one cycle on the way from the running routes to the routes of a goal plan."""
 
     def __init__(self, problem: Problem, limits: PlanLimits, aim: Plan) -> None:
         self._problem = problem
@@ -199,7 +201,7 @@ class _Way:
     def begin(self, quick: Routes) -> Cycle:
         """Return the first cycle.
 
-        ``quick``: the best known routes within the cap; in the worst case the running ones."""
+        ``quick``: the best known routes within the cap; in the worst case the running routes."""
         quick = self._placed(quick)
         routes, jump = self._first, self._jump(quick)
         if isinstance(routes, Stuck):
@@ -213,7 +215,8 @@ class _Way:
     def go_on(self, held: GoalPlan) -> Cycle | None:
         """Return the next cycle towards the goal plan; None when another goal plan may be better.
 
-        That is so when the goal plan is no better than the running routes, or when no step leads towards it."""
+        Another goal plan may be better when ``held`` is no better than the running routes, or when no step leads
+        towards ``held``."""
         if held.blocked and self._cap <= held.searched and self._problem.flows == held.problem.flows:
             return self._judged(self._running), held
         if not self._better(self._goal, self._running):
@@ -235,7 +238,7 @@ class _Way:
         return step(self._problem, start, self._goal, most, self._free | free, self._part)
 
     def _leads_on(self, routes: Routes) -> bool:
-        """Return whether steps from ``routes`` reach the goal plan in as many cycles as its moves need.
+        """Return whether steps from ``routes`` reach the goal plan within ceil(moves of the goal plan / cap) cycles.
 
         Return True when the time ends before a step fails."""
         for _ in range(math.ceil(self._aim.moves / self._cap)):
@@ -250,7 +253,7 @@ class _Way:
     def _jump(self, quick: Routes) -> Routes | None:
         """Return the routes of a jump, filled up with a step; None when no jump moves any flow.
 
-        If possible the goal plan takes no more cycles after the jump than it would take without."""
+        If possible, the jump does not increase the number of cycles until the goal plan is reached."""
         cycles = math.ceil(self._aim.moves / self._cap)
         found: Routes | None = None
         for most in self._sizes():
@@ -269,7 +272,7 @@ class _Way:
         return None if found is None else self._filled(found)
 
     def _sizes(self) -> list[int]:
-        """Return the caps to try: several only with the closed form, because only that is fast enough."""
+        """Return the caps to try: one cap, or several caps when the closed form applies, which is fast enough."""
         parts = _PARTS if aligned_cutting(self._problem, None) else _PARTS[:1]
         return [max(1, int(part * self._cap)) for part in parts]
 
@@ -280,7 +283,7 @@ class _Way:
         return routes if isinstance(more, Stuck) else more
 
     def _within(self, most: int, quick: Routes) -> Routes:
-        """Return the best routes found with at most ``most`` moves, or the running routes when none are found."""
+        """Return the best routes found with at most ``most`` moves; in the worst case the running routes."""
         problem, limits = self._problem, self._part
         routes = aligned_cutting(problem, most)
         if routes is not None:

@@ -3,8 +3,8 @@
 It follows the greedy of arXiv 2503.05324 (``baselines`` has it as published), but compares loads instead of numbers of
 flows. A *set* is all flows out of one leaf, or all flows into one leaf. The sets are served from the most loaded to the
 least loaded. Each flow takes the shortest path on which the most loaded link ends up least loaded. Of several such
-paths it takes its current path, or else the first. On an intact leaf-spine with equal flows the largest load is at most
-twice the optimum, in any order of flows.
+paths the flow takes its current path, or else the first path. On an intact leaf-spine with equal flows the
+largest load is at most twice the optimum, in any order of flows.
 
 In: a ``Problem``. Out: one route per flow that has a path. ``PathChoices`` holds the shortest paths of all flows as
 rows of link numbers, also for the published schemes."""
@@ -31,8 +31,8 @@ _BLOCK = 512
 def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
     """Assign a whole route to every flow that has a path.
 
-    ``keep_current``: whether flows stay on their current route where it is valid. Otherwise running routes are ignored,
-    except that the current path wins ties."""
+    ``keep_current``: whether flows stay on their current routes where these routes are valid. Otherwise current routes
+    are ignored, except that the current path wins ties."""
     routes: dict[FlowId, Route] = {}
     waiting = []
     for number, flow in enumerate(problem.flows):
@@ -67,7 +67,7 @@ class _Loads:
         self._increments = Increments(problem, next_hops.capacity_bps)
 
     def put_all(self, problem: Problem, routes: Routes) -> None:
-        """Add all routes to a network without load."""
+        """Add the loads of all routes, while every link is still without load."""
         rows = passing(problem, routes)
         place = np.array([problem.link_number[link] for link in self._number], np.int64)
         number = np.full(len(problem.capacity_bps), -1)
@@ -116,7 +116,7 @@ def largest_set_first(flows: Sequence[Flow], numbers: Iterable[int], weights: Se
 class PathChoices:
     """Shortest paths of all flows, computed at once.
 
-    The paths are those that ``CandidatePaths.between`` finds pair by pair, seven times as fast on 64 x 32 switches.
+    ``CandidatePaths.between`` finds the same paths pair by pair; this class is seven times as fast on 64 x 32 switches.
 
     - ``flows``: the flows that have a path through the fabric.
     - ``options``: per flow its paths as link numbers of ``next_hops``, shape (hops, paths); shorter paths are padded

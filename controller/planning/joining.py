@@ -10,7 +10,7 @@ candidates here divide only the flows that must be divided to reach these slowdo
 - *Whole flows first* (``color_whole_first``): in closed form, as many whole flows on every link as the slowdown allows,
   and the subflows of the other flows on the remaining capacity.
 
-In: a ``Problem``. Out: a smaller one, and routes of its subflows."""
+In: a ``Problem``. Out: a ``Problem`` with fewer flows, and routes of the subflows."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _one(subflows: Sequence[Flow]) -> Flow:
 def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None:
     """Return routes of equal flows in equal numbers of subflows on a leaf-spine, part by part.
 
-    The worst slowdown is that of an even colouring of the subflows. None when flows differ, or when the leaves of a
-    part have no common link."""
+    The worst slowdown equals the worst slowdown of an even colouring of the subflows. None when flows differ, or when
+    the leaves of a part have no common link."""
     numbers = problem.numbers
     number: dict[FlowId, int] = {}
     group = np.array([number.setdefault(flow.id.joined, len(number)) for flow in problem.flows], np.int64)
@@ -87,9 +87,9 @@ def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None
 def _colored(numbers: Numbers, flows: Ints, group: Ints, common: CommonLinks, floor: float) -> NumberedRoutes | None:
     """Return routes of one part; None when flows differ.
 
-    The multigraph of whole flows has a proper colouring with D colours, its largest degree. Of the colours with the
-    most flows, w go to each common link. The subflows of the other colours lie colour by colour on a line, which is cut
-    into segments of equal length, one per common link.
+    The multigraph of whole flows has a proper colouring with D colours, where D is its largest degree. Each common link
+    gets w of the colours with the most flows. The subflows of the other colours lie colour by colour on a line, which
+    is cut into segments of equal length, one per common link.
 
     ``floor``: lower bound of all slowdowns, so that links may have this load."""
     order = np.argsort(group, kind="stable")

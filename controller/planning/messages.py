@@ -55,22 +55,26 @@ class ModeSet:
 
 @dataclass(frozen=True, slots=True)
 class SolvePlan:
-    """Request for a plan. A newer request replaces one that waits; the planner finishes the one that it is solving."""
+    """Request for a plan.
+
+    A newer request replaces a waiting request; the planner finishes the request on which it is working."""
 
     snapshot: Snapshot
     limits: PlanLimits
     min_gain: float = 0.0
-    """Relative gain from which a plan is worth its moves."""
+    """Smallest relative gain at which a plan is worth its moves."""
     goal: GoalPlanLeft | None = None
     """Goal plan that an earlier cycle left."""
     installs: bool = True
     """Whether a plan that is worth its moves becomes the running routes.
 
-    The planner computes the slowdowns of the running routes when they stay."""
+    When the running routes stay, the planner computes their slowdowns."""
     anew: bool = False
-    """Whether an operator requests the plan. A plan that was cut short is then computed again, however often it was."""
+    """Whether an operator requests the plan.
+
+    A plan that was cut short is then computed again, however often it was computed before."""
     repairs: bool = True
-    """Whether flows on lost paths get new routes first, which the control loop adopts at once."""
+    """Whether the planner first repairs the routes of flows on lost paths; the control loop adopts a repair at once."""
 
 
 @dataclass(frozen=True, slots=True)

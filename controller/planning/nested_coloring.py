@@ -4,10 +4,10 @@ In: per side of a bipartite multigraph (sources, destinations) the set of each e
 outermost. Each set lies in one set of the next level. Out: a colour per edge, such that no set has more than ceil(edges
 / colours) edges of one colour. With as many colours as the largest innermost set the colouring is proper.
 
-- *Halving*: in every set the edges are paired; an edge that is left over is paired with one of another set in the same
-  outer set. Pairs of both sides form paths and even cycles. Along these the edges go alternately into the two halves,
-  so the halves of every set differ by at most one edge. This works like Euler splits (Gabow, "Using Euler partitions to
-  edge color bipartite multigraphs", 1976).
+- *Halving*: in every set the edges are paired; a left-over edge is paired with a left-over edge of another set in the
+  same outer set. Pairs of both sides form paths and even cycles. The edges of a path or cycle go alternately into the
+  two halves, so the halves of every set differ by at most one edge. This works like Euler splits (Gabow, "Using Euler
+  partitions to edge color bipartite multigraphs", 1976).
 - When no edge has a colour, the first colouring is even in the innermost sets. Otherwise edges without a colour get the
   rarest colour of their innermost sets.
 - While a set has too many edges of one colour, all edges of this colour and of the set's rarest colour are halved. Each
@@ -31,7 +31,7 @@ Nest = Sequence[Sequence[int]]
 def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int]) -> list[int]:
     """Return a colour in [0, ``colors``) for each edge.
 
-    ``current``: colours to keep where possible, -1 for none."""
+    ``current``: colour of each edge that it should keep where possible; -1 for an edge without a colour."""
     coloring = list(current)
     if max(current, default=-1) < 0:
         coloring = balanced_coloring(list(zip(sides[0][0], sides[1][0], strict=True)), colors)
@@ -48,7 +48,7 @@ def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int
 
 
 def _fill(coloring: list[int], sides: tuple[Nest, Nest], colors: int) -> None:
-    """Give edges without a colour the rarest one of their innermost sets."""
+    """Give each edge without a colour the rarest colour of its two innermost sets."""
     counts = [defaultdict[int, list[int]](lambda: [0] * colors) for _ in sides]
     for edge in sorted(range(len(coloring)), key=lambda edge: coloring[edge] < 0):
         left, right = (of_set[side[0][edge]] for of_set, side in zip(counts, sides, strict=True))
@@ -72,9 +72,9 @@ def _uneven(coloring: Ints, level: Ints, colors: int) -> tuple[int, int] | None:
 def _halves(
     edges: Sequence[int], sides: tuple[Nest, Nest], second: Mapping[int, bool], kept: Iterable[int]
 ) -> dict[int, bool]:
-    """Return whether each edge is in the second half.
+    """Divide the edges into two halves; return for each edge whether it is in the second half.
 
-    ``second``: whether it is there now. ``kept``: edges that should not change."""
+    ``second``: whether each edge is in the second half before. ``kept``: edges that should stay in their half."""
     left, right = (_pairs(edges, side, second) for side in sides)
     weight = dict.fromkeys(kept, 1)
     half: dict[int, bool] = {}

@@ -23,7 +23,9 @@ Floats = NDArray[np.float64]
 
 
 _DENSE, _SMALL = 8, 65_536
-"""Size up to which a table over all keys is cheaper than sorting: ``_DENSE`` rows per key plus ``_SMALL`` rows."""
+"""Limit of the size of a table over all key values: ``_DENSE`` rows per key plus ``_SMALL`` rows.
+
+Up to this size the table is cheaper than sorting the keys."""
 
 
 class Links:
@@ -47,16 +49,16 @@ class Links:
 
     @cached_property
     def ids(self) -> Sequence[LinkId]:
-        """Link of each number."""
+        """Links in the order of their numbers (``number``)."""
         return list(self.number)
 
     @cached_property
     def dpids(self) -> Sequence[Dpid]:
-        """Switch of each number."""
+        """Switches in the order of their numbers (``switch``)."""
         return list(self.switch)
 
     def around(self, leaves: Sequence[Dpid], *, outward: bool) -> Around:
-        """Return the links out of these switches, or the links into them.
+        """Return the links between switches that lead out of ``leaves``, or into ``leaves``.
 
         Rows are sorted by switch, then by the switch at the other end, then by capacity (fastest first), then by
         port."""
@@ -91,7 +93,7 @@ class Links:
 
 
 class Around(NamedTuple):
-    """Links at some switches, one per row."""
+    """Links out of some switches, or into some switches; one link per row."""
 
     at: Ints
     """Position of the switch in the argument ``leaves``."""
@@ -155,7 +157,7 @@ class Numbers:
 
     @cached_property
     def crossing(self) -> Ints:
-        """Flows whose ends are at different leaves."""
+        """Numbers of the flows whose ends are at different leaves."""
         return np.flatnonzero(self.src != self.dst)
 
 
@@ -166,7 +168,7 @@ class NumberedRoutes(NamedTuple):
 
     flow: Ints
     links: Ints
-    """Links of each path; shape (rows, hops)."""
+    """Numbers of the links of each subflow's path; shape (rows, hops)."""
     share: Floats
 
     @classmethod
@@ -176,7 +178,9 @@ class NumberedRoutes(NamedTuple):
 
 
 def link_rows(paths: Sequence[Path], number: Mapping[LinkId, int]) -> Ints:
-    """Return the links of each path; shape (paths, links of the longest path). Shorter paths repeat their last link."""
+    """Return the numbers of each path's links; shape (paths, links of the longest path).
+
+    Shorter paths repeat their last link."""
     longest = max(map(len, paths), default=0)
     filled = ((*path, *path[-1:] * (longest - len(path))) for path in paths)
     return np.array([[number[link] for link in path] for path in filled], np.int64)
@@ -185,7 +189,7 @@ def link_rows(paths: Sequence[Path], number: Mapping[LinkId, int]) -> Ints:
 def distinct(keys: Ints) -> tuple[Ints, Ints]:
     """Return the distinct keys in ascending order, and the position of each key among them.
 
-    This is ``np.unique`` without sorting when the keys are small. Keys must be at least 0."""
+    The result is that of ``np.unique``; small keys are not sorted, which is faster. Keys must be at least 0."""
     size = int(keys.max(initial=-1)) + 1
     if size > _DENSE * len(keys) + _SMALL:
         return np.unique(keys, return_inverse=True)

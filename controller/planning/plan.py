@@ -1,4 +1,4 @@
-"""Results of the planner: a checked plan with its certificate, or the reason why there is none.
+"""Results of the planner: a checked plan with its certificate, or the reason why there is no plan.
 
 In: routes from any of the solvers, as candidates (``Draft``). Out: the order of candidates, and a ``Plan`` whose claims
 the checker can verify."""
@@ -24,7 +24,7 @@ BOUNDING_SOLVERS = ("cpsat", "lp", "ilp")
 """Solvers that search for the optimum, and return a lower bound when they stop early."""
 
 _MOST_NAMED = 3
-"""Number of flows that one sentence lists by name."""
+"""Largest number of flows that one sentence lists by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class Plan:
     cut_short: bool = False
     """Whether the time limit ended a search; a faster machine might then find a better plan."""
     slowdowns_proven_listed: int = 0
-    """Number of entries that are proven optimal over the candidate paths.
+    """Number of entries of the descending vector of slowdowns that are proven optimal over the candidate paths.
 
-    The number is 0 when it is no larger than ``slowdowns_proven``, or when the candidates are not capped."""
+    It is set to 0 when it is no larger than ``slowdowns_proven``, or when the candidates are not capped."""
     candidates_listed: int = 0
     """Largest number of candidate paths per pair of switches; 0 when ``slowdowns_proven_listed`` is 0."""
 
@@ -124,7 +124,7 @@ class NoPlan:
 
 
 def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
-    """Return the plan, or raise ``SignalboxError`` when there is none; ``where`` becomes a part of its text."""
+    """Return the plan, or raise ``SignalboxError`` for a ``NoPlan``; ``where`` becomes a part of the error's text."""
     if isinstance(answer, NoPlan):
         raise SignalboxError(f"no plan{where}: {answer.reason}")
     return answer
@@ -161,7 +161,7 @@ class Drafts(NamedTuple):
     proven: tuple[float, ...] = ()
     """Lower bounds of the sorted slowdowns over all shortest paths; empty when only the bounds of cuts are known."""
     listed: tuple[float, ...] | None = None
-    """Lower bounds of the sorted slowdowns over the candidate paths; None when the candidates are not capped."""
+    """Lower bounds of the slowdowns, worst first, over the candidate paths; None when these are all shortest paths."""
     integer: float = 1.0
     """Lower bound of the worst slowdown when all flows are whole."""
 
@@ -196,7 +196,9 @@ def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Dra
 
 
 def compare(a: Draft, b: Draft) -> int:
-    """Return a negative number when ``a`` is better: smaller sorted slowdowns, then fewer moves, then fewer paths."""
+    """Return a negative number when ``a`` is better than ``b``, a positive number when ``b`` is better, else 0.
+
+    Smaller sorted slowdowns are better, then fewer moves, then fewer paths."""
     index = first_difference(a.vector, b.vector)
     if index is not None:
         return -1 if a.vector[index] < b.vector[index] else 1
@@ -204,7 +206,7 @@ def compare(a: Draft, b: Draft) -> int:
 
 
 def slowdowns_proven(slowdowns: Sequence[float], proven: Sequence[float]) -> int:
-    """Return how many slowdowns, from the worst on, are no larger than their lower bounds."""
+    """Return the number of slowdowns, from the worst one on, that are no larger than their lower bounds."""
     for index, (slowdown, bound) in enumerate(zip(slowdowns, proven, strict=True)):
         if slowdown > bound * (1 + SLOWDOWN_TOLERANCE):
             return index
@@ -212,7 +214,7 @@ def slowdowns_proven(slowdowns: Sequence[float], proven: Sequence[float]) -> int
 
 
 def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times: PlanTimes) -> Plan:
-    """Return the candidate as a plan. Its proven bounds are those of ``of``, or else ``bounds.vector``."""
+    """Return the candidate as a plan. Its proven bounds are ``of.proven``, or else ``bounds.vector``."""
     proven = of.proven or bounds.vector
     count = slowdowns_proven(draft.vector, proven)
     count_listed = slowdowns_proven(draft.vector, of.listed) if of.listed else 0
@@ -244,7 +246,7 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
 
 @dataclass(frozen=True, slots=True)
 class GoalPlan:
-    """Goal plan: a plan that needs more moves than one cycle may make."""
+    """Plan that needs more moves than one cycle may make, with the moves that are left until it is reached."""
 
     plan: Plan
     problem: Problem
@@ -258,11 +260,11 @@ class GoalPlan:
     smallest: bool = False
     """Whether it is proven that no smaller group of the remaining moves improves the slowdowns.
 
-    Moves to other routes may improve them with a smaller group."""
+    A smaller group of moves to other routes may still improve the slowdowns."""
     searched: int = 0
-    """Cap on moves in the search that proved that no moves lead towards the plan; 0 when the time ran out first.
+    """Cap on moves under which a search proved that no moves lead towards the plan; 0 without such a proof.
 
-    A new search with this cap or a smaller one would find no moves either."""
+    A new search with this cap or a smaller cap would find no moves either."""
 
     @property
     def left(self) -> GoalPlanLeft:
@@ -306,14 +308,14 @@ def decide(
 ) -> Decision:
     """Return the decision whether to adopt the plan, with its reason.
 
-    A plan is adopted when it pins flows or repairs routes, or when its gain is worth its moves (hysteresis). Suppose it
-    pins or repairs flows and also moves others, and there is a plan ``stay`` that moves nothing. Then the moves are
-    decided separately from the pins and repairs.
+    A plan is adopted when it pins flows or repairs routes, or when its gain is worth its moves (hysteresis). When the
+    plan pins or repairs flows and also moves other flows, the moves are decided separately if there is a plan ``stay``
+    that moves nothing.
 
-    ``min_gain``: smallest relative gain, at the first entry of the sorted slowdowns that differs from the running
-    routes (0.02 is 2 %).
-    ``goal``: goal plan that the plan leads to. Its gain then counts, and a goal plan that was adopted before needs no
-    ``min_gain``."""
+    ``min_gain``: smallest relative gain that is worth moves (0.02 is 2 %). The gain is measured at the first entry of
+    the sorted slowdowns in which the plan differs from the running routes.
+    ``goal``: goal plan that the plan leads to. The gain of the goal plan then counts, and a goal plan that was adopted
+    before needs no ``min_gain``."""
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
     stale = [flow.current for flow in routed if flow.current is not None and flow.id not in problem.in_force]
@@ -338,7 +340,9 @@ def decide(
 
 
 def _running_slowdowns(problem: Problem, plan: Plan) -> tuple[float, ...]:
-    """Return the sorted slowdowns of the flows that the plan routes, on their running routes."""
+    """Return the sorted slowdowns when the flows that the plan routes stay on their running routes.
+
+    Flows without a running route take the route of the plan."""
     routes = {
         flow.id: plan.routes[flow.id] if flow.current is None else flow.current
         for flow in problem.flows
@@ -372,7 +376,7 @@ def relative_gain(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def _change(before: Sequence[float], after: Sequence[float], falls: str = "falls") -> str:
-    """Describe the first slowdown that differs."""
+    """Return a phrase on the first slowdown in which ``before`` and ``after`` differ."""
     index = first_difference(before, after)
     if index is None:
         return "no slowdown changes"

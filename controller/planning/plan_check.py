@@ -121,10 +121,10 @@ def _path_fault(flow: Flow) -> str:
 
 
 def _off_paths(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
-    """Return for each flow whether a subflow is on a path that is no candidate.
+    """Return for each flow whether one of its subflows takes a path that is not allowed.
 
-    Such a path does not lead link by link from the source's switch to the destination's switch, or it is neither a
-    shortest path nor an allowed detour."""
+    An allowed path leads link by link from the source's switch to the destination's switch, and is a shortest path or
+    an allowed detour."""
     links, numbers = problem.links, problem.numbers
     switches = len(links.switch)
     # A leaf without links gets a number of its own. Head and tail are -1 for links of NICs and unknown links.

@@ -22,10 +22,10 @@ NO_ROUTES: Routes = {}
 
 @dataclass(frozen=True, slots=True)
 class Slowdowns:
-    """Slowdowns of jobs under certain routes, for what the jobs send now; or worst slowdowns of published schemes.
+    """Slowdowns of jobs under certain routes, or the worst slowdown under each published scheme.
 
-    The planner computes the slowdowns of the schemes after the plan, for the same problem as the plan, and sends them
-    separately."""
+    Slowdowns of jobs are for the traffic that the jobs send now. The planner computes the slowdowns under the schemes
+    after the plan, for the plan's problem, and sends them in an object of their own."""
 
     generation: int
     """Generation of the problem."""
@@ -39,9 +39,9 @@ class Slowdowns:
 
 
 def slowdowns(problem: Problem, draws: int) -> Slowdowns | None:
-    """Return the slowdowns of the running routes; None when one of their paths is lost.
+    """Return the slowdowns of the running routes; None when a path of these routes is lost.
 
-    The flows of a lost path do not run as planned. ``draws``: number of random draws of ECMP."""
+    A flow whose path is lost does not run as planned. ``draws``: number of random draws of ECMP."""
     if problem.broken:
         return None
     problem = problem.now
@@ -69,9 +69,9 @@ class Planned:
     repaired: int = 0
     """Number of flows whose path was lost and that have another path in the plan."""
     goal: GoalPlanLeft | None = None
-    """Part of the goal plan that is left when the plan is adopted; None when there is no goal plan."""
+    """Summary of the goal plan that is left when the plan is adopted; None when no goal plan is left."""
     for_now: bool = False
-    """Whether the plan is for ``Problem.now``."""
+    """Whether the plan is for the phases that jobs send now (``Problem.now``), not for all phases."""
 
     @property
     def plan(self) -> Plan:
@@ -94,10 +94,10 @@ def decided(
 ) -> Planned:
     """Return the plan with the decision whether to adopt it, and its slowdowns.
 
-    ``min_gain``, ``stay``, ``goal``: see ``plan.decide``. Without ``min_gain`` the plan is a repair, which is adopted
-    at once.
-    ``running``: all running routes. The plan's routes share unchanged parts with this mapping, so that the control loop
-    need not compare the routes one by one."""
+    ``min_gain``, ``stay``, ``goal``: see ``plan.decide``. When ``min_gain`` is None the plan is a repair, which is
+    adopted at once.
+    ``running``: all running routes. The mapping of the plan's routes shares its unchanged parts with ``running``, so
+    that the control loop need not compare the routes one by one."""
     plan = _placed(problem, plan)
     decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain, stay, goal)
     if stay and not decision.moving:
@@ -117,7 +117,7 @@ def _placed(problem: Problem, plan: Plan) -> Plan:
 
 
 def in_place(route: Route, running: Route | None) -> Route:
-    """Return the same subflows in an order that keeps as many as possible in their current source-port class.
+    """Return ``route`` with its subflows in an order in which as many as possible keep their source-port class.
 
     Return the object ``running`` itself when nothing changes."""
     if running is None or route == running:

@@ -46,17 +46,20 @@ log = structlog.get_logger(__name__)
 _FINISH_S = 8e-6
 """Seconds per flow that are reserved for the work after the searches: comparing candidates, certificate, check."""
 _CLOSED_S = 16e-6
-"""Seconds per flow that closed forms need. Their plans mostly have more moves than a cap allows."""
+"""Seconds per flow that closed forms need.
+
+When time is short and relief has found routes, closed forms are skipped: their plans mostly have more moves than a cap
+allows."""
 _GREEDY_S = 30e-6
 """Seconds per flow that the greedy needs on 128 spines."""
 
 
 _JOINED_SHARE = 0.25
-"""Share of the time left that is spent on plans in which no flow is divided into equal subflows."""
+"""Share of the remaining time for plans in which no flow is divided into equal subflows."""
 
 
 class Fault(Exception):
-    """The problem contradicts itself, so that there is no plan; the message says why."""
+    """Error for a problem that contradicts itself, so that there is no plan; the message says why."""
 
 
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
@@ -68,14 +71,16 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
 
 
 def repair(problem: Problem) -> Plan | NoPlan:
-    """Return the running routes, with paths from the greedy for flows whose path is missing or lost.
+    """Return the running routes, with paths from the greedy for flows that have no route or a lost path.
 
     The repair takes milliseconds and moves no other flow."""
     return judged(problem, PlanLimits(ecmp_draws=0), lambda _: Drafts([_running(problem)]))
 
 
 def relieved(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """Return the repair with the most loaded links unloaded within the cap on moves, in a fraction of a second."""
+    """Return the repair, or better routes within the cap on moves that unload the most loaded links (``relief``).
+
+    This takes a fraction of a second."""
 
     def drafts(bounds: Bounds) -> Drafts:
         kept = _running(problem)
@@ -88,8 +93,9 @@ def relieved(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
 def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Problem]:
     """Repair broken routes; return the repair, and the problem for the plan that follows.
 
-    That problem starts from the repaired routes, so that the plan moves a repaired flow again only when the move is
-    worth it. The repair is None when no route is broken, or when the repair fails. ``running``: see ``decided``."""
+    The repaired routes are the running routes of the returned problem. So the plan moves a repaired flow again only
+    when the move is worth it. The repair is None when no route is broken, or when the repair fails. ``running``: see
+    ``decided``."""
     if not problem.broken:
         return None, problem
     try:
@@ -107,8 +113,8 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
 def _collecting_later() -> Iterator[None]:
     """Run without garbage collections.
 
-    Collections would scan all routes again and again while they are made. They would free next to nothing, since hardly
-    any object here is in a cycle."""
+    While routes are made, collections would scan all of them again and again. They would free next to nothing, since
+    hardly any object here is in a cycle of references."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -120,7 +126,7 @@ def _collecting_later() -> Iterator[None]:
 
 @_collecting_later()
 def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Drafts]) -> Plan | NoPlan:
-    """Return as a plan the best candidate that the checker accepts.
+    """Return the best candidate that the checker accepts, as a plan.
 
     ``route`` makes candidates from the problem's closed-form bounds, or raises ``Fault``. The plan is then compared
     with ECMP if ``limits`` has draws."""
@@ -219,7 +225,8 @@ def _in_closed_form(problem: Problem, bounds: Bounds) -> Iterator[Draft]:
 def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
     """Yield candidates for flows that are divided into equal subflows.
 
-    All subflows of a flow take one path, or no more flows are divided over paths than a closed form requires."""
+    In one candidate all subflows of a flow take one path. In the other a closed form divides as few flows over paths as
+    it can."""
     whole = joining.joined(problem) if problem.has_equal_subflows else None
     if whole is None:
         return
@@ -243,9 +250,9 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
 
 
 def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds) -> Iterator[Draft]:
-    """Yield a candidate with few paths.
+    """Yield a candidate with few paths, made by local search.
 
-    It starts from the candidate with the fewest paths; subflows move until the slowdowns are those of the best
+    The search starts from the candidate with the fewest paths, and moves subflows towards the slowdowns of the best
     candidate."""
     best, start = min(drafts, key=cmp_to_key(compare)), min(drafts, key=lambda of: (of.paths, of.moves))
     if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:

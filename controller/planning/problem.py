@@ -39,7 +39,7 @@ Background traffic that adapts its rate gives way to the jobs, and the planner c
 has no capacity."""
 
 SILENT_PART = 0.01
-"""Fraction of its demand that is planned for a job whose reported connections carry no traffic.
+"""Fraction of a job's demand that is planned while the job's reported connections carry no traffic.
 
 The fraction is large enough to give the job a route of its own where there is room. It is too small to take room from a
 job that sends."""
@@ -76,14 +76,14 @@ class Problem:
         return Numbers(self.flows, self.links)
 
     def with_flows(self, flows: Iterable[Flow]) -> Problem:
-        """Return the same problem with other flows; it shares the numbering of links with this one."""
+        """Return this problem with other flows; both problems share the numbering of links."""
         other = replace(self, flows=tuple(flows))
         vars(other)["links"] = self.links
         return other
 
     @cached_property
     def now(self) -> Problem:
-        """Same problem without the demands of idle phases; this object itself when no flow has an idle phase."""
+        """Problem without the demands of idle phases; this object itself when no flow has an idle phase."""
         if not any(flow.idle_phases for flow in self.flows):
             return self
 
@@ -125,11 +125,11 @@ class Problem:
         return any(flow.current is not None and flow.id not in self.in_force for flow in self.flows)
 
     def with_routes(self, routes: Routes) -> Problem:
-        """Return the same problem with ``routes`` as the running routes."""
+        """Return this problem with ``routes`` as the running routes."""
         return self.with_flows(replace(flow, current=routes.get(flow.id)) for flow in self.flows)
 
     def moves(self, routes: Routes) -> int:
-        """Return how many flows with a valid current route get a different one in ``routes``."""
+        """Return the number of flows that have a valid current route and a different route in ``routes``."""
         pinned = [flow for flow in self.flows if flow.current is not None]
         left = [flow.id for flow in pinned if routes.get(flow.id, flow.current) != flow.current]
         return sum(flow in self.in_force for flow in left)
@@ -193,7 +193,7 @@ class PlanLimits:
     """Stages that were skipped for lack of time."""
 
     def begun(self) -> PlanLimits:
-        """Return these limits with the clock started, or these limits themselves when it is running already."""
+        """Return these limits with the end of the run set in ``until``; unchanged when ``until`` is set already."""
         if self.deterministic or math.isfinite(self.until):
             return self
         return replace(self, until=time.perf_counter() + self.time_limit_s, left_out=[])
@@ -220,7 +220,9 @@ class PlanLimits:
 
 
 def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route | None:
-    """Return the route of all traffic between a pair of addresses; None when one of its subflows has no route."""
+    """Return the route of all traffic of a job between a pair of addresses.
+
+    Return None when a flow of the job between the addresses has no route."""
     ids, weights = flow_ids(dividing, pair), dividing.subflows(pair).weights
     if len(ids) == 1:
         return routes.get(ids[0])
@@ -282,7 +284,7 @@ def left_bps(capacity_bps: float, background_bps: float) -> float:
 class Flows:
     """Cache of the flows of all jobs, without routes.
 
-    It recomputes only jobs that have changed, or whose hosts have."""
+    It recomputes only the flows of jobs that have changed, and of jobs whose hosts have changed."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()

@@ -1,12 +1,13 @@
 """Planning in a separate process, whose interpreter OpenFlow, the control loop and the API do not share.
 
-In: requests of the control loop. Out: their answers, put into its inbox. The two processes exchange only changes
+In: requests of the control loop. Out: answers, put into the loop's inbox. The two processes exchange only changes
 (``differences``). The controller's end has three threads: one sends the newest request, one receives answers, one
 checks that the process still answers.
 
-When the process ends, another one replaces it. The new process gets the newest request if that request's plan is still
-due. A request is answered with ``NoPlan`` when two processes have ended while working on it, or when one has worked on
-it for minutes. If the first process ends before it can take a request, that is a fatal error of the controller."""
+When the process ends, a new process replaces it. The new process gets the newest request if the plan for this request
+is still due. A request is answered with ``NoPlan`` when two processes have ended while working on it, or when one
+process has worked on it for minutes. If the first process ends before it accepts requests, the controller has a fatal
+error."""
 
 from __future__ import annotations
 
@@ -44,14 +45,14 @@ STUCK_LIMITS = 20
 LOOK_S = 1.0
 """Seconds between two checks that the process answers."""
 END_S = 10.0
-"""Seconds that a process gets to end after it has closed its end of the connection."""
+"""Seconds that a planning process may take to end after it has closed its end of the connection."""
 
 Put = Callable[[Answer], None]
 OnCrash = Callable[[BaseException], None]
 
 
 class Planner(Protocol):
-    """Object that plans in the process. ``submit`` never blocks."""
+    """Object in the planning process that answers requests. ``submit`` never blocks."""
 
     def submit(self, request: PlanningRequest) -> None: ...
     def stop(self) -> None: ...
@@ -61,7 +62,7 @@ MakePlanner = Callable[[Put, OnCrash], Planner]
 
 
 def planning_worker(put: Put, on_crash: OnCrash) -> Planner:
-    """Return the planner of the process. OR-Tools is imported only there."""
+    """Return the planner of the planning process. OR-Tools is imported there, not in the controller's process."""
     from controller.planning.worker import PlanningWorker
 
     return PlanningWorker(put, on_crash)
@@ -70,10 +71,10 @@ def planning_worker(put: Put, on_crash: OnCrash) -> Planner:
 class PlanningProcess:
     """Controller's end of the planning process, which starts at once.
 
-    ``on_crash``: called with the exception when a thread here fails, or when the first process ends before it could
-    take a request.
+    ``on_crash``: called with the exception when a thread of this object fails, or when the first process ends before it
+    accepts requests.
     ``begin``: called first in the process, for example to configure logging.
-    ``make``: makes the planner in the process. ``begin`` and ``make`` must be picklable."""
+    ``make``: called in the process; returns the planner. ``begin`` and ``make`` must be picklable."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class PlanningProcess:
         self._changed = threading.Condition()
         self._stopping = False
         self._newest: PlanningRequest | None = None
-        """Newest request until its plan has arrived. Each process gets it once."""
+        """Newest request until its plan has arrived, then None. Each process gets a request once."""
         self._again: PlanningRequest | None = None
         self.replaced = 0
         """Number of processes that have ended unexpectedly."""
@@ -106,7 +107,7 @@ class PlanningProcess:
             thread.start()
 
     def submit(self, request: PlanningRequest) -> None:
-        """Submit a request; it replaces one that waits to be sent."""
+        """Submit a request; it replaces a request that waits to be sent."""
         with self._changed:
             self._newest = request
             self._changed.notify_all()
@@ -204,16 +205,16 @@ class PlanningProcess:
 
 
 class _Child(Child):
-    """Planning process and the state of its requests. Large messages are sent in parts."""
+    """Planning process, and the state of the requests that were sent to it. Large messages are sent in parts."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         self.begin = begin
-        """Function that was called in the process."""
+        """Function that was last sent to the process, which calls it."""
         self._began_at = math.inf
         self.asked: PlanningRequest | None = None
-        """Newest request."""
+        """Newest request that was sent to the process."""
         self.was_late: PlanningRequest | None = None
-        """Request because of whose delay the process was killed."""
+        """Request whose answer took so long that the process was killed; else None."""
         self._waits_since = math.inf
         self._answered = 0
         self._routes: SomeRoutes = {}
@@ -231,7 +232,7 @@ class _Child(Child):
 
     @property
     def due(self) -> PlanningRequest | None:
-        """Newest request while its plan, or the slowdowns that it asks for, have not arrived; else None."""
+        """Newest request that was sent, until its plan or its slowdowns have arrived; then None."""
         asked = self.asked
         return asked if asked and asked.snapshot.generation != self._answered else None
 
@@ -261,7 +262,7 @@ class _Child(Child):
         self.send(*changes, replace(request, snapshot=NO_SNAPSHOT))
 
     def has_received(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
-        """Return whether the process has received the request, if there is one, and has called ``begin``."""
+        """Return whether ``begin`` and the request, if there is one, have been sent to the process."""
         return begin is self.begin and (request is None or request is self.asked)
 
     def answers(self) -> list[Answer]:

@@ -35,21 +35,23 @@ from controller.planning.split_flows.shares import exactly_one
 from signalbox.jobs.spec import JobId
 
 _ATTEMPTS = 8
-"""Number of goals for all jobs together, and number of jobs that are relieved individually."""
+"""Largest number of goals that are tried for all jobs together, and of jobs that are relieved individually."""
 _TRIED = 4
 """Number of flows that are tried before a link is left as it is."""
 _LESS = 0.02
-"""Relative decrease of the slowdown at which the relief of a single job aims."""
+"""Relative decrease of a job's slowdown that the relief of this single job tries to reach."""
 _LEAST_S = 0.2
-"""Seconds that are available even after the time limit; otherwise nothing might move while links are overloaded."""
+"""Seconds that a relief may take even when the time limit ends earlier.
+
+Without them no flow might move while links are overloaded."""
 _ROUNDING = 1e-9
 
 
 def relieve(problem: Problem, bounds: Bounds, start: Routes, limits: PlanLimits) -> Draft | None:
-    """Return routes with smaller slowdowns; None when there are none.
+    """Return routes with smaller slowdowns than ``start``; None when no such routes are found.
 
     ``start``: a route for every flow that has a candidate; the running route when it is valid. At most
-    ``limits.max_moves`` flows move; it must not be None."""
+    ``limits.max_moves`` flows move; this limit must not be None."""
     state = _Relief(problem, start, limits)
     least, most = bounds.worst, state.worst
     goal = least
@@ -80,7 +82,7 @@ class _Relief:
         """Slowdown of each job under the routes that were last accepted."""
         flows = np.bincount(rows.link, minlength=len(self.load))
         self._each = np.where(flows > 0, self.load / np.maximum(1, flows), np.inf)
-        """Mean load of a flow on each link at the start."""
+        """Load of each link at the start / number of its flows."""
         self._hops = max((len(path) for route in start.values() for path, _ in route), default=1)
         self._increments = Increments(problem, problem.numbers.capacity_bps)
         self._increments.count_rows(rows.flow, rows.link, rows.share)
@@ -89,11 +91,11 @@ class _Relief:
         self._is_fabric = np.zeros(len(self.load), bool)
         self._is_fabric[problem.links.fabric] = True
         self._at: dict[int, Route] = {}
-        """Routes of the flows (by number) that have another route than at the start."""
+        """Route of each moved flow, by number; the other flows have their routes in ``start``."""
         self._before: dict[int, Route | None] = {}
-        """Previous routes of the flows that changed in this attempt; None for the route from the start."""
+        """Previous route of each flow that changed in this attempt; None means the flow's route in ``start``."""
         self._come: defaultdict[int, dict[int, None]] = defaultdict(dict)
-        """Flows of ``_at`` on each link."""
+        """Numbers of the moved flows on each link, as the keys of a dictionary."""
         self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
 
     @property
@@ -111,9 +113,9 @@ class _Relief:
         )
 
     def attempt(self, goal: float, links: Ints) -> bool:
-        """Move flows until these links satisfy the goal as far as possible; return whether the slowdowns got smaller.
+        """Move flows off ``links`` until each load is at most ``goal``; return whether the slowdowns got smaller.
 
-        An attempt that does not make the slowdowns smaller is undone."""
+        Links that cannot reach the goal keep a larger load. An attempt without smaller slowdowns is undone."""
         links = links[self._is_fabric[links]]
         leaving = np.ceil((self.load[links] - goal) / self._each[links])
         if leaving.sum() > self._hops * self._moves_left:
@@ -160,7 +162,7 @@ class _Relief:
         return self._moves_left < 0 or time.perf_counter() > self._until
 
     def _passing(self) -> Passing:
-        """Return the loads of the current routes."""
+        """Return one row per link and subflow of the current routes, as ``efficiency.passing`` does."""
         changed = np.zeros(len(self._problem.flows), bool)
         changed[list(self._at)] = True
         stay = ~(changed[self._rows.flow] & self._is_fabric[self._rows.link])
@@ -176,7 +178,7 @@ class _Relief:
     # ---- one flow
 
     def _lower(self, link: int, goal: float) -> bool:
-        """Move a flow off the link, wholly or in part; return whether a route within the goal was found."""
+        """Move a flow off the link, wholly or in part; return False when no route was found that keeps to ``goal``."""
         for flow in self._to_leave(link)[:_TRIED]:
             was = self._at.get(flow)
             self._take(flow)
@@ -192,7 +194,7 @@ class _Relief:
     def _to_leave(self, link: int) -> list[int]:
         """Return the flows on the link in the order in which they are tried.
 
-        Flows that have moved already come first, then those whose most loaded other link has the highest load."""
+        Flows that have moved already come first, then the flows whose most loaded other link has the highest load."""
         first, last = np.searchsorted(self._link, (link, link + 1)).tolist()
         here = [flow for flow in self._flow[first:last].tolist() if flow not in self._at]
 
@@ -203,7 +205,7 @@ class _Relief:
         return sorted([*self._come[link], *here], key=order)
 
     def _that_keeps_to(self, goal: float, flow: int) -> Route | None:
-        """Return a route within the goal for a flow that is on no link now; None when there is none."""
+        """Return a route on which no link exceeds ``goal``, for a flow that is on no link now; else None."""
         ends = self._problem.flows[flow]
         pair, paths = (ends.src_leaf, ends.dst_leaf), self._problem.candidates(ends)
         if pair not in self._paths:
@@ -221,7 +223,7 @@ class _Relief:
         return None if subflows is None else exactly_one({paths[of]: share for of, share in subflows})
 
     def _put(self, flow: int, route: Route | None) -> None:
-        """Replace the route of a flow; None stands for the route from the start."""
+        """Replace the route of a flow; None means the flow's route in ``start``."""
         self._take(flow)
         self._set(flow, route)
 
@@ -233,7 +235,7 @@ class _Relief:
                 self._come[link].pop(flow, None)
 
     def _set(self, flow: int, route: Route | None) -> None:
-        """Add the load of a flow that is on no link now; the route None stands for that from the start."""
+        """Add the load of a flow that is on no link now; the route None means the flow's route in ``start``."""
         self._at.pop(flow, None)
         if route is not None:
             self._at[flow] = route

@@ -1,10 +1,11 @@
 """Closed forms for equal flows of a part in which some leaves have lost cables.
 
-They use the common links of the part , and its *residual links*: the other cables of its leaves, whose
-spines have links to all leaves but a few. Flows are coloured as if each such spine were one more common link, and the
-flows of its colours take its links. A few flows cannot, because an end has no link to the spine. When flows are split,
-such flows get further colours, and all remaining colours are cut onto the common links (interval cutting). When flows
-are whole, each such flow takes the common link where it meets the fewest flows, and slows the fewest other jobs.
+The closed forms use the common links of the part and its *residual links*: the other cables of its leaves, whose spines
+have links to all leaves but a few. Flows are coloured as if each such spine were one more common link, and the flows of
+its colours take its links. A few *late* flows cannot take these links, because one of their leaves has no link to the
+spine. When flows are split, late flows get further colours, and all remaining colours are cut onto the common links
+(interval cutting). When flows are whole, each late flow takes the common link where it meets the fewest flows, and
+slows the fewest other jobs.
 
 In: a part as arrays, and its common links. Out: routes and their slowdown; None where there is nothing to gain."""
 
@@ -22,7 +23,7 @@ from controller.planning.numbered import Bools, Floats, Ints, NumberedRoutes, Nu
 
 _EQUAL = 1e-9
 _SHIFTS = 16
-"""Number of ways to assign spines to colours that are tried."""
+"""Largest number of assignments of spines to colours that are tried."""
 
 Coloring = Callable[[Ints, Ints, int], Ints]
 """Function that colours edges evenly, given their ends on both sides and the largest number of colours."""
@@ -32,8 +33,9 @@ Coloring = Callable[[Ints, Ints, int], Ints]
 class Residual:
     """Spines with residual links, one column each.
 
-    - ``out``, ``into``: links of the leaves that send and that receive, -1 where there is none; shape (leaves, spines).
-    - ``bps``: capacity of the slowest of these links."""
+    - ``out``, ``into``: link of each sender to each spine, and from each spine to each receiver; -1 where there is no
+      link; shape (leaves, spines).
+    - ``bps``: smallest capacity of these links."""
 
     out: Ints
     into: Ints
@@ -45,7 +47,7 @@ class Residual:
 
 
 def find_residual(common: CommonLinks) -> Residual | None:
-    """Return the spines with residual links; None when no spine has them both from senders and to receivers.
+    """Return the spines with residual links from senders and to receivers; None when there is no such spine.
 
     ``common`` must have residual links."""
     width = 1 + max(int(side.cable.max(initial=0)) for side in common.others)
@@ -67,9 +69,9 @@ class _Placed(NamedTuple):
     """Flows that are routed over spines with residual links."""
 
     on: Bools
-    """Whether each flow is routed over such a spine."""
+    """Whether each flow is routed over a spine with residual links."""
     links: Ints
-    """Links of the flows that are; shape (flows, 2)."""
+    """Links of the flows that are routed over such a spine; shape (number of these flows, 2)."""
 
 
 def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> _Placed:
@@ -98,7 +100,9 @@ class Divided(NamedTuple):
 def split(
     numbers: Numbers, flows: Ints, common: CommonLinks, demand_bps: float, coloring: Coloring
 ) -> Iterator[Divided]:
-    """Yield divisions with as many colours per residual spine as per common link on average: rounded down, then up."""
+    """Yield divisions that give each residual spine the mean number of colours per link, rounded down, then up.
+
+    The mean is over common links and residual spines."""
     residual = find_residual(common)
     if residual is None:
         return
@@ -118,10 +122,10 @@ def split(
 def _fewest_late(
     numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, colors: Ints
 ) -> tuple[Bools, _Placed]:
-    """Return which coloured flows (colour at least 0) cannot take their spine, and the routes of the other flows.
+    """Return which flows with a colour (at least 0) are late, and the routes of the other flows with a colour.
 
-    Several ways to assign spines to colours are tried. The best one has the fewest such flows at one leaf, because they
-    need that many further colours."""
+    Several ways to assign spines to colours are tried. The best way has the fewest late flows at the leaf with the most
+    of them, because late flows need as many further colours."""
 
     def shifted(by: int) -> tuple[int, Bools, _Placed]:
         placed = _placed(numbers, flows, common, residual, np.where(colors < 0, -1, (colors + by) % residual.count))
@@ -143,7 +147,7 @@ def _fewest_late(
 def whole(numbers: Numbers, flows: Ints, common: CommonLinks, coloring: Coloring) -> NumberedRoutes | None:
     """Return routes of whole flows over common and residual links.
 
-    None unless every residual spine is as fast as the common links, and fewer flows then share a link."""
+    None unless every residual spine is as fast as the common links, and residual links reduce the flows per link."""
     residual = find_residual(common)
     if residual is None or residual.bps < common.bps[0] * (1 - _EQUAL):
         return None

@@ -1,10 +1,10 @@
-"""Lower bounds of all slowdowns, sorted from the worst: what the cuts require of the jobs *together*.
+"""Lower bounds of the jobs' slowdowns, sorted from the worst, that follow from all cuts *together*.
 
 When a leaf has more flows than uplinks, a job of these flows must be slow. Two such leaves may share one slow job, or
-may need two slow jobs. CP-SAT finds the lexicographically least slowdowns that satisfy all inequalities (``Need``). The
-model has jobs and slowdowns but no flows, so it is small however many flows there are.
+may need two slow jobs. CP-SAT finds the lexicographically smallest slowdowns that satisfy all inequalities (``Need``).
+The model has jobs and slowdowns but no flows, so it is small however many flows there are.
 
-Suppose every job j has a slowdown of at most t_j. Then the load of a link is at most the least t_j of the jobs on it. A
+Suppose every job j has a slowdown of at most t_j. Then the load of a link is at most the smallest t_j of its jobs. A
 flow of load s of job j uses the share f(s, t_j) of a link. The shares of all flows on the link add up to at most 1. The
 function f does not increase with t and is one of these:
 
@@ -35,10 +35,12 @@ from controller.planning.solver import cp_model, solver_within
 from signalbox.jobs.spec import JobId
 
 _SCALE = 1_000_000
-"""Integer units per cut. Needs of jobs are rounded down, so that the result stays a lower bound."""
+"""Integer that stands for a share of 1 of a cut.
+
+Shares of jobs are rounded down, so that the result stays a lower bound."""
 _ROUNDING = 1e-9
 _MOST_SLOWDOWNS = 64
-"""Number of slowdowns that the model distinguishes, from the highest possible one down."""
+"""Largest number of slowdowns above the lowest one that the model distinguishes; the highest slowdowns are kept."""
 _SMALL = 0.5
 """Load of a cut, at the jobs' own bounds, below which the cut is left out.
 
@@ -47,7 +49,7 @@ _MOST_STEPS = 64
 _MOST_TERMS = 250_000
 """Largest product of slowdowns, jobs and needs. A larger model takes a second and more."""
 _SECONDS = 0.2
-"""Deterministic time per stage, a hundred times what a stage needs."""
+"""Limit per stage in deterministic time (about seconds); a stage needs about a hundredth of this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class SlowdownVector:
     slowdowns: tuple[float, ...]
     """Bounds sorted from the worst, one per job: no routing has lexicographically smaller sorted slowdowns."""
     ceiling: Mapping[JobId, float]
-    """Slowdown of each job at which a routing may aim; together they are the least that the cuts allow."""
+    """Slowdown of each job at which a routing may aim; together the smallest sorted slowdowns that the cuts allow."""
 
 
 def slowdown_vector(bounds: Bounds, limits: PlanLimits) -> SlowdownVector:
@@ -107,7 +109,8 @@ class _Model:
         self._until = limits.until
         self._slowdowns = slowdowns
         self._cp = cp_model.CpModel()
-        # Per job and listed slowdown: whether the job has at least that slowdown. It may lie between two listed ones.
+        # Per job and listed slowdown: whether the job has at least the listed slowdown. Slowdowns of jobs may lie
+        # between two listed slowdowns.
         self._above = [
             [
                 self._cp.new_int_var(slowdown <= floor * (1 + _ROUNDING), 1, f"{job} >= {slowdown}")
@@ -140,7 +143,7 @@ class _Model:
         self._cp.add(sum(terms) >= int(shares[0].sum()) - _SCALE)
 
     def solve(self) -> SlowdownVector | None:
-        """Return the least sorted slowdowns; None when time runs out."""
+        """Return the smallest sorted slowdowns that satisfy all needs; None when time runs out."""
         jobs = len(self._above)
         height = [sum(above[1:]) for above in self._above]
         found: list[float] = []
@@ -193,14 +196,14 @@ class Need:
     """Inequality that one cut imposes on the slowdowns of the jobs."""
 
     amounts: tuple[tuple[float, ...], ...]
-    """Number of flows across the cut / its links, per load and job.
+    """Number of flows across the cut / number of links of the cut; shape (``loads``, jobs).
 
     A fluid need has one row with the load of each job."""
     loads: tuple[float, ...]
-    """Loads that one flow puts on a link, descending; the last one is s0. Empty for a fluid need."""
+    """Loads that one flow puts on a link, descending; the last load is s0. Empty for a fluid need."""
     by_volume: bool
     step: float
-    """Number of which the load of a link is a multiple; 0 when there is none."""
+    """Number of which every possible load of a link is a multiple; 0 when there is no such number."""
 
     def of(self, slowdown: float) -> Floats:
         """Return the share of the cut that each job needs to have a slowdown of at most ``slowdown``.
@@ -224,7 +227,7 @@ class Need:
     def after(self, slowdown: float) -> float:
         """Return the next slowdown above ``slowdown`` at which the jobs' shares may add up to less.
 
-        ``slowdown`` must be a slowdown at which they add up to more than 1."""
+        At ``slowdown`` itself the shares must add up to more than 1."""
         if self.step:
             return (int(slowdown / self.step * (1 + _ROUNDING)) + 1) * self.step
         if not self.loads:
@@ -240,13 +243,13 @@ class Need:
         return min(following, rest / (1 - large)) if large < 1 else following
 
     def _alone(self, load: float, slowdown: float) -> bool:
-        """Return whether a flow of this load leaves no room for another one on a link."""
+        """Return whether a flow of this load leaves no room for another flow of load s0 on a link."""
         return load > (slowdown - self.loads[-1]) * (1 + _ROUNDING)
 
     def changes(self, highest: float) -> Iterator[float]:
         """Yield the slowdowns up to ``highest`` at which ``of`` changes.
 
-        Of steps that follow closely on one another only the highest ``_MOST_STEPS`` are included."""
+        Of the multiples of a step only the highest ``_MOST_STEPS`` are included."""
         step = self.step or (self.loads[-1] if self.loads else 0.0)
         if step:
             most = int(highest / step * (1 + _ROUNDING))
@@ -256,7 +259,7 @@ class Need:
 
 
 def contested(bounds: Bounds) -> list[Need]:
-    """Return the needs that force a job above its own lower bound."""
+    """Return the needs that cannot be satisfied when every job has the slowdown of its own lower bound."""
     floors = np.array(list(bounds.job.values()))
     place = {job: column for column, job in enumerate(bounds.cuts.job_ids)}
     column = [place[job] for job in bounds.job]
@@ -265,9 +268,9 @@ def contested(bounds: Bounds) -> list[Need]:
 
 
 def least_worst(needs: Sequence[Need], worst: float) -> float:
-    """Return a lower bound (at least ``worst``) of a slowdown that satisfies all needs when all jobs have it.
+    """Return the smallest slowdown (>= ``worst``) that satisfies all needs when every job has this slowdown.
 
-    The search stops after ``_MOST_STEPS`` steps."""
+    The search stops after ``_MOST_STEPS`` steps; the result is then a lower bound of this slowdown."""
     slowdown = worst
     for _ in range(_MOST_STEPS):
         following = [need.after(slowdown) for need in needs if need.of(slowdown).sum() > 1 + _ROUNDING]

@@ -18,7 +18,7 @@ _NAME = "pandas"
 
 
 class _Nothing:
-    """Class without instances, which stands for the classes of pandas."""
+    """Class without instances that replaces the classes of pandas."""
 
 
 def _stand_in() -> ModuleType:
@@ -66,17 +66,17 @@ class StagedSearch:
         self._limits = limits
         self._left_s = limits.time_limit_s
         self.values: Sequence[int] = ()
-        """Best solution so far."""
+        """Value of each variable, by index, in the best solution so far; empty before the first solution."""
         self.bound = -math.inf
         """Proven bound of the latest objective."""
         self._reached = math.inf
 
     def minimise(self, objective: Any, share: float = 1.0) -> cp_model.CpSolverStatus | None:
-        """Minimise an objective. Return OPTIMAL or FEASIBLE when the model as it is now has a solution, else None.
+        """Minimise an objective. Return OPTIMAL or FEASIBLE when a solution of the present model is found, else None.
 
         ``share``: share of the whole budget that may be used up when this stage ends.
-        The first attempt has no linear relaxation, because without it the search finds routings ten times faster.
-        Proofs need the relaxation."""
+        The first attempt has no linear relaxation, because without a relaxation the search finds routings ten times
+        faster. Proofs need the relaxation."""
         self._cp.minimize(objective)
         self.bound, self._reached = -math.inf, math.inf
         found = None

@@ -59,7 +59,7 @@ class _Ends:
         self.pod = [tiers.pod[flow.src_leaf] for flow in flows], [tiers.pod[flow.dst_leaf] for flow in flows]
 
     def color(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """Return colours for these flows that are even in leaves and pods."""
+        """Return a colouring of these flows that is even in every leaf and every pod."""
         src, dst = (
             ([leaf[flow] for flow in flows], [pod[flow] for flow in flows])
             for leaf, pod in zip(self.leaf, self.pod, strict=True)
@@ -67,7 +67,7 @@ class _Ends:
         return nested_coloring((src, dst), colors, current)
 
     def color_pods(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """Return colours for these flows that are even in pods."""
+        """Return a colouring of these flows that is even in every pod."""
         src, dst = ([pod[flow] for flow in flows] for pod in self.pod)
         return nested_coloring(((src,), (dst,)), colors, current)
 
@@ -89,7 +89,9 @@ class _Ends:
 
 
 def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
-    """Return (name, routes), with whole flows unless splitting gains; None when the fabric has no three tiers."""
+    """Return (name, routes), with whole flows unless splitting may lower the worst slowdown.
+
+    None when the fabric has no three tiers."""
     tiers = problem.tiers
     if tiers is None:
         return None
@@ -135,10 +137,10 @@ def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: f
 def _groups(
     problem: Problem, flows: Sequence[Flow], tiers: Tiers, ends: _Ends, running: Sequence[int], worst: float
 ) -> list[tuple[Sequence[int], range]]:
-    """Return which flows to colour with which common edge links.
+    """Return groups as (numbers of flows, range of the common edge links with which these flows are coloured).
 
-    Normally all flows are coloured with the links of the planes with the most common core links. When planes are
-    unequal and this misses the slowdown, flows are chosen for each kind of plane."""
+    Normally all flows are one group, and use the links of the planes with the most common core links. When planes are
+    unequal and one group misses the slowdown ``worst``, there is a group per kind of plane (``choose``)."""
     edge_bps, core_bps = _rates(problem, tiers)
     count, load = _edge_links(tiers, ends, core_bps / edge_bps)
     together: list[tuple[Sequence[int], range]] = [(range(len(flows)), range(count))]
@@ -162,11 +164,11 @@ def _groups(
 
 
 def _edge_links(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]:
-    """Return how many common edge links to use, and the number of flows on the most loaded link.
+    """Return the number of common edge links to use, and the number of flows on the most loaded link.
 
-    Planes are used in the order of their number of common core links, the largest first. As many planes are used as
-    make the load of the most loaded link smallest: a plane with few cores may do better unused. ``per_core``: capacity
-    of a common core link / that of a common edge link."""
+    Planes are used in the order of their number of common core links, the largest first. The number of planes minimises
+    the load of the most loaded link: using a plane with few cores may increase this load. ``per_core``: capacity of a
+    common core link / capacity of a common edge link."""
     leaf, pod = ends.of_leaf(), ends.of_pod(ends.between_pods(range(len(ends.leaf[0]))))
     per_plane = Counter(tiers.plane)
     loads = {}
@@ -179,7 +181,7 @@ def _edge_links(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]
 
 
 def _running(flows: Sequence[Flow], tiers: Tiers) -> list[CommonLinks]:
-    """Return the common links that whole flows take now."""
+    """Return the common links that each flow takes now; -1 for a flow that is not on a single path."""
     if not any(flow.current for flow in flows):
         return [CommonLinks(-1, -1)] * len(flows)
     edge = {link: common_link for links in tiers.up.values() for common_link, link in enumerate(links)}
@@ -202,7 +204,7 @@ def _path(tiers: Tiers, flow: Flow, common: CommonLinks) -> Path:
 
 
 def _rates(problem: Problem, tiers: Tiers) -> tuple[float, float]:
-    """Return the least capacity of the common edge links, and of the common core links."""
+    """Return the smallest capacity (bit/s) of a common edge link, and of a common core link."""
     edge = (link for links in (*tiers.up.values(), *tiers.down.values()) for link in links)
     core = (link for pods in (*tiers.core_up, *tiers.core_down) for links in pods for link in links)
     least_edge, least_core = (min([problem.capacity_bps[link] for link in links]) for links in (edge, core))
@@ -213,7 +215,7 @@ def _rates(problem: Problem, tiers: Tiers) -> tuple[float, float]:
 
 
 class Room(NamedTuple):
-    """Capacity of a *group* of planes in flows."""
+    """Capacity of a *group* of planes (see ``choose``), in flows."""
 
     of_leaf: int
     """Number of flows that may leave or enter a leaf."""
@@ -224,11 +226,12 @@ class Room(NamedTuple):
 def choose(
     leaves: Sequence[Sequence[int]], pods: Sequence[Sequence[int]], rooms: Sequence[Room], current: Sequence[int]
 ) -> list[int] | None:
-    """Return the group of planes that each whole flow takes; None when there is no choice, or none was found in time.
+    """Return the group of planes that each whole flow takes; None when no assignment is found in time.
 
-    A *group* has the planes with equal numbers of cores. The flows of a group can be coloured evenly with its planes
-    afterwards. So whole flows of one demand reach a slowdown exactly when groups can be chosen within the room of every
-    leaf and every pod. This search has a variable per flow and group, and none for paths.
+    A *group* has all planes with the same number of cores. The flows of a group can afterwards be coloured evenly with
+    the planes of the group. So whole flows of one demand reach a slowdown exactly when groups can be
+    chosen within the room of every leaf and every pod. This search has a variable per flow and group, and no variable
+    for paths.
 
     ``leaves``, ``pods``: numbers of the flows' leaves and pods per side (sources, destinations).
     ``current``: group of each running flow, else -1. As many flows as possible keep their group."""
@@ -260,18 +263,18 @@ def choose(
 
 
 class _Part(NamedTuple):
-    """Share of a colour's flows that a plane carries."""
+    """Share of each flow of one colour that a plane carries."""
 
     color: int
     share: float
 
 
 _Group = tuple[int, int]
-"""Colours of a flow in leaves and in pods; the latter is -1 within a pod. Flows of one group are split alike."""
+"""Colour of a flow in leaves, and its colour in pods, -1 within a pod. Flows with equal colours are split alike."""
 
 
 class _Subflow(NamedTuple):
-    """Share of a group's flows on one core of a plane."""
+    """Share of each flow of one group that a common core link of a plane carries."""
 
     group: _Group
     core: int
@@ -283,7 +286,7 @@ def split_evenly(
 ) -> dict[FlowId, Route] | None:
     """Return routes of flows of one demand between leaves, with at most ``max_subflows`` subflows each.
 
-    None when they would need more subflows, or when several cables lead from a leaf to a plane."""
+    None when flows would need more subflows, or when several cables lead from a leaf to a plane."""
     if len(set(tiers.plane)) < len(tiers.plane):
         return None
     ends = _Ends(flows, tiers)
@@ -316,12 +319,14 @@ class _Planes:
     core_links: Sequence[int]
     """Number of common core links of each plane."""
     per_core: float
-    """Capacity of a common core link / that of a common edge link."""
+    """Capacity of a common core link / capacity of a common edge link."""
     whole_in_plane: bool
     """Whether no flow may take two cores of one plane."""
 
     def subflows(self, least: float) -> dict[_Group, list[tuple[CommonLinks, float]]]:
-        """Return the common links and shares of every group of flows. ``least``: load below which nothing is gained."""
+        """Return the common links and shares of every group of flows.
+
+        ``least``: link load below which a smaller load gains nothing."""
         load, planes = self._least_load(least)
         room = load * self.per_core
         found: dict[_Group, list[tuple[CommonLinks, float]]] = defaultdict(list)
@@ -336,7 +341,7 @@ class _Planes:
         return {group: _adding_up(subflows) for group, subflows in found.items()}
 
     def _least_load(self, least: float) -> tuple[float, list[list[_Part]]]:
-        """Return the least load of the most loaded link with which the planes carry all colours, and their parts."""
+        """Return the smallest load (>= ``least``) at which the planes carry all colours, and each plane's parts."""
         low = high = least
         while (planes := self._filled(high)) is None:
             low, high = high, 2 * high
@@ -347,7 +352,7 @@ class _Planes:
         return high, planes
 
     def _filled(self, load: float) -> list[list[_Part]] | None:
-        """Return the parts that each plane carries when it is filled up to this load; None when some are left over.
+        """Return the parts that each plane carries when it is filled up to ``load``; None when a part is left over.
 
         Planes with the most cores are filled first, and colours with the most flows are placed first."""
         waiting = [(1.0, color) for color in sorted(range(len(self.counts)), key=self.counts.__getitem__)]
@@ -368,7 +373,7 @@ class _Planes:
         return None if waiting else planes
 
     def _core_links_needed(self, color: int, common: int) -> int:
-        """Return the load that one unit of the colour's share adds to the core links of the most loaded pod."""
+        """Return the load that a share of 1 of the colour adds to all core links of the most loaded pod together."""
         count = self.counts[color]
         return math.ceil(count / common) * common if self.whole_in_plane else count
 
@@ -395,13 +400,13 @@ class _Planes:
 
 
 def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
-    """Return the segments of a line, each of length ``length``, in which an interval lies, with its part in each."""
+    """Return (segment, length in it) of an interval on a line that is cut into segments of length ``length``."""
     first, last = int(begin / length + _ROUNDING), math.ceil(end / length - _ROUNDING) - 1
     cores = range(first, max(first, last) + 1)
     return [(core, min(end, (core + 1) * length) - max(begin, core * length)) for core in cores]
 
 
 def _adding_up(subflows: Sequence[tuple[CommonLinks, float]]) -> list[tuple[CommonLinks, float]]:
-    """Return shares scaled to add up to 1 in spite of rounding."""
+    """Return the subflows with shares that are scaled to add up to 1."""
     total = sum(share for _, share in subflows)
     return [(common, share / total) for common, share in subflows]

@@ -6,8 +6,11 @@ that every switch of a tier has: a common edge link leads from every leaf to the
 every pod to the same core. A path between two pods takes the same common edge link and the same common core link up and
 down.
 
-In: the paths of a problem, and the leaves that matter. Out: ``Tiers``, or None when the fabric has another form.
-Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008, section 3."""
+In: the paths of a problem, and the leaves at which its flows begin or end. Out: ``Tiers``, or None when the fabric has
+another form.
+
+Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008,
+section 3."""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ Links = tuple[LinkId, ...]
 class Tiers:
     """Pods and planes of a fabric, by number.
 
-    Planes are in descending order of their number of common core links; planes without any are left out."""
+    Planes are in descending order of their number of common core links; planes without common core links are left
+    out."""
 
     pod: Mapping[Dpid, int]
     """Pod of each leaf."""
@@ -37,9 +41,9 @@ class Tiers:
     down: Mapping[Dpid, Links]
     """Links from aggregation switches to each leaf, by common edge link."""
     core_up: Sequence[Sequence[Links]]
-    """Links to cores of each plane and pod, by common core link."""
+    """Links to cores, indexed by plane, then pod, then common core link."""
     core_down: Sequence[Sequence[Links]]
-    """Links from cores of each plane and pod, by common core link."""
+    """Links from cores, indexed by plane, then pod, then common core link."""
 
     @property
     def core_links(self) -> list[int]:

@@ -1,18 +1,19 @@
 """Transition from one routing towards another, some moves at a time and never through a worse routing.
 
-In: a problem, the routes to start from, the routes to reach, and how many flows may move. Out: the routes after the
+In: a problem, the routes to start from, the routes to reach, and a cap on moves. Out: the routes after the
 chosen moves, or the smallest group of moves that must be made at once.
 
 CP-SAT solves a 0-1 programme: flow f takes its new route when x_f = 1, so the load of every link is linear in x. The
 sorted slowdowns after the moves must not be lexicographically greater than before. For that, one of two conditions must
 hold:
 
-- for each slowdown t of the vector, no more jobs are above t than before;
-- the first condition holds down to some t, and fewer jobs than before are at t or above. This t is the *tie-break*.
+- for each slowdown t of the vector, no more jobs are above t than before the moves;
+- the first condition holds down to some t, and fewer jobs are at t or above than before the moves. This t is the
+  *tie-break*.
 
 Only the largest slowdowns, at most ``_MOST_PIVOTS``, can be tie-breaks. When there is no tie-break, no job below these
-slowdowns may exceed its present one. A job is above t when the load of a link that it uses is above t. When flows leave
-or enter links, the links that a job uses depend on x."""
+slowdowns may become slower than before the moves. A job is above t when the load of a link that it
+uses is above t. When flows leave or enter links, the links that a job uses depend on x."""
 
 from __future__ import annotations
 
@@ -30,13 +31,15 @@ from signalbox.jobs.spec import JobId
 
 _MOST_PIVOTS = 4
 _MOST_ROWS = 400
-"""Largest product of tie-breaks and jobs; there is at least one tie-break."""
+"""Largest product of the numbers of slowdowns that can be tie-breaks and of jobs.
+
+However many jobs there are, one slowdown can be a tie-break."""
 _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
 """Largest number of moves in one model, in total and per second that is left.
 
 Building a larger model takes longer than a cycle should."""
 _STRICT = 2 * SLOWDOWN_TOLERANCE
-"""Relative decrease from which every comparison of plans considers a slowdown smaller."""
+"""Relative decrease of a slowdown that is large enough to count as a decrease in every comparison of plans."""
 _MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 50
 """Largest number of load units per link capacity, and largest load in units, as the solver has 64-bit integers."""
 
@@ -46,23 +49,23 @@ class Group(NamedTuple):
 
     flows: tuple[FlowId, ...]
     smallest: bool
-    """Whether it is proven that fewer moves towards the goal routes do not give smaller slowdowns."""
+    """Whether it is proven that no smaller group of moves towards the goal routes gives smaller slowdowns."""
 
 
 class Stuck(NamedTuple):
-    """No moves within the cap were found."""
+    """Result of ``step`` when no moves within the cap are found."""
 
     final: bool
-    """Whether it is proven that there are no such moves, so that more time would not help."""
+    """Whether it is proven that no moves within the cap exist, so that more time would not help."""
 
 
 def step(
     problem: Problem, start: Routes, goal: Routes, most: int, free: Collection[FlowId], limits: PlanLimits
 ) -> Routes | Stuck:
-    """Make as many moves towards ``goal`` as possible, among those with the smallest sorted slowdowns.
+    """Return the routes after the moves towards ``goal`` that give the smallest sorted slowdowns.
 
-    Slowdowns are compared only at the tie-breaks. ``most``: number of flows that may move, not counting those in
-    ``free``."""
+    Of several such sets of moves the largest set is made. Slowdowns are compared only at the tie-breaks.
+    ``most``: number of flows that may move, not counting the flows in ``free``."""
     if limits.left_s <= 0:
         return Stuck(final=False)
     model = _Model(problem, start, goal, limits)
@@ -76,9 +79,9 @@ def step(
 
 
 def smallest_group(problem: Problem, start: Routes, goal: Routes, limits: PlanLimits) -> Group:
-    """Return the fewest moves that give smaller slowdowns than ``start`` has.
+    """Return the smallest group of moves that gives smaller slowdowns than ``start`` has.
 
-    Return all moves when none are found in time, because ``goal`` has smaller slowdowns."""
+    Return all moves when no group is found in time; ``goal`` has smaller slowdowns, so all moves together do."""
     every = Group(tuple(flow.id for flow in _changing(problem, start, goal)), smallest=False)
     if limits.left_s <= 0:
         return every
@@ -104,9 +107,9 @@ class _Phase:
     """Load of one phase of a job on one link."""
 
     before: float = 0.0
-    """Load without moves."""
+    """Load of the phase when no move is made."""
     changes: list[tuple[Any, float]] = field(default_factory=list)
-    """Load that each move adds."""
+    """Moves (variables), each with the load that it adds."""
 
 
 @dataclass(slots=True)
@@ -117,7 +120,7 @@ class _User:
     always: bool = False
     """Whether the job uses the link whatever moves are made."""
     when: list[Any] = field(default_factory=list)
-    """Conditions of which each makes the job use the link, unless ``always``."""
+    """Conditions, each of which alone makes the job use the link; of no effect when ``always`` is set."""
 
     @property
     def most(self) -> float:
@@ -179,20 +182,20 @@ class _Model:
                 self._links_of[job].append(link)
         self._above_of: dict[float, dict[JobId, Any]] = {}
         self.sees_all_slowdowns = True
-        """Whether every slowdown that can decrease has a tie-break."""
+        """Whether every slowdown that can decrease can be the tie-break, which the module's docstring defines."""
         self._tie_breaks = self._not_worse()
 
     def limit(self, most: int, free: Collection[FlowId]) -> None:
         self.cp.add(sum(move for flow, move in self.moves.items() if flow not in free) <= most)
 
     def maximise_gain(self) -> None:
-        """Maximise the largest slowdown that decreases, then the number of moves."""
+        """Prefer tie-breaks at larger slowdowns, then more moves."""
         weight = len(self.moves) + 1
         gain = sum(weight * rank * tie_break for rank, tie_break in enumerate(reversed(self._tie_breaks), start=1))
         self.cp.maximize(gain + sum(self.moves.values()))
 
     def minimise_moves(self) -> None:
-        """Minimise the number of moves that give smaller slowdowns."""
+        """Require smaller slowdowns, and minimise the number of moves."""
         self.cp.add_bool_or(self._tie_breaks)
         self.cp.minimize(sum(self.moves.values()))
 
@@ -235,7 +238,7 @@ class _Model:
 
     @cached_property
     def _settled(self) -> dict[JobId, float]:
-        """Largest load, per job, on a link that no move changes, including links of NICs."""
+        """Largest load per job of a link that it uses and that no move changes, including links of NICs."""
         loads = job_loads(self._problem, self._start)
         slowdowns: dict[JobId, float] = {}
         for link, of_jobs in loads.items():
@@ -326,7 +329,9 @@ def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:
 
 
 def _distinct(slowdowns: Sequence[float]) -> list[float]:
-    """Return the slowdowns, in descending order, without those that count as equal."""
+    """Return the distinct slowdowns; ``slowdowns`` and the result are in descending order.
+
+    Slowdowns that differ by less than the tolerance count as equal."""
     found: list[float] = []
     for slowdown in slowdowns:
         if not found or slowdown < found[-1] * (1 - SLOWDOWN_TOLERANCE):

@@ -19,7 +19,7 @@ from typing import Any
 
 
 def read(file: Any) -> Any:
-    """Return the plan of a file.
+    """Return the plan that the file contains.
 
     Raises ``ValueError`` for a file without a plan, or with numbers that are no integers."""
     with open(file, encoding="utf-8") as text:
@@ -34,9 +34,10 @@ def read(file: Any) -> Any:
 
 
 def verify(plan: Any) -> tuple[str, int]:
-    """Return what is proven as text, and the number of slowdowns that only a search has proven, which is no proof here.
+    """Return a text on the proven slowdowns, and the number of slowdowns that only a search has proven.
 
-    Raises ``ValueError`` with the first claim that does not follow."""
+    The proofs of a search cannot be checked. Raises ``ValueError`` with the first claim that does not follow from the
+    plan."""
     try:
         of_job, whole, near = slowdowns_of(plan), plan["denominator"], plan["denominator"] + plan["tolerance"]
         for job, slowdown in zip(plan["jobs"], of_job, strict=True):
@@ -101,10 +102,10 @@ def slowdowns_of(plan: Any) -> list[int]:
 
 
 def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tuple[int, int]:
-    """Return the number of jobs and the bound of one proof.
+    """Return the number of jobs and the bound of one proof. Raises ``ValueError`` when the proof is wrong.
 
-    Each group must have ``least`` jobs at the bound. With the weights it follows that fewer jobs cannot satisfy all
-    groups."""
+    At least ``least`` jobs of each group must have the bound as slowdown. The weights show that fewer jobs than the
+    proof's number cannot satisfy all groups."""
     jobs, bound = proof["jobs"], proof["bound"]
     _require(jobs > 0 and whole <= bound <= slowdowns[jobs - 1], f"a bound is above slowdown {jobs} from the worst")
     total, of_job = 0, Counter[int]()
@@ -120,7 +121,7 @@ def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tup
 
 
 class Cut:
-    """Prices of links, and what they prove.
+    """Prices of links, which prove lower bounds of slowdowns.
 
     ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in the phase with the largest sum.
     For a job in ``phases``, each phase has a part of each link's price, and the sums of its phases are added. With a
@@ -153,9 +154,9 @@ class Cut:
     def proves(self, members: set[int], least: int, bound: int, worst: int) -> bool:
         """Return whether at least ``least`` of these jobs have at least the slowdown ``bound``, in every routing.
 
-        Only routings in which no job exceeds ``worst`` count. Suppose fewer jobs have that slowdown, namely those with
-        the largest needs. The proof shows that the links of the cut then have no room for all flows. All jobs on a
-        single link have its load."""
+        Only routings in which no job exceeds ``worst`` count. Suppose that fewer jobs, those with the largest needs,
+        have at least the slowdown ``bound``. The proof shows that the links of the cut then have no room for all flows.
+        When the cut is a single link, the load of this link counts for all jobs on it."""
         inside, total = sorted([self.needs.get(job, 0) for job in members]), sum(self.needs.values())
         low = total if self._single and inside[0] else sum(inside[: len(inside) - least + 1])
         if not self._unit:
@@ -170,8 +171,8 @@ class Cut:
 class Graph:
     """Links between nodes.
 
-    ``cables``: number of links per pair of nodes. ``after``, ``before``: nodes to which each node has a link, and from
-    which it has one."""
+    ``cables``: number of links per pair of nodes. ``after``: per node the nodes to which it has a link. ``before``: per
+    node the nodes from which it has a link."""
 
     def __init__(self, links: Any) -> None:
         self.links, self.cables = links, Counter(map(itemgetter(0, 1), links))

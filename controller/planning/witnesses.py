@@ -1,11 +1,13 @@
-"""Witnesses of a plan's slowdowns: proofs that no routing has smaller ones, as data that ``verify`` can check.
+"""Witnesses of a plan's slowdowns: proofs that no routing has smaller slowdowns, as data that ``verify`` can check.
 
-A *cut* is a price per link. The least cost of the flows, over all walks that they may take, is at most what the links
-of the cut have room for. Hence not all jobs can stay below some slowdown. Cuts come from NICs, from the bounds
-(``bounds``), and from the duals of the fluid optimum (``split_flows.lp``), in this order. Where flows stay whole, a cut
-may also count their demands in whole units. A *group* is a set of jobs of which at least a given number must have a
-given slowdown. A *proof* is a list of groups that together require a number of slow jobs. That number follows from the
-weights of the groups, a dual solution of the linear programme for the fewest jobs that satisfy all groups.
+A *cut* is a price per link. Multiply the demand of each flow by the price of the cheapest walk that it may take. The
+sum over all flows is at most the sum of price * traffic over the links. Hence not all jobs can stay below a certain
+slowdown. Cuts come from NICs, from the bounds (``bounds``), and from the duals of the fluid optimum
+(``split_flows.lp``), in this order. Where flows stay whole, a cut may also count their demands in whole units.
+
+A *group* is a set of jobs of which at least a given number must have a given slowdown. A *proof* is a list of groups
+that together require a number of slow jobs. This number follows from the weights of the groups, which are a dual
+solution of the linear programme for the fewest jobs that satisfy all groups.
 
 In: a problem, its plan, and the plan in integers (``certificate``). Out: cuts and proofs."""
 
@@ -33,7 +35,9 @@ The second attempt uses the whole ``SLOWDOWN_TOLERANCE``."""
 _MOST_UNITS = 16
 """Number of demands, from the largest, that are tried as units of a cut."""
 _FINEST = 64
-"""Largest quotient of the smallest demand and the greatest common divisor for which that divisor is tried as a unit."""
+"""Limit of smallest demand / greatest common divisor of the demands.
+
+Above this limit the divisor is not tried as a unit."""
 _SECONDS = 20.0
 """Time limit of each linear programme, in seconds."""
 _WEIGHTS = 10**6
@@ -56,16 +60,16 @@ class _Source(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Set of jobs, at least ``least`` of which must have the slowdown."""
+    """Set of jobs, at least ``least`` of which must have the slowdown that is to be proven."""
 
     cut: tuple[int, int]
-    """Number of the source, and unit of the cut."""
+    """Cut that proves the group: index of its source, and its unit; 0 for a cut without a unit."""
     jobs: frozenset[int]
     least: int
 
 
 class _Proof(NamedTuple):
-    """Groups that together require ``jobs`` slow jobs."""
+    """Groups that together require at least ``jobs`` jobs to have the slowdown ``bound``."""
 
     jobs: int
     bound: int
@@ -115,7 +119,7 @@ class Witnesses:
     # ---- sources of cuts
 
     def _of_nics(self) -> Iterator[_Source]:
-        """Yield the NICs whose own traffic exceeds their capacity."""
+        """Yield a cut for each NIC link whose traffic exceeds its capacity."""
         through: defaultdict[int, list[int]] = defaultdict(list)
         for number, flow in enumerate(self._form["flows"]):
             path = flow["route"][0][1]
@@ -161,7 +165,7 @@ class Witnesses:
         return _Source(cut, slowdown, sizes, highest)
 
     def _of_duals(self) -> Iterator[_Source]:
-        """Yield the duals of the fluid optimum, at the first call only."""
+        """Yield the cut whose prices are the duals of the fluid optimum; later calls yield nothing."""
         if self._priced:
             return
         self._priced = True
@@ -179,7 +183,7 @@ class Witnesses:
     # ---- proofs
 
     def _prove(self, jobs: int, bound: int, worst: int) -> _Proof:
-        """Return the proof for as many of ``jobs`` jobs as the witnesses allow."""
+        """Return a proof that n jobs have at least the slowdown ``bound``, with the largest n found up to ``jobs``."""
         best = self._packed(self._groups(jobs, bound, worst), jobs, bound)
         if best.jobs == jobs:
             return best
@@ -205,9 +209,13 @@ class Witnesses:
     def _of_cut(self, at: tuple[int, int], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
         """Yield the groups that one cut proves, and add single jobs that must be slow to ``alone``.
 
-        The groups are: each single job that must be slow; all jobs, and the jobs not in ``alone``, with the largest
-        number of them that must be slow when that is above 1; the smallest set of which at least one job must be
-        slow."""
+        A job is slow when its slowdown is at least ``bound``. The groups are:
+
+        - each single job that must be slow;
+        - all jobs of the cut, when at least two of them must be slow;
+        - the jobs with the largest needs, as few as contain one job that must be slow.
+
+        Both last groups are also made from the jobs that are not in ``alone``."""
         cut = self._cut(at)
         jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
         if not jobs or not cut.proves(set(jobs), 1, bound, worst):
@@ -235,7 +243,9 @@ class Witnesses:
         return self._made[at]
 
     def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
-        """Weight the groups by the dual of the fewest jobs that satisfy them all."""
+        """Return the proof that consists of these groups.
+
+        Their weights are the duals of the linear programme for the fewest jobs that satisfy all groups."""
         groups = list({(group.jobs, group.least): group for group in groups}.values())
         if not groups:
             return _Proof(0, bound, (), ())

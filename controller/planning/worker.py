@@ -4,12 +4,12 @@ In: ``SolvePlan`` requests. Out, through ``put``, for each request:
 
 - a repair, when routes are broken;
 - the plan;
-- the slowdowns of the running routes, if those stay;
+- the slowdowns of the running routes, if these routes stay;
 - the slowdowns of published schemes for the same problem, when no other request waits.
 
-Repairs have a thread of their own, so that none waits for a solver that is busy with an older request. A newer request
-replaces one that waits for a thread; each thread finishes the request that it is working on. CP-SAT releases the
-interpreter lock while it solves."""
+Repairs have a thread of their own, so that no repair waits for a solver that is busy with an older request. A
+newer request replaces a request that waits for a thread; each thread finishes the request that it is working on. CP-SAT
+releases the interpreter lock while it solves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Due(NamedTuple):
 class PlanningWorker:
     """Two threads, one for repairs and one for plans, which start at once.
 
-    ``on_crash`` is called with the exception when a thread itself fails, not when a plan does."""
+    ``on_crash`` is called with the exception when a thread fails, but not when the computation of a plan fails."""
 
     def __init__(self, put: Callable[[Answer], None], on_crash: Callable[[BaseException], None]) -> None:
         self._put = put
@@ -97,7 +97,7 @@ class PlanningWorker:
 
 
 class Newest(Generic[Kind]):
-    """Queue of one request: a newer request replaces one that no thread has taken yet."""
+    """Queue of one request: a newer request replaces a request that no thread has taken yet."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -1,5 +1,5 @@
-"""Names that other distributions may import of the controller; they import no others.
+"""Names of the controller that other distributions may import; they import no other names of the controller.
 
-``problems`` is the input of the planner, ``plans`` are its answers, ``wirings`` are those for optical circuits. Nothing
-in the controller imports this folder.
+``problems``: the input of the planner. ``plans``: its answers. ``wirings``: the search for optical circuits. Nothing in
+the controller imports this folder.
 """

@@ -4,12 +4,12 @@ In: the configuration, and the files that it names. Out: a controller that runs 
 
 - ``serve``: makes every queue and thread, each under a comment that says who writes and who reads. Its driver is the
   thread of the control loop.
-- ``inbox``, ``publishing``: the way to the control loop, and when its status is published.
-- ``loaded``, ``reload``: the contents of files, and how SIGHUP reads them again.
+- ``inbox``, ``publishing``: the queue of messages to the control loop, and the times at which it publishes its status.
+- ``loaded``, ``reload``: the contents of files, and their reload at SIGHUP.
 - ``standby``, ``readiness``: the wait for the claim of the saved state; reports to the service manager.
-- ``preflight``, ``exposure``, ``validity``: what is wrong or unwise before anything is started.
+- ``preflight``, ``exposure``, ``validity``: checks of the configuration before anything is started.
 - ``inventory``: declared hosts, switches and cables.
 - ``event_log``, ``event_file``: the events between two statuses, kept over a restart.
 - ``haproxy``: the configuration of HAProxy before the API.
-- ``descriptors``, ``garbage``: shares of file descriptors; when Python looks for cycles.
+- ``descriptors``, ``garbage``: shares of file descriptors; the schedule of Python's garbage collector.
 """

@@ -1,4 +1,4 @@
-"""Shares of file descriptors: switches, API clients and scrapers get limits that leave enough for the rest.
+"""Shares of file descriptors: the limits of switches, API clients and scrapers leave enough for everything else.
 
 In: the configuration and the limit of the process. Out: a configuration whose connection limits fit into it. The share
 of the API is enforced only behind HAProxy, because gRPC has no suitable limit of connections.
@@ -28,10 +28,10 @@ def raise_limit() -> int:
 
 
 def within(config: Config, limit: int) -> Config:
-    """Return the configuration with as many switches as ``limit`` descriptors allow; at most half are for the API.
+    """Return the configuration with as many switch connections as ``limit`` descriptors allow.
 
-    Raises ``InvalidInput`` for fewer than ``LEAST`` descriptors, and when half are too few for what HAProxy may open,
-    whose limit is in the file."""
+    API connections get at most half of the descriptors that switches and the API share. Raises ``InvalidInput`` for
+    fewer than ``LEAST`` descriptors, and when this half is too small for ``api.max_connections`` behind HAProxy."""
     if limit < LEAST:
         raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
     shared = limit - OWN - config.metrics.max_connections

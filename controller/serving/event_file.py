@@ -29,17 +29,17 @@ log = LimitedLog(structlog.get_logger(__name__))
 
 FILE = "events.jsonl"
 MOST_LINES = 4 * KEPT * len(EventKind)
-"""Lines after which the file is rewritten with the events that are kept."""
+"""Number of lines above which the file is rewritten with only the events that are kept."""
 
 MOST_BYTES = 16 << 20
-"""Bytes after which the file is rewritten, with at most half as many. Only this much at the end of a file is read."""
+"""Size above which the file is rewritten to at most half of it. Only so many bytes at the end of a file are read."""
 
 MOST_EVENTS = 2**62
 """Upper bound of event numbers, which the API sends as 64-bit integers."""
 
 
 _EARLIER_KINDS: dict[str, EventKind] = {"strategy": EventKind.MODE}
-"""Kinds by the names that files of earlier versions have."""
+"""Present kind for each former name of a kind, as files of earlier versions contain it."""
 
 
 class EventFile:

@@ -47,16 +47,17 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
 
 
 def at_start(first: Status, alarms_before: Mapping[AlarmKey, float]) -> Status:
-    """Return the status before the first event: without alarms, so that alarms of the ``first`` status are events.
+    """Return the status with which ``first``, the first published status, is compared.
 
-    Saved state is no event."""
+    It differs from ``first`` in its alarms only: it has none, so that each alarm of ``first`` is an event. The saved
+    state in ``first`` is no event."""
     return replace(first, alarms={}, alarms_before=alarms_before)
 
 
 def not_over(history: Iterable[HistoryEvent]) -> dict[AlarmKey, float]:
-    """Return the alarms that have begun and not ended in these events, and when, in seconds since 1970.
+    """Return the alarms that were raised and have not ended in these events, each with its time in seconds since 1970.
 
-    The events are in order."""
+    ``history``: events in order."""
     found: dict[AlarmKey, float] = {}
     for event in history:
         kind, subject = event.details.get("kind", ""), event.details.get("subject", "")
@@ -97,7 +98,8 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
 def _another_slowdown(before: Plan | None, after: Plan) -> bool:
     """Return whether the worst slowdown of the plan has changed noticeably.
 
-    After a cut that the installed routes survive, the plan is kept for the same reason, but jobs are slower."""
+    The reason of the plan does not show this: after links are lost that no route needs, the plan is kept for the same
+    reason as before, but jobs may be slower."""
     return before is not None and abs(after.max_slowdown - before.max_slowdown) > ANOTHER_SLOWDOWN * before.max_slowdown
 
 
@@ -110,7 +112,7 @@ def _alarm(alarm: Alarm) -> dict[str, Any]:
 
 
 def _drain_events(before: Status, after: Status) -> Iterator[Event]:
-    """Yield when a part is drained, can be pulled, can no longer be pulled, or is in use again."""
+    """Yield an event when a part is drained, can be pulled, can no longer be pulled, or is in use again."""
     for name, was, drain in differing(before.drains, after.drains):
         if drain is None:
             yield "undrained", {"part": name}
@@ -153,7 +155,7 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _of_part(was: Part | None, part: Part) -> str:
-    """Return what has happened to the part; empty for nothing."""
+    """Return the change of the part, such as ``down``; empty when nothing worth a line has changed."""
     if part.down_since is not None:
         return "" if was and was.down_since is not None else "down"
     if was is None:

@@ -1,6 +1,6 @@
 """Schedule of Python's garbage collector: rarely, over few objects, and never during a burst of work.
 
-The parameters belong to the process. In: the moments without work, in monotonic seconds.
+The settings of the collector apply to the whole process. In: the moments without work, in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ THRESHOLDS = (5_000, 60, 20)
 """Thresholds of the interpreter's own collections, per generation. The first covers the objects of a moment, the second
 serves for hours without a quiet moment."""
 MANY = 12
-"""Collections of the first generation after which too many objects remain for a collection: 40 ms."""
+"""Number of first-generation collections up to which a collection of new objects is short enough: at most 40 ms."""
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Turn collection off while lasting objects are created, and declare them old afterwards.
+    """Turn collection off while lasting objects are created, and declare these objects old afterwards.
 
-    Collections would take a third of that time."""
+    Otherwise collections would take a third of the time."""
     gc.disable()
     try:
         yield
@@ -37,9 +37,9 @@ def loading() -> Iterator[None]:
 class Garbage:
     """Full garbage collections, only at quiet moments and rarely.
 
-    A fabric of thousands of links is half a million objects. A collection over all of them takes a fifth of a second,
-    during which no switch gets a reply. Reference counts free what matters here; cycles among objects that are not old
-    are collected as usual."""
+    A fabric of thousands of links is half a million objects. A collection over all objects takes a fifth of a second,
+    during which no switch gets a reply. Reference counting frees the objects that matter here; cycles among objects
+    that are not old are collected as usual."""
 
     def __init__(self) -> None:
         gc.set_threshold(*THRESHOLDS)
@@ -47,7 +47,9 @@ class Garbage:
         self._all_at = math.inf
 
     def quiet(self, now: float) -> None:
-        """Use a quiet moment at ``now``: collect among new objects, unless they are too many, or among all objects."""
+        """Use a quiet moment at ``now`` for a collection of new objects, unless too many are new.
+
+        Every ``ALL_EVERY_S`` seconds, collect all objects instead."""
         if now < self._next_at:
             return
         self._next_at = now + SETTLE_S

@@ -27,25 +27,25 @@ DIALOGUES = "/grpc.reflection."
 RATE_S = 10
 """Seconds over which the rate of connections is counted."""
 NEARLY_FULL = 3 / 4
-"""Share of ``max_connections`` above which each client may have few connections only."""
+"""Share of ``max_connections`` above which each client may have only few connections."""
 FEW = 1 / 32
-"""Share of ``max_connections`` that counts as few."""
+"""Largest share of ``max_connections`` that one client may have when the connections are nearly full."""
 OWN_CONNECTIONS = 64
 """Connections of HAProxy itself, in addition to connections of clients."""
 BUFFER, REWRITES = 16 << 10, 12 << 10
 """Bytes of a request that HAProxy buffers, and bytes of room for the header fields that it adds. The longest field is a
 certificate in base64; gRPC accepts at most 8 kB of it before encoding. Without enough room the call ends with 500."""
 KNOWN_CLIENTS = "100k"
-"""Addresses that are remembered, at 100 bytes each; beyond that the oldest are forgotten."""
+"""Number of addresses that are remembered, at 100 bytes each; with more, the oldest addresses are forgotten."""
 LARGE_OF_CLIENT, LARGE = 8, 16
 """Concurrent requests larger than HAProxy's buffer, of one address and of all: each may grow to ``max_message_bytes``
-in the controller's memory. The same limit applies to streams of requests."""
+in the controller's memory. The second limit applies to streams of requests too."""
 CONNECTION_STREAMS = 128
-"""Streams of one connection at most. HAProxy begins all calls that it has read before it refuses any, and each holds a
-buffer: without this limit one address can make it hold 20 GB."""
+"""Largest number of streams of one connection. HAProxy begins all calls that it has read before it refuses any call,
+and each call holds a buffer: without this limit one address can make HAProxy hold 20 GB."""
 PATIENCE = 4
-"""Multiple of ``max_client_calls_per_s`` beyond which a client's connections are closed and new ones refused: HAProxy's
-own time to refuse calls is limited too."""
+"""Multiple of ``max_client_calls_per_s`` above which HAProxy closes a client's connections and refuses new connections.
+Otherwise refusing calls could take all of HAProxy's time."""
 TOO_MANY = 8
 """gRPC status code RESOURCE_EXHAUSTED."""
 AWAY = 14, "the controller does not take the call: it is away, or too busy; retry later"
@@ -57,11 +57,11 @@ ERRORS = {
     503: AWAY,
     504: AWAY,
 }
-"""gRPC status and message for each status of HTTP with which HAProxy itself answers. Its own pages have a body, which
-aborts programs with grpcio 1.83, or tells them UNKNOWN instead of UNAVAILABLE."""
+"""gRPC status and message for each HTTP status with which HAProxy itself answers. HAProxy's default error pages have a
+body, which aborts programs with grpcio 1.83, or gives them the status UNKNOWN instead of UNAVAILABLE."""
 RELOADED_S = 180
-"""Seconds that connections from before a reload of HAProxy may last, longer than any call but a watch. An old process
-counts clients by itself, and knows only the old certificates."""
+"""Seconds that connections from before a reload of HAProxy may last, longer than any call but a watch. The old process
+counts clients separately from the new one, and uses the old certificates."""
 
 
 def configuration(api: ApiConfig) -> str:

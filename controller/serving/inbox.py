@@ -9,7 +9,7 @@ from controller.southbound.limits import Backlog
 
 
 class Inbox:
-    """Queue that counts the messages of each switch connection that are not taken yet."""
+    """Queue of messages. It counts, for each switch connection, the messages that were added and that were taken."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Message, Backlog | None]] = queue.SimpleQueue()

@@ -1,7 +1,7 @@
 """Contents of all files other than the state: certificates, identities of callers, the inventory, settings.
 
-In: the configuration. Out: the contents in force, including the settings of the control loop. A standby reads them
-before it waits, so it can take over even if a file is wrong by then.
+In: the configuration. Out: the contents in force, including the settings of the control loop. A standby reads the files
+before it waits, so it can take over even if a file has become wrong meanwhile.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Loaded:
         return self._planning
 
     def controlling(self, put: Callable[[NewSettings], None]) -> Config:
-        """Return the settings with which a control loop begins; later ones are put into its inbox."""
+        """Return the present settings for a new control loop. ``put`` receives all later settings."""
         with self._settings_lock:
             self._put = put
             return self._settings
@@ -88,7 +88,7 @@ class Loaded:
     def waiting(self, store: Store) -> Iterator[None]:
         """Reload the inventory, and check the saved state, at each SIGHUP while this process waits for ``store``.
 
-        An active controller does neither: it has already read its inventory and its state."""
+        An active controller ignores both at SIGHUP, because it has already read them."""
         self._waits_for = store
         try:
             yield

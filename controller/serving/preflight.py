@@ -56,8 +56,8 @@ def doubts(config: Config) -> Iterator[str]:
 def check_saved(config: Config) -> None:
     """Raise ``InvalidInput`` when a controller with this configuration would refuse the saved jobs.
 
-    It is also raised when the controller would refuse the secret of their lease tokens. The check takes no claim, so
-    another controller may use the state directory."""
+    The error is also raised when the controller would refuse the secret of the jobs' lease tokens. The check takes no
+    claim, so another controller may use the state directory."""
     from controller import extensions  # slow to import, and other commands do not need them
     from controller.core import state
 
@@ -69,7 +69,8 @@ def check_saved(config: Config) -> None:
 def check_dates(config: Config) -> None:
     """Raise ``InvalidInput`` for certificates that are not valid now.
 
-    A controller starts with them nevertheless: it repairs the fabric even while no client accepts its certificate."""
+    A controller starts with invalid certificates nevertheless, because it can repair the fabric even while no client
+    accepts its certificate."""
     InvalidInput.refuse(validity.problems(config, time.time()))
 
 
@@ -114,7 +115,9 @@ def _cannot_resolve(where: str, host: str) -> Iterator[FieldProblem]:
 
 
 def _same_address(config: Config) -> Iterator[FieldProblem]:
-    """Yield addresses that two listeners share: a socket's path, or a port at one address; port 0 is any free one."""
+    """Yield a problem for each address that two listeners share: a socket's path, or a port of the same address.
+
+    Port 0 stands for any free port, so listeners may share it."""
     ports: list[tuple[str, str, int]] = [
         ("openflow.port", config.openflow.host, config.openflow.port),
         ("metrics.port", config.metrics.host, config.metrics.port),
@@ -160,7 +163,7 @@ def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
 
 
 def _no_room(where: str, path: Path) -> Iterator[FieldProblem]:
-    """Yield why a Unix socket cannot be created there."""
+    """Yield a problem when a Unix socket cannot be created at ``path``."""
     yield from _cannot_write(where, path.parent)
     with suppress(OSError):
         if path.exists() and not path.is_socket():
@@ -168,7 +171,9 @@ def _no_room(where: str, path: Path) -> Iterator[FieldProblem]:
 
 
 def _open_state(directory: Path) -> Iterator[FieldProblem]:
-    """Yield what others could read or replace in the state directory; missing files will be created correctly."""
+    """Yield a problem when other users could read or replace files of the state directory.
+
+    Missing files have no problem: the controller creates them with the right permissions."""
     with suppress(OSError):
         if problem := replaceable(directory):
             yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller creates")

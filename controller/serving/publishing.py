@@ -16,13 +16,13 @@ PUBLISH_ROUTES_S = 0.1
 """Seconds between publications while the routes of jobs change, for which trainers wait."""
 PUBLISH_S = 0.25
 """Seconds between publications while anything else happens. A reply whose effect a status shows is preceded by a
-publication, so that a client with a reply reads what was done."""
+publication, so that a client that has received the reply reads its effect."""
 PUBLISH_COUNTERS_S = 1.0
 """Seconds between publications while only counters arrive."""
 
 
 class Publishing:
-    """Decision when to publish. ``routes``: routes of jobs to publish, in a new object after each change."""
+    """Schedule of publications. ``routes``: published routes of jobs, a new object after each change."""
 
     def __init__(self) -> None:
         self._at = 0.0

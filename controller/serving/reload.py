@@ -30,7 +30,7 @@ Prepare = Callable[[Config], TakeOver]
 
 
 Hangups = queue.SimpleQueue[bool]
-"""Queue of SIGHUPs that wait to be handled; False after the last. Safe in a signal handler."""
+"""Queue with True for each SIGHUP to handle; False ends the handling. A signal handler may put into it."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def hangups() -> Iterator[Hangups]:
 
 @contextmanager
 def reloading(received: Hangups, reload: Reload) -> Iterator[None]:
-    """Handle SIGHUPs in a thread of its own, including SIGHUPs that arrived before."""
+    """Handle SIGHUPs in a separate thread, including SIGHUPs that arrived before."""
     thread = threading.Thread(target=reload.run, args=(received,), name="reload", daemon=True)
     thread.start()
     try:
@@ -60,7 +60,7 @@ class Reload:
     """Reload of the configuration, callable from any thread.
 
     ``file``: None when the configuration is from no file. ``config``: configuration of the running controller.
-    ``refused`` is called after each reload with whether it found a problem."""
+    ``refused`` is called at each reload; its argument is whether the reload found a problem."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Reload:
             self.once()
 
     def once(self, partly: bool = False) -> None:
-        """Reload all or nothing; ``partly``: reload everything that is not wrong."""
+        """Reload all contents, or nothing when any is wrong; ``partly``: reload all contents that are not wrong."""
         try:
             with self._lock:
                 self._once(partly)

@@ -67,7 +67,7 @@ SOUTHBOUND = ("controller.southbound.run_hub", "controller.southbound.app")
 
 TICK_S = 0.1
 BATCH = 1000
-"""Messages of one turn of the control loop."""
+"""Largest number of messages in one turn of the control loop."""
 
 
 def serve(
@@ -79,9 +79,9 @@ def serve(
 ) -> int:
     """Run the controller until SIGTERM or SIGINT, and return the exit status.
 
-    ``stand_by``: wait first while another controller uses the state directory. ``make_planner`` makes the planner.
-    ``answer`` answers the extension's questions (``Extension.answer``) in a process of its own; benchmarks pass their
-    own for both. ``config_file``: file that SIGHUP reads again.
+    ``stand_by``: wait first while another controller uses the state directory. ``config_file``: file to read again at
+    SIGHUP. ``make_planner``: makes the planner. ``answer``: answers the extension's questions (``Extension.answer``) in
+    a separate process. Only benchmarks pass functions for ``make_planner`` and ``answer``.
 
     Raises ``InvalidInput`` for wrong files, and ``OSError`` when an address cannot be listened on."""
     with hangups() as received:
@@ -220,8 +220,7 @@ def run_hub(
 class _Driver:
     """Thread of the control loop: the only reader of the inbox, and the only caller of the loop.
 
-    Nothing else reads the clock for the loop.
-    An exception in it stops the process."""
+    Nothing else reads the clock for the loop. An exception in this thread stops the process."""
 
     loop: ControlLoop
     inbox: Inbox
@@ -232,7 +231,7 @@ class _Driver:
     store: Store
     board: StatusBoard
     logged: Status
-    """Status up to which events were logged."""
+    """Latest status whose events were logged."""
 
     def __post_init__(self) -> None:
         self._stopping = threading.Event()
@@ -272,7 +271,7 @@ class _Driver:
             self.outbox.fail(error)
 
     def _give(self, commands: Sequence[Command], now: float) -> None:
-        """Carry out the commands. A reply follows the status that shows its effect."""
+        """Carry out the commands. A reply with an effect on the status is sent after the status was published."""
         self._carry_out(commands)
         replies = [command for command in commands if isinstance(command, Reply)]
         for reply in replies:

@@ -1,6 +1,6 @@
-"""Standby: waits until this controller may use the saved state, which one controller at a time has.
+"""Standby: waits until this controller may use the saved state, which only one controller may use at a time.
 
-In: the state's store. Out: the claim, or the news that this process must stop first. No port is open meanwhile; slow
+In: the state's store. Out: the claim, or False when the process must stop first. During the wait no port is open; slow
 imports are done, and files have been read.
 """
 

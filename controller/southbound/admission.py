@@ -1,11 +1,11 @@
 """Admission of connections after their handshake: one per dpid, with the controller as master.
 
 Sans-IO. In: connections, and their replies. Out: calls of ``admit`` with the connections that may be used. When a
-second connection claims the dpid of a first one, the first is sent an echo request. If it replies, the second is
-refused. If it does not, it ends after the usual number of echo requests, and the second takes its place. So a switch
-that replies late, because it is busy with its rules, does not lose its dpid to another. Only one controller may write
-to a switch, so the controller claims the role of its master (OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is in
-monotonic seconds.
+second connection claims the dpid of an existing connection, the controller sends an echo request over the existing one.
+If a reply arrives, the second connection is refused. Otherwise the existing connection ends after the usual number of
+echo requests, and the second replaces it. A switch that replies late, because it is busy with its rules, thus does not
+lose its dpid to another switch. Only one controller may write to a switch, so the controller claims the role of its
+master (OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ limited_log = LimitedLog(structlog.get_logger(__name__))
 
 ROLES_WITHIN_S = 1.0
 ATTEMPTS = 3
-"""Attempts to become the master. Another controller may claim the switch at the same moment: the later generation
-wins."""
+"""Largest number of attempts to become the master.
+
+Another controller may claim the switch at the same moment: the later generation wins."""
 MASTERSHIP_LOST = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
-"""Type and code of the error that says that another controller has become the master."""
+"""Type and code of the error of a switch whose master is now another controller."""
 
 _GENERATIONS = 1 << 64
 _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
@@ -39,10 +40,12 @@ _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 class Mastership:
     """Claim of the master role for one switch.
 
-    ``state`` is ``asking``, then ``master`` or ``refused``; a switch without roles refuses and is used all the same.
+    ``state`` is ``asking``, then ``master`` or ``refused``. A switch that does not support roles refuses, and is used
+    nevertheless. ``why``: reason of the refusal.
 
-    The present generation is requested first, and the next one is claimed. The generation grows with every change of
-    masters, has 64 bits that wrap around, and is all ones in Open vSwitch before the first change."""
+    The controller first requests the present generation id, and then claims the role with the next one. The generation
+    id grows with every change of masters, has 64 bits that wrap around, and is all ones in Open vSwitch before the
+    first change."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["asking", "master", "refused"] = "asking"
@@ -66,7 +69,7 @@ class Mastership:
             self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, (generation + 1) % _GENERATIONS)
 
     def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
-        """Handle an error; ``code`` is its type and code."""
+        """Handle an error message. ``code``: error type and error code. ``reason``: their names."""
         if xid != self._xid or self.state != "asking":
             return
         self._left -= 1
@@ -78,17 +81,18 @@ class Mastership:
 
 @dataclass(slots=True)
 class _Dpid:
-    """Connections that claim one dpid.
-
-    ``holder``: connection that has the dpid. ``roles``: set until the holder is admitted, at ``deadline`` at the
-    latest. ``waiting``: later connections with the same dpid, the newest last. ``asked``: transaction id of the echo
-    request that the holder must answer."""
+    """Connections that claim one dpid."""
 
     holder: Connection
+    """Connection that has the dpid."""
     roles: Mastership | None
+    """Claim of the master role; None once the holder is admitted."""
     deadline: float
+    """Monotonic time at which the holder is admitted even if the switch has not answered the claim."""
     waiting: list[Connection] = field(default_factory=list)
+    """Later connections with the same dpid, the newest last."""
     asked: int | None = None
+    """Transaction id of the echo request that the holder must answer; None if there is no such request."""
 
 
 class Admission:
@@ -146,7 +150,7 @@ class Admission:
         self._dpids[connection.id] = _Dpid(connection, Mastership(connection), now + ROLES_WITHIN_S, waiting)
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
-        """Give the dpid to the newest waiting connection: older ones may be half-open as well."""
+        """Assign the dpid to the newest waiting connection: older connections may be half-open as well."""
         del self._dpids[entry.holder.id]
         if entry.waiting:
             *others, newest = entry.waiting

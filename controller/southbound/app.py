@@ -76,7 +76,7 @@ limited_log = LimitedLog(log, period_s=10.0)
 TICK_S = 0.1
 REPORT_S = 1.0
 FLOODING = 0.5
-"""Part of the time for which a switch that floods was not read."""
+"""Fraction of the time; a switch that was not read for longer floods the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             pause(TICK_S)
 
     def _report_counters(self) -> None:
-        """Put the counters of all switches together, since each message wakes the control loop.
+        """Send the counters of all switches to the control loop together, since each message wakes the loop.
 
         The first counters of a switch wait until its rules have been read."""
         waiting: dict[object, Counters | LearningCounters] = {}
@@ -240,12 +240,12 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._taken.pop(dpid, None)
         if self._switches.pop(dpid, None):
             self._end_conversations(dpid)
-        local = connection.ports.get(ofp.OFPP_LOCAL)  # it has the name of the bridge
+        local = connection.ports.get(ofp.OFPP_LOCAL)  # the local port has the name of the bridge
         switch = self._switches[dpid] = _Switch(connection, local.name if local else f"{dpid:016x}")
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
         limited_log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports), connection.backlog)
-        if dpid in self._optical:  # it sends no LLDP of its own, and its counters are not polled
+        if dpid in self._optical:  # optical switches send no LLDP, and their counters are not polled
             return
         self._discovery.switch_connected(dpid, ports)
         self._poller.switch_connected(dpid, time.monotonic())
@@ -289,7 +289,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def on_port_status(self, connection: Connection, message: Frame) -> None:
         port, removed = decode.port_status(message.body)
-        if not connection.port_changed(port, removed):  # before the admission too, which reports these ports
+        if not connection.port_changed(port, removed):  # also before the admission, which reports the ports
             connection.ignore("ports beyond a limit")
             return
         dpid = self._heard_from(connection)

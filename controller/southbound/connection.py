@@ -2,9 +2,9 @@
 
 In: received bytes, and messages to send. Out: events for the app's handlers, and through ``refused`` the reason when
 the peer caused the end of the connection. One greenlet receives, and one watches the time. A peer that floods or does
-not read delays no other: sending never waits, and the bytes kept for a peer are limited. The connection is not read for
-a while when its peer has used its share of the hub with unsolicited messages. The same holds while the control loop has
-not processed its earlier messages.
+not read delays no other peer: sending never waits, and the bytes kept for a peer are limited. The connection is not
+read for a while when its peer has used its share of the hub with unsolicited messages, or when the control loop has not
+processed the peer's earlier messages.
 """
 
 from __future__ import annotations
@@ -44,25 +44,26 @@ from controller.southbound.transport import PlainTransport, TlsTransport
 log = structlog.get_logger(__name__)
 
 MAX_UNSENT = 8 * 1024 * 1024
-"""Bytes kept for one switch that does not read: about 80,000 rules."""
+"""Largest number of unsent bytes kept for one switch that does not read: about 80,000 rules."""
 TURN_S = 0.003
 """Seconds of work for one connection after which other greenlets run."""
 SHARE = 0.25
-"""Share of the hub's time for unsolicited messages of one peer, and for small parts of replies, which may never end. A
-peer that has used more is not read for a while."""
+"""Largest share of the hub's time for one peer's unsolicited messages and small parts of replies.
+
+A peer that has used more is not read for a while. Replies in small parts are included because they may never end."""
 MOST_WAITING = 100
-"""Messages of one connection that the control loop has not processed yet; the peer is not read while there are more."""
+"""Largest number of messages of one connection that wait for the control loop; with more, the peer is not read."""
 LOOK_AGAIN_S = 0.02
 MAX_KINDS = 20
-"""Kinds of ignored messages that a log line names: a switch can send any number of them."""
+"""Largest number of kinds of ignored messages in a log line, because a switch can send any number of kinds."""
 
 
 class Connection:
     """Connection of one switch.
 
-    ``address`` and ``peer`` (with the port) name the remote end. ``id``, the dpid, and ``ports`` are known when the app
-    is notified. ``refused`` is called with a reason and details before the connection ends because of its peer.
-    ``backlog`` counts the messages that the control loop has not processed."""
+    ``address`` and ``peer`` (with the port) name the remote end. ``id`` (the dpid) and ``ports`` are set before the app
+    is notified of the connection. ``backlog`` counts the messages that the control loop has not processed. Parameter
+    ``refused`` is called with a reason and details before the connection ends because of its peer."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class Connection:
             self._draining = spawn(self._outbox, self._drain)
 
     def refuse(self, reason: RefusalReason, why: str) -> None:
-        """End the connection because of its peer; counted and logged once."""
+        """End the connection because of its peer. A connection is counted and logged as refused at most once."""
         if not self._ended:
             self._refused(self, reason, why)
             self.close()
@@ -175,7 +176,7 @@ class Connection:
             self._events.send(ofp_event.EventOFPStateChange, state, self)
 
     def _end_if_silent(self) -> None:
-        """End the connection if its handshake takes longer than a connected switch may be silent."""
+        """End the connection if its handshake takes longer than ``echo_misses`` echo intervals."""
         patience_s = self._config.echo_interval_s * self._config.echo_misses
         pause(patience_s)
         if self.id is None:
@@ -203,7 +204,7 @@ class Connection:
         splitter = Splitter()
         spent_s = 0.0
         while data := self._transport.receive():
-            began = time.thread_time()  # CPU time of this thread only: the peer does not cause what other threads use
+            began = time.thread_time()  # CPU time of this thread only: other threads' work is not the peer's fault
             for frame in splitter.feed(data):
                 if self._ended:
                     return
@@ -222,7 +223,7 @@ class Connection:
                 spent_s, began = 0.0, time.thread_time()
 
     def nobody_asked(self) -> None:
-        """Charge the reply that is being handled to the peer: no request of the controller asked for it."""
+        """Count the time for the current reply against the peer's share, because the controller did not request it."""
         self._is_charged = True
 
     def _exceeds_share(self) -> bool:
@@ -232,9 +233,9 @@ class Connection:
         return self._charged_s > TURN_S
 
     def _hold(self) -> None:
-        """Pause reading from the peer, until the control loop has processed its earlier messages.
+        """Pause reading from the peer until its share is restored and the control loop has processed its messages.
 
-        Whatever the peer sends meanwhile waits in its own connection."""
+        Bytes that the peer sends meanwhile wait in its own connection."""
         began = time.monotonic()
         pause(self._charged_s / SHARE)
         while self.backlog.waiting > MOST_WAITING // 2 and not self._ended:
@@ -257,7 +258,7 @@ class Connection:
             self._begin_use(bytes(self._handshake.ports))
 
     def _begin_use(self, descs: bytes) -> None:
-        """Begin to use the connection; ``descs`` are the descriptions of its ports."""
+        """Check the limits, and notify the app of the connection. ``descs``: descriptions of the switch's ports."""
         dpid = self._handshake.dpid
         if self._config.dpid_in_certificate and f"{dpid:#x}" not in self._transport.names():
             self.refuse("other_certificate", f"its certificate does not name its dpid, {dpid:#x}")
@@ -276,7 +277,7 @@ class Connection:
         self._set_state(MAIN_DISPATCHER)
 
     def port_changed(self, port: Port, removed: bool) -> bool:
-        """Update the known ports. Return False when the port exceeds a limit."""
+        """Update the known ports. Return False when a new port exceeds a limit on the number of ports."""
         if removed:
             if self.ports.pop(port.number, None):
                 self._limits.port_removed()
@@ -287,7 +288,7 @@ class Connection:
         return True
 
     def _hand_on(self, frame: Frame) -> None:
-        """Pass the message to the app's handlers of its kind."""
+        """Pass the message to the app's handlers for its type."""
         if frame.version != VERSION:
             raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
         kind = EVENTS.get(frame.kind)
@@ -297,7 +298,7 @@ class Connection:
             self.ignore(f"messages of type {frame.kind}")
 
     def ignore(self, kind: str) -> None:
-        """Count a message that is not used, for a log line about all connections."""
+        """Count a message that is not used. A log line reports the counts of all connections together."""
         self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "others"] += 1
 
 

@@ -1,9 +1,9 @@
 """Polls of the counters of ports and of counted flow entries, every interval.
 
-Every few polls also read the packets that the meters of the control table dropped. Rules of jobs that are being learnt
-are polled more often. In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and
-``LearningCounters`` messages. All switches are polled at the same moment: the controller compares the traffic of a link
-with what other switches counted of its flows. ``now`` is in monotonic seconds.
+One in ``METERS_EVERY`` polls also reads the packets that the meters of the control table dropped. Rules of jobs that
+are being learnt are polled more often. In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and
+``LearningCounters`` messages. All switches are polled at the same moment, because the controller compares the traffic
+of a link with counters of its flows on other switches. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -22,34 +22,38 @@ from controller.tables.messages import Counters, LearningCounters, PortCount, Ru
 from controller.tables.rules import FlowKey
 
 METERS_EVERY = 5
-"""Polls between two readings of the meters, which change only while a host floods the controller."""
+"""Number of polls per reading of the meters, whose counts change only while a host floods the controller."""
 PATIENCE = 3
-"""Intervals after which a poll without a reply is abandoned."""
+"""Number of intervals after which a poll without a reply is abandoned."""
 TIMES = 4
-"""Polls per interval of rules that are being learnt. Open vSwitch updates its counters at most every half second."""
+"""Number of polls per interval of the rules that count pairs of jobs being learnt.
+
+Open vSwitch updates its counters at most every half second."""
 
 
 @dataclass(slots=True)
 class _Polled:
-    """State of the polls of one switch.
-
-    ``due``: time at which the open poll was due. ``waited``: intervals that it has taken so far. ``halfway_at``: time
-    of an additional poll. ``meters``: False once the switch has refused to read them. ``polls``: number of polls so
-    far."""
+    """State of the polls of one switch. Times are monotonic seconds."""
 
     next_at: float
+    """Due time of the next regular poll."""
     due: float = 0.0
+    """Due time of the latest poll."""
     waited: int = 0
+    """Number of intervals that have begun since the latest poll."""
     halfway_at: float = math.inf
+    """Due time of an additional poll; infinite if there is none."""
     meters: bool = True
+    """Whether the meters may be read; False once the switch has refused the request."""
     polls: int = 0
+    """Number of polls so far."""
 
 
 class CounterPoller(Requests):
     """Regular polls of all switches.
 
-    A switch has one poll at a time. The next one waits until the last is answered or, after a few intervals, abandoned;
-    then the replies that did arrive are reported."""
+    A switch has one open poll at a time. The next poll waits until the open one is answered or, after a few intervals,
+    abandoned. When a poll is abandoned, the replies that did arrive are reported."""
 
     def __init__(
         self, interval_s: float, send: encode.Send, put: Callable[[Counters], None], given: GivenRules
@@ -105,7 +109,7 @@ class CounterPoller(Requests):
         self._switches[dpid].meters &= kind != ofp.OFPMP_METER
 
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
-        """Report the poll, complete or abandoned."""
+        """Report the counters of a poll that is complete or abandoned."""
         del self._asked[dpid]
         ports: dict[PortNo, PortCount] = {}
         for part in asked.of(ofp.OFPMP_PORT_STATS):
@@ -125,9 +129,9 @@ class CounterPoller(Requests):
 class LearningPoller(Requests):
     """Polls of the rules that count pairs of jobs that are being learnt.
 
-    The traffic of such a job is hashed until it is known which of its pairs carry traffic. All switches are polled
-    together, so that their replies show the pairs of one collective together. ``interval_s``: interval of the regular
-    polls."""
+    The traffic of a job is hashed until the controller has learnt which of its pairs carry traffic. All switches are
+    polled at the same time, so that the replies show all pairs of one collective. ``interval_s``: interval of the
+    regular polls."""
 
     def __init__(
         self, interval_s: float, send: encode.Send, put: Callable[[LearningCounters], None], given: GivenRules
@@ -149,7 +153,7 @@ class LearningPoller(Requests):
         self._connected.discard(dpid)
 
     def poll(self, dpids: frozenset[Dpid]) -> None:
-        """Poll only these switches from now on."""
+        """Poll the learning rules of only these switches from now on."""
         self._polled = dpids
 
     def tick(self, now: float) -> None:

@@ -1,11 +1,11 @@
-"""Link discovery by LLDP probes: when to send them, which links they prove, which links are lost.
+"""Link discovery by LLDP probes: schedule of the probes, found links and lost links.
 
 Sans-IO. In: switches and ports that are added and removed, frames from switches, the time (``now``, monotonic seconds).
 Out: probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
-A probe counts once, and only while it is fresh. Every probe has its own number, and a port keeps the numbers that it
-sent lately. So a host can neither forge a link (``ethernet_frames``) nor replay one. Two hosts that relay whole frames
-to each other while these are fresh are out of scope (docs/explanation/security.md).
+A probe is accepted once, and only while it is fresh. Every probe has its own number, and the controller keeps the
+numbers of each port's latest probes. A host thus can neither forge a link (``ethernet_frames``) nor replay a probe. Two
+hosts that relay whole frames to each other while the frames are fresh are out of scope (docs/explanation/security.md).
 """
 
 from __future__ import annotations
@@ -22,31 +22,33 @@ from controller.fabric.topology import Dpid, Port, PortRef
 from controller.southbound.ethernet_frames import ProbeFrames
 
 MAX_STEP_S = 0.25
-"""Seconds between two ticks that count as listening; for the rest of a longer gap the hub was stalled."""
+"""Largest time in seconds between two ticks that counts as listening; beyond it, the hub was stalled."""
 FIRST_GAP_S = 0.25
 """Seconds between the first two probes of a port while ports are few. The gap doubles until the port has settled."""
 SLOT_S = 0.5
-"""Seconds between the times at which settled ports are probed together; a quarter of the interval when that is
-shorter."""
+"""Seconds between the times at which blocks of settled ports are probed, but at most a quarter of the interval."""
 BLOCK = 32
-"""Settled ports of one switch that are probed together."""
+"""Number of settled ports of one switch that are probed together."""
 MISSES = 3
-"""Probes without arrival before a link is lost."""
+"""Number of probes in a row that must fail to arrive before a link is lost."""
 GRACE_S = 1.0
-"""Seconds that the last of the ``MISSES`` probes has to arrive; fewer when ``link_timeout_s`` is short."""
+"""Seconds in which the last of the ``MISSES`` probes may still arrive; fewer when ``link_timeout_s`` is short."""
 FRESH_TIMEOUTS = 3
-"""Age of a probe, in link time-outs, above which it no longer counts: longer than a busy hub or switch delays one."""
+"""Largest age of an accepted probe, in link time-outs: more than a busy hub or switch delays a probe."""
 USUAL_PORTS = 256
-"""Ports of a switch that count for the rate of probes. The ports of a switch with more ports wait longer, and delay no
-other switch."""
+"""Largest number of ports with which a switch counts in the division of the probe rate.
+
+The ports of a switch with more ports are each probed less often, and delay no probes of other switches."""
 QUIET_SHARE = 4
 """Factor by which ports without a link wait longer when the rate does not allow every port a probe per interval."""
 BURST = 4
 """Factor by which new ports may raise the rate above ``max_probes_per_s``."""
 BURST_S = 0.1
-"""Seconds whose probes may be sent at once."""
+"""Time in seconds; the probes that the rate allows in this time may be sent at once."""
 MAX_REFUSED = 4096
-"""Ports and reasons counted between two reports: limits the memory that a hostile switch can use."""
+"""Largest number of pairs of port and reason counted between two reports.
+
+It limits the memory that a hostile switch can use."""
 GOLDEN = 0x9E37_79B9_7F4A_7C15
 """2^64 divided by the golden ratio."""
 
@@ -60,30 +62,34 @@ class Probe(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Port:
-    """State of a port that is up. Times are listening times (see ``Discovery``), except ``sent_at``.
-
-    ``peer``: port where its probes arrive, None before the first arrival. ``announced``: whether ``LinkSeen`` was sent.
-    ``turn``: number of its valid entry in the schedule. ``gap_s``: time to the next probe while it backs off, None when
-    it has settled. ``fresh``: send times of its latest probes, by number. ``unanswered``: probes since the last
-    arrival. ``missed_at``: time at which ``unanswered`` reached ``MISSES``."""
+    """State of a port that is up. Times are listening times (see ``Discovery``), except ``sent_at``."""
 
     at: PortRef
     head: bytes
     turn: int = 0
+    """Number of the port's valid entry in the schedule; entries with other numbers are skipped."""
     gap_s: float | None = FIRST_GAP_S
+    """Seconds to the next probe while the gap between probes still grows; None when the port has settled."""
     sent_at: float = -math.inf
+    """Monotonic time at which the latest probe was sent."""
     fresh: dict[int, float] = field(default_factory=dict)
+    """Send times of the latest probes, by number of the probe."""
     peer: PortRef | None = None
+    """Port where the probes arrive; None before the first arrival."""
     announced: bool = False
+    """Whether ``LinkSeen`` was sent for the link to ``peer``."""
     heard_at: float = 0.0
+    """Time at which a probe of this port last arrived."""
     unanswered: int = 0
+    """Number of probes sent since the last arrival."""
     missed_at: float = 0.0
+    """Time at which ``unanswered`` reached ``MISSES``."""
 
 
 class Discovery:
     """Schedule and results of the probes.
 
-    Inner times are listening time: a clock that stops while the hub is stalled."""
+    Ages, arrivals and losses of probes are timed in listening time: a clock that stops while the hub is stalled."""
 
     def __init__(
         self,
@@ -139,10 +145,10 @@ class Discovery:
         self._alive.pop(dpid, None)
 
     def rules_confirmed(self, dpids: Iterable[Dpid]) -> None:
-        """Probe the ports of these switches again, which forward probes to the controller from now on.
+        """Probe ports of these switches again, because the switches forward probes to the controller from now on.
 
-        Probes that they received before were lost. Their own probes cause new probes from the other ends
-        (``received``)."""
+        Probes that the switches received before were lost. When a probe from one of their ports arrives, the other end
+        of the cable is probed too (``received``)."""
         for dpid in dpids:
             for at in sorted(self._of.get(dpid, ())):
                 port = self._ports[at]
@@ -151,9 +157,9 @@ class Discovery:
                     self._restart(port)
 
     def connected_anew(self, ports: Iterable[PortRef]) -> None:
-        """Forget where the probes of these ports arrived, without ``LinkLost``, and probe them again.
+        """Forget where the probes of these ports arrived, without ``LinkLost``, and probe the ports again.
 
-        Optical switches connect these ports elsewhere from now on, or nowhere."""
+        Optical switches connect these ports to other ports from now on, or to none."""
         for at in ports:
             if port := self._ports.get(at):
                 self._unlink(port)
@@ -198,7 +204,7 @@ class Discovery:
         switches = deque(dpid for dpid, due in self._due.items() if due and due[0][0] <= now)
         if switches:
             switches.rotate(-(self._sent % len(switches)))
-        while switches and self._allowance >= 1:  # round robin, so that a switch with many ports delays no other
+        while switches and self._allowance >= 1:  # round robin: a switch with many ports delays no other switch
             dpid = switches.popleft()
             if port := self._take_due(dpid, now):
                 self._allowance -= 1
@@ -219,7 +225,7 @@ class Discovery:
         return None
 
     def _weight(self, dpid: Dpid) -> float:
-        """Return the weight of each port of the switch."""
+        """Return the weight of each port of the switch: less than 1 if it has more than ``USUAL_PORTS`` ports."""
         return min(1.0, USUAL_PORTS / max(1, len(self._of.get(dpid, ()))))
 
     def _count_ports(self) -> tuple[float, float]:
@@ -231,9 +237,9 @@ class Discovery:
         return self._counts
 
     def _intervals(self) -> tuple[float, float]:
-        """Return the seconds between probes of ports with a link, and of ports without a link.
+        """Return the seconds between two probes of a port, for ports with a link and for ports without a link.
 
-        Both are one interval when the rate allows it."""
+        Both times are the probe interval if the rate allows it."""
         linked, quiet = self._count_ports()
         linked_s = max(self._interval, (linked + quiet / QUIET_SHARE) / self._rate)
         if not quiet:
@@ -241,7 +247,7 @@ class Discovery:
         return linked_s, max(self._interval, quiet / (self._rate - linked / linked_s))
 
     def _next_at(self, port: _Port, now: float, interval_s: float) -> float:
-        """Return when the next probe is sent.
+        """Return the time of the port's next probe.
 
         Gaps double until a probe arrives or the interval is reached; after that the port has one slot in every
         interval."""
@@ -253,15 +259,15 @@ class Discovery:
         return _slot(port.at, now, interval_s)
 
     def _restart(self, port: _Port) -> None:
-        """Probe the port as if it had just come up, but not twice within a moment."""
+        """Probe the port as if it had just come up, but not sooner than ``FIRST_GAP_S`` after its last probe."""
         port.gap_s = self._first_gap_s(port.at.dpid)
         self._schedule(port, port.sent_at + FIRST_GAP_S)
 
     def _first_gap_s(self, dpid: Dpid) -> float:
         """Return the gap between the first two probes of a port.
 
-        With thousands of new ports each is probed once before any is probed again, because more probes would delay a
-        busy hub."""
+        If thousands of ports are new, each port is probed once before any port is probed again, because more probes
+        would delay a busy hub."""
         return max(FIRST_GAP_S, self._count_ports()[1] / (BURST * self._rate)) / self._weight(dpid)
 
     def _schedule(self, port: _Port, at: float) -> None:
@@ -282,10 +288,10 @@ class Discovery:
         return Probe(port.at, self._frames.frame(port.head, self._sent))
 
     def lost(self) -> list[LinkLost]:
-        """Return the links whose probes stopped arriving.
+        """Return the links over which probes have stopped arriving.
 
-        Probes must have been sent, and both switches must have sent some message since the last of these probes: echo
-        requests find a silent switch."""
+        A link is lost only if probes were sent, and if both switches have sent some message since the last of the
+        missed probes: echo requests find a silent switch."""
         grace = min(GRACE_S, self._timeout / 5)
         changes = []
         for port in list(self._suspects):
@@ -299,14 +305,14 @@ class Discovery:
         return changes
 
     def alive(self, dpid: Dpid) -> None:
-        """Note that a message of the switch has arrived."""
+        """Record that a message of the switch has arrived."""
         if dpid in self._alive:
             self._alive[dpid] = self._listened
 
     # ---- received probes
 
     def received(self, dst: PortRef, frame: bytes) -> list[LinkLost | LinkSeen]:
-        """Return the changes that follow from an LLDP frame received at ``dst``: a new link, or one that moved."""
+        """Return the changes that follow from an LLDP frame received at ``dst``: a new link, or a link that moved."""
         probe = self._frames.read(frame)
         if isinstance(probe, str):
             return self._refuse(RefusedPacket(dst, probe))
@@ -337,7 +343,7 @@ class Discovery:
             port.announced = True
             changes.append(LinkSeen(port.at, at.at))
         if at.at not in self._one_way and (at.peer != port.at or not at.announced):
-            # This end receives and the other sends: a probe from this end may complete the link.
+            # The link is known only towards this end: a probe from this end may prove the other direction.
             self._schedule(at, at.sent_at + self._first_gap_s(at.at.dpid))
         return changes
 
@@ -373,8 +379,8 @@ def _switch(probe: Probe) -> Dpid:
 def _slot(at: PortRef, now: float, interval_s: float) -> float:
     """Return the next time after ``now`` at which the port is probed, at most one interval later.
 
-    Times are whole slots. All ports of a block share a slot: a write to another switch costs more than another
-    probe."""
+    Times are multiples of the slot. All ports of a block share a slot, because a write to one more switch costs more
+    than one more probe in the same write."""
     slot_s = min(SLOT_S, interval_s / 4)
     slots = math.ceil(interval_s / slot_s - 1e-6)
     mine = int(phase(at.dpid) * slots) + at.port // BLOCK
@@ -383,8 +389,8 @@ def _slot(at: PortRef, now: float, interval_s: float) -> float:
 
 
 def phase(dpid: Dpid) -> float:
-    """Return a number in [0, 1] that is evenly spread over consecutive datapath ids.
+    """Return a number in [0, 1]; the numbers of consecutive datapath ids are spread evenly.
 
-    It uses Fibonacci hashing (Knuth, The Art of Computer Programming, section 6.4), in integers: a datapath id may have
-    64 bits, more than a float."""
+    The function uses Fibonacci hashing (Knuth, The Art of Computer Programming, section 6.4), in integers: a datapath
+    id may have 64 bits, more than a float."""
     return (dpid * GOLDEN % (1 << 64)) / (1 << 64)

@@ -1,9 +1,9 @@
-"""Ethernet frames that the controller sends and reads: ARP for IPv4, and its LLDP probes. Pure.
+"""Ethernet frames that the controller sends and reads: ARP for IPv4, and LLDP probes of links. Pure.
 
-ARP as in RFC 826, with probes as in RFC 5227. A link probe is one LLDP frame (IEEE 802.1AB) that names the port it was
-sent from, signed by this process. An organisationally specific TLV contains the port, a counter and a tag over both:
-keyed BLAKE2s (RFC 7693) with a key of this process. So a host can neither invent nor change a probe, and probes of an
-earlier process are refused. ``discovery`` decides whether a counter is still fresh.
+ARP follows RFC 826, and its probes RFC 5227. A link probe is an LLDP frame (IEEE 802.1AB) that names the port it was
+sent from and is signed by this process. An organisationally specific TLV contains the port, a counter, and a tag over
+port and counter: keyed BLAKE2s (RFC 7693) with a key of this process. A host thus can neither invent nor change a
+probe, and probes of an earlier process are refused. ``discovery`` decides whether a counter is still fresh.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def arp_frame(eth_dst: str, eth_src: str, packet: Arp) -> bytes:
 
 
 def parse_arp(frame: bytes) -> Arp | None:
-    """Return the ARP packet in a frame, None for a frame that is not usable.
+    """Return the ARP packet in a frame; None for a frame that is not usable.
 
-    A usable frame is a whole, untagged ARP request or reply for IPv4 over Ethernet. Its sender must be no group
-    address, and must be the station that sent the frame."""
+    A usable frame is a whole, untagged ARP request or reply for IPv4 over Ethernet. The sender's MAC address in the
+    packet must not be a group address, and must be the source address of the frame."""
     if len(frame) < _ETHERNET.size + _ARP.size:
         return None
     _, eth_src, eth_type = _ETHERNET.unpack_from(frame)
@@ -84,8 +84,11 @@ def _mac_bytes(text: str) -> bytes:
 # ---- link probes
 
 Unread = Literal["foreign", "malformed", "forged"]
-"""Reason to refuse a frame: LLDP of others; marked as a probe, but incomplete; complete, but not signed with this
-process's key."""
+"""Reason to refuse an LLDP frame.
+
+- ``foreign``: the frame is not marked as a probe.
+- ``malformed``: the frame is marked as a probe, but incomplete.
+- ``forged``: the probe is complete, but not signed with the key of this process."""
 
 # The destination is the nearest-bridge group address of IEEE 802.1AB; the source is locally administered.
 _LLDP = bytes.fromhex("0180c200000e") + bytes.fromhex("025342000002") + struct.pack("!H", ETH_LLDP)
@@ -108,7 +111,7 @@ class ProbeFrames:
 
     @staticmethod
     def head(at: PortRef) -> bytes:
-        """Return the part of a port's probes that never changes."""
+        """Return the bytes before the counter, which are the same in all probes of a port."""
         return b"".join(
             (
                 _LLDP,
@@ -121,12 +124,12 @@ class ProbeFrames:
         )
 
     def frame(self, head: bytes, counter: int) -> bytes:
-        """Return the whole probe, from a port's ``head``; it is longer than Ethernet's minimum."""
+        """Return the whole probe for a port's ``head``. It needs no padding to the minimum size of Ethernet."""
         number = counter.to_bytes(8, "big")
         return head + number + self._tag(head[-_PORT.size :] + number) + b"\0\0"
 
     def read(self, frame: bytes) -> tuple[PortRef, int] | Unread:
-        """Return the port that a genuine probe was sent from, and its counter; otherwise why it is refused.
+        """Return the sending port and the counter of a genuine probe, or the reason why the frame is refused.
 
         The function searches for the mark instead of parsing the TLVs before it: only the tag proves anything."""
         if frame[12:14] != _LLDP[12:14]:

@@ -1,4 +1,4 @@
-"""Ryu or os-ken, eventlet and its hub; no other file imports these packages.
+"""Imports of Ryu or os-ken, and of eventlet with its hub; no other file imports these packages.
 
 The hub runs in the main thread, without monkey-patching (docs/architecture.md). In: messages of switches through
 ``Events``. Out: calls of the app's handlers, and the names of the framework that the rest of the southbound uses.
@@ -31,9 +31,9 @@ CHOICE = "SIGNALBOX_OPENFLOW"
 
 
 def chosen() -> str:
-    """Return the framework to use: the environment variable ``SIGNALBOX_OPENFLOW``, ``ryu`` or ``os_ken``.
+    """Return the framework to use, ``ryu`` or ``os_ken``, from the environment variable ``SIGNALBOX_OPENFLOW``.
 
-    Without the variable it is Ryu if that is installed. Raises ``InvalidInput``."""
+    Without the variable, it is Ryu if installed, else os-ken. Raises ``InvalidInput`` for any other value."""
     wanted = os.environ.get(CHOICE) or ("ryu" if find_spec("ryu") else "os_ken")
     if wanted not in ("ryu", "os_ken"):
         raise InvalidInput.of(CHOICE, f"must be ryu or os_ken, not '{wanted}'")
@@ -124,7 +124,7 @@ class Events:
         self._handlers: dict[tuple[Any, str], list[Callable[..., None]]] = {}
 
     def send(self, event: Any, state: str, *arguments: Any) -> bool:
-        """Call the handlers of an event. Return False when no handler is subscribed to it in this connection state.
+        """Call the handlers of an event. Return False if there is no handler for it in this connection state.
 
         Raises ``Malformed`` when a handler does."""
         handlers = self._handlers.get((event, state))
@@ -178,7 +178,7 @@ _NEVER = WeakSet[Any]()
 
 
 def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
-    """Start a greenlet; no greenlet may be started otherwise. An exception in it ends the process.
+    """Start a greenlet; no other code may start one. An exception in the greenlet ends the process.
 
     Compare the result with ``is None``: a greenlet that has not begun or has ended is false."""
 
@@ -194,10 +194,10 @@ def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
 
 
 def kill(greenlet: Any) -> None:
-    """End a greenlet; one that has not begun returns as soon as it begins.
+    """End a greenlet. A greenlet that has not begun returns as soon as it begins.
 
-    Eventlet would throw into a greenlet that has not begun, which leaves cycles of references: 8 kB for each connection
-    that ends at once, until the hourly collection of old objects."""
+    Eventlet would raise an exception in a greenlet that has not begun. That leaves cycles of references: 8 kB for each
+    connection that ends at once, until the hourly collection of old objects."""
     if greenlet or greenlet.dead:
         hub.kill(greenlet)
     else:
@@ -212,7 +212,7 @@ def _fail(outbox: Outbox, where: Any, error: Exception) -> None:
 class HubSocket:
     """Connected socket that waits in the hub.
 
-    It is registered for reading once instead of for each wait, which saves two system calls per message."""
+    The socket is registered for reading once instead of for each wait, which saves two system calls per message."""
 
     def __init__(self, sock: Any) -> None:
         self._socket = sock
@@ -223,7 +223,7 @@ class HubSocket:
         self._listener: Any = self._hub.add(self._hub.READ, sock.fileno(), self._wake, self._wake, None)
 
     def receive(self, size: int) -> bytes:
-        """Return received bytes, empty once the peer has ended the connection.
+        """Return received bytes, or no bytes once the peer has ended the connection.
 
         Always yields to the hub, even when data is ready."""
         while True:
@@ -238,7 +238,7 @@ class HubSocket:
             waiting.switch()
 
     def send_now(self, data: bytes | memoryview) -> int:
-        """Return how many bytes were sent without waiting."""
+        """Send as many bytes as the socket accepts without waiting, and return their number."""
         try:
             return int(self._socket.fd.send(data))
         except BlockingIOError:
@@ -248,12 +248,12 @@ class HubSocket:
         eventlet.hubs.trampoline(self._socket, write=True)
 
     def shut_down(self) -> None:
-        """End the connection; a greenlet that waits here continues."""
+        """End the connection; a greenlet that waits for this socket continues."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         if self._listener is not None:
             self._hub.remove(self._listener)
-        self._listener = None  # it refers to this object
+        self._listener = None  # ends a cycle of references: the listener refers to this object
         self._socket.close()

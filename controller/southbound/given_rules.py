@@ -1,8 +1,8 @@
 """Flow entries that each switch may hold: entries that were read back, and entries sent to the switch since.
 
-In: read-backs, mods as they are sent and confirmed, sizes of replies. Out: which counters belong to such entries, and
-which parts of replies exceed what the switch may hold. So entries that a switch invents cost the control loop next to
-nothing.
+In: read-backs, mods as they are sent and confirmed, sizes of replies. Out: the counters of entries that the switch may
+hold, and whether a part of a reply is too large for these entries. Entries that a switch invents thus cost the control
+loop next to nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from controller.tables.rules import FlowKey, FlowRule, RuleMod
 ENTRY_BYTES = 256
 """Bytes allowed per flow entry, twice the size of an entry of the controller."""
 MORE_BYTES = 1 << 18
-"""Bytes that a reply may have beyond the known entries: about 2,000 entries. Four times as many blocked the control
-loop for 0.9 s when a switch invented them."""
+"""Largest number of bytes that a reply may have beyond the known entries: about 2,000 entries.
+
+Four times as many entries, invented by a switch, blocked the control loop for 0.9 s."""
 MOST_LEFT = 4096
-"""Disconnected switches whose number of entries is remembered: the switches with most entries."""
+"""Largest number of disconnected switches whose number of entries is remembered: those with the most entries."""
 
 
 class _Before:
@@ -31,7 +32,7 @@ class _Before:
         self._left: dict[Dpid, int] = {}
 
     def get(self, dpid: Dpid) -> int | None:
-        """Return the number of entries, None for a switch that was connected before this process started."""
+        """Return the number of entries; None if it is unknown because the entries are from an earlier process."""
         return None if dpid in self._known else self._left.get(dpid, 0)
 
     def note(self, dpid: Dpid, entries: int) -> None:
@@ -43,16 +44,16 @@ class _Before:
 
 @dataclass(slots=True)
 class _Switch:
-    """Entries of a connected switch.
-
-    ``is_read``: a read-back was completed. ``flows``: entries that the switch may hold. ``deleting``: latest mod of
-    each entry whose deletion is not confirmed. ``since``: mods sent since a read-back began, None while there is
-    none."""
+    """Entries of a connected switch."""
 
     is_read: bool = False
+    """Whether a read-back was completed."""
     flows: dict[FlowKey, None] = field(default_factory=dict)
+    """Keys of the entries that the switch may hold."""
     deleting: dict[FlowKey, RuleMod] = field(default_factory=dict)
+    """Latest mod of each entry whose deletion is not confirmed."""
     since: list[RuleMod] | None = None
+    """Mods sent since the current read-back began; None while there is no read-back."""
 
     def note(self, mods: Iterable[RuleMod]) -> None:
         for mod in mods:
@@ -79,7 +80,7 @@ class GivenRules:
         self._switches.setdefault(dpid, _Switch()).since = []
 
     def read(self, message: SwitchRules) -> None:
-        """Record a read-back: the switch holds these rules, and maybe rules that were sent to it meanwhile."""
+        """Record a read-back: the switch holds these rules, and perhaps rules that were sent during the read-back."""
         since = self._switches[message.dpid].since or ()
         switch = self._switches[message.dpid] = _Switch(True, dict.fromkeys(message.rules.flows))
         switch.note(since)
@@ -91,7 +92,7 @@ class GivenRules:
             switch.since.extend(mods)
 
     def confirmed(self, dpid: Dpid, mods: Iterable[RuleMod]) -> None:
-        """Note that the switch has carried out these mods.
+        """Record that the switch has executed these mods.
 
         Entries that were deleted, and not sent again since, are removed."""
         switch = self._switches.setdefault(dpid, _Switch())
@@ -118,9 +119,9 @@ class GivenRules:
     # ---- sizes of replies
 
     def takes(self, dpid: Dpid, size: int) -> bool:
-        """Return whether a part of a reply is to be read.
+        """Return whether to read a part of a reply; a part that is too large for the known entries is skipped.
 
-        ``size``: bytes of the controller's entries up to the end of this part."""
+        ``size``: bytes of the controller's entries in the reply, up to the end of this part."""
         switch = self._switches.get(dpid)
         entries = len(switch.flows) if switch and switch.is_read else self._before.get(dpid)
         is_taken = entries is None or size <= MORE_BYTES + entries * ENTRY_BYTES
@@ -130,21 +131,24 @@ class GivenRules:
         return is_taken
 
     def takes_foreign(self, dpid: Dpid, size: int) -> bool:
-        """Return True, and mark the switch as slow to read when it has many entries; ``size`` as in ``takes``.
+        """Return True, and mark the switch as slow to read if the reply has many entries.
 
-        The entries may be foreign, and their number is not limited."""
+        ``size``: bytes of all entries in the reply, up to the end of this part. The entries may be foreign, and their
+        number is not limited."""
         if size > MORE_BYTES:
             self._slow.add(dpid)
         return True
 
     def take_slow(self, dpid: Dpid) -> bool:
-        """Return whether a part is to be charged to its sender, and reset that."""
+        """Return whether the switch was marked as slow to read since the last call.
+
+        The time for the part of the reply then counts against the share of its sender."""
         is_slow = dpid in self._slow
         self._slow.discard(dpid)
         return is_slow
 
     def take_invented(self, dpid: Dpid) -> bool:
-        """Return whether parts of replies were skipped since the last call, and reset that."""
+        """Return whether parts of the switch's replies were skipped since the last call."""
         has_invented = dpid in self._invented
         self._invented.discard(dpid)
         return has_invented

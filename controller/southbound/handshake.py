@@ -24,7 +24,7 @@ _INCOMPATIBLE = struct.pack("!HH", ofp.OFPET_HELLO_FAILED, ofp.OFPHFC_INCOMPATIB
 
 
 class NoCommonVersion(Exception):
-    """The switch does not support OpenFlow 1.3. ``answer``: the error message to send to it."""
+    """The switch does not support OpenFlow 1.3. ``answer``: error message for the switch, or no bytes."""
 
     def __init__(self, text: str, answer: bytes = b"") -> None:
         super().__init__(text)
@@ -45,7 +45,8 @@ class _State(Enum):
 class Handshake:
     """State of one handshake.
 
-    ``dpid`` and ``ports``, descriptions of ``PORT_SIZE`` bytes each, are complete once it is ``done``."""
+    ``dpid`` and ``ports`` are complete once the handshake is ``done``. ``ports``: port descriptions of ``PORT_SIZE``
+    bytes each, concatenated."""
 
     def __init__(self) -> None:
         self._state = _State.HELLO
@@ -57,16 +58,16 @@ class Handshake:
         return self._state is _State.DONE
 
     def begin(self) -> bytes:
-        """Return the first message.
+        """Return the first message, a hello.
 
-        It has no version bitmap, because the controller supports only the version in the message's header."""
+        The hello has no version bitmap, because the controller supports only the version in the message's header."""
         return message(ofp.OFPT_HELLO)
 
     def take(self, frame: Frame) -> bytes:
-        """Return the answer to a message, which may be empty.
+        """Return the answer to a message of the switch; empty if there is none.
 
-        Messages that may arrive at any time are ignored. Raises ``Malformed``, ``NoCommonVersion`` and
-        ``TooManyPorts``."""
+        After the hello, messages that are not part of the handshake are ignored. Raises ``Malformed``,
+        ``NoCommonVersion`` and ``TooManyPorts``."""
         if self._state is not _State.HELLO and frame.version != VERSION:
             raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
         if frame.kind == ofp.OFPT_ERROR:
@@ -119,9 +120,9 @@ _STEPS: Mapping[tuple[_State, int], Callable[[Handshake, Frame], bytes]] = {
 
 
 def _versions(body: bytes) -> frozenset[int]:
-    """Return the versions in the bitmaps of a hello, empty without a bitmap.
+    """Return the versions in the bitmaps of a hello; empty if the hello has no bitmap.
 
-    Elements are padded to 8 bytes, which their length does not include (section 7.5.1)."""
+    Elements are padded to 8 bytes; their length field does not include the padding (section 7.5.1)."""
     versions: set[int] = set()
     start = 0
     while start < len(body):

@@ -1,8 +1,8 @@
-"""Installation of stages: mods to each switch, then a barrier; finds the mod that an error message refers to.
+"""Installation of stages: sends mods to each switch, then a barrier, and finds the mod of each error message.
 
 In: ``InstallStage``, and the replies of switches. Out: messages through ``send``, which returns their transaction ids,
-and one ``StageDone`` per stage. A stage that takes longer than ``PATIENCE_S`` is reported in parts: first the results
-until then, and later each late switch. ``now`` is in monotonic seconds.
+and one ``StageDone`` per stage. If a stage takes longer than ``PATIENCE_S``, the results so far are reported then, and
+the result of each late switch when it arrives. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -21,34 +21,39 @@ from controller.tables.rules import RuleMod
 log = structlog.get_logger(__name__)
 
 BATCH = 256
-"""Messages that are packed and sent before other greenlets may run: about 2 ms."""
+"""Number of messages that are packed and sent before other greenlets may run, which takes about 2 ms."""
 PATIENCE_S = 1.0
 """Seconds that a stage waits for slow switches before its first report."""
 
 
 @dataclass(slots=True)
 class _Stage:
-    """State of one stage. ``late``: a report without all switches was sent."""
+    """State of one stage. Times are monotonic seconds."""
 
     command: InstallStage
     late_at: float
+    """Time at which the results so far are reported."""
     deadline: float
+    """Time at which the remaining barriers are abandoned."""
     missing: set[Dpid]
+    """Switches without a result."""
     results: dict[Dpid, SwitchResult] = field(default_factory=dict)
+    """Results that were not reported yet."""
     late: bool = False
+    """Whether a report without all switches was sent."""
 
 
 @dataclass(slots=True)
 class _OnSwitch:
-    """State of one stage on one switch.
-
-    ``mods``: sent mods by transaction id. ``rejected``: refused mods with the reasons. ``barrier``: transaction id of
-    the barrier, None until it is sent."""
+    """State of one stage on one switch."""
 
     stage: _Stage
     mods: dict[int, RuleMod] = field(default_factory=dict)
+    """Sent mods that were not refused, by transaction id."""
     rejected: list[tuple[RuleMod, str]] = field(default_factory=list)
+    """Refused mods with the reasons."""
     barrier: int | None = None
+    """Transaction id of the barrier; None until the barrier is sent."""
 
 
 class Installer:
@@ -98,7 +103,7 @@ class Installer:
             on_switch.barrier = xids[-1]
 
     def error(self, dpid: Dpid, xid: int, reason: str) -> bool:
-        """Handle an error message; return False when it refers to no message of an open stage."""
+        """Handle an error message; return False when the error is not about a message of an open stage."""
         for on_switch in self._open.get(dpid, ()):
             if (mod := on_switch.mods.pop(xid, None)) is not None:  # a switch may refuse the same message several times
                 on_switch.rejected.append((mod, reason))

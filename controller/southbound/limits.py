@@ -1,6 +1,6 @@
-"""Limits of one switch, or one address, on its use of resources that all switches share.
+"""Limits on the use of shared resources by one switch or one address.
 
-They apply to connections, ports, and messages that wait for the control loop.
+The resources are connections, ports, and messages that wait for the control loop.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from controller.fabric.topology import Dpid
 from controller.tables.messages import FromSwitches
 
 MAX_SWITCH_PORTS = 4096
-"""Ports of one switch. A chassis with 576 ports that are each split into four has 2,304."""
+"""Largest number of ports of one switch. A chassis with 576 ports that are each split into four has 2,304."""
 
 
 class Limits:
     """Use of connections and ports by all switches.
 
-    ``known``: switches of the fabric, for which connections are reserved. At most half of all connections are reserved,
-    otherwise someone who invents many dpids would leave none to a new switch."""
+    ``known``: switches of the fabric, for which connections are reserved. At most half of all connections are reserved:
+    otherwise someone who invents many dpids could leave no connection for a new switch."""
 
     def __init__(self, openflow: OpenFlowConfig, known: Iterable[Dpid] = ()) -> None:
         self._most = openflow.max_connections
@@ -35,7 +35,7 @@ class Limits:
         self._ports = 0
 
     def connect(self, address: str) -> tuple[RefusalReason, str] | None:
-        """Count one more connection from this address, or return why it is refused."""
+        """Count one more connection from this address, or return the reason and details of its refusal."""
         if (total := self._connections.total()) >= self._most:
             return "too_many", f"{total} connections exist, which is the limit (openflow.max_connections)"
         if (own := self._connections[address]) >= self._most_of_address:
@@ -45,7 +45,7 @@ class Limits:
         return None
 
     def identify(self, dpid: Dpid) -> str:
-        """Assign a connection to this switch. Return why it is refused, or an empty text if it is accepted."""
+        """Assign a connection to this switch. Return the reason for a refusal, or an empty text if accepted."""
         if dpid not in self._known:
             if self._connections.total() + self._missing > self._most:
                 return "the remaining connections are reserved for known switches"
@@ -70,9 +70,9 @@ class Limits:
                 self._missing += dpid in self._known
 
     def take_ports(self, before: int, more: int) -> str:
-        """Count ``more`` ports of a switch with ``before`` ports.
+        """Count ``more`` new ports of a switch that has ``before`` ports.
 
-        Return why they are refused, or an empty text if they are accepted."""
+        Return the reason for a refusal, or an empty text if the ports are accepted."""
         if before + more > MAX_SWITCH_PORTS:
             return f"it has more than {MAX_SWITCH_PORTS} ports"
         if self._ports + more > self._most_ports:
@@ -87,7 +87,7 @@ class Limits:
 class Backlog:
     """Number of messages of one connection on their way to the control loop.
 
-    One thread counts what it adds, another what it takes, so each number has one writer."""
+    One thread counts ``added`` messages, another thread ``taken`` messages, so each number has one writer."""
 
     def __init__(self) -> None:
         self.added = 0
@@ -99,7 +99,7 @@ class Backlog:
 
 
 class Put(Protocol):
-    """Function that puts a message for the control loop, and never waits.
+    """Function that queues a message for the control loop, and never waits.
 
     ``backlog`` counts the message until the control loop has taken it."""
 

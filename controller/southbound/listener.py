@@ -27,12 +27,12 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 512
 MAX_HANDSHAKES = 256
-"""Largest number of connections in their handshake, unless half of ``max_connections`` is fewer.
+"""Largest number of connections in their handshake, unless half of ``max_connections`` is less.
 
-One more connection ends the oldest handshake of the address with most handshakes."""
+One more connection ends the oldest handshake of the address with the most handshakes."""
 LOG_S = 10.0
 LOG_LINES = 4
-"""Refusals logged per ``LOG_S`` seconds; further ones are only counted."""
+"""Largest number of refusals logged per ``LOG_S`` seconds; further refusals are only counted."""
 PAUSE_S = 0.5
 
 
@@ -140,7 +140,7 @@ class Listener:
             self._in_handshake.pop(connection, None)
 
     def _make_room(self) -> None:
-        """End the oldest handshake of the address with most handshakes when there are too many."""
+        """End the oldest handshake of the address with the most handshakes, if there are too many handshakes."""
         for connection in [connection for connection in self._in_handshake if connection.id is not None]:
             del self._in_handshake[connection]
         most = min(MAX_HANDSHAKES, self._openflow.max_connections // 2)
@@ -159,7 +159,7 @@ class Listener:
             log.warning("connection refused", peer=connection.peer, reason=reason, why=why, **switch)
 
     def _report(self) -> None:
-        """Log the counts of refusals and messages that had no line of their own."""
+        """Log every ``LOG_S`` seconds how many refusals had no log line, and how many messages were ignored."""
         while True:
             if self._logged > LOG_LINES:
                 log.warning("more connections refused", count=self._logged - LOG_LINES)

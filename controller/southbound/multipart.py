@@ -17,10 +17,10 @@ from controller.southbound.openflow_encode import Send
 from controller.southbound.openflow_framing import Malformed
 
 MAX_BYTES = 1 << 24
-"""Bytes of all parts of one reply: more than a hundred thousand flow entries."""
+"""Largest number of bytes in all parts of a reply: more than a hundred thousand flow entries."""
 
 PART_BYTES = 256
-"""Smallest number of bytes that a part counts for. A switch with a long reply fills its parts."""
+"""Size in bytes with which a smaller part of a reply is counted. A switch with a long reply fills its parts."""
 
 READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_FLOW: decode.flow_stats,
@@ -49,7 +49,7 @@ class Reply(NamedTuple):
 
 
 def multipart_reply(message: bytes) -> Reply:
-    """Return the part in a whole message with its header. Raises ``Malformed``."""
+    """Return the part of a reply that a whole message, with its header, contains. Raises ``Malformed``."""
     if len(message) < _HEADER.size:
         raise Malformed(f"a multipart reply of {len(message)} bytes")
     _, _, _, xid, kind, flags = _HEADER.unpack_from(message)
@@ -59,9 +59,10 @@ def multipart_reply(message: bytes) -> Reply:
 class Gathered:
     """Replies to requests of different kinds (OFPMP_*) that were sent to a switch together.
 
-    ``kinds``: kind by transaction id. ``at``: time of the last complete reply, or of the requests. ``until``: time at
-    which the requests are abandoned. Both times are in monotonic seconds. ``readers``: decoder of each kind. ``takes``
-    returns whether to read a part of flow entries; it gets the bytes of all such parts up to the end of this part."""
+    ``kinds``: kind of each request, by transaction id. ``at``: time of the last complete reply, before that the time of
+    the requests. ``until``: time at which the requests are abandoned. Both times are in monotonic seconds. ``readers``:
+    decoder of each kind. ``takes``: function that returns whether to read a part with flow entries; its argument is the
+    number of bytes in the parts with flow entries so far, including this part."""
 
     def __init__(
         self,
@@ -99,9 +100,9 @@ class Gathered:
         return True
 
     def refused(self, xid: int) -> int | None:
-        """Note that the switch answered a request with an error, so its reply stays empty.
+        """Record that the switch answered a request with an error, so that there is no reply.
 
-        Return the kind of the request, None when no such request is open."""
+        Return the kind of the request; None if no request with this transaction id is open."""
         kind = self._waiting.pop(xid, None)
         if kind is not None:
             del self._answers[kind]
@@ -112,11 +113,11 @@ class Gathered:
         return not self._waiting
 
     def answered(self, kind: int) -> bool:
-        """Return whether the reply is complete and no refusal; it may be empty."""
+        """Return whether the reply to the request of this kind is complete and not an error."""
         return kind in self._answers and kind not in self._waiting.values()
 
     def of(self, kind: int) -> list[Any]:
-        """Return the content of each part of a reply.
+        """Return the decoded content of each part of the reply of this kind.
 
         The list is empty while parts are missing, and when the request was refused or not sent."""
         return self._answers[kind] if self.answered(kind) else []
@@ -140,9 +141,9 @@ class Requests:
         takes: Callable[[int], bool] = lambda _: True,
         readers: Mapping[int, Callable[[bytes], Any]] = READERS,
     ) -> None:
-        """Send requests, by kind, and abandon open requests to the switch.
+        """Send requests to a switch, and abandon its open requests.
 
-        The other parameters are as in ``Gathered``."""
+        ``requests``: message of each kind. ``until``, ``takes`` and ``readers``: as in ``Gathered``."""
         kinds = dict(zip(self._send(dpid, *requests.values()), requests, strict=True))
         self._asked[dpid] = Gathered(kinds, now, until, readers, takes)
 
@@ -156,7 +157,7 @@ class Requests:
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
-        """Note that the switch refuses a request. Return False when it is not open."""
+        """Record that the switch refuses a request. Return False when the request is not open."""
         asked = self._asked.get(dpid)
         refused = asked.refused(xid) if asked else None
         if asked is None or refused is None:
@@ -170,8 +171,10 @@ class Requests:
         self._asked.pop(dpid, None)
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """Note that the switch refuses requests of this kind."""
+        """Record that the switch refuses requests of this kind; a subclass may override this."""
 
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
-        """Report the replies: every request is answered or refused. The requests still count as open."""
+        """Report the replies once every request is answered or refused.
+
+        The requests still count as open; a subclass closes them."""
         raise NotImplementedError

@@ -39,10 +39,10 @@ UNSUPPORTED = (1 << 64) - 1
 
 REMEMBERED = 1 << 15
 REMEMBERED_SIZE = 256
-"""Flow entries that are cached, and their largest size in bytes: limits the memory that a switch can use."""
+"""Largest number of cached flow entries, and their largest size in bytes; they limit the memory of the cache."""
 
 COMMON_SIZE = 2048
-"""Bytes of the largest group that is cached."""
+"""Largest size in bytes of a cached group."""
 
 _TABLES = {int(table): table for table in Table}
 _GROUP_KINDS: dict[int, Literal["select", "fast_failover", "other"]] = {
@@ -64,7 +64,7 @@ _ONLY_IN_PORT = bytes.fromhex("0001000c80000004")
 _U32 = struct.Struct("!I")
 _FLOW = struct.Struct("!HBxIIHHHH4xQQQ")
 _FLOW_ID = struct.Struct("!HHHH4xQ")
-# The same, grouped: length, table, all of priority to cookie, packet count, byte count; without the duration.
+# The layout of _FLOW in five fields: length, table, bytes from priority to cookie, packet count, byte count.
 _FLOW_PARTS = struct.Struct("!H1s9x20sQQ")
 _GROUP_DESC = struct.Struct("!HBxI")
 _BUCKET = struct.Struct("!HHII4x")
@@ -90,10 +90,10 @@ _PORT_STATS = np.dtype(
 class FlowCount(NamedTuple):
     """Counters of one flow entry.
 
-    ``rule``: None when the entry is foreign or a ``FlowRule`` cannot express it. ``packets``, ``bytes``: totals so far,
-    None where the switch does not count them."""
+    ``packets`` and ``bytes`` are totals so far, None where the switch does not count them."""
 
     rule: FlowRule | None
+    """Rule of the entry; None if the entry is foreign or a ``FlowRule`` cannot express it."""
     packets: int | None
     bytes: int | None
 
@@ -115,16 +115,16 @@ def _unpacked(layout: struct.Struct, data: bytes, what: str) -> tuple[Any, ...]:
 
 
 def port_desc(data: bytes) -> Port:
-    """Return the port that a description defines (section 7.2.1).
+    """Return the port that a port description defines (section 7.2.1).
 
-    The switch's own reserved ports are allowed. ``curr_speed`` is in kbit/s."""
+    Reserved ports, such as the switch's local port, are allowed. ``curr_speed`` in the description is in kbit/s."""
     number, mac, name, config, state, curr_speed, _ = _unpacked(_PORT, data, "a port description")
     up = not config & ofp.OFPPC_PORT_DOWN and not state & ofp.OFPPS_LINK_DOWN
     return Port(PortNo(number), _printable(name), mac.hex(":"), up, curr_speed * 1000.0)
 
 
 def _printable(name: bytes) -> str:
-    """Return the name without control characters, on which a terminal or a log viewer would act."""
+    """Return the name with control characters replaced, which a terminal or a log viewer could execute."""
     text = name.rstrip(b"\0").decode("utf-8", "replace")
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
@@ -140,9 +140,9 @@ def port_status(body: bytes) -> tuple[Port, bool]:
 
 
 def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
-    """Return type and code, and their names: ``OFPET_BAD_ACTION(2): OFPBAC_BAD_OUT_GROUP(9)`` (section 7.4.4).
+    """Return type and code of an error, and a text such as ``OFPET_BAD_ACTION(2): OFPBAC_BAD_OUT_GROUP(9)``.
 
-    Type and code are None for an experimenter's error."""
+    For an experimenter's error, None is returned instead of type and code (section 7.4.4)."""
     if len(body) < _ERROR.size:
         raise Malformed(f"error message of {len(body)} bytes")
     kind, code = _ERROR.unpack_from(body)
@@ -155,7 +155,7 @@ def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
 
 
 def role_reply(body: bytes) -> tuple[int, int]:
-    """Return role and generation (section 7.3.9)."""
+    """Return the role and the generation id (section 7.3.9)."""
     role, generation = _unpacked(_ROLE, body, "role reply")
     return role, generation
 
@@ -167,7 +167,7 @@ def barrier_reply(body: bytes) -> None:
 
 
 def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
-    """Return the ingress port of a frame, and the frame, from a whole message (section 7.4.1)."""
+    """Return the ingress port (None if it is not given) and the frame of a whole packet-in message (section 7.4.1)."""
     at = _PACKET_IN_AT + _PACKET_IN.size
     if message.startswith(_ONLY_IN_PORT, at) and len(message) >= at + 18:
         return PortNo(_U32.unpack_from(message, at + 8)[0]), message[at + 18 :]
@@ -217,9 +217,10 @@ def _remember(entry: bytes) -> FlowRule | None:
 
 
 def _flow_rule(entry: bytes) -> FlowRule | None:
-    """Return the rule in an entry; ``entry`` has the bytes that ``flow_stats`` combines.
+    """Return the rule in an entry; None if the entry is foreign or a ``FlowRule`` cannot express it.
 
-    Foreign entries are checked too."""
+    ``entry``: bytes of the entry without length, duration and counters, as ``flow_stats`` combines them. Foreign
+    entries are checked too."""
     priority, idle_timeout, hard_timeout, _, cookie = _FLOW_ID.unpack_from(entry, 1)
     fields, at = match_fields(entry, 1 + _FLOW_ID.size, len(entry))
     match = match_of(fields)
@@ -335,19 +336,19 @@ def table_features(body: bytes) -> dict[Table, int]:
 
 
 def group_features(body: bytes) -> dict[OtherTable, int]:
-    """Return how many groups of each kind that the controller uses fit (section 7.3.5.11)."""
+    """Return the largest number of groups of each kind that the controller uses (section 7.3.5.11)."""
     _, select, _, fast_failover = _unpacked(_GROUP_FEATURES, body, "group features")
     return {OtherTable.SELECT_GROUPS: select, OtherTable.FAST_FAILOVER_GROUPS: fast_failover}
 
 
 def meter_features(body: bytes) -> dict[OtherTable, int]:
-    """Return how many meters fit (section 7.3.5.14)."""
+    """Return the largest number of meters (section 7.3.5.14)."""
     (meters,) = _unpacked(_METER_FEATURES, body, "meter features")
     return {OtherTable.METERS: meters}
 
 
 def port_stats(body: bytes) -> dict[PortNo, PortCount]:
-    """Return bytes per port (section 7.3.5.6), without the switch's own reserved ports."""
+    """Return the byte counters of each port, without reserved ports (section 7.3.5.6)."""
     if len(body) % _PORT_STATS.itemsize:
         raise Malformed(f"port statistics of {len(body)} bytes")
     stats = np.frombuffer(body, _PORT_STATS)

@@ -1,4 +1,4 @@
-"""Encoder of rules, requests and frames as OpenFlow 1.3 bytes, packed by hand: thousands are sent within a second.
+"""Encoder of rules, requests and frames as OpenFlow 1.3 bytes, packed by hand to send thousands in a second.
 
 In: rule mods, requests, frames. Out: whole messages with transaction id 0; ``Connection.send`` sets it. The bytes equal
 those of Ryu's serialisers. Section numbers are those of OpenFlow 1.3.5.
@@ -49,7 +49,7 @@ _ALL = {
     ofp.OFPMP_METER: struct.pack("!I4x", ofp.OFPM_ALL),
     ofp.OFPMP_METER_CONFIG: struct.pack("!I4x", ofp.OFPM_ALL),
 }
-"""Bodies of multipart requests by kind; other kinds have none."""
+"""Bodies of multipart requests by kind; requests of other kinds have an empty body."""
 
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIHxx")
 _GROUP_MOD = struct.Struct("!HBxI")
@@ -67,7 +67,7 @@ _METER = struct.Struct("!HHI")
 _GOTO = struct.Struct("!HHB3x")
 _APPLY = struct.Struct("!HH4x")
 CLEAR_IN_PORT = struct.pack("!HHIHHIQ", ofp.OFPAT_EXPERIMENTER, 24, 0x2320, 7, 15, 2, 0)
-"""Nicira's action reg_load: 0 into the 16 bits of NXM_OF_IN_PORT, from bit 0 (Open vSwitch, nicira-ext.h)."""
+"""Nicira's action reg_load that writes 0 into the 16 bits of NXM_OF_IN_PORT (Open vSwitch, nicira-ext.h)."""
 _BAND = struct.Struct("!HHII4x")
 
 
@@ -81,7 +81,9 @@ class Send(Protocol):
 
 
 def mod_message(mod: RuleMod) -> bytes:
-    """Return the message that carries out ``mod``. Raises ``ValueError`` for a rule that a switch would change."""
+    """Return the message for ``mod``.
+
+    Raises ``ValueError`` for a rule that does not fit into a message, or that a switch would store in another form."""
     rule = mod.rule
     try:
         if isinstance(rule, FlowRule):
@@ -97,7 +99,7 @@ def _flow_mod(op: str, rule: FlowRule) -> bytes:
     """Return a flow mod (section 7.3.4.1).
 
     Modify and delete affect only entries with the controller's cookie. A modify keeps the entry's cookie, counters and
-    duration (section 6.4), so an entry that changes its owner must be added over the old one."""
+    duration (section 6.4), so an entry with a new owner must be added, which replaces the old entry."""
     table, priority, match = rule.key
     body = _match(match)
     if op != "delete":
@@ -183,7 +185,7 @@ def _prefix(field: int, prefix: Prefix) -> bytes:
 
 
 def _ports(match: Match) -> bytes:
-    """Return the port fields (section 7.2.3.8). Ports need a protocol that has them, which in turn needs IP."""
+    """Return the port fields (section 7.2.3.8). Raises ``ValueError`` unless the match is of TCP or UDP over IPv4."""
     fields = _PORT_FIELDS.get(match.ip_proto or 0)
     if fields is None or match.eth_type != ETH_IPV4:
         raise ValueError(f"ports need IPv4 and TCP or UDP in {match}")
@@ -269,7 +271,7 @@ def learning_flows_request() -> bytes:
 def every_flow_request(kind: int = ofp.OFPMP_FLOW) -> bytes:
     """Return a request for every flow entry, including foreign ones (section 7.3.5.2).
 
-    With kind ``OFPMP_AGGREGATE`` it requests their number (section 7.3.5.3)."""
+    With kind ``OFPMP_AGGREGATE``, the request is for the number of flow entries (section 7.3.5.3)."""
     return _flow_request(kind, ofp.OFPTT_ALL, 0, 0)
 
 
@@ -295,9 +297,9 @@ def _request(kind: int, body: bytes) -> bytes:
 
 
 def packet_outs(frames: Iterable[tuple[PortNo, bytes]]) -> bytes:
-    """Return one packet-out for each port and frame, concatenated.
+    """Return one packet-out for each pair of port and frame, concatenated.
 
-    Their transaction id stays 0, since they have no reply."""
+    The transaction ids stay 0, since packet-outs have no reply."""
     return b"".join([_packet_out_head(port, len(frame)) + frame for port, frame in frames])
 
 

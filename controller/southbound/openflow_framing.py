@@ -1,7 +1,7 @@
 """Framing of OpenFlow: splits a stream into messages, and builds messages (OpenFlow 1.3.5 section 7.1).
 
-Sans-IO. In: received bytes, in chunks of any size. Out: whole messages. After a header that breaks the specification
-nothing more is read, because the end of that message is unknown.
+Sans-IO. In: received bytes, in chunks of any size. Out: whole messages. After a header that violates the specification
+nothing more is read, because the end of its message is unknown.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ KINDS = 30
 
 
 class Malformed(ValueError):
-    """A message of a switch breaks the specification; the text says how, and is logged.
+    """A message of a switch violates the specification; the text describes the violation, and is logged.
 
-    It ends the connection of that switch only; any other exception is a fault of the controller and stops the
-    process."""
+    This exception ends only the connection of the switch. Any other exception is a fault of the controller and stops
+    the process."""
 
 
 class Frame(NamedTuple):
-    """Message; ``data`` includes its header."""
+    """OpenFlow message. ``kind``: message type. ``data``: the whole message with its header."""
 
     version: int
     kind: int
@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 
 
 class Splitter:
-    """Splitter of a stream.
+    """Splitter of one connection's byte stream into messages.
 
     Each byte is copied a constant number of times, even when a message arrives byte by byte."""
 

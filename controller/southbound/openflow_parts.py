@@ -1,8 +1,8 @@
-"""Decoder of the parts that several kinds of entries share: OpenFlow 1.3 match fields, instructions and actions.
+"""Decoder of OpenFlow 1.3 match fields, instructions and actions, which several kinds of messages contain.
 
 In: bytes, and the position to read at. Out: ``Match``, actions, next table and meter, or None for a foreign entry that
-these types cannot express. ``Malformed``, for lengths that do not fit, is the only error raised. Every step advances by
-at least one header, so decoding ends. Section numbers are those of OpenFlow 1.3.5.
+these types cannot express. The only error raised is ``Malformed``. Every step advances by at least one header, so
+decoding ends. Section numbers are those of OpenFlow 1.3.5.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _OUTPUT = struct.Struct("!IH6x")
 
 
 Field = tuple[int | None, bytes, bytes | None]
-"""Number within the basic class (None: of another class), value, mask."""
+"""Match field: number in the basic OXM class (None for a field of another class), value, and mask if there is one."""
 
 
 def match_fields(data: bytes, at: int, end: int) -> tuple[list[Field], int]:
-    """Return the fields of the match at ``at`` (section 7.2.3.1), and where its padding ends."""
+    """Return the fields of the match at ``at``, and the position after its padding (section 7.2.3.1)."""
     if end - at < 8:
         raise Malformed("no room for a match")
     kind, length = _TWO_U16.unpack_from(data, at)
@@ -83,7 +83,7 @@ def _oxm_fields(data: bytes, at: int, end: int) -> Iterator[Field]:
 
 
 def match_of(fields: list[Field]) -> Match | None:
-    """Return the match, None when it has fields or masks that a ``Match`` cannot have."""
+    """Return the match with these fields; None if a ``Match`` cannot express one of the fields or masks."""
     values: dict[str, Any] = {}
     for number, value, mask in fields:
         read = _FIELDS.get(number)
@@ -137,7 +137,7 @@ _FIELDS: Mapping[int | None, tuple[int, str, Callable[[bytes, bytes | None], Any
     ofp.OFPXMT_OFB_ARP_SPA: (4, "arp_spa", _prefix),
     ofp.OFPXMT_OFB_ARP_TPA: (4, "arp_tpa", _prefix),
 }
-"""Bytes of the value (a mask has as many), field of ``Match``, and decoder, by number."""
+"""Match fields by number: size of the value (and of a mask) in bytes, field of ``Match``, and decoder."""
 _PROTOCOL: Mapping[int | None, int] = {
     ofp.OFPXMT_OFB_TCP_SRC: IP_TCP,
     ofp.OFPXMT_OFB_TCP_DST: IP_TCP,
@@ -204,9 +204,10 @@ def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
 def structures(
     data: bytes, at: int, end: int, what: str, least: int = 8, length_at: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each of several consecutive structures.
+    """Yield the start and end positions of consecutive structures. Raises ``Malformed``.
 
-    ``least``: bytes of the shortest structure. ``length_at``: offset of the length, which is a multiple of 8."""
+    ``what``: name of a structure in errors. ``least``: smallest size of a structure in bytes. ``length_at``: offset of
+    the length field, whose value must be a multiple of 8."""
     while at < end:
         if end - at < least:
             raise Malformed(f"{end - at} bytes are not {what}")

@@ -1,7 +1,7 @@
 """Outbox: commands from other threads, and from signal handlers, to the hub in the main thread.
 
-It imports no framework, because it exists before the framework's slow import. In: commands, and when to stop. Out: the
-commands, in the hub.
+This module imports no framework, because the outbox exists before the framework's slow import. In: commands, and the
+request to stop. Out: the commands, in the hub.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Outbox:
         self._wake.close()
 
     def _ring(self) -> None:
-        # A full socket has enough unread bytes in it to wake the hub; a closed one has no hub to wake.
+        # Errors are harmless: a full socket has unread bytes that wake the hub, and with a closed socket no hub waits.
         with suppress(OSError):
             self._wake.send(b"\0")
 

@@ -1,4 +1,4 @@
-"""Rate limit of port changes: a switch that reports too many has its latest states reported little by little.
+"""Rate limit of port changes: if a switch reports too many, the latest states of its ports follow little by little.
 
 Sans-IO. In: port changes as switches report them. Out: the changes to report now. ``now`` is in monotonic seconds.
 """
@@ -13,7 +13,7 @@ from controller.fabric.messages import PortChanged
 from controller.fabric.topology import Dpid, Port, PortNo
 
 AT_ONCE = 256
-"""Changes of one switch that are reported per ``PERIOD_S``: most switches have fewer ports."""
+"""Largest number of changes of one switch that are reported per ``PERIOD_S``: most switches have fewer ports."""
 PERIOD_S = 1.0
 LASTING = 1
 """Largest number of consecutive periods with delayed changes; a switch with more is flooding."""
@@ -21,15 +21,16 @@ LASTING = 1
 
 @dataclass(slots=True, eq=False)
 class _Switch:
-    """Changes of one switch.
-
-    ``count``: changes reported since the period began. ``held``: delayed states, only the latest of each port, oldest
-    port first. ``periods``: consecutive periods in which changes were delayed."""
+    """Changes of one switch."""
 
     ends_at: float
+    """End of the current period in monotonic seconds."""
     count: int = 0
+    """Number of changes reported since the period began."""
     held: dict[PortNo, PortChanged] = field(default_factory=dict)
+    """Delayed changes: the latest change of each port, in the order in which the ports first changed."""
     periods: int = 0
+    """Number of consecutive periods in which changes were delayed."""
 
 
 class PortChanges:
@@ -37,7 +38,7 @@ class PortChanges:
         self._switches: dict[Dpid, _Switch] = {}
 
     def changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> list[PortChanged]:
-        """Return the change, or nothing when it is delayed."""
+        """Return a list with the change to report now; the list is empty if the change is delayed."""
         change = PortChanged(dpid, port, removed)
         switch = self._switches.get(dpid)
         if switch is None or (now >= switch.ends_at and not switch.held):
@@ -58,7 +59,7 @@ class PortChanges:
                     yield switch.held.pop(number)
 
     def floods(self, dpid: Dpid) -> bool:
-        """Return whether changes of this switch have been delayed repeatedly, until now."""
+        """Return whether changes of this switch are delayed now, and have been for more than ``LASTING`` periods."""
         switch = self._switches.get(dpid)
         return switch is not None and switch.periods > LASTING and bool(switch.held)
 

@@ -36,10 +36,10 @@ class RuleReader(Requests):
         self._given = given
         self._put = put
         self._read: dict[Dpid, SwitchRules] = {}
-        """Rules of switches whose foreign flow keys, which are requested last, are still missing."""
+        """Rules read from switches whose foreign flow keys, which are requested last, have not arrived yet."""
 
     def read(self, dpid: Dpid, now: float) -> None:
-        """Request everything, and abandon an open read of the same switch."""
+        """Request the flows, groups and meters of a switch, and abandon an open read of the switch."""
         requests = {
             ofp.OFPMP_FLOW: encode.flow_stats_request(),
             ofp.OFPMP_AGGREGATE: encode.every_flow_request(ofp.OFPMP_AGGREGATE),

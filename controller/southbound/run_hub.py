@@ -24,10 +24,11 @@ log = structlog.get_logger(__name__)
 
 APP_MODULE = "controller.southbound.app"
 SWITCH_INTERVAL_S = 0.001
-"""Seconds that another thread may keep the interpreter once this one has work. The hub and the API's thread release it
-at every system call: while one thread computes, a median echo takes 5.3 ms with Python's default of 5 ms, and 0.7 ms
-with 0.5 ms. Below 1 ms, busy threads switch so often that each needs more time for the same work: a fifth more at 0.1
-ms."""
+"""Seconds that one thread may keep the interpreter while another thread waits for it.
+
+The hub and the API's thread release the interpreter at every system call. While one thread computes, a median echo
+takes 5.3 ms with Python's default of 5 ms, and 0.7 ms with 0.5 ms. Below 1 ms, busy threads switch so often that each
+needs more time for the same work: a fifth more at 0.1 ms."""
 
 
 def run_hub(
@@ -47,7 +48,8 @@ def run_hub(
     if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
-    # The framework's own server shares its port, fails at the second TLS connection, and errors of peers end it.
+    # The framework's own server is not used: it shares its port, fails at the second TLS connection, and ends at errors
+    # of peers.
     ofp_handler.OpenFlowController = _NoServer
     # ``stop`` must not log: the signal may have interrupted the logger.
     with stop_signals(outbox.stop), _short_turns():

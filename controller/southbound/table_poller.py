@@ -1,12 +1,13 @@
 """Polls of the use and the capacity of each switch's flow, group and meter tables.
 
 In: the time, parts of replies. Out: requests through ``send``, ``TablesRead`` messages. A request that a switch refuses
-is not repeated while it is connected. ``now`` is in monotonic seconds.
+is not repeated while the switch is connected. ``now`` is in monotonic seconds.
 
-Capacities are among the table features, which are 1.2 MB in Open vSwitch. So switches are asked for capacities one
-after another, and not together with counters, which would get the time of the whole reply. A switch that refuses a rule
-because a table is full is asked at its next poll. Switches with little room are asked more often than others, so that
-more room is noticed soon.
+Capacities are part of the table features, which are 1.2 MB in Open vSwitch. The capacities of switches are therefore
+read one switch after another. They are not read together with counters, because the counters would get the time at
+which the whole reply has arrived. If a switch refuses a rule because a table is full, its capacities are read with its
+next poll. Capacities of switches with little room are read more often than those of other switches, so that the
+controller notices soon when there is more room.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable
 
 EVERY = 2
-"""Intervals of counters between two counts of entries."""
+"""Time between two reads of the numbers of entries, in intervals of counters."""
 LIMITS_EVERY_S = 60.0
-"""Seconds between two reads of the limits, which are configured and hardly ever change."""
+"""Seconds between two reads of the limits of one switch; limits are configured and hardly ever change."""
 LIMITS_SOON_S = 7.0
-"""Seconds after which the limits of a switch with little room are read again, while no other switch is due. By default,
-this is with every second poll of entries."""
+"""Seconds after which the limits of a switch with little room are read again, while no other switch is due.
+
+By default, this is with every second poll of entries."""
 LITTLE_ROOM = 0.5
-"""Fraction of the limit from which entries leave little room."""
+"""Fraction of the limit; a table with at least this number of entries has little room."""
 LIMITS_APART_S = 0.5
-"""Seconds between reads of the limits of two switches."""
+"""Smallest number of seconds between reads of the limits of two switches."""
 PATIENCE_S = 30.0
 """Seconds after which a poll without a reply is abandoned."""
 
@@ -44,16 +46,18 @@ LIMITS = (ofp.OFPMP_TABLE_FEATURES, ofp.OFPMP_GROUP_FEATURES, ofp.OFPMP_METER_FE
 
 @dataclass(slots=True)
 class _Polled:
-    """State of the polls of one switch.
-
-    ``next_at``, ``limits_at``: times of the next reads of entries and limits. ``refused``: kinds of requests that it
-    refuses. ``entries``, ``limits``: values read last."""
+    """State of the polls of one switch. Times are monotonic seconds."""
 
     next_at: float
+    """Time of the next read of the numbers of entries."""
     limits_at: float
+    """Time from which the limits are read with a poll."""
     refused: set[int] = field(default_factory=set)
+    """Kinds of requests that the switch refuses."""
     entries: Mapping[AnyTable, int] = field(default_factory=dict)
+    """Number of entries in each table, as read last."""
     limits: Mapping[AnyTable, int] = field(default_factory=dict)
+    """Capacity of each table, as read last."""
 
     @property
     def has_little_room(self) -> bool:
@@ -61,7 +65,7 @@ class _Polled:
 
 
 class TablePoller(Requests):
-    """Polls of all switches. ``interval_s``: interval of the counters."""
+    """Polls of the tables of all switches. ``interval_s``: interval of the polls of counters."""
 
     def __init__(self, interval_s: float, send: encode.Send, put: Callable[[TablesRead], None]) -> None:
         super().__init__(send)
@@ -123,7 +127,7 @@ class TablePoller(Requests):
 
 
 def _by_table(asked: Gathered, kinds: Collection[int]) -> dict[AnyTable, int] | None:
-    """Return the values by table; None when they were not requested or all refused."""
+    """Return the numbers in the replies of these kinds, by table; None if no request of these kinds was answered."""
     if not any(map(asked.answered, kinds)):
         return None
     return {table: number for kind in kinds for part in asked.of(kind) for table, number in part.items()}

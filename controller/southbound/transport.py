@@ -1,8 +1,8 @@
 """Byte stream of one connection, plain or with TLS.
 
 In: a connected socket of the hub, and for TLS the configured context. Out: bytes; errors of the peer as ``OSError``
-(``ssl.SSLError`` is one). Receiving waits in the hub. Sending never waits: what the socket does not take at once is
-kept and sent by ``drain``. TLS runs on buffers in memory, so that it needs no socket of its own.
+(``ssl.SSLError`` is a subclass). Receiving waits in the hub. Sending never waits: bytes that the socket does not accept
+at once are kept and sent by ``drain``. TLS runs on buffers in memory, so that it needs no socket of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHUNK = 65536
 
 
 class PlainTransport:
-    """Transport without TLS. ``unsent``: bytes that the socket has not taken yet."""
+    """Transport without TLS. ``unsent``: bytes that the socket has not accepted yet."""
 
     def __init__(self, sock: HubSocket) -> None:
         self._socket = sock
@@ -27,11 +27,11 @@ class PlainTransport:
         """Prepare the connection, before anything is sent or received."""
 
     def names(self) -> frozenset[str]:
-        """Return the words of the common names and the DNS names in the peer's certificate, if it has one."""
+        """Return the words of the common names and DNS names in the peer's certificate; empty without a certificate."""
         return frozenset()
 
     def receive(self) -> bytes:
-        """Return received bytes, empty once the peer has ended the connection."""
+        """Return received bytes, or no bytes once the peer has ended the connection."""
         return self._socket.receive(CHUNK)
 
     def send(self, data: bytes) -> None:

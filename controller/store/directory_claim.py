@@ -1,6 +1,6 @@
 """Claim of a directory by one controller at a time, and the mark of controllers that wait for it.
 
-Both are file locks in the directory, which the kernel releases when their process ends.
+Both are file locks in the directory. The kernel releases a lock when the process that holds it ends.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class DirectoryClaim:
     def claim(self, wait: bool = False) -> bool:
         """Claim the directory, which is created when it is missing.
 
-        Return False when another process has it; with ``wait``, wait for it instead. Raises ``InvalidInput`` when the
-        directory cannot be written."""
+        Return False when another process has the claim; with ``wait``, wait for the claim instead. Raises
+        ``InvalidInput`` when the directory cannot be written."""
         if self._lock is None:
             self._lock = _locked(self._directory, wait)
         return self._lock is not None
@@ -78,7 +78,7 @@ class DirectoryClaim:
                 os.close(mark)
 
     def has_standby(self) -> bool:
-        """Return whether a controller waits, without a lock, so that the test delays no other process."""
+        """Return whether a controller waits. The test takes no lock, so it delays no other process."""
         with suppress(OSError):
             mark = os.open(self._directory / MARK, os.O_RDONLY)
             try:
@@ -120,6 +120,6 @@ def _locked(directory: Path, wait: bool) -> int | None:
 
 
 def cannot_write(directory: Path, error: Exception) -> InvalidInput:
-    """Return the error for a directory that cannot be written; ``error`` is of SQLite or the file system."""
+    """Return the error for a directory that cannot be written. ``error``: error of SQLite or of the file system."""
     why = full(directory, error) or (isinstance(error, OSError) and error.strerror) or error
     return InvalidInput.of("state_dir", f"cannot write in {directory}: {why}")

@@ -1,4 +1,4 @@
-"""File system: why a write failed, and durable renames.
+"""File system: the reason why a write failed, and durable renames.
 
 SQLite often reports an I/O error when the file system is full.
 """

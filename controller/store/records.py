@@ -25,10 +25,10 @@ from signalbox.jobs.spec import NEWER_FIELDS, JobId, JobSpec
 from signalbox.words import Mode
 
 FORMAT = 7
-"""Version of the format, which is read and written."""
+"""The only version of the format that is read and written."""
 
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
-"""Present names of a spec's fields by their names in format 7, where these differ.
+"""Present names of a spec's fields by their names in format 7, for the fields whose two names differ.
 
 Saved states also keep the earlier name of two other things. The mode is the record ``strategy``, and the
 parallelization of a wired job is ``strategy`` in its arrangement (``circuits.job_wiring``)."""
@@ -38,7 +38,7 @@ _SAVED_NAMES = {new: old for old, new in PRESENT_NAMES.items()}
 ROUNDING = 1e-9
 
 MAX_NAMED = 16
-"""Unreadable records that one message names."""
+"""Largest number of unreadable records that one message names."""
 
 
 class Kind(StrEnum):
@@ -65,7 +65,7 @@ class Key(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """Records of the state are invalid. ``problems``: one text per record, which names it."""
+    """Records of the state are invalid. ``problems``: one text per invalid record, with the record's name."""
 
     def __init__(self, problems: list[str]) -> None:
         more = [f"and {len(problems) - MAX_NAMED} more"] if len(problems) > MAX_NAMED else []

@@ -1,10 +1,11 @@
 """SQLite database of the saved state: records with checksums, written and read.
 
-In: changes of records. Out: the revision that contains them; all records, or what is wrong with them. The database is
-in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html). So a commit is on disk when it returns, and after a crash
-the database is at exactly one commit. Opening the database verifies that: each record has a checksum, and the revision
-has a checksum of all records together. SQLite silently drops whatever follows damage in its log (the WAL). So the log
-is copied into the database after each commit, and damage in the log costs at most the last commit.
+In: changes of records. Out: the revision that contains the changes; all records, or an error that says what is wrong
+with the database. The database is in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html). A commit is therefore on
+disk when it returns, and after a crash the database contains the state of exactly one commit. Reading the state
+verifies this: each record has a checksum, and the revision has a checksum of all records together. SQLite silently
+drops whatever follows damage in its log (the WAL). The log is therefore copied into the database after each commit, and
+damage in the log costs at most the last commit.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ CREATE TABLE record (
 );
 CREATE TABLE revision (number INTEGER NOT NULL, records INTEGER NOT NULL, checksum BLOB NOT NULL, seal BLOB NOT NULL);
 """
-"""Tables of the database. ``revision.checksum``: XOR of the checksums of all records. ``revision.seal``: checksum
-of the other columns of ``revision``."""
+"""Tables of the database.
+
+``revision.checksum``: XOR of the checksums of all records. ``revision.seal``: checksum of the other columns of
+``revision``."""
 
 
 class NewerFormat(ValueError):
@@ -71,7 +74,7 @@ def empty_log(database: sqlite3.Connection) -> None:
 
 
 def beside(path: Path) -> tuple[Path, ...]:
-    """Return the files that SQLite keeps beside an open database, and after a crash: the log and its index."""
+    """Return the paths of the log and its index, which exist beside an open database, and after a crash."""
     return tuple(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
 
 
@@ -185,7 +188,7 @@ def _pragmas(database: sqlite3.Connection, *names: str) -> list[int]:
 
 
 def sealed(number: int, records: int, total: int) -> tuple[int, int, bytes, bytes]:
-    """Return the row of a revision."""
+    """Return the row of the table ``revision``. ``total``: XOR of the checksums of all records."""
     of_all = total.to_bytes(CHECKSUM_BYTES)
     return number, records, of_all, checksum(str(number), str(records), of_all.hex())
 

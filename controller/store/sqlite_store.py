@@ -1,6 +1,6 @@
 """``Store`` with a SQLite database in the state directory.
 
-It never changes or moves files that it cannot read.
+The store never changes or moves files that it cannot read.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SqliteStore(DirectoryClaim):
         return saved
 
     def look(self) -> SavedState:
-        """Read the state, several times if necessary: it may be written meanwhile."""
+        """Return the saved state, read up to ``LOOKS`` times, because another process may write it meanwhile."""
         for _ in range(LOOKS - 1):
             try:
                 self._loaded = _saved_in(self._directory)

@@ -1,7 +1,7 @@
 """Interface of the store, in which the controller saves its state: one writer at a time, and commits.
 
-In: the records that a change alters. Out: a revision once the records are safe, or why they are not; after a restart,
-all records or a refusal.
+In: the records that a change alters. Out: a revision once the records are safe, or the reason why they are not; after a
+restart, all records or a refusal.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from controller.jobs.messages import SavedState
 from controller.store.records import ChangedRecords
 
 Done = Callable[[int | OSError], None]
-"""Callback with the revision that contains the changes, or with the error when nothing was saved. A thread of the store
-calls it."""
+"""Callback with the revision that contains the changes, or with the error when nothing was saved.
+
+A thread of the store calls it."""
 
 
 class Store(Protocol):
@@ -24,23 +25,23 @@ class Store(Protocol):
     The order of calls is: ``claim`` or ``load``, ``begin``, any number of ``commit``, ``close``."""
 
     def claim(self, wait: bool = False) -> bool:
-        """Keep every other controller from the state until ``close`` or the end of the process.
+        """Claim the state for this process alone, until ``close`` or the end of the process.
 
-        Return False when another controller has it; with ``wait``, wait for it instead. Raises ``InvalidInput`` when
-        the state cannot be written."""
+        Return False when another process has the claim; with ``wait``, wait for the claim instead. Raises
+        ``InvalidInput`` when the state cannot be written."""
 
     @property
     def is_claimed(self) -> bool:
         """Whether this process has claimed the state."""
 
     def owner(self) -> str:
-        """Return who claimed the state last, for people."""
+        """Return the name, for a message, of the process that claimed the state last."""
 
     def standing_by(self) -> AbstractContextManager[None]:
         """Show the active controller that this process waits for its claim, while the context lasts."""
 
     def has_standby(self) -> bool:
-        """Return whether a controller stands by. The call delays nobody."""
+        """Return whether another controller waits for the claim. The call delays no other process."""
 
     def load(self) -> SavedState:
         """Return the state of the last commit, empty in a new store.

@@ -2,7 +2,7 @@
 
 This package knows no OpenFlow library; ``southbound`` turns rules into messages.
 
-In: the fabric, the running routes, and what switches report that they hold and count (``messages``). Out: a ``RuleSet``
+In: the fabric, the running routes, and the rules and counters that switches report (``messages``). Out: a ``RuleSet``
 per switch, stages of changes, the routes that switches have confirmed.
 
 - ``rules``: the types, and ``stages_between``, the difference of two rule sets in safe stages.
@@ -11,9 +11,9 @@ per switch, stages of changes, the routes that switches have confirmed.
 - ``pins``: the pins that follow from routes in force. The pins of a large plan are derived in portions.
 - ``pipeline``, ``switch_rules``: the rules of all switches and of one switch, derived from what has changed.
 - ``switch_sync``: keeps each switch at its rules: reads them back, sends one stage at a time, audits.
-- ``confirmed_routes``: which wanted routes the switches hold.
-- ``lost_next_hops``: the first answer to a lost link.
+- ``confirmed_routes``: the wanted routes that are installed on the switches.
+- ``lost_next_hops``: the first reaction to a lost link.
 - ``unknown_hosts``: installed rules that stay until their hosts are known.
-- ``counters``, ``counted_links``, ``table_use``: what counters count, and how full tables are.
-- ``purpose``: what each rule is there for, in words.
+- ``counters``, ``counted_links``, ``table_use``: counters, the links of counted flows, and the use of tables.
+- ``purpose``: the purpose of each rule.
 """

@@ -1,4 +1,4 @@
-"""Wanted pins and routes that the switches hold.
+"""Confirmed pins and routes: wanted pins and routes that are installed on the switches.
 
 In: the wanted pins and rules, and the rules on switches. Out: ``Confirmed``. Pure.
 """
@@ -28,11 +28,11 @@ class Confirmed(NamedTuple):
     pins: int
     """Number of confirmed pins to a path."""
     routes: Mapping[str, Mapping[FlowId, Route]]
-    """Routes, by job, whose subflows are all pinned as wanted; the same object per job while its routes stay."""
+    """Routes whose subflows are all pinned as wanted, by job; a job keeps the same object while its routes stay."""
 
 
 class ConfirmedRoutes:
-    """Derivation of the routes that the switches of their sources confirm.
+    """Derivation of the routes whose pins are on the switches of their sources.
 
     Only jobs with changed pins, or with changed rules for their pins, are examined."""
 
@@ -42,9 +42,9 @@ class ConfirmedRoutes:
         self._stale: Mapping[FlowId, JobId] = {}
         self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
-        """Jobs by the key of their pins.
+        """Jobs that have a pin with this key.
 
-        A key has several jobs while a job that lost a pair to another job waits for its turn (``tables.pins``)."""
+        There are several while a job that lost a pair to another job waits for its turn (``tables.pins``)."""
         self._known: dict[str, _Pinned] = {}
         self._held = 0
         self._found = Confirmed(0, {})
@@ -104,7 +104,7 @@ class ConfirmedRoutes:
             self._names_of.update(dict.fromkeys(pins, (name,)) | shared)
 
     def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
-        """Return the keys of rules that are wanted or held in another form than at the last call."""
+        """Return the keys of wanted or installed rules that have changed since the last call."""
         before, self._rules = (
             self._rules,
             {dpid: (rules.flows, installed[dpid].flows) for dpid, rules in wanted.items() if dpid in installed},
@@ -134,7 +134,7 @@ class ConfirmedRoutes:
 
 
 class _Pinned:
-    """Pins of one job to paths, by key."""
+    """Pins of one job that lead over a path, and which of them are confirmed. ``pins``: pins by key."""
 
     def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
         self.pins = pins
@@ -162,14 +162,15 @@ class _Pinned:
 def _are_of(paths: list[Path | None], route: Route) -> bool:
     """Return whether pins to these paths are all pins of this route, rather than pins of an earlier route.
 
-    Pins follow routes in turns."""
+    The pins of a large plan are derived in portions, so a flow may keep the pins of its earlier route for a while."""
     return len(paths) >= len(route) and all(path in paths for path, _ in route)
 
 
 def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | None) -> bool:
-    """Return whether the source's switch holds the wanted pin of a flow to a path.
+    """Return whether the switch holds the wanted pin with this key, and the pin leads over a path.
 
-    Its cookie may still name the job that announced the flow before."""
+    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored: it may still name the
+    job that announced the flow before."""
     if wanted is None or installed is None:
         return False
     rule, held = wanted.flows.get(key), installed.flows.get(key)

@@ -54,15 +54,15 @@ def control_rules(
 def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns_back: bool = False) -> RuleSet:
     """Return the installed rules plus rules that discovery needs at ports that send nothing to the controller yet.
 
-    The ports that lead to other switches are not known yet, so the decisions of an earlier process about all other
-    ports are not changed."""
+    The controller does not know yet which ports lead to other switches. Ports with rules of an earlier process
+    therefore keep these rules."""
     wanted = _control_rules(tuple(switch.ports), frozenset(), (), punt_rate_pps, turns_back)
     ready = {key.match.in_port for key in installed.flows if key.match.eth_type == ETH_LLDP}
     flows = {key: rule for key, rule in wanted.flows.items() if key.match.in_port not in ready}
     return RuleSet({**installed.flows, **flows}, installed.groups, {**wanted.meters, **installed.meters})
 
 
-@lru_cache(maxsize=1 << 5)  # for switches with equal ports; each old variant of 64 x 32 takes 100 kB
+@lru_cache(maxsize=1 << 5)  # shared by switches with equal ports; an old entry takes 100 kB in a fabric of 64 x 32
 def _control_rules(
     ports: tuple[PortNo, ...],
     fabric_ports: frozenset[PortNo],
@@ -70,9 +70,10 @@ def _control_rules(
     punt_rate_pps: int,
     turns_back: bool,
 ) -> RuleSet:
-    """Return the rules, with one meter per port, numbered like the port, so that a flooding host silences only itself.
+    """Return the rules, with one meter per port, so that a flooding host uses up only its own limit.
 
-    Fabric ports only forward ARP, because the first switch has sent it to the controller."""
+    A meter has the number of its port. Fabric ports only forward ARP, because the switch of its sender has already sent
+    it to the controller."""
     probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NO_ADDRESS)
     onward = (AnyPort(),) if turns_back else ()
     flows = [_pass(0, Match(), onward), _pass(PUNT_PRIORITY, probes, onward)]

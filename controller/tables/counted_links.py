@@ -21,8 +21,8 @@ from signalbox.jobs.spec import JobId
 class Uncounted:
     """Derivation of the announced flows that are not counted yet.
 
-    A new job has such flows from its registration on, before it has rules. Only changed jobs are examined, or all jobs
-    when other flows are counted."""
+    A new job has uncounted flows from its registration on, before it has rules. Only changed jobs are examined, or all
+    jobs when the set of counted flows has changed."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
@@ -92,8 +92,8 @@ class CountedLinks:
     ) -> dict[str, set[tuple[str, str]]]:
         """Return the pairs whose packets may use other links although their rules are unchanged, by owner of the rules.
 
-        This happens when links are added, removed, drained or undrained, or when hosts move. A pair without a path,
-        which has more than one set of links, is concerned by any change of links."""
+        The links change when links are added, removed, drained or undrained, or when hosts move. A pair that is not
+        pinned to a path has several sets of links, and is returned after any change of links."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
         changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}
@@ -111,7 +111,7 @@ class CountedLinks:
         return again
 
     def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]) -> bool:
-        """Return whether only changed pins are examined at the next call."""
+        """Return whether hosts and links are the objects of the last call, so that only changed pins are examined."""
         return hosts is self._hosts and links is self._links and usable is self._usable
 
 

@@ -1,7 +1,8 @@
 """Intake of the counters of switches: links, and the flows that begin at each switch.
 
-Bytes of links and of flow rules go to ``LinkLoad``, bytes and packets of pairs of addresses to ``PairCounters``. This
-module keeps the packets that ports sent to the controller beyond their limits, and the dropped packets of each kind.
+``LinkLoad`` gets the bytes of links and of flow rules, and ``PairCounters`` the bytes and packets of pairs of
+addresses. This module keeps the packets that ports sent to the controller beyond their limits, and the dropped packets
+of each kind.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from controller.tables.rules import FlowKey
 
 
 class _Links(NamedTuple):
-    """Links at each port of a switch: the outgoing one, and the incoming one of hosts."""
+    """Links at the ports of a switch: outgoing links (``out``), and incoming links from hosts (``into``)."""
 
     out: Mapping[PortNo, LinkId]
     into: Mapping[PortNo, LinkId]
@@ -38,16 +39,16 @@ class _Flows(NamedTuple):
     here: tuple[bool, ...]
     """Whether each rule counts a flow that begins at the switch."""
     what: tuple[Counted, ...]
-    """Traffic that these rules count."""
+    """Traffic that each rule with True in ``here`` counts."""
 
 
 class PuntDrops(NamedTuple):
-    """Packets of a port above its limit."""
+    """Packets that a port's meter dropped, because the port sent more to the controller than its limit."""
 
     total: int
-    """Number since the meter was created."""
+    """Number of dropped packets since the meter was created."""
     packets: int | None
-    """Number between the latest two readings of the switch's meters; None after the first reading."""
+    """Number of packets dropped between the latest two readings of the meters; None after the first reading."""
     seconds: float
     """Seconds between the latest two readings."""
 
@@ -64,7 +65,7 @@ CountersKind = Literal["ports", "flows"]
 
 
 class CountersRead(NamedTuple):
-    """Time of the latest reading of each kind of counters, or of the connection, in monotonic seconds."""
+    """Monotonic time of the latest reading of each kind of counters; before the first reading, of the connection."""
 
     ports: float
     flows: float
@@ -78,10 +79,10 @@ APART = 0.25
 """Smallest difference between the due times of two rounds of polls, as a fraction of the interval."""
 
 HALFWAY = 0.75
-"""Time after a regular poll, as a fraction of the interval, in which another poll is not a regular one."""
+"""Fraction of the interval; a poll that is due sooner after a regular poll is not regular."""
 
 PATIENCE = 0.25
-"""Longest wait for late switches after others have answered, as a fraction of the interval."""
+"""Longest wait for late switches after the first switch has answered, as a fraction of the interval."""
 
 
 class CounterIntake:
@@ -89,15 +90,15 @@ class CounterIntake:
 
     def __init__(self, load: LinkLoad, pairs: PairCounters, interval_s: float) -> None:
         self.late_after_s = LATE_INTERVALS * interval_s
-        """Age in seconds from which counters are not up to date."""
+        """Age in seconds from which counters do not show the present load."""
         self.stale_after_s = STALE_INTERVALS * interval_s
         """Age in seconds from which a switch counts as not answering."""
         self.read: Mapping[Dpid, CountersRead] = {}
         """Times of the latest readings of each connected switch; a new mapping on each change."""
         self.drops: dict[PortRef, PuntDrops] = {}
-        """Dropped packets of the ports of connected switches that have dropped any."""
+        """Packets that meters dropped, by port of a connected switch; ports without dropped packets have no entry."""
         self.dropped: dict[Dpid, Mapping[Dropped, int]] = {}
-        """Packets that rules of each connected switch have dropped, if it has reported any."""
+        """Number of packets of each kind that drop rules have dropped, by connected switch that has reported them."""
         self._drops_at: dict[Dpid, float] = {}
         self._interval_s = interval_s
         self._evaluated_at = -math.inf
@@ -120,8 +121,8 @@ class CounterIntake:
     def take(self, fabric: Fabric, message: Counters) -> None:
         """Record the counters of one poll.
 
-        Counters of switches and ports that the fabric lacks are ignored. Counters that arrive after their switch has
-        disconnected are ignored too, because nothing would end the wait for the next counters."""
+        Counters of unknown switches and ports are ignored. Counters that arrive after their switch has disconnected are
+        ignored too: otherwise the controller would wait for the next counters of this switch without end."""
         switch = fabric.switches.get(message.dpid)
         if switch is None or message.dpid not in self.read:
             return
@@ -140,15 +141,15 @@ class CounterIntake:
             self._count_drops(switch, message.at, message.punt_drops)
 
     def take_learning(self, fabric: Fabric, message: LearningCounters) -> None:
-        """Record counters of pairs that are being learnt; they contain nothing about links."""
+        """Record counters of pairs that are being learnt; the message has no counters of links."""
         if message.dpid in fabric.switches and message.dpid in self.read:
             self._count_pairs(fabric, message.dpid, message.at, message.flows, all_rules=False)
 
     def round_over(self, now: float) -> bool:
-        """Return whether counters are to be evaluated.
+        """Return whether counters are to be evaluated now.
 
-        They are evaluated when all switches, which are polled at the same time, have answered, or when the wait for
-        late switches is over."""
+        All switches are polled at the same time. Their counters are evaluated when all switches have answered, or when
+        the wait for late switches is over."""
         if self._answers_since is None:
             return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
         return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
@@ -169,7 +170,7 @@ class CounterIntake:
         self._evaluated_at, self._answers_since = now, None
 
     def _answered(self, message: Counters) -> None:
-        """Assign an answer to its round: polls with the same due time are one round, however late the answers are."""
+        """Assign an answer to its round. A round is all polls with one due time, however late their answers are."""
         due = message.at if message.due is None else message.due
         if due >= self._round_at + APART * self._interval_s:
             self._round_at, self._answers_since, self._awaited = due, message.at, set(self.read)
@@ -207,7 +208,7 @@ class CounterIntake:
     ) -> tuple[tuple[Counted, ...], list[RuleCount]]:
         """Count pairs by the rules at the source's switch, because other rules on a path count the same bytes again.
 
-        Returns the traffic that these rules count, and their counts."""
+        Returns the traffic that each of these rules counts, and the counts of the rules."""
         flows = self._flows[dpid, all_rules](dpid, fabric.hosts, tuple(counts))
         here = list(compress(counts.values(), flows.here))
         if all(packets is not None for _, packets in here):

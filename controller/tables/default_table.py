@@ -52,18 +52,18 @@ Without a selection method, Open vSwitch uses six bits of a packet's hash."""
 
 _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
-"""Bit-reversed row numbers, repeated: the row with index i permutes the hops by this mask.
+"""Mask of each row: row i sorts the hops by port number XOR mask i, which repeats the three reversed bits of i.
 
-Whatever bit two port numbers differ in first, half of the rows exchange them, and neighbours are exchanged as rarely as
-the rows allow."""
+Whichever bit is the highest in which two port numbers differ, half of the rows exchange the order of the two ports.
+Neighbours are exchanged as rarely as the rows allow."""
 
 
 GatewayPorts = tuple[tuple[str, PortRef], ...]
-"""Gateways that were found: MAC address and port of each."""
+"""MAC address and port of each gateway that was found."""
 
 
 class Gateway(NamedTuple):
-    """A router: the host with this IP address. Packets of hosts to the router have the address ``mac``."""
+    """A router: the host with address ``ip``. Hosts send packets for the router to MAC address ``mac``."""
 
     ip: str
     mac: str
@@ -85,10 +85,10 @@ def gateway_rules(
 
 
 def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:
-    """Return the switch of each prefix, and of hosts in it that are at another switch.
+    """Return the switch of each prefix, and of each host that is not at the switch of its prefix.
 
-    A prefix stays at its ``present`` switch while a host of the prefix is there. Otherwise it belongs to the switch
-    with most of its hosts."""
+    A prefix stays at its ``present`` switch while a host of the prefix is there. Otherwise the prefix belongs to the
+    switch with the largest number of its hosts."""
     members: dict[Prefix, list[Host]] = defaultdict(list)
     for host in fabric.hosts.values():
         members[prefix_of(host.ip, prefix_length)].append(host)
@@ -117,10 +117,11 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
     """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
-    All switches hash alike, so the packets of one bucket reach the next switch with only the hash values of this
-    bucket. At a distance of three links, where the aggregation switches of three tiers are, every hop is therefore
-    repeated, each time in another order. Nearer to the destination there is no second choice. Losing a hop only removes
-    its buckets and keeps the order of the other buckets."""
+    All switches compute the same hash of a packet. The packets that one bucket sends to the next switch thus have only
+    the hash values of this bucket, and could use only some of the buckets there. At a distance of three links (the
+    aggregation switches of three tiers) every hop is therefore repeated, each time in another order. Nearer to the
+    destination there is no second choice. Losing a hop only removes its buckets and keeps the order of the other
+    buckets."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > 2:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
@@ -129,16 +130,18 @@ def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> G
 
 @lru_cache(maxsize=1 << 12)
 def bucket(port: PortNo) -> Bucket:
-    """Return the bucket that sends out of a port while it is up. Groups share buckets: 64 x 32 would need 130,000."""
+    """Return the bucket that sends out of a port while the port is up.
+
+    Groups share bucket objects; 64 x 32 switches would otherwise need 130,000."""
     return Bucket(Output(port), watch_port=port)
 
 
 def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
-    """Return rows of all hops, each sorted by port number XOR a mask.
+    """Return one row or several rows, concatenated; each row has all hops, sorted by port number XOR a mask.
 
-    At odd distances rows repeat the hops: of two successive choices, one uses the lowest bits of the hash, and the
-    other permutes the hops by the next bits. ``labels``: renaming of the hops, different on every switch, so that
-    uneven shares differ from switch to switch."""
+    Several rows are used at odd distances: of two successive choices, one then uses the lowest bits of the hash, and
+    the other permutes the hops by the next bits. ``labels``: number that is XORed with the port numbers and differs
+    from switch to switch, so that uneven shares of the hops also differ."""
     rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
     return [
         hop
@@ -201,7 +204,7 @@ DROP_RULES = tuple(FlowRule(key, dropped_cookie()) for key in _KINDS)
 def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:
     """Return the number of dropped packets of each kind since the rules were installed.
 
-    The result is empty when the switch has none of these rules yet, or counts no packets."""
+    The result is empty when the switch has no drop rules yet, or does not count packets."""
     found: dict[Dropped, int] = {}
     for key, kind in _KINDS.items():
         count = flows.get(key)

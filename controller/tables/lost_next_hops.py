@@ -1,9 +1,8 @@
 """First reaction to lost links: the next hops to remove, without any other computation.
 
 A group that would lose its last next hop is not changed: the link may still work, but an empty group certainly loses
-packets. Instead, the switches that send to this switch on the way to the same destination stop doing so. The
-computation only removes next hops, so it is safe at any time, and takes time in proportion to the groups that
-change.
+packets. Instead, other switches no longer use the group's switch as a next hop to the same destination. The computation
+only removes next hops, so it is safe at any time. It takes time in proportion to the number of groups that change.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ def narrowed(
 ) -> dict[Dpid, RuleSet]:
     """Return the new rule sets of the switches whose rules change.
 
-    ``links``: links of the fabric before the loss. ``lost``: links that were lost. ``leaves``: switches with hosts, to
-    which groups lead."""
+    ``desired``: rules before the loss. ``links``: links of the fabric before the loss. ``lost``: links that were lost.
+    ``leaves``: switches with hosts, to which groups lead."""
     return _Narrowing(desired, links, leaves).without(lost)
 
 

@@ -33,9 +33,9 @@ class SwitchRules:
     dpid: Dpid
     rules: RuleSet
     foreign: int
-    """Number of foreign flow rules."""
+    """Number of foreign flow rules on the switch."""
     foreign_keys: frozenset[FlowKey] = frozenset()
-    """Keys of the foreign flow rules whose place a rule of ours could need."""
+    """Keys of the foreign flow rules that a rule of ours could have too; a switch holds one rule per key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class SwitchResult:
 class StageDone:
     """Switches of a stage have answered their barrier, disconnected, or timed out.
 
-    Switches that are not in ``results`` are late: another message follows for them, and the loop sends the next stage
-    without them."""
+    Switches of the stage that are not in ``results`` are late: another ``StageDone`` follows for them, and the control
+    loop sends the next stage without them."""
 
     change_id: int
     results: Mapping[Dpid, SwitchResult]
@@ -85,9 +85,9 @@ class Counters:
     ports: Mapping[PortNo, PortCount] | None
     """Counters of ports; None where the switch refused or did not answer."""
     flows: Mapping[FlowKey, RuleCount] | None
-    """Counters of our rules that count: in the pinned table, and drop rules; None as for ``ports``."""
+    """Counters of our rules in the pinned table and of our drop rules; None as for ``ports``."""
     punt_drops: Mapping[PortNo, int] = field(default_factory=dict)
-    """Packets of each port above its limit so far; not read with every poll."""
+    """Number of packets that the meter of each port has dropped so far; empty after polls that do not read meters."""
     due: float | None = None
     """Time when the poll was due, in monotonic seconds; None means ``at``."""
 
@@ -103,7 +103,7 @@ class LearningCounters:
 
 @dataclass(frozen=True, slots=True)
 class TablesRead:
-    """Entries and capacity of the tables of one switch that Signalbox uses."""
+    """Entries and capacity of one switch's tables, for the tables that Signalbox uses."""
 
     dpid: Dpid
     entries: Mapping[AnyTable, int] | None
@@ -121,7 +121,7 @@ class ReadRules:
 
 @dataclass(frozen=True, slots=True)
 class PollLearning:
-    """Poll often, from now on and on exactly these switches, the rules for pairs that are being learnt."""
+    """Poll often the rules for pairs that are being learnt, on exactly these switches from now on."""
 
     dpids: frozenset[Dpid]
 

@@ -1,8 +1,9 @@
 """Table 1: a rule per announced virtual link and direction, which is a pin to a path group or a counter before ECMP.
 
-A path group has the planned next hop, and the ECMP group of the same destination as its fast failover. Acknowledgements
-of a pinned flow are pinned to the same cables in the reverse direction. A split flow has a pin for each subflow, which
-ports distinguish, above the rule of the whole flow. Pairs that are learnt are counted below all pins.
+A path group has two fast-failover buckets: the planned next hop, and the ECMP group of the same destination.
+Acknowledgements of a pinned flow are pinned to the same cables in the reverse direction. A split flow has a pin for
+each subflow, which matches ports and has a higher priority than the rule of the whole flow. Rules that count pairs to
+learn about them have a lower priority than all pins.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ GroupId = Callable[[PortNo], int]
 class Part(NamedTuple):
     """Part of the packets of a flow, selected by ports.
 
-    The packets come from one class of source ports and, if given, go to one class of destination ports; or they are
-    ``answers`` to such packets. RoCEv2 answers come from the same class, because both ends of a queue pair derive the
-    source port from the same flow label."""
+    The packets have source ports of one class (``ports``) and, if given, destination ports of one class
+    (``dst_ports``). With ``answers``, the part is instead the answers to such packets. RoCEv2 answers have source ports
+    of the same class, because both ends of a queue pair derive the source port from the same flow label."""
 
     transport: Transport
     ports: PortClass
@@ -69,14 +70,14 @@ class Announcement(NamedTuple):
     owner: int
     """40-bit hash of the job."""
     parts: tuple[tuple[Part, ...], ...]
-    """Parts of each subflow that the flow can have; empty if it stays whole."""
+    """Parts of each subflow into which the flow can be split; empty if the flow stays whole."""
     alone: bool = True
-    """Whether the job has the rule for all packets of the pair; otherwise it has rules for its parts only."""
+    """Whether the job owns the rule for all packets of the pair; otherwise it owns only rules for its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Rule for one direction of a virtual link, or for a part of it."""
+    """Wanted rule of table 1 for one direction of a virtual link, or for a part of its packets."""
 
     flow: FlowId
     owner: int
@@ -88,9 +89,9 @@ class Pin:
     learning: bool = False
     """Whether the pair is not announced, but counted to learn whether it carries traffic."""
     subflows: tuple[FlowId, ...] = ()
-    """Equal subflows that share this pin and have none of their own; empty if the pin serves ``flow`` alone."""
+    """Equal subflows that share this pin and have no pins of their own; empty if the pin serves only ``flow``."""
     key: FlowKey = field(init=False, repr=False, compare=False)
-    """Key of its entry in table 1."""
+    """Key of the pin's entry in table 1."""
 
     def __post_init__(self) -> None:
         key = pin_key(self.flow, self.part)
@@ -119,10 +120,10 @@ def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
 
 
 def read_pin(rule: FlowRule) -> Pin | None:
-    """Return the pin that the rule was made for, without its path; None for rules of no announced flow.
+    """Return the pin from which the rule was made, without its path; None if the rule is not of an announced flow.
 
-    Where the keys are equal, answers are returned as the packets that they answer: for RoCEv2, and between two single
-    ports."""
+    Some pins for answers have the same key as pins for packets: for RoCEv2, and between two single ports. Such a key is
+    read as a pin for packets."""
     match = rule.key.match
     if rule.key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
@@ -138,7 +139,7 @@ def read_pin(rule: FlowRule) -> Pin | None:
 
 
 def counted(key: FlowKey) -> Counted | None:
-    """Return the traffic that the entry's counter counts, or None if it is no entry of a flow."""
+    """Return the traffic that the entry with this key counts, or None if the entry is not for a flow."""
     match = key.match
     if key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
@@ -149,7 +150,7 @@ def counted(key: FlowKey) -> Counted | None:
 
 
 def reverse_path(fabric: Fabric, path: Path) -> Path | None:
-    """Return the same cables in the reverse direction, or None when one of them is not usable now."""
+    """Return the path over the same cables in the reverse direction, or None when one of the cables is not usable."""
     back: list[LinkId] = []
     for link_id in reversed(path):
         link = fabric.links.get(link_id)
@@ -184,10 +185,10 @@ def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool
 def _one_direction(
     flows: Sequence[tuple[FlowId, Sequence[Path | None]]], owner: int, parts: Sequence[tuple[Part, ...]], alone: bool
 ) -> Iterator[Pin]:
-    """Yield one rule for all packets of the pair if that suffices, else a rule for each part above a rule for the rest.
+    """Yield one rule for all packets of the pair if that suffices, else a rule for each part and one for the rest.
 
-    The rule for the rest only counts. If the flow has equal subflows, this rule instead pins the subflows that share a
-    path, and only the other subflows have rules of their own."""
+    The rule for the remaining packets has a lower priority and only counts. If the flow has equal subflows, this rule
+    instead pins the subflows that share a path, and only the other subflows have rules of their own."""
     subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(subflows) == 1
     common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
@@ -204,7 +205,7 @@ def _one_direction(
 
 
 def _common_path(paths: Sequence[Path | None]) -> Path | None:
-    """Return the most frequent path, the first of equally frequent ones; None if no two paths are equal."""
+    """Return the most frequent path, the first of equally frequent paths; None if no two paths are equal."""
     times = Counter(path for path in paths if path is not None)
     path, most = max(times.items(), key=itemgetter(1), default=(None, 0))
     return path if most > 1 else None
@@ -221,7 +222,7 @@ def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, di
 
 
 def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: GroupId) -> FlowRule | None:
-    """Return the table-1 entry of a pin on one switch, or None if the default table decides there.
+    """Return the table-1 entry of a pin on the switch ``here``, or None if its default table forwards the flow.
 
     The source's switch always has an entry. Other switches on the path have one only where the default table would
     choose another next hop. ``next_hops``: next hops of this switch to the destination's switch. ``group_id``: returns
@@ -235,18 +236,18 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: Grou
 
 
 def counting_rule(pin: Pin, distance: int) -> FlowRule:
-    """Return a rule that counts at the source's switch and leaves the choice to ECMP.
+    """Return a rule that counts at the source's switch and leaves the choice of the next hop to ECMP.
 
-    ``distance``: from there to the destination, so that a pin is not removed before the subflows that replace it have
-    their rules."""
+    ``distance``: distance from the source's switch to the destination. It orders the installation, so that no pin is
+    removed before the subflows that replace it have their rules."""
     ours = learning_cookie(pin.owner) if pin.learning else cookie(Table.PINNED, pin.owner)
     return FlowRule(pin.key, ours, goto=Table.DEFAULT, distance=distance)
 
 
 def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
-    """Return the rules of a switch that cannot have the groups ``missing``; the same object if there are none.
+    """Return the rules with counting rules in place of pins to ``missing`` groups; the same object if none is missing.
 
-    Pins to these groups only count, and the default table decides."""
+    The switch cannot have these groups, so its default table forwards the flows."""
     counting = {
         key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
         for key, rule in (rules.flows.items() if missing else ())

@@ -1,6 +1,6 @@
-"""Pins of announced flows, derived from the running routes without routes that no packet can take.
+"""Pins of announced flows, derived from the running routes that are in force.
 
-A route is in force while its paths exist and are shortest ones, and its hosts have not moved. A flow whose route is
+A route is in force while its paths exist and are shortest paths, and its hosts have not moved. A flow whose route is
 invalid is hashed until the next plan: a pin that leads away from the destination sends packets in a loop as soon as a
 switch behind it fails over to ECMP (docs/explanation/forwarding.md). The running routes do not change, because the next
 plan has to know that they are invalid.
@@ -27,7 +27,7 @@ from signalbox.jobs.subflows import Pair
 
 
 class PinnedJob(Announced, Announcing, Protocol):
-    """Properties of a job that its rules need. ``counted``: pairs that are counted in addition, to learn about them."""
+    """Properties of a job that its rules need. ``counted``: other pairs, counted to learn about their traffic."""
 
     @property
     def transport(self) -> Transport: ...
@@ -42,11 +42,11 @@ class PinSet:
     of: Mapping[str, tuple[Pin, ...]]
     """Pins by job, or ``OTHERS``; the tuple of a job is the same object while none of its pins changes."""
     invalid: frozenset[JobId] = frozenset()
-    """Jobs with invalid routes, which have no pins."""
+    """Jobs that have an invalid route; such a route has no pins, except stale ones."""
     stale: Mapping[FlowId, JobId] = field(default_factory=dict)
-    """Flows with stale pins, by flow, with their jobs.
+    """Job of each flow with stale pins.
 
-    Such a pin belongs to an invalid route and sends no packet over that route; its turn to be removed has not come."""
+    A stale pin belongs to an invalid route, and waits for its turn to be removed. It sends no packet over the route."""
 
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
@@ -58,8 +58,8 @@ class PinSet:
 AT_ONCE = 64
 """Largest number of flows, or connections of flows, whose pins are derived in one call.
 
-Deriving the rules of these pins takes about as long. The control loop must not be blocked while a plan for tens of
-thousands of flows comes into force."""
+Deriving the rules of these pins takes about as long as deriving the pins. The limit keeps the control loop responsive
+while a plan for tens of thousands of flows comes into force."""
 
 OTHERS = ""
 """Key of the pins that belong to no registered job, and of the pins for pairs that are being learnt."""
@@ -88,10 +88,10 @@ class Pins:
         self._invalid: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
         self._given_up: dict[JobId, set[Pair]] = {}
-        """Pairs, and their reverses, that a job has lost and still has pins for, by job that waits for its turn."""
+        """Pairs, in both directions, that a waiting job no longer announces but still has pins for, by job."""
         self._stale: dict[FlowId, JobId] = {}
         self.turn = 0
-        """Number that changes whenever a call is due although no input has changed."""
+        """Number that changes whenever the pins must be derived again although no input has changed."""
         self._others = Memo(self._find_others)
         self._found = PinSet(SharedMap())
 
@@ -109,10 +109,10 @@ class Pins:
     ) -> PinSet:
         """Return the pins: both directions of every announced flow with known hosts, then orphans, then learnt pairs.
 
-        A call derives the pins of at most ``AT_ONCE`` flows. It also derives the pins of all flows whose hosts have
-        moved, and completes the jobs whose turn it is. Until the turn of a flow comes, its rules send nothing over
-        links that are lost or lead away from its destination: rules depend on the links too. The result is the same
-        object while nothing changes."""
+        A call derives the pins of about ``AT_ONCE`` flows: it completes the job that reaches the limit, and always
+        derives the pins of flows whose hosts have moved. Other jobs wait for a later turn. Until then, their rules send
+        nothing over links that are lost or lead away from the destination, because rules depend on the links too. The
+        result is the same object while nothing changes."""
         touched, gone = self._follow_jobs(jobs)
         self._other_routes(routes, touched)
         of = self._found.of
@@ -150,8 +150,8 @@ class Pins:
     def _together(self, job_id: JobId, jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, None]:
         """Return the jobs whose pins must change together.
 
-        These are the job and all jobs that still have pins for pairs that one of them has now. Otherwise two jobs would
-        have the same pin, or a pair that changed its job would have none."""
+        The result contains the job, and each job with remaining pins for pairs that another job of the result has now.
+        Otherwise two jobs would have the same pin, or a pair that changed its job would have no pin."""
         found, to_look_at = {job_id: None}, [job_id]
         while self._given_up and to_look_at:
             job = jobs.get(to_look_at.pop())
@@ -162,7 +162,9 @@ class Pins:
         return found
 
     def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
-        """Return the pairs of changed jobs and the pairs near these, by job, and the removed jobs."""
+        """Return the pairs whose pins may change because jobs have changed, by job, and the removed jobs.
+
+        These pairs are all pairs of changed jobs, and pairs of other jobs that are equal or opposite to one of them."""
         before, self._jobs = self._jobs, now
         changed: list[JobId] = []
         gone: list[JobId] = []
@@ -209,7 +211,7 @@ class Pins:
     def _follow_links(
         self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes
     ) -> Iterator[tuple[JobId, Collection[Pair]]]:
-        """Yield the pairs whose routes may have become valid or invalid, or whose answers may take other cables.
+        """Yield the pairs whose routes may have become valid or invalid, or whose answers may use other cables, by job.
 
         A job may be yielded several times."""
         if fabric.links is self._links and fabric.hosts is self._known_hosts:
@@ -271,7 +273,7 @@ class Pins:
         yield from both_directions(ways, announcement, answered)
 
     def _standing(self, fabric: Fabric, job: PinnedJob, flow: FlowId, routes: Routes) -> Route | None:
-        """Return the flow's route if it is in force; otherwise record that it is not and return None."""
+        """Return the flow's route if it is in force; otherwise record it as invalid and return None."""
         route = routes.get(flow)
         self._stale.pop(flow, None)
         if route is None or self._is_in_force(fabric, flow, route):
@@ -284,7 +286,7 @@ class Pins:
         return bool(src and dst and all(self._leads(fabric, path, src.at.dpid, dst.at.dpid) for path, _ in route))
 
     def _leads(self, fabric: Fabric, path: Path, src: Dpid, dst: Dpid) -> bool:
-        """Return whether the path exists and is a shortest one."""
+        """Return whether the path exists and is a shortest path from ``src`` to ``dst``."""
         if len(path) != self._distance[dst].get(src):
             return False
         here = src
@@ -308,7 +310,7 @@ class Pins:
         return left + tuple(pin for pin in found if pin.flow.pair not in taken)
 
     def _reverse(self, fabric: Fabric, changed: Set[LinkId]) -> None:
-        """Update the reverse paths that changed links concern.
+        """Update the reverse paths of paths with changed links.
 
         A reverse path is kept while one of its cables is unusable, so that acknowledgements fail over at their path
         group like the flow itself."""
@@ -320,8 +322,8 @@ class Pins:
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], announced: Announcements) -> Iterator[Pin]:
     """Return learning pins of the jobs, in their order; a pair that several jobs might use is counted for the first.
 
-    If the job has pinned the pair too, the learning pin stays below that pin while the job wants it. The last count of
-    the learning pin can then still be read."""
+    If the job has pinned the pair too, the learning pin remains, with its lower priority, while the job wants it. The
+    last count of the learning pin can then still be read."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)
@@ -336,7 +338,7 @@ def _flow_ids(job: PinnedJob) -> Iterator[FlowId]:
 
 
 def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:
-    """Return the parts of each subflow that the job's flow of this pair can have; empty if it stays whole."""
+    """Return the parts of each subflow into which the job's flow of this pair can be split; empty if it stays whole."""
     return tuple(
         tuple(Part(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)
         for bundle in job.dividing.bundles(pair)
@@ -347,7 +349,7 @@ NO_FLOWS: frozenset[FlowId] = frozenset()
 
 
 class FlowsByLink(Index[FlowId, Route, LinkId]):
-    """Derivation of the flows on every link that routes use, from changed routes."""
+    """Derivation of the flows on each link that routes use; only changed routes are examined."""
 
     def __init__(self) -> None:
         super().__init__(lambda route: chain.from_iterable(path for path, _ in route))

@@ -73,14 +73,14 @@ class Pipeline:
     ) -> Mapping[Dpid, RuleSet]:
         """Return the rules of every switch.
 
-        ``carrying``: the fabric of the forwarding links, if some links do not forward. A destination that has lost its
-        last next hop keeps its installed group: the controller's view may be wrong, and an empty group certainly loses
-        packets. A group with ``closed`` ports is not kept, because such ports may lead anywhere, even to a switch that
-        sends packets back."""
+        ``carrying``: the fabric with only the links that forward, if some links do not. A switch without a next hop to
+        a destination keeps its installed group to the destination: the controller's view may be wrong, and an empty
+        group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead anywhere,
+        even to a switch that sends packets back."""
         self._place(fabric, installed)
         towards = self._towards(carrying or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
-        # Installed rules matter only where some leaf is unreachable.
+        # Installed rules matter only if some switch cannot reach some leaf.
         held = installed if any(len(to.distance) < len(fabric.switches) for to in towards.values()) else {}
         none, shut = frozenset[PortNo](), ports_by_switch(closed)
         ways = self._ways(
@@ -146,9 +146,9 @@ def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -
 
 
 class _PinsAt:
-    """Pins that concern each switch, by owner.
+    """Pins that begin at or lead over each switch, by owner.
 
-    Only owners with changed pins, or with pins of moved hosts, are examined; their tuples become other objects."""
+    Only owners with changed pins, or with pins of moved hosts, are examined. Their tuples become other objects."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -178,7 +178,7 @@ class _PinsAt:
         return self._at
 
     def _moved(self, hosts: Mapping[str, Host], pins: PinsOf) -> PinsOf:
-        """Return the owners, with their pins, of pins whose hosts have moved to another switch since the last call."""
+        """Return all pins of owners that have a pin whose hosts appeared, vanished or changed switches, by owner."""
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
         looked_at = pins.items() if ips else ()

@@ -1,7 +1,7 @@
 """Purpose of each rule on a switch, and its text in the notation of ``ovs-ofctl``.
 
-The purpose follows from the rule: its table and match, the owner in its cookie, or the id of a group, which is a hash
-of what the group is for.
+The purpose of a flow rule follows from its table, its match and the owner in its cookie. The purpose of a group follows
+from its id, which is a hash of the purpose.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Purpose(StrEnum):
     LLDP = "lldp"
     """Send LLDP to the controller."""
     ARP = "arp"
-    """Send ARP to the controller, and forward it where the sender is known."""
+    """Send ARP to the controller, forward it, or both."""
     MISS = "miss"
     """Send packets that match no other rule to the next table."""
     PIN = "pin"
@@ -60,19 +60,19 @@ class Purpose(StrEnum):
     HOST = "host"
     """Send packets to the port of a host."""
     ECMP = "ecmp"
-    """Send packets to another switch, hashed."""
+    """Send packets to another switch, over next hops chosen by hash."""
     PUNT_LIMIT = "punt_limit"
-    """Limit what a port may send to the controller."""
+    """Limit the rate of packets that a port sends to the controller."""
     ORPHAN = "orphan"
     """Rule of a job that this controller does not know."""
     DROP = "drop"
     """Drop packets that are not forwarded, and count them by kind."""
     FOUND = "found"
-    """Rule that was found on the switch, for no purpose that the controller knows."""
+    """Group on the switch whose purpose the controller does not know."""
 
 
 class Use(NamedTuple):
-    """Use of a rule."""
+    """Purpose of one rule, and the jobs, flow and destination that it serves."""
 
     purpose: Purpose
     jobs: tuple[JobId, ...] = ()
@@ -82,7 +82,7 @@ class Use(NamedTuple):
     answers: bool = False
     """Whether the rule is for the acknowledgements of the job's flow in the opposite direction."""
     towards: Dpid | None = None
-    """Switch to which the group, or the group of the rule, leads."""
+    """Switch to which the group leads; for a flow rule, the group to which the rule sends."""
 
 
 class Announcing(Protocol):
@@ -97,10 +97,10 @@ class Ordered:
     """Rules of a switch in the order of their keys: flows by table, most specific first, then groups, then meters."""
 
     keys: tuple[str, ...]
-    """Unique keys."""
+    """Unique sort keys of the rules, in ascending order."""
     rules: tuple[Rule, ...]
     owners: Mapping[int, frozenset[int]]
-    """Owners of the pins that point at each group."""
+    """Owners of the pins that send to each group, by group id."""
 
 
 def ordered(rules: RuleSet) -> Ordered:

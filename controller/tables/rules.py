@@ -38,11 +38,11 @@ BROADCAST_MAC = "ff:ff:ff:ff:ff:ff"
 CONTROLLER_MAC = "02:53:42:00:00:01"
 """Sender of the controller's ARP probes, a locally administered address.
 
-Hosts answer a probe with unicast ARP to this address, so table 0 must send that to the controller."""
+Hosts answer a probe with unicast ARP to this address, so table 0 must send these answers to the controller."""
 NARROW = "narrow"
 """Name of the stage that only removes next hops, which is safe at any time."""
 NEW = (1, -1)
-"""Order of rules at which no rule points yet: they are sent with the first rules, before rules that point at them."""
+"""Order of meters and new groups: they are sent with the first install stage, before the rules that use them."""
 
 
 class Table(IntEnum):
@@ -192,7 +192,7 @@ class FlowKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowRule:
-    """A flow entry: apply the meter, then the actions, then go to the next table.
+    """A flow entry: apply the meter, then the actions, then continue in table ``goto``.
 
     Without actions and ``goto``, packets are dropped."""
 
@@ -208,7 +208,7 @@ class FlowRule:
 
     @property
     def group_id(self) -> int | None:
-        """Group that the rule sends to; None if it sends to none."""
+        """Id of the group to which the rule sends packets; None if there is no group."""
         return next((action.group_id for action in self.actions if isinstance(action, ToGroup)), None)
 
 
@@ -223,9 +223,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class GroupRule:
-    """A group. A group that was read and that Signalbox would not make has no buckets, so it equals no wanted group.
+    """A group.
 
-    Such a group has the kind ``other``, or buckets of another form."""
+    A group that was read from a switch gets no buckets if its kind is ``other`` or if ``Bucket`` cannot express its
+    buckets. It then equals no wanted group."""
 
     group_id: int
     kind: Literal["select", "fast_failover", "other"]
@@ -237,7 +238,7 @@ class GroupRule:
 class MeterRule:
     """Meter that drops above ``rate_pps`` packets per second, after a burst of ``burst_packets``.
 
-    Both are 0 for a meter that was read and does something else, so it equals no wanted meter."""
+    Both are 0 for a meter of another form that was read from a switch. It then equals no wanted meter."""
 
     meter_id: int
     rate_pps: int
@@ -267,7 +268,7 @@ class RuleSet:
         groups: Mapping[int, GroupRule | None],
         meters: Mapping[int, MeterRule | None] = NOTHING,
     ) -> RuleSet:
-        """Return the rules with these changes; None removes a rule. Unchanged parts are shared with this set."""
+        """Return the rules with these changes; None removes a rule. Unchanged mappings are shared with this set."""
         return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters))
 
     def like(self, other: RuleSet) -> RuleSet:
@@ -281,7 +282,7 @@ class RuleSet:
         return RuleSet(flows, groups, meters)
 
     def divided(self, groups: Collection[int], meters: Collection[int]) -> tuple[RuleSet, RuleSet]:
-        """Return two sets: the flows with these groups and meters, and the other groups and meters."""
+        """Return two sets: all flows with the groups and meters of these ids, and the remaining groups and meters."""
         return (
             RuleSet(
                 self.flows,
@@ -308,7 +309,7 @@ class RuleSet:
 
     @property
     def group_ports(self) -> set[PortNo]:
-        """Ports that groups send to; each is one end of a cable between switches."""
+        """Ports that groups send to; each port is one end of a cable between switches."""
         buckets = chain.from_iterable(group.buckets for group in self.groups.values())
         return {bucket.action.port for bucket in buckets if isinstance(bucket.action, Output)}
 
@@ -324,7 +325,7 @@ AnyRule = TypeVar("AnyRule")
 
 @dataclass(frozen=True, slots=True)
 class RuleMod:
-    """Message to a switch. ``delete`` removes exactly the rule with this key or id."""
+    """Change of one rule on a switch. ``delete`` removes only the rule with the key or id of ``rule``."""
 
     op: Literal["add", "modify", "delete"]
     rule: Rule
@@ -332,10 +333,9 @@ class RuleMod:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Changes that switches may apply in any order relative to each other.
+    """Changes that need no order between switches; each switch gets its own changes in the order of the tuple.
 
-    A barrier on each switch ends the stage; the next stage starts when every barrier reply has arrived. Each switch
-    gets its changes in the order of the tuple."""
+    A barrier on each switch ends the stage. The next stage starts when every barrier reply has arrived."""
 
     name: str
     mods: Mapping[Dpid, tuple[RuleMod, ...]]
@@ -365,7 +365,7 @@ def mods_between(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
 def other_rules(
     before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]
 ) -> Iterator[tuple[AnyRule | None, AnyRule | None]]:
-    """Yield the rules that are not the same objects, in pairs of before and now; None where there is none."""
+    """Yield the rules that are not the same objects, as pairs of old and new rule; None for a missing rule."""
     for old, new in unequal(before, now):
         # Most rules are the same objects on both sides; their keys need not be looked up.
         here, there = set(map(id, old.values())), set(map(id, new.values()))
@@ -374,7 +374,7 @@ def other_rules(
 
 
 def _other_owner(rule: Rule, held: Rule) -> bool:
-    """Return whether a flow has another cookie than the held one.
+    """Return whether the rule is a flow whose cookie differs from that of the installed flow.
 
     A modified flow keeps its cookie (OpenFlow 1.3.5, 6.4); only adding the flow replaces it, and resets its
     counters."""
@@ -399,7 +399,9 @@ def applied(rules: RuleSet, mods: Iterable[RuleMod]) -> RuleSet:
 
 
 def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> list[Stage]:
-    """Return the stages, in order, for every switch that is in both mappings; empty when nothing differs."""
+    """Return the stages from the installed to the desired rules, in order; empty when no rule differs.
+
+    Switches that are in only one of the mappings are left out."""
     staged: dict[tuple[int, int], dict[Dpid, list[RuleMod]]] = defaultdict(lambda: defaultdict(list))
     for dpid, rules in desired.items():
         if dpid in installed:
@@ -435,9 +437,10 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
 
 
 def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
-    """Return the fallback of a path group to be deleted, if its next hop leads away from the destination; else None.
+    """Return a path group to be deleted with only its fallback, if its next hop leads away from the destination.
 
-    Pins are deleted last; until then they would send packets back to switches with new routes."""
+    Otherwise return None. Pins are deleted last; until then they would send packets back to switches with new
+    routes."""
     if not isinstance(rule, GroupRule):
         return None
     fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))

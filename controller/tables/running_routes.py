@@ -29,7 +29,8 @@ Shares = Mapping[tuple[str, str], tuple[float, ...]]
 class RunningRoutes:
     """Running plan.
 
-    Flows are assumed to be split evenly where the ``saved`` shares do not fit their rules."""
+    ``saved``: shares of split flows from the saved state. A flow whose saved shares do not match its rules in number is
+    assumed to be split evenly."""
 
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = SharedMap()
@@ -49,19 +50,19 @@ class RunningRoutes:
         return self._shares(self._saved, self._split(self.routes))
 
     def replace(self, routes: Routes) -> None:
-        """Adopt the routes of a plan or a repair, or give up all routes."""
+        """Replace all routes, by the routes of a plan or a repair, or by none."""
         if routes != self.routes:
             self.routes = SharedMap.of(routes)
 
     def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> frozenset[JobId]:
-        """Adopt what switches hold as the running plan; return the jobs whose pins or counters the switches hold."""
+        """Read the running plan from the installed rules; return the jobs with installed pins or counting rules."""
         self.orphans = tuple(installed_pins(fabric, installed))
         return frozenset(job.id for job in jobs if self.claim(job))
 
     def claim(self, job: PinnedJob) -> bool:
-        """Turn the orphans of a job that registered into its routes; return False if it has none.
+        """Turn the orphans of a job that registered into its routes; return False if the job has no orphans.
 
-        While the traffic of the job is unknown, its other orphans remain."""
+        Orphans of pairs that are still being learnt remain."""
         owner = job_owner(job.id)
         paths: dict[Pair, dict[Part | None, Path]] = {}
         for pin in self.orphans:
@@ -71,7 +72,7 @@ class RunningRoutes:
             flow: route
             for pair, of_part in paths.items()
             for flow, route in _claimed(job, pair, of_part, self.shares.get(pair, ()))
-            if len(route) >= len(self.routes.get(flow, ()))  # otherwise some of its switches are still missing
+            if len(route) >= len(self.routes.get(flow, ()))  # else some of its switches have not been read yet
         }
         self.replace(updated(self.routes, claimed))
         if self._jobs is not None:
@@ -81,7 +82,9 @@ class RunningRoutes:
         return len(self.orphans) < len(before)
 
     def begin(self, job: PinnedJob, routes: Routes) -> None:
-        """Adopt the first routes of a job, found for flows without an owner; impossible routes are ignored."""
+        """Adopt the first routes of a job, which were found for flows without an owner.
+
+        Routes with more subflows than the flow can have are ignored."""
         most = dict(_most_subflows(job))
         own = {flow._replace(owner=job.dividing.owner): route for flow, route in routes.items()}
         self.replace(updated(self.routes, {flow: of for flow, of in own.items() if len(of) <= most.get(flow, 0)}))
@@ -94,11 +97,11 @@ class RunningRoutes:
         self._saved = {}
 
     def release(self, jobs: Mapping[JobId, PinnedJob], before: Mapping[JobId, PinnedJob] | None = None) -> None:
-        """Keep only the routes that these jobs can have.
+        """Keep only the routes of flows of these jobs, with no more subflows than each flow can have.
 
-        Only flows of jobs that were added, removed or changed are examined, at the first call all flows. ``before``:
-        jobs that the routes were made for; None means the jobs of the last call and jobs that have claimed orphans
-        since."""
+        Only flows of jobs that were added, removed or changed are examined; the first call examines all flows.
+        ``before``: jobs for which the routes were made; None means the jobs of the last call, and jobs that have begun
+        or claimed orphans since."""
         before, self._jobs = self._jobs if before is None else before, jobs
         if before is jobs or not self.routes:
             return
@@ -133,7 +136,9 @@ def _by_pair(saved: Shares, split: Mapping[FlowId, tuple[float, ...]]) -> Shares
 def _claimed(
     job: PinnedJob, pair: Pair, path_of: Mapping[Part | None, Path], shares: tuple[float, ...]
 ) -> Iterator[tuple[FlowId, Route]]:
-    """Yield the routes that the pins of a pair mean. ``shares``: last known shares."""
+    """Yield the flows of a pair with the routes that follow from its pins.
+
+    ``path_of``: path of the pin for each part of the packets. ``shares``: last known shares of the subflows."""
     flows, parts = flow_ids(job.dividing, pair), parts_of(job, pair)
     firsts = [bundle[0] for bundle in parts]
     if len(flows) > 1:
@@ -180,14 +185,14 @@ def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePat
 
 
 def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterator[frozenset[LinkId]]:
-    """Yield the links of all candidate paths, in disjoint sets that other pairs of leaves have too."""
+    """Yield the links of all candidate paths, in disjoint sets; other pairs of leaves may have equal sets."""
     if candidates.distance(src, dst) == 2:
         yield from map(frozenset, candidates.ends(src, dst))
     else:
         yield frozenset(link for path in candidates.between(src, dst) for link in path)
 
 
-# ---- what switches hold, for a controller that has just started
+# ---- hosts and pins in installed rules, for a controller that has just started
 
 
 def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, PortRef]]:
@@ -202,9 +207,10 @@ def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, Po
 
 
 def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterator[Pin]:
-    """Yield every pin and counting rule at the switch of its source, with the path that it means.
+    """Yield a pin for every pin and counting rule at the switch of its source, with its path.
 
-    The path is None if there is none, or if its links do not exist."""
+    The path is None for a counting rule, and if the rules of the switches do not lead to the destination over existing
+    links."""
     towards = next_hops(fabric, {host.at.dpid for host in fabric.hosts.values()})
     for dpid, rules in installed.items():
         for rule in rules.flows.values():
@@ -234,7 +240,7 @@ def _follow(
 
 
 def _planned_port(rules: RuleSet, rule: FlowRule | None) -> PortNo | None:
-    """Return the port of the first bucket of the path group that a pin points at."""
+    """Return the port of the first bucket of the path group to which a pin sends; None if there is no such port."""
     if rule is None or len(rule.actions) != 1 or rule.group_id is None:
         return None
     group = rules.groups.get(rule.group_id)

@@ -1,4 +1,4 @@
-"""Rules of one switch, from its rules without pins and the pins that concern it.
+"""Rules of one switch, derived from its rules without pins and from the pins that lead over the switch.
 
 A group id is a function of the purpose of the group, never of its creation. The same fabric and pins thus give the same
 rules in every process, and the controller can tell its own groups on a switch from foreign groups.
@@ -44,14 +44,14 @@ class Ways(NamedTuple):
     """Next hops of a switch to the other leaves."""
 
     dpid: Dpid
-    """The switch itself."""
+    """Dpid of the switch itself."""
     leaves: tuple[Dpid, ...]
     hops: tuple[tuple[LinkId, ...], ...]
-    """Next hops to each leaf; empty for an unreachable leaf."""
+    """Next hops to each leaf, in the order of ``leaves``; empty for an unreachable leaf."""
     distance: tuple[int, ...]
-    """Distance to each leaf in links."""
+    """Distance to each leaf in links, in the order of ``leaves``; 1 for an unreachable leaf."""
     kept: tuple[GroupRule, ...]
-    """Installed groups to unreachable leaves."""
+    """Installed groups to unreachable leaves, which are kept."""
 
     @property
     def distances(self) -> dict[Dpid, int]:
@@ -77,7 +77,7 @@ class _Base(NamedTuple):
 
 
 class _PathGroup(NamedTuple):
-    """Destination of a path group: a leaf, first out of a port."""
+    """Leaf to which a path group leads, and the port of its planned next hop."""
 
     leaf: Dpid
     port: PortNo
@@ -86,9 +86,9 @@ class _PathGroup(NamedTuple):
 class SwitchRules:
     """Derivation of the rules of one switch.
 
-    Unchanged rules are kept. When only pins change, rules of other pins remain. When links change, all rules remain
-    except path groups to leaves with other next hops, and pins that begin at another switch. No unchanged rule becomes
-    another object."""
+    Only rules that may change are derived again. When pins change, these are the rules of the same owners' pins. When
+    links change, these are the path groups to leaves with other next hops, and the pins to these leaves that begin at
+    another switch. An unchanged rule remains the same object."""
 
     def __init__(self) -> None:
         self._base: _Base | None = None
@@ -99,7 +99,7 @@ class SwitchRules:
         self._uses: Counter[int] = Counter()
         self._leads: dict[int, _PathGroup] = {}
         self._names = defaultdict[Dpid, dict[str, bool]](dict)
-        """Owners of pins to each leaf, with whether some of their pins begin at another switch."""
+        """Owners of pins to each leaf; True if a pin of the owner to the leaf does not begin at this switch."""
         self._rules = RuleSet()
 
     def of(
@@ -150,7 +150,7 @@ class SwitchRules:
         groups: Edits[int, GroupRule],
         meters: Edits[int, MeterRule],
     ) -> bool:
-        """Update all rules except pins and path groups; return False if one of these now has another group's id."""
+        """Update all rules except pins and path groups; return False if a path group has the id of another group."""
         _change(flows, {rule.key: rule for rule in _flows(before)}, {rule.key: rule for rule in _flows(base)})
         _change(groups, before.default.groups, base.default.groups)
         _change(meters, before.control.meters, base.control.meters)
@@ -159,8 +159,8 @@ class SwitchRules:
     def _other_ways(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
         """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
 
-        These are owners of pins to leaves that became reachable or unreachable, or whose distance changed. Where only
-        next hops changed, they are owners of pins that begin at a switch other than this one."""
+        A pin must be derived again if its leaf became reachable or unreachable, or if the distance of the leaf changed.
+        If only the next hops to the leaf changed, this holds only for pins that begin at another switch."""
         hops, distances = self._hops, self._distances
         self._take_base(base)
         leaves = hops.keys() | self._hops.keys()
@@ -222,7 +222,7 @@ class SwitchRules:
 
 
 def _change(changes: Edits[Key, AnyRule], before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]) -> None:
-    """Record the rules that differ, or that are equal at another distance."""
+    """Record the rules that differ between ``before`` and ``now``, even if they differ only in ``distance``."""
     changes.changed |= dict.fromkeys(before.keys() - now.keys())
     changes.changed |= {key: rule for key, rule in now.items() if not _same(before.get(key), rule)}
 
@@ -232,7 +232,7 @@ def _same(rule: Rule | None, other: Rule) -> bool:
 
 
 def _flows(base: _Base) -> tuple[FlowRule, ...]:
-    """Return the flow rules that no pin has made."""
+    """Return the flow rules of the switch that do not come from pins."""
     return (*base.control.flows.values(), pinned_table.miss_rule(), *base.default.flows)
 
 
@@ -242,9 +242,9 @@ class _PinnedPart(NamedTuple):
     flows: list[FlowRule]
     groups: dict[int, GroupRule]
     leads: dict[int, _PathGroup]
-    """Destination of each of the path groups."""
+    """Leaf and first port of each path group, by group id."""
     leaves: dict[Dpid, bool]
-    """Leaves of the pins, with whether some of the pins begin at another switch."""
+    """Leaves to which the pins lead; the value is True if some pin to the leaf begins at another switch."""
 
 
 def _pinned_part(
@@ -285,11 +285,11 @@ def _add_path_group(
     distances: Mapping[Dpid, int],
     part: _PinnedPart,
 ) -> bool:
-    """Add the path group of a rule; return False if it cannot exist.
+    """Add the path group of a rule; return False if the group cannot exist.
 
-    A path group cannot exist without an ECMP group to fall back to or, once in millions, if its id is taken. Its
-    distance is the present one: a pin whose turn has not come may belong to another path that began at the same
-    port."""
+    A path group cannot exist without an ECMP group to fall back to or, once in millions, if another group has its id.
+    The distance of the group is the present distance to the leaf: a pin whose turn to be derived again has not come may
+    belong to another path that began at the same port."""
     ecmp_id, others = ecmp_group_id(leaf), base.default.groups
     if ecmp_id not in others:
         return False
@@ -302,11 +302,11 @@ def _add_path_group(
     return part.groups.setdefault(group.group_id, group) == group
 
 
-# ---- what is read back
+# ---- rules read back from a switch
 
 
 def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> dict[int, Dpid]:
-    """Return the possible group ids of a switch, with the switch to which each group leads.
+    """Return the ids that groups of a switch can have, with the switch to which each group leads.
 
     ``known``: switches that may not be in the fabric yet."""
     switch = fabric.switches.get(dpid)
@@ -323,10 +323,10 @@ def divided(
 ) -> tuple[RuleSet, RuleSet]:
     """Return the rules read from a switch in two sets, ours and foreign; ``read`` itself when all are ours.
 
-    Foreign flows, which their cookies show, are not read. Groups and meters are ours if flows of ours use them, or if
-    the controller installed them (``believed``). They are also ours if their id is one of this fabric: group ids are
-    hashes of the group's purpose, and meters are numbered like ports. ``known``: switches that may not be in the fabric
-    yet and to which groups may lead."""
+    All flows in ``read`` are ours: foreign flows, which have other cookies, are not read. A group or meter is ours if a
+    flow of ours uses it, or if the controller installed it (``believed``). It is also ours if its id is one that this
+    fabric can have: group ids are hashes of the group's purpose, and meters have the numbers of ports. ``known``:
+    switches to which groups may lead although they are not in the fabric yet."""
     groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
         groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()

@@ -2,8 +2,8 @@
 
 After each barrier, the first stage of the difference to the newest desired rules is sent. A stage that only removes
 next hops does not wait for barriers, so a slow switch delays no repair on other switches. A switch that does not answer
-in time is read back before anything else is sent to it. A refused rule is sent again when rules were deleted on the
-switch, and after growing pauses; until the switch accepts the rule, its flow stays on ECMP.
+in time is read back before anything else is sent to it. A refused rule is sent again after other rules were deleted on
+the switch, and after growing pauses. Until the switch accepts the rule, its flow stays on ECMP.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HELD = "a foreign rule holds its place"
 
 
 def rule_id(dpid: Dpid, rule: Rule) -> RuleId:
-    """Return the identity of a rule of a switch, whatever its contents."""
+    """Return the identity of a rule on a switch, which does not depend on the actions or buckets of the rule."""
     if isinstance(rule, FlowRule):
         return dpid, rule.key
     return dpid, ("group", rule.group_id) if isinstance(rule, GroupRule) else ("meter", rule.meter_id)
@@ -62,7 +62,7 @@ class _Connected:
     """State of a connected switch except its rules. Times are monotonic seconds, infinite for never."""
 
     sent: int = 0
-    """Number of stages that were sent to it."""
+    """Number of stages that were sent to the switch."""
     read_since: int | None = None
     """Value of ``sent`` when the switch's rules were requested; None if no request is open."""
     read_at: float = -math.inf
@@ -76,24 +76,24 @@ class _Connected:
 
 
 class SwitchSync:
-    """State of all switches, which the control loop asks what to send next.
+    """State of all switches, and the next messages that the control loop has to send to them.
 
-    ``stages``: function that returns the stages to the desired rules (first) from the rules that switches hold
-    (second)."""
+    ``stages``: function of the desired rules and the installed rules that returns the stages of changes between
+    them."""
 
     def __init__(self, audit_interval_s: float = math.inf, stages: StagesBetween = stages_between) -> None:
         self.installed: Mapping[Dpid, RuleSet] = {}
         """Rules of each switch that was read; a new mapping on each change."""
         self.refused: dict[RuleId, Refusal] = {}
-        """Rules that switches refused."""
+        """Changes that switches refused, by rule, and changes that would overwrite a foreign rule."""
         self.settled: frozenset[Dpid] = frozenset()
-        """Switches for which nothing was left to send at the last ``next_stage``."""
+        """Switches without changes left to send at the last ``next_stage``."""
         self.unsettled: frozenset[Dpid] = frozenset()
-        """Switches for which something was left to send at the last ``next_stage``."""
+        """Switches with changes left to send at the last ``next_stage``."""
         self.healed: Counter[Dpid] = Counter()
         """Number of our rules that were found missing, changed or added on each switch since the start."""
         self.audit_interval_s = audit_interval_s
-        """Seconds in which every switch is read once."""
+        """Seconds in which audits read every switch once."""
         self._stages = stages
         self._audit_at = math.inf
         self._connected: dict[Dpid, _Connected] = {}
@@ -103,24 +103,24 @@ class SwitchSync:
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[RuleId] = set()
-        self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # computed before, for these desired rules
+        self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # desired rules, and their later stages
 
     def take_audit_interval(self, audit_interval_s: float) -> None:
-        """Read every switch once in this number of seconds from now on."""
+        """Set the time in seconds in which audits read every switch once."""
         self.audit_interval_s = audit_interval_s
 
     @property
     def busy(self) -> bool:
-        """Whether a stage is under way that the next one must wait for."""
+        """Whether a stage is under way for which the next stage must wait."""
         return self._under_way.keys() > self._late
 
     @property
     def under_way(self) -> Set[int]:
-        """Numbers of the changes that some switch has not answered."""
+        """Numbers of the stages that some switch has not answered."""
         return self._under_way.keys()
 
     def changing(self, dpid: Dpid) -> RuleSet:
-        """Return the rules in changes that the switch has not answered, which it may hold."""
+        """Return the flows and groups in changes that the switch has not answered; it may hold them already."""
         rules = [mod.rule for stage in self._under_way.values() for mod in stage.mods.get(dpid, ())]
         flows = [rule for rule in rules if isinstance(rule, FlowRule)]
         return RuleSet.of(flows, [rule for rule in rules if isinstance(rule, GroupRule)])
@@ -132,7 +132,7 @@ class SwitchSync:
 
     @property
     def foreign(self) -> dict[Dpid, int]:
-        """Number of foreign rules of each switch."""
+        """Number of foreign rules on each switch."""
         return {
             dpid: switch.foreign.foreign + len(switch.others)
             for dpid, switch in self._connected.items()
@@ -164,10 +164,12 @@ class SwitchSync:
     ) -> Literal["first", "changed", "same", "outdated"]:
         """Record the rules that were read from a switch and return the result.
 
-        - ``first``: nothing was known of the switch.
-        - ``changed``: an audit found our rules changed, or a foreign rule gone that had the place of one of ours.
-        - ``outdated``: the switch changed while it was read, or was not asked; the message is ignored.
-        - ``same``: nothing has changed.
+        - ``first``: the rules of the switch were not known before.
+        - ``changed``: our rules differ from those that were believed to be installed, or a foreign rule that had the
+          key of one of ours is gone.
+        - ``outdated``: changes were sent to the switch meanwhile, or no read was requested; the message is ignored.
+        - ``same``: our rules are as they were believed to be.
+
         ``known``: as for ``switch_rules.divided``."""
         dpid = message.dpid
         switch = self._connected.get(dpid)
@@ -196,12 +198,12 @@ class SwitchSync:
         return "changed" if changes or freed else "same"
 
     def read_soon(self, dpid: Dpid, now: float) -> None:
-        """Read the switch soon, because another controller or a person may have changed its rules."""
+        """Schedule a read-back of the switch, because another controller or a person may have changed its rules."""
         if switch := self._connected.get(dpid):
             switch.reread_at = min(switch.reread_at, now)
 
     def tick(self, now: float) -> list[ReadRules]:
-        """Return the read-backs that are due: of switches that did not answer, and of the switch to be audited."""
+        """Return the scheduled read-backs that are due, and the read-back of the switch to be audited."""
         reads = []
         for dpid, switch in self._connected.items():
             if switch.retry_at <= now:
@@ -211,9 +213,9 @@ class SwitchSync:
         return reads + self._audit(now)
 
     def _audit(self, now: float) -> list[ReadRules]:
-        """Return the read-back of the switch that was read longest ago, if it is due.
+        """Return the read-back of the switch that was read longest ago, if an audit is due.
 
-        Audits are evenly spaced, so that each switch is read once in the interval."""
+        Audits are evenly spaced, so that each switch is read once in the audit interval."""
         pause_s = self.audit_interval_s / max(1, len(self.installed))
         self._audit_at = min(self._audit_at, now + pause_s)
         if now < self._audit_at or any(switch.read_since is not None for switch in self._connected.values()):
@@ -247,12 +249,13 @@ class SwitchSync:
         """Whether every connected switch has been read back."""
         return self._connected.keys() == self.installed.keys()
 
-    # ---- what to send
+    # ---- stages to send
 
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
-        """Return the first stage of what is left to do, or None if nothing is left.
+        """Return the first stage of the remaining changes, or None if nothing can be sent now.
 
-        While another stage is under way, only changes that remove next hops and are not under way yet are sent."""
+        While the switches of a stage have not answered, only changes that remove next hops and are not under way yet
+        are sent. Switches that are late hold up only their own changes."""
         known, self._next = self._next, None
         stages = known[1] if known and known[0] is desired and not self._under_way else []
         stages = stages or self.left_to_do(desired)
@@ -287,7 +290,7 @@ class SwitchSync:
         return wanted_of, {dpid: self.installed[dpid] for dpid in differing}
 
     def _missing_groups(self) -> dict[Dpid, set[int]]:
-        """Return the groups that switches refuse, by switch: rules that point at them cannot be installed either."""
+        """Return the refused groups of each switch: rules that send to these groups cannot be installed either."""
         missing: dict[Dpid, set[int]] = {}
         for (dpid, _), refusal in self.refused.items():
             rule = refusal.mod.rule
@@ -296,7 +299,7 @@ class SwitchSync:
         return missing
 
     def _claim(self, dpid: Dpid, wanted: RuleSet) -> None:
-        """Take over groups and meters that no rule used and that are wanted now."""
+        """Treat groups and meters on the switch as ours from now on, if they were foreign and are wanted now."""
         held = self.installed[dpid]
         ours, others = self._connected[dpid].others.divided(wanted.groups, wanted.meters)
         if ours:
@@ -313,7 +316,9 @@ class SwitchSync:
                 switch.retry_at, switch.retry_after_s = math.inf, RETRY_AFTER_S
 
     def send(self, stage: Stage) -> InstallStage:
-        """Send one of the stages of ``left_to_do``; compute the stages again before sending another one."""
+        """Record a stage of ``left_to_do`` as sent, and return the message with it.
+
+        The stages must be computed again before another stage is sent."""
         self._changes += 1
         self._under_way[self._changes] = stage
         for dpid, mods in stage.mods.items():
@@ -331,9 +336,9 @@ class SwitchSync:
         return refusal is None or (refusal.reason != HELD and (refusal.mod != mod or rule in self._again))
 
     def _is_still_used(self, dpid: Dpid, group_id: int) -> bool:
-        """Return whether a rule that could not be changed sends to the group.
+        """Return whether an installed rule still sends to the group because the change of the rule was refused.
 
-        The switch would delete the rule with the group (OpenFlow 1.3.5, 6.7)."""
+        The switch would delete that rule with the group (OpenFlow 1.3.5, 6.7)."""
         held = self.installed[dpid]
         stuck = [refusal.mod.rule for rule, refusal in self.refused.items() if rule[0] == dpid]
         flows = [held.flows.get(rule.key) for rule in stuck if isinstance(rule, FlowRule)]
@@ -360,12 +365,12 @@ class SwitchSync:
     def _goes_now(self, dpid: Dpid, _mod: RuleMod) -> bool:
         return not self.busy and not self._is_waited_for(dpid)
 
-    # ---- what became of it
+    # ---- results of stages
 
     def stage_done(self, message: StageDone, now: float) -> None:
-        """Record what the switches confirmed.
+        """Record the results of a stage.
 
-        A change is ignored if a newer one was sent for the same rule, which may even have been confirmed before.
+        A change is ignored if a newer change of the same rule was sent, which may even have been confirmed before.
         Switches without a result are late: other switches stop waiting for them."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
@@ -402,7 +407,7 @@ class SwitchSync:
                 self.retry(dpid)
 
     def _note_refusals(self, switch: _Connected, refusals: dict[RuleId, Refusal], now: float) -> None:
-        """Schedule another attempt, less and less often, and a read-back that shows what the switch holds."""
+        """Record refusals, and schedule another attempt, with growing pauses, and a read-back of the switch."""
         self._next = None
         self.refused |= refusals
         if switch.retry_at == math.inf:
@@ -416,7 +421,7 @@ class SwitchSync:
         self._connected[dpid].retry_at = math.inf
 
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
-        """Forget the rules of the switch and read them back later, less and less often while it is silent."""
+        """Forget the rules of the switch and schedule a read-back; the pauses grow while the switch does not answer."""
         self._forget(dpid)
         switch.reread_at = now + switch.reread_after_s
         switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)

@@ -1,8 +1,7 @@
 """Use of the flow, group and meter tables of switches.
 
-In: what switches report about their tables, the groups and meters that they hold, and rules that they refused because a
-table was full. Out: entries and limit of each table, as far as they are known, and the tables that are full or nearly
-full.
+In: reports of switches about their tables, the groups and meters on the switches, and rules that were refused because a
+table was full. Out: entries and limit of each table, where known, and the tables that are full or nearly full.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from controller.tables.rules import AnyTable, FlowRule, GroupRule, OtherTable, R
 from controller.tables.switch_sync import Refusal
 
 FULL = ("OFPFMFC_TABLE_FULL", "OFPGMFC_OUT_OF_GROUPS", "OFPMMFC_OUT_OF_METERS")
-"""Codes in the reason of a switch that refuses a rule for lack of room (OpenFlow 1.3.5 section 7.4.4)."""
+"""Names of the error codes of a switch that refuses a rule because a table is full (OpenFlow 1.3.5 section 7.4.4)."""
 
 
 TABLES = (*Table, *OtherTable)
 
 
 def is_full(reason: str) -> bool:
-    """Return whether a switch gave this reason because a table is full."""
+    """Return whether a switch that gives this reason refused a rule because a table is full."""
     return any(name in reason for name in FULL)
 
 
@@ -53,7 +52,7 @@ class FullTable(NamedTuple):
     dpid: Dpid
     use: TableUse
     refused: int
-    """Number of rules that were refused for lack of room."""
+    """Number of rules that the switch refused because the table is full."""
 
 
 class TableUses:
@@ -69,7 +68,7 @@ class TableUses:
     def take(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
         """Record a report and return whether a table that was full has room now.
 
-        ``held``: rules on the switch, including all groups and meters; empty if they are not known."""
+        ``held``: rules on the switch (our rules, and foreign groups and meters); empty if they are not known."""
         known = self.of.get(message.dpid, ())
         entries: dict[AnyTable, int | None]
         entries = {use.table: use.entries for use in known} if message.entries is None else {**message.entries}

@@ -15,10 +15,10 @@ NO_PORTS = frozenset[PortNo]()
 
 
 class KeepUnknown:
-    """Derivation of the desired rules plus the installed rules, with their groups, to hosts that are not known yet.
+    """Addition to the desired rules: installed rules whose hosts are not known yet, with the groups of these rules.
 
-    The switch of such a host may connect later. A rule to a ``closed`` port is not kept, because the port may lead
-    anywhere next. Only installed rules that have changed are examined."""
+    The switch of an unknown host may connect later. A rule to a ``closed`` port is not kept, because the port may soon
+    lead anywhere. Only installed rules that have changed are examined."""
 
     def __init__(self, gateways: Iterable[Gateway] = ()) -> None:
         self._ip_of = {gateway.mac: gateway.ip for gateway in gateways}

@@ -21,6 +21,7 @@ announce() {
 # `read` waits until the end of the work closes the pipe, or until the time is over. The work must not inherit Slurm's own pipe.
 read -r -t 0.9 < <(exec 2>/dev/null && . "$here/settings.sh" && [[ -d $jobs ]] && announce)
 
-# With -m, bash puts it in a process group of its own at once: slurmctld kills the group of this script when the script ends.
+# With -m, bash puts sweep.sh into a separate process group at once: slurmctld kills the group of this script when the script
+# ends.
 set -m
 "$here/sweep.sh" </dev/null &>/dev/null &

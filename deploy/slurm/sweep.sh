@@ -1,6 +1,7 @@
 #!/bin/bash
-# Removes the files of jobs that Slurm no longer knows, because slurmctld was killed during their epilog or lost its state.
-# prolog-slurmctld.sh starts it in the background and does not wait. It queries slurmctld at most every ten minutes.
+# Removes the files of jobs that Slurm no longer knows. Such files remain when slurmctld was killed during a job's epilog or
+# lost its state. prolog-slurmctld.sh starts this script in the background and does not wait for it. The script queries
+# slurmctld at most every ten minutes.
 here=${BASH_SOURCE[0]%/*}
 . "$here/settings.sh" && [[ -d $jobs ]] && cd "$jobs" || exit # with wrong settings, do nothing in another folder
 shopt -s nullglob

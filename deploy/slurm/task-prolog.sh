@@ -1,6 +1,6 @@
 #!/bin/bash
-# TaskProlog, on the nodes: passes the job's id to its programs. A program that joins by itself announces more than its nodes.
-# It takes the job over from `signalbox jobs keep`, which then leaves the job alone.
+# TaskProlog, on the nodes: passes the job's id to the job's programs. A program that joins by itself announces more than
+# the job's nodes. The program takes the job over from `signalbox jobs keep`, which then leaves the job alone.
 here=${BASH_SOURCE[0]%/*}
 trap 'exit 0' EXIT
 

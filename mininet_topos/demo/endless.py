@@ -1,8 +1,9 @@
 """Training in a lab as long as the lab runs, with a fault now and then: ``signalbox lab --train``.
 
-In: a running lab, and the address of a controller, which may start later and restart. Ring jobs with one host per leaf
-train; each ends after some iterations and starts again, so that the ranks' files stay small. In turns a cable is cut
-and plugged in again, idle hosts send unannounced traffic, and a switch is drained. Out: a line for each step.
+The input is a running lab, and the address of a controller, which may start later and restart. Ring jobs with one host
+per leaf train. Each job ends after some iterations and starts again, so that the ranks' files stay small. In turns a
+cable is cut and plugged in again, idle hosts send unannounced traffic, and a switch is drained. The program prints a
+line for each step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ STALL_S = 30.0
 AGAIN_S = 10.0
 """Seconds before a failed job starts again."""
 ITERATIONS = 200
-"""Iterations of the first ring; each next ring has a fifth more, so that they do not restart together."""
+"""Iterations of the first ring. Each next ring has a fifth of this number more, so that no two restart together."""
 IDEAL_S = 1.0
 """Seconds of an iteration of a job that shares its links with no other."""
 PAUSE_S = 45.0

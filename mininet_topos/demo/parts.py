@@ -1,6 +1,7 @@
 """Programs of the demo: the training jobs, and a listener to the routes.
 
-Owns their processes and threads; every part ends with its ``with`` block, also after an error.
+This module owns the processes and threads of these programs. Every part ends with its ``with`` block, also after an
+error.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class DemoError(Exception):
 
 @dataclass
 class _Rank:
-    """Process of a trainer, and how far its file was read."""
+    """Process of a trainer. ``offset``: number of bytes of its log that were read."""
 
     process: subprocess.Popen[Any]
     log: Path

@@ -1,6 +1,6 @@
 """Picture of a demo: iteration times of every job against time, with its phases and events.
 
-In: the ranks' logs, the moments and the ideal iteration time. Out: a PNG file.
+The input is the ranks' logs, the times of the events and the ideal iteration time. The result is a PNG file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Figures of the demo, from raw timestamps to ``report.json``.
 
-Owns the definitions of the figures. In: the ranks' logs, the times at which the demo acted, and what the controller
-reported. Out: a dictionary for JSON, and each target with its figure. Pure. All times are seconds on CLOCK_MONOTONIC.
+This module defines the figures. The input is the ranks' logs, the times of the demo's actions, and the reports of the
+controller. The result is a dictionary for JSON, and each target with its figure. Pure. All times are seconds on
+CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def ideal_ring_iteration_s(size: int, elements: int, rate_bps: float) -> float:
 
 
 class RouteChange(NamedTuple):
-    """Change of a job's routes at time ``at``: the switches on each virtual link; () under ECMP."""
+    """Change of a job's routes at time ``at``.
+
+    ``paths``: switches on each virtual link, by its (source, destination) addresses; () under ECMP."""
 
     at: float
     job_id: str
@@ -141,7 +144,7 @@ def lost_iterations(logs: Iterable[RankLog], start: float, end: float) -> int:
 
 
 def _lost_at(ranks: Sequence[RankLog]) -> list[float]:
-    """Return when each lost iteration of one job began."""
+    """Return the start of each lost iteration of one job."""
     seen = [i for log in ranks for i in log.iterations]
     began: dict[int, float] = {}
     for iteration in seen:
@@ -195,7 +198,7 @@ def receivers_of_cable(
 
 
 def reaction(routes: Sequence[RouteChange], start: float, end: float) -> float | None:
-    """Return when the routes changed for the last time in (start, end); None when they did not."""
+    """Return the time of the last change of routes in (start, end); None when no route changed."""
     return max((change.at for change in routes if start < change.at < end), default=None)
 
 

@@ -9,9 +9,9 @@ share:
     python -m mininet_topos.demo.traffic mice --bind 10.0.2.4 --peers 10.0.1.4,10.0.3.4 --per-second 50 \
         --rendezvous DIR --name begin --seconds 35
 
-The source ends after its time, the sink when the connection closes; each prints ``{"bytes", "seconds"}``. Mice accept
-connections from their start on, and begin to send when the name is published. They continue to accept until their peers
-have sent all of theirs, and print ``{"sent", "failed"}``.
+The source ends after its time, the sink when the connection closes; each prints ``{"bytes", "seconds"}``. ``mice``
+accepts connections from its start on, and begins to send short transfers when the name is published. It continues to
+accept until its peers have sent all their transfers, and prints ``{"sent", "failed"}``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Payload counters of TCP connections, read from the sockets: the true traffic of a job, without switches.
 
-In: a network namespace. Out: payload bytes per connection and per (source, destination). The counter of the receiving
-end is used: it is complete once the program has its data. The counter of the sending end counts only what is
-acknowledged. Closed connections lose their counters, so read them before a job ends.
+The input is a network namespace. The result is the payload bytes per connection and per (source, destination). The
+counter of the receiving end is used, which is complete when the program has received its data. The counter of the
+sending end counts only acknowledged bytes. Closed connections lose their counters, so read them before a job ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Ranks of Gloo that start within a tenth of a second: forks of one process that has imported PyTorch.
 
 An import takes 2 s of processor time, which jobs that start during a measurement would take from the switches.
-``ForkedRanks`` starts the process. For each JSON object in its input, a line each, it forks, enters the host's network
-namespace and runs ``gloo_rank``. In: names, namespaces, the options of ``gloo_rank``. Out: processes; each leaves its
-exit status in a file. All end with ``ForkedRanks.stop``, or with the program that has started them.
+``ForkedRanks`` starts the process, which reads one JSON object per line. For each object it forks, and the child enters
+the host's network namespace and runs ``gloo_rank``. The exit status of each child is written to a file. All processes
+end with ``ForkedRanks.stop``, or with the program that has started them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLL_S = 0.05
 
 
 class ForkedRank:
-    """Subset of ``subprocess.Popen`` that ``RunningJobs`` needs."""
+    """Process of a forked rank, with the methods of ``subprocess.Popen`` that ``RunningJobs`` calls."""
 
     def __init__(self, pid: int, status: Path) -> None:
         self.pid = pid
@@ -66,7 +66,7 @@ class ForkedRank:
 class ForkedRanks:
     """Process that forks ranks, ready when the constructor returns. Raises ``LabError``.
 
-    ``folder``: directory for their exit statuses."""
+    ``folder``: directory for the exit statuses of the ranks."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,8 @@ r"""Rank of a PyTorch job over Gloo, as a program inside its host's namespace; o
     PYTHONPATH=.:client .venv-torch/bin/python -m mininet_topos.joining.gloo_rank --job a --rank 0 \
         --peers 10.0.1.1,10.0.2.1 --control DIR --out DIR
 
-In: the options of ``rank``. Out: its log. The store is a process of rank 0 at ``STORE_PORT`` of its address. Every
-round makes a new process group: new connections, from new ephemeral ports.
+The program has the options of ``rank``, and writes the log of ``rank``. The process of rank 0 has the store, at
+``STORE_PORT`` of its address. Every round makes a new process group, with new connections from new ephemeral ports.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Gloo:
     def run(self, collective: str, vector: Vector) -> Vector | None:
         """Run a collective, or with ``ddp`` and ``fsdp`` one training step of a model with M bytes of parameters.
 
-        A training step has no result that ``rank.expected`` could know. Raises ``RuntimeError`` when its gradients are
-        wrong."""
+        A training step returns None, since ``rank.expected`` cannot compute its result. It raises ``RuntimeError`` when
+        its gradients are wrong."""
         tensor = torch.from_numpy(vector)
         own = torch.from_numpy(part(vector, self.rank, self.size))
         if collective == "barrier":
@@ -80,7 +80,7 @@ class Gloo:
 class Training:
     """Training of a small model with about ``elements`` parameters: data parallel in several buckets, or fully sharded.
 
-    The number is exact for 4·w·(w+1) with an integer w, such as 840 and 120,408."""
+    The model has exactly ``elements`` parameters if this is 4·w·(w+1) with an integer w, such as 840 and 120,408."""
 
     def __init__(self, rank: int, size: int, elements: int, sharded: bool = False) -> None:
         torch.manual_seed(1)
@@ -104,7 +104,7 @@ class Training:
     def step(self) -> None:
         """Run forward pass, backward pass and optimizer. Raises ``RuntimeError`` when the gradients are wrong.
 
-        The gradients must be the mean of those of every rank's batch, which this rank computes for itself."""
+        The gradients must be the mean of the gradients for every rank's batch, which this rank computes by itself."""
         parameters = list(self._plain.parameters())
         of_each = [torch.autograd.grad(_loss(self._plain, self._batch(r)), parameters) for r in range(self._size)]
         self._model.zero_grad()

@@ -1,6 +1,6 @@
 """Real jobs in the hosts of a lab: start, rounds, logs and stop.
 
-In: a ``Lab`` and ``LibraryJob``s. Out: the ranks' logs. The processes end with ``stop`` or with the lab.
+The input is a ``Lab`` and ``LibraryJob``s, the result the ranks' logs. The processes end with ``stop`` or with the lab.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LibraryJob:
 
 @dataclass
 class RunningJobs:
-    """Running jobs.
+    """Jobs of communication libraries that run in the hosts of a lab.
 
     ``folder``: directory of the ranks' logs and outputs. ``iterations``: number per round; without it a round lasts
     until ``end_round``. ``rounds``: number of rounds. ``before_mpirun``: command that starts mpirun. ``forks``: process
@@ -155,7 +155,7 @@ class RunningJobs:
         )
 
     def end_round(self, number: int = 0) -> None:
-        """Request each job to stop after the iteration that it starts next, and wait for that."""
+        """Request each job to stop after the iteration that it starts next, and wait until every rank has stopped."""
         self.ask_to_end(number)
         self.wait_for_end(number)
 

@@ -1,7 +1,7 @@
 """Commands that start ranks in network namespaces, and the locations of their programs.
 
-Owns which interpreter runs which library. PyTorch's environment is ``.venv-torch`` or the one that ``SIGNALBOX_TORCH``
-names (``scripts/bootstrap.sh --libraries`` makes it); Open MPI's Python package is the system's.
+This module chooses the Python interpreter for each library. PyTorch's environment is ``.venv-torch`` or the one that
+``SIGNALBOX_TORCH`` names (``scripts/bootstrap.sh --libraries`` makes it); Open MPI's Python package is the system's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'client'}", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 TORCH_ENVIRONMENT = {**ENVIRONMENT, "PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}:{sysconfig.get_path('purelib')}"}
-"""Environment of ranks that join by themselves: PyTorch's own lacks the packages that the client needs."""
+"""Environment of ranks that join by themselves. PyTorch's environment lacks the packages that the client needs."""
 
 STORE_PORT = 29_500
 """Port of the store of PyTorch's jobs, at the address of rank 0."""
@@ -43,7 +43,7 @@ def torch_python() -> Path:
 
 @cache
 def missing() -> Mapping[str, str]:
-    """Return for each library (``gloo``, ``open-mpi``) that cannot run here the reason."""
+    """Return the reason why a library cannot run here, by library (``gloo``, ``open-mpi``); empty when all can."""
     found = {}
     if not torch_python().exists():
         found["gloo"] = f"there is no {torch_python()}; run scripts/bootstrap.sh --libraries"
@@ -67,9 +67,9 @@ def mpi_settings(
 ) -> list[str]:
     """Return mpirun's options for nodes n0, n1, … in these network namespaces.
 
-    ``subnet``: subnet of the addresses that MPI uses. ``session``: directory of this mpirun alone. All runs have nodes
-    of the same names and would share a directory under /tmp, which one makes while another removes it. ``tuned``: see
-    ``TUNED``."""
+    ``subnet``: subnet of the addresses that MPI uses. ``session``: directory of this mpirun alone. Without it, runs
+    would share a directory under /tmp, since their nodes have the same names, and one run could remove the directory
+    while another creates it. ``tuned``: see ``TUNED``."""
     settings = {
         "orte_tmpdir_base": session,
         "plm_rsh_agent": f"{ENTER} {','.join(namespaces)}",

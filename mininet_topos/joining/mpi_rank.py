@@ -2,8 +2,8 @@
 
     PYTHONPATH=.:client mpirun … /usr/bin/python3 -m mininet_topos.joining.mpi_rank --job a --peers 10.0.1.1,10.0.2.1 …
 
-In: the options of ``rank``; MPI provides the rank. Out: its log. The options of mpirun choose the algorithm
-(``launch.mpirun``). MPI connects once, so a process has one round.
+The program has the options of ``rank``, except that MPI provides the rank's number, and writes the log of ``rank``. The
+options of mpirun choose the algorithm (``launch.mpirun``). MPI connects once, so a process has one round.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mininet_topos.joining.launch import DATA_PORTS
 from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
 
 AUTOGROUP = Path("/proc/self/autogroup")
-"""Setting of Linux's autogroups, which share processors between sessions: niceness counts only within one (sched(7),
-"The autogroup feature")."""
+"""Niceness of this session's autogroup: Linux shares processors between autogroups, and the niceness of a process
+counts only within its autogroup (sched(7), "The autogroup feature")."""
 
 
 class OpenMpi:

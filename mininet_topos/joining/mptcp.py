@@ -2,9 +2,9 @@
 
     python -m mininet_topos.joining.mptcp --job JOB --address 10.0.1.1 --lease-token-file FILE
 
-Run it on the host with that address; it reads the kernel's sockets and reports to the controller every ``PERIOD_S``
-seconds, until it is stopped. The job's lease token is in the file, which is read each time, or in the environment
-variable SIGNALBOX_LEASE_TOKEN. In: the output of ``ss``. Out: ``ReportConnections``.
+Run it on the host with that address. It reads the kernel's sockets from the output of ``ss``, and calls
+``ReportConnections`` of the controller every ``PERIOD_S`` seconds, until it is stopped. The job's lease token is in the
+file, which is read each time, or in the environment variable SIGNALBOX_LEASE_TOKEN.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ KERNEL = Path("/proc/sys/net/mptcp/enabled")
 
 
 def missing() -> str | None:
-    """Return why iperf3 cannot run over Multipath TCP here, None when it can."""
+    """Return the reason why iperf3 cannot run over Multipath TCP here, or None when it can."""
     if not KERNEL.exists():
         return "the kernel has no Multipath TCP"
     programs = [program for program in ("iperf3", "mptcpize") if not shutil.which(program)]
@@ -75,9 +75,9 @@ def read_parts(namespace: str | None = None) -> list[Part]:
 def parsed(listed: str) -> list[Part]:
     """Return the connections in the output of ``ss -tMinH state established``.
 
-    It has a line of addresses, then an indented line of counters. Connections can stay for a minute after their program
-    has ended (``net.mptcp.close_timeout``). Their session is no longer listed, and they are left out: in a report they
-    would count among those of the next session."""
+    Each connection has a line of addresses, then an indented line of counters. Connections can stay for a minute after
+    their program has ended (``net.mptcp.close_timeout``). Their session is no longer listed. They are left out, because
+    in a report they would count as connections of the next session."""
     sessions: set[str] = set()
     parts: list[Part] = []
     kind, ends = "", Connected("", 0, "", 0)

@@ -1,8 +1,8 @@
-"""Work of a rank of a real job, whichever library carries its bytes: data, expected results, iterations, the log.
+"""Work of a rank of a real job, for every communication library: data, expected results, iterations, the log.
 
-In: a ``Library``, which runs one collective, and the options of ``options``. Out: the file of ``trainer.log``. This
-module and its imports need only the standard library and numpy, because the libraries have environments of their own. M
-is the size of the full vector, as in a job's announcement.
+The input is a ``Library``, which runs one collective, and the options of ``options``. The result is the file of
+``trainer.log``. This module and its imports need only the standard library and numpy, because the libraries have
+environments of their own. M is the size of the full vector, as in a job's announcement.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Counts = Callable[[Connection], bool]
 class Library(Protocol):
     """Communication library of one rank.
 
-    ``run`` executes one collective over this rank's full vector of M bytes, and returns the result, None where this
-    rank has none. It may overwrite the vector. All-gather takes this rank's part of the vector, reduce-scatter returns
-    it."""
+    ``run`` executes one collective over this rank's full vector of M bytes. It returns the result, or None if this rank
+    has no result. It may overwrite the vector. All-gather sends only this rank's part of the vector; reduce-scatter
+    returns only this part."""
 
     rank: int
     size: int
@@ -50,9 +50,9 @@ class Library(Protocol):
 class RankSpec:
     """Parameters of one rank.
 
-    ``collective``: one or several names that the library knows (``collectives_at``). ``control``: directory that the
-    job's ranks share with their launcher, see ``Round``. Without ``iterations`` a round lasts until it is stopped
-    there."""
+    ``collective``: one or several collectives of the library (``collectives_at``). ``control``: directory that the
+    job's ranks share with their launcher, see ``Round``. Without ``iterations`` a round lasts until the launcher
+    requests its end in this directory."""
 
     job_id: str
     rank: int
@@ -120,7 +120,7 @@ def data(rank: int, iteration: int, elements: int) -> Vector:
 
 
 def expected(collective: str, rank: int, size: int, iteration: int, elements: int) -> Vector | None:
-    """Return the right result at ``rank``, root 0; None where it has none."""
+    """Return the right result at ``rank``, with rank 0 as the root; None for a collective without a known result."""
     base = _base(iteration, elements)
     if collective in ("all_reduce", "reduce_scatter"):
         total = base * np.float32(size * (size + 1) // 2)
@@ -166,9 +166,10 @@ def collectives_at(text: str, iteration: int) -> tuple[str, ...]:
 class Round:
     """Begin and end of a round, agreed upon through files in a directory that the job's ranks share.
 
-    ``K.go`` begins round K, ``K.stop`` requests its end; the launcher of the ranks writes both. Before an iteration
-    rank 0 answers the latter with ``K.last``, which contains that iteration's number. No rank ends an iteration before
-    rank 0 has begun it, so each sees the file in time, and nothing of this crosses the network."""
+    ``K.go`` begins round K, ``K.stop`` requests its end; the launcher of the ranks writes both. Rank 0 answers
+    ``K.stop`` before its next iteration with ``K.last``, which contains that iteration's number. No rank ends an
+    iteration before rank 0 has begun it, so each rank sees ``K.last`` in time. The agreement causes no traffic in the
+    network."""
 
     def __init__(self, directory: Path, number: int, rank: int) -> None:
         self._stop, self._last, self._go = (directory / f"{number}.{name}" for name in ("stop", "last", "go"))

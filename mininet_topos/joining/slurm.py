@@ -29,7 +29,7 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 COMMAND_S = 30.0
 END_S = 10.0
 _NUMBERS = itertools.count()
-"""Numbers for names of clusters and namespaces: a test may have several."""
+"""Numbers that make the names of namespaces unique: a test may have several clusters."""
 
 CONF = """
 ClusterName=lab
@@ -206,7 +206,7 @@ class Slurm:
             self._kill_programs(namespace)
 
     def _kill_programs(self, namespace: str) -> None:
-        """Kill the programs that Slurm has started there; it may start more meanwhile."""
+        """Kill the programs that Slurm has started in the namespace, also those that it starts meanwhile."""
         while found := _pids_in(namespace) - self._others.get(namespace, set()):
             for pid in found:
                 with suppress(ProcessLookupError):

@@ -1,8 +1,8 @@
 """``signalbox lab``: an emulated fabric that runs until Ctrl-C.
 
-In: the topology's sizes, and the controller's address. Out: the lab, and the configuration of its optical switches for
-the controller, if there are any. The command needs root, Open vSwitch and Mininet. Mininet is a package of the system:
-it is imported when the command runs, so that all other commands work without it.
+The input is the topology's sizes and the controller's address. The result is the lab, and the configuration of its
+optical switches for the controller, if there are any. The command needs root, Open vSwitch and Mininet. Mininet is a
+package of the system: it is imported when the command runs, so that all other commands work without it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def lab(
     k: Annotated[int | None, typer.Option("--k", help="Ports per switch of a fat-tree, 4 by default.")] = None,
     servers: Annotated[int | None, typer.Option(help="Servers of a direct-connect fabric, 4 by default.")] = None,
     interfaces: Annotated[
-        int | None, typer.Option(help="Interfaces per server and optical switches, 2 by default.")
+        int | None, typer.Option(help="Interfaces per server, with an optical switch for each; 2 by default.")
     ] = None,
     graph: Annotated[
         Path | None,
@@ -81,7 +81,7 @@ def lab(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File for the section of the controller's configuration with the optical switches.",
+            help="File to write: the optical switches as a section of the controller's configuration.",
         ),
     ] = None,
     prefix: Annotated[str, typer.Option(help="Prefix of all names, so that labs can run in parallel.")] = "",
@@ -92,7 +92,7 @@ def lab(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Address of the controller's API: train jobs on a leaf-spine or fat-tree, with a fault now and then.",
+            help="Train jobs on a leaf-spine or fat-tree, with occasional faults; ADDRESS is the controller's API.",
         ),
     ] = None,
 ) -> None:

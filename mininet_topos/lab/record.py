@@ -1,9 +1,10 @@
-"""Records of what labs create on the machine: a lab can always be removed, because its record is written first.
+"""Records of the names that labs use on the machine. Each is written before its lab, so every lab can be removed.
 
-Owns the files in ``/run/signalbox-labs``: one per lab, with its bridges, namespaces and interfaces, locked while its
-owner runs (the kernel releases the lock even after SIGKILL). In: the names of a lab. Out: a machine without the lab,
-even when Open vSwitch ended first, which leaves tap devices with the bridges' names. Only interfaces and namespaces in
-a record, and bridges with the lab's mark, are removed. The module also runs commands and waits for conditions.
+This module owns the files in ``/run/signalbox-labs``. There is one file per lab, with its bridges, namespaces and
+interfaces. The file is locked while the owner of the lab runs (the kernel releases the lock even after SIGKILL). The
+module can remove a lab even when Open vSwitch ended first, which leaves tap devices with the bridges' names. Only
+interfaces and namespaces in a record, and bridges with the lab's mark, are removed. The module also runs commands and
+waits for conditions.
 """
 
 from __future__ import annotations

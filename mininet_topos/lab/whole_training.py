@@ -1,6 +1,6 @@
 """Ranks of a whole job on a lab's hosts: a process of ``trainer.whole_job`` for each.
 
-In: a running lab, and a job's file. Out: the log of each rank. Owns the processes.
+The input is a running lab and a job's file. The result is the log of each rank. This module owns the processes.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ The program runs inside a host's namespace. One process per host sends to any nu
 
     python -m mininet_topos.probe --bind 10.0.1.1 --out h1_1.json
 
-In, on standard input: a line ``ADDRESS INTERVAL_S BYTES`` per change. From then on the process sends a frame of that
-many bytes (as the links count them) to that host at that interval; 0 stops it. Out: a line ``ready`` once it listens.
-``LINGER_S`` seconds after the end of the input it writes the report as JSON: ``{"ip", "sent": {to: [at, ...]},
-"received": {from: [[number, at], ...]}, "overflows"}``. The n-th time of ``sent`` is that of packet number n.
-``overflows`` counts packets that arrived and were dropped because this process was late. Times are seconds on
-CLOCK_MONOTONIC, which all namespaces share.
+Standard input has a line ``ADDRESS INTERVAL_S BYTES`` per change. From then on the process sends a frame of that many
+bytes (as the links count them) to that host at that interval; interval 0 ends the sending. The process prints a line
+``ready`` when it listens. ``LINGER_S`` seconds after the end of the input it writes the report as JSON:
+``{"ip", "sent": {to: [at, ...]}, "received": {from: [[number, at], ...]}, "overflows"}``. The n-th time of ``sent`` is
+that of packet number n. ``overflows`` counts packets that arrived and were dropped because this process was late. Times
+are seconds on CLOCK_MONOTONIC, which all namespaces share.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class Prober:
 
 
 def overflows(snmp: str) -> int:
-    """Return how many UDP packets found a receive buffer full, from the text of ``/proc/net/snmp``.
+    """Return the number of UDP packets dropped by full receive buffers, from the text of ``/proc/net/snmp``.
 
-    The text has a line of names and one of values."""
+    For UDP the text has a line of names, then a line of values."""
     names, values = (line.split() for line in snmp.splitlines() if line.startswith("Udp:"))
     return int(dict(zip(names, values, strict=True))["RcvbufErrors"])
 
@@ -144,7 +144,8 @@ def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
 def main() -> None:
     """Run one probing process.
 
-    It uses no typer, because a benchmark starts one of these in every host of an emulated fabric on two cores."""
+    The program does not import typer, because a benchmark starts it in every host of an emulated fabric on two
+    cores."""
     parser = argparse.ArgumentParser("python -m mininet_topos.probe", description="Probe other hosts.")
     parser.add_argument("--bind", required=True, help="Address of this host.")
     parser.add_argument("--port", type=int, default=PORT, help="UDP port, the same in every host")

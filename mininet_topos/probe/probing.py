@@ -1,6 +1,7 @@
 """Probes in the hosts of a lab: started once, changed while they run, read at the end.
 
-Owns the probing processes, one per host. Out: all packets between every two hosts, as one ``Stream`` per pair.
+This module owns the probing processes, one per host. The result is all packets between every two hosts, as one
+``Stream`` per pair.
 """
 
 from __future__ import annotations

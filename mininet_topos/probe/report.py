@@ -1,7 +1,7 @@
 """Figures of probes: packets lost, duplicated and overtaken, and gaps without arrivals.
 
-In: the reports of the probing processes. Out: one ``Stream`` per pair of hosts, and its ``Outcome`` in a window of
-time. Pure except for reading files. All times are seconds on CLOCK_MONOTONIC.
+The input is the reports of the probing processes. The result is one ``Stream`` per pair of hosts, and its ``Outcome``
+in a window of time. Pure except for reading files. All times are seconds on CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations

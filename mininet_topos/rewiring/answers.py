@@ -1,8 +1,8 @@
-"""Wirings that a controller uses instead of its own: one file for each job, named after it.
+"""Wirings that a controller uses instead of its own: one file for each job, named after the job.
 
-In: a folder, and the controller's questions. Out: answers. A job without a file is wired as by any controller, with one
-exception. A job that the controller would refuse (``refused``) is wired when the folder has a file with its name and
-the ending ``.wired``.
+The input is the folder of these files and the controller's requests for wirings; the result is the answers. A job
+without a file is wired as by any controller, with one exception. A job that the controller would refuse (``refused``)
+is wired when the folder has a file with the job's name and the ending ``.wired``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Demo of rewiring: a recommender on a random wiring, on the one that the controller chooses, and on one switch.
+"""Demo of rewiring: a recommender on a random wiring, on a wiring that the controller chooses, and on one switch.
 
     sudo .venv/bin/python -m mininet_topos.rewiring --out out/demo-rewiring
 
-There are twelve servers with four interfaces each, on four emulated optical switches, and a controller that drives
-these. The same job joins twice: first the demo gives the controller a random wiring for it, then the controller
-chooses. Then it runs on one switch that costs as much as the optical ones. Out: ``report.json``, ``report.md``,
-``wirings.png``. The exit status is 1 when a target is missed, or when a part fails.
+There are twelve servers with four interfaces each, on four emulated optical switches, and a controller that sets the
+switches. The same job joins twice: first the demo gives the controller a random wiring for the job, then the controller
+chooses the wiring. Then the job runs on one switch that costs as much as the optical switches. The demo writes
+``report.json``, ``report.md`` and ``wirings.png``. The exit status is 1 when a target is missed, or when a part fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Controller that takes wirings from files where there are any.
+"""Controller that wires a job as the job's file says, if there is one (``answers``).
 
     python -m mininet_topos.rewiring.controller --wirings DIR --config FILE
 

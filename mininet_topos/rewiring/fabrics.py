@@ -1,7 +1,7 @@
 """Emulated fabrics on which jobs are compared: servers at optical switches, one switch, leaves and spines.
 
-In: sizes, a job, how it runs. Out: the measurements of its ranks. Owns the labs, the controllers and the training
-processes; each ends with its ``with`` block.
+The input is sizes, a job, and optionally its wiring. The result is the measurements of the job's ranks. This module
+owns the labs, the controllers and the training processes; each ends with its ``with`` block.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Circuits:
     def train(self, job: Job, job_id: str, iterations: int, given: tuple[Wiring, Runs] | None = None) -> Trained:
         """Train a job, and return its measurements.
 
-        ``given``: circuits and how the job runs on them; None for the controller's choice, even where it would refuse
-        the job. Raises ``LabError``, and ``SignalboxError`` when the controller does."""
+        ``given``: wiring and the job's execution on it; None for the controller's choice, even if the controller would
+        refuse the job. Raises ``LabError``, and ``SignalboxError`` when a call of the controller fails."""
         wirings = self.folder / WIRINGS
         addresses = [host.ip for host in self.lab.hosts]
         if given is None:
@@ -243,14 +243,14 @@ class Running:
     folder: Path
 
     def done(self) -> Sequence[float]:
-        """Return when rank 0 began each iteration that it has finished."""
+        """Return the start of each iteration that rank 0 has finished, in monotonic seconds."""
         log = self.folder / "rank0.jsonl"
         lines = log.read_text().rpartition("\n")[0].splitlines() if log.exists() else []
         return [line["start"] for line in map(json.loads, lines) if "i" in line]
 
     @property
     def runs(self) -> JobSpec:
-        """Spec that the controller gave to all ranks."""
+        """Spec that all ranks run, with the rings that the controller chose."""
         return JobSpec.parse(json.loads((self.folder / "rendezvous" / WIRED).read_text())["runs"])
 
     def check(self) -> None:
@@ -314,7 +314,7 @@ def means(logs: Sequence[RankLog], since: float) -> tuple[float, ...]:
 
 
 def one_way(job: Job, parallelization: str) -> Mapping[str, Any]:
-    """Return a job with parallelizations as a job without, which sends what this parallelization sends.
+    """Return a job without parallelizations that sends the same as ``job`` in this parallelization.
 
     A job without parallelizations is returned unchanged."""
     for way in job.get("parallelizations", ()):

@@ -1,4 +1,4 @@
-"""Job of the demo, and jobs with fewer bytes.
+"""Job of the demo, and a function that divides the bytes of a job.
 
 A job is a mapping with the fields of a job file, without id and addresses. Pure.
 """

@@ -1,7 +1,7 @@
-"""Model of a job on a fabric: the time of an iteration, and the rings on which it runs best there.
+"""Model of a job on a fabric: the seconds of an iteration, and the rings with the shortest time. Pure.
 
-In: a job, a wiring or a leaf-spine fabric, rates of the emulated links. Out: seconds. The model is that of ``signalbox
-design wiring`` (docs/wiring.md), with the payload rate of an emulated link in place of its rate. Pure.
+The input is a job, a wiring or a leaf-spine fabric, and the rates of the emulated links. The model is that of
+``signalbox design wiring`` (docs/wiring.md), with the payload rate of an emulated link in place of its rate.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Size:
 
     @property
     def rates(self) -> Rates:
-        """Payload rates."""
+        """Payload rates of an interface and of a server on the alternative, in Gbit/s."""
         return Rates(_payload_gbps(self.mbps), _payload_gbps(self.other_mbps))
 
 
@@ -99,10 +99,9 @@ def evaluated(ways: Sequence[Way], size: Size) -> Answer:
 
 
 def on_wiring(way: Way, orders: Sequence[Orders], wiring: Wiring, size: Size) -> Runs:
-    """Return how the job runs on a wiring, with the rings that the model prefers.
+    """Return the faster execution of the job on a wiring: with rings in ``orders``, or one ring per group by rank.
 
-    ``orders``: orders of the free rings, as in ``Found``; the circuits may be elsewhere. The alternative is one ring
-    for each group, in rank order."""
+    ``orders``: orders of the free rings, as in ``Found``; the wiring need not have circuits along them."""
     rings = traffic_of(way.spec).rings
     as_chosen = in_rings(way.spec, zip(rings, orders, strict=True))
     in_rank_order = in_rings(way.spec, ((each, ()) for each in rings))
@@ -119,7 +118,7 @@ def planned_s(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:
 
 
 def on_leaf_spine(way: Way, leaves: int, spines: int, size: Size, limits: PlanLimits = LIMITS) -> tuple[float, float]:
-    """Return the seconds of an iteration at leaves with full bisection: mean under ECMP, and planned.
+    """Return the seconds of an iteration on a leaf-spine with full bisection: the mean under ECMP, and planned.
 
     Rings are in rank order."""
     nic_bps = size.rates.other_gbps * GIGABIT

@@ -1,6 +1,6 @@
 """Picture of wirings: servers on a circle, circuits as arrows in the colour of their optical switch.
 
-In: wirings with their titles. Out: a PNG file.
+The input is wirings with their titles, the result a PNG file.
 """
 
 from __future__ import annotations

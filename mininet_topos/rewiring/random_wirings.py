@@ -1,7 +1,7 @@
 """Random wirings for comparison with a chosen one.
 
-They are connected, and have d circuits out of and into each server, no two of them between the same servers in the same
-direction. In: sizes, a seed. Out: a ``Wiring``. Pure.
+The wirings are connected, and have d circuits out of and into each server. No two circuits connect the same servers in
+the same direction. The input is sizes and a seed, the result a ``Wiring``. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from controller.circuits.wiring.circuits import Wiring
 from controller.circuits.wiring.hops import UNREACHED, hops_between
 
 _EXCHANGES = 20
-"""Exchanges per circuit: number of times that two circuits of one interface exchange their ends, if allowed."""
+"""Number of attempts per circuit to exchange the destinations of two circuits of one interface."""
 _MOST_DRAWN = 1000
 
 

@@ -1,6 +1,6 @@
 """Results of rewiring: measured and modelled times of one job side by side, targets, tables. Pure.
 
-In: ``Row``s. Out: ``Target``s, a table for a terminal, Markdown.
+The input is ``Row``s. The results are ``Target``s, a table for a terminal, and Markdown.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m mininet_topos.trainer --job ring1 --rank 0 --peers 10.0.1.1,10.0.2.1 --rendezvous DIR --out rank0.jsonl
 
 Rank 0 also registers the job with the controller and reports its iterations, in a thread whose errors never reach the
-training. SIGTERM to rank 0 ends all ranks after the iteration that it starts next; a second one kills. Out: the file of
-``log``.
+training. SIGTERM to rank 0 ends all ranks after the iteration that it starts next; a second SIGTERM kills the process.
+Each rank writes the file that ``log`` describes.
 """
 
 from __future__ import annotations

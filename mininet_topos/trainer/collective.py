@@ -1,10 +1,10 @@
 """Collectives with their real arithmetic, over the connections of a ``Mesh``, and the data to run them on.
 
-Owns the schedule (which rank sends what to which rank, and when) and the right results. In: this rank's vector of
-float32. Out: the result, and whether rank 0 requested a stop. Every rank learns of the request in the same iteration,
-from the headers that travel with the data. A slice is passed on as soon as it has arrived and been added, so no link is
-idle between the steps of a ring. Where two ranks have several connections, every header has the weights that assign
-slices to them.
+This module owns the schedule (which rank sends which data to which rank, and when) and computes the right results. The
+input is this rank's vector of float32. The output is the result, and whether rank 0 requested a stop. Every rank
+receives the request in the same iteration, in the headers that precede the data. A rank passes on a slice as soon as it
+has received and added it, so no link is idle between the steps of a ring. Where two ranks have several connections,
+every header has the weights that assign slices to connections.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Collective = Callable[[Mesh, int, Vector, bool], tuple[Vector, bool]]
-"""Function (mesh, iteration, vector, stop) -> (result, stop), which may overwrite the vector. ``stop`` in: whether rank
-0 wants to stop, False elsewhere; out: the agreement of all ranks. Raises ``PeerLostError`` and ``ProtocolError``."""
+"""Function (mesh, iteration, vector, stop) -> (result, stop), which may overwrite the vector. The argument ``stop`` is
+True only on rank 0, to request a stop; the returned value is the same on all ranks. Raises ``PeerLostError`` and
+``ProtocolError``."""
 
 
 class ProtocolError(Exception):
@@ -61,13 +62,13 @@ def ring_all_reduce(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
 
 
 def ring_reduce_scatter(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Run the first half only: the result of rank r is chunk r + 1 (mod n) of the sum of all vectors."""
+    """Run reduce-scatter around the ring: the result of rank r is chunk r + 1 (mod n) of the sum of all vectors."""
     stop = _around(mesh, iteration, vector, stop, adding=mesh.size - 1, replacing=0)
     return chunk(vector, (mesh.rank + 1) % mesh.size, mesh.size), stop
 
 
 def ring_all_gather(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Run the second half only: the result has chunk p of the vector of each rank p."""
+    """Run all-gather around the ring: chunk p of the result is chunk p of the vector of rank p."""
     return vector, _around(mesh, iteration, vector, stop, adding=0, replacing=mesh.size - 1)
 
 

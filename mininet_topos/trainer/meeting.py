@@ -1,6 +1,7 @@
 """Meeting point of all ranks of a job, where they wait for each other and learn from rank 0 whether to continue.
 
-It uses Unix sockets in the directory that the ranks share, so nothing of it crosses the network. Owns these sockets.
+The ranks use Unix sockets in a directory that they share, so a meeting causes no traffic in the network. This module
+owns the sockets.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Meeting:
         self._undo.close()
 
     def meet(self, stop: bool = False) -> bool:
-        """Return the ``stop`` of rank 0, on every rank, once all ranks are here.
+        """Wait until all ranks have called this method, and return the ``stop`` of rank 0 on every rank.
 
         Raises ``PeerLostError`` when a rank has ended."""
         told = STOP if stop else GO_ON

@@ -1,9 +1,9 @@
 """TCP connections between the ranks of one job, driven by one thread.
 
-Two ranks have one connection, or a bundle of one per subflow when the job may split its flows. Owns the sockets. In:
-arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Only ``receive``, ``receive_each``
-and ``flush`` block. While they wait, everything queued for any peer is sent, so two ranks that both send much cannot
-block each other.
+Two ranks have one connection, or one connection per subflow when the job may split its flows. This module owns the
+sockets. It sends arrays, fills arrays with received data, and notes the time at which each was complete. Only
+``receive``, ``receive_each`` and ``flush`` block. While they wait, all data queued for any peer are sent, so two ranks
+that both send much cannot block each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONNECT_ATTEMPT_S = 5.0
 
 
 class PeerLostError(Exception):
-    """A peer closed its connection, or neither sent nor took a byte for the stall time-out."""
+    """A peer closed its connection, or neither sent nor received a byte for the stall time-out."""
 
 
 class Connection:
@@ -66,7 +66,7 @@ class Connection:
             sent -= len(head)
 
     def receive_some(self, view: memoryview) -> int:
-        """Receive into the start of ``view``, and return the bytes; 0 when none have arrived.
+        """Receive into the start of ``view``, and return the number of bytes; 0 when none have arrived.
 
         Raises ``PeerLostError``."""
         try:

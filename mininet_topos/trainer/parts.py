@@ -1,7 +1,7 @@
 """Iteration of a whole job: phase after phase, and in each phase all collectives at once.
 
-In: a file with the fields of a ``JobSpec`` in JSON, and ``compute``, computing times as for designs (docs/design.md).
-Out: a ``WholeJob``. Pure except for reading the file.
+The input is a file with the fields of a ``JobSpec`` in JSON, and ``compute``, computing times as for designs
+(docs/design.md). The result is a ``WholeJob``. Pure except for reading the file.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PhaseOfJob(NamedTuple):
 class WholeJob(NamedTuple):
     """Whole job. The phases of a job with parallelizations are those of the first parallelization.
 
-    ``compute``: as in the file. ``alone_s``: seconds of computing before the first phase."""
+    ``compute``: computing times in the file. ``alone_s``: seconds of computing before the first phase."""
 
     spec: JobSpec
     compute: tuple[Compute, ...]
@@ -76,7 +76,7 @@ class WholeJob(NamedTuple):
 
 
 def read_job(path: Path) -> WholeJob:
-    """Return the job in a file. Raises ``InvalidInput``, also for what is not emulated, and ``OSError``."""
+    """Return the job in a file. Raises ``InvalidInput``, also for features that are not emulated, and ``OSError``."""
     try:
         data = json.loads(path.read_text())
     except ValueError as error:
@@ -94,13 +94,13 @@ def read_job(path: Path) -> WholeJob:
 def as_wired(job: WholeJob, parallelization: str, runs: JobSpec) -> WholeJob:
     """Return the job as a controller has wired it: with one of its parallelizations, and with other rings.
 
-    Raises ``InvalidInput`` for what is not emulated."""
+    Raises ``InvalidInput`` for features that are not emulated."""
     compute = next((each.compute for each in job.spec.parallelizations if each.name == parallelization), job.compute)
     return whole_job(runs, compute)
 
 
 def whole_job(spec: JobSpec, compute: Sequence[Compute] = ()) -> WholeJob:
-    """Return the job of a spec. Raises ``InvalidInput`` for what is not emulated."""
+    """Return the job of a spec. Raises ``InvalidInput`` for features that are not emulated."""
     sends = spec.plain
     InvalidInput.refuse(_not_emulated(sends))
     alone_s = math.fsum(each.seconds for each in compute if each.phase is None)

@@ -1,8 +1,8 @@
 """Division of a rank's bytes over the connections to a peer.
 
-The controller decides the share of every subflow. Rank 0 receives it (``signalbox.join``) and writes it into the
-directory that the ranks share; every rank reads it there before each iteration. Owns that file, and the order in which
-slices are assigned to connections.
+The controller decides the share of every subflow. Rank 0 receives the shares (``signalbox.join``) and writes them to a
+file in the directory that the ranks share. Every rank reads the file before each iteration. This module owns the file,
+and the order in which slices are assigned to connections.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class RoundRobin:
 def weights_of(subflows: Iterable[Subflow], source_ports: Sequence[int]) -> tuple[int, ...]:
     """Return the weight of each connection in thousandths, by its source port.
 
-    The weight is the share of the subflow whose class contains the port, at least one; 0 for connections of no subflow.
-    The first connection gets all when no class contains a port."""
+    The weight is the share of the subflow whose class contains the port, at least 1; 0 for connections of no subflow.
+    The first connection gets the whole weight when no class contains a port."""
     weights = [0] * len(source_ports)
     for share, value, mask in subflows:
         holder = next((i for i, port in enumerate(source_ports) if PortClass(value, mask).holds(port)), None)

@@ -1,8 +1,8 @@
 """Ports and sockets of processes in different network namespaces.
 
-Owns three things: how processes find each other's ports, which source port a connection has, and its send buffer. A
+This module publishes and finds listening ports, and chooses the source port and the send buffer of a connection. A
 listener binds any free port and publishes ``IP PORT`` in a file of a directory that the processes share. A process that
-wants to connect waits for the file. So all ports are ordinary ephemeral ones, as the hash of ECMP expects. Each process
+connects waits for the file. All ports are therefore ordinary ephemeral ports, as the hash of ECMP expects. Each process
 publishes the connections that it opened in the same way, for the process that reports them to the controller.
 """
 
@@ -53,7 +53,7 @@ def find(directory: Path, name: str, timeout_s: float) -> tuple[str, int]:
 
 
 def publish_opened(directory: Path, rank: int, ends: Iterable[tuple[str, int, str, int]]) -> None:
-    """Publish the connections that a rank has opened: (address, port) of its end and of the other."""
+    """Publish the connections that a rank has opened: address and port of the rank, then of the peer."""
     replace_file(directory / f"opened-{rank}", json.dumps(list(ends)))
 
 

@@ -45,12 +45,12 @@ class RankSpec:
 
     @property
     def follows_shares(self) -> bool:
-        """Whether it follows the shares in the controller's route stream."""
+        """Whether the rank divides its bytes by the shares in the controller's route stream."""
         return self.max_subflows > 1 and self.striping is not Striping.EVEN
 
 
 class StopRequest:
-    """Request to stop by SIGTERM or SIGINT; the next of these signals kills."""
+    """Request to stop by SIGTERM or SIGINT; a second such signal kills the process."""
 
     def __init__(self) -> None:
         self.made = False

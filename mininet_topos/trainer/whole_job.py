@@ -2,12 +2,12 @@
 
     python -m mininet_topos.trainer.whole_job --spec job.json --rank 0 --rendezvous DIR --out rank0.jsonl
 
-The file is that of ``parts``, the same for all ranks. There is one process per rank, inside its host's namespace; it
-has connections and a thread of its own for each collective of each group. Rank 0 registers the job with the controller
-and reports its iterations. On a fabric with optical switches it waits until the job is wired. All ranks run the
-parallelization and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an iteration; a
-second one kills. Out: the file of ``log``. Ranks meet before and after each iteration; in between each continues with
-the next phase when its own work is done.
+All ranks read the same ``job.json``, whose form ``parts`` describes. There is one process per rank, inside its host's
+namespace; it has connections and a thread of its own for each collective of each group. Rank 0 registers the job with
+the controller and reports its iterations. On a fabric with optical switches it waits until the job is wired. All ranks
+run the parallelization and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an
+iteration; a second SIGTERM kills the process. Each rank writes the file that ``log`` describes. Ranks meet before and
+after each iteration. Within an iteration each rank continues with the next phase when its own work is done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.jobs.spec import JobSpec
 
 WIRED, WIRED_S = "wired.json", 120.0
-"""File in which rank 0 tells the others how the job runs, and seconds that this may take."""
+"""File in which rank 0 publishes the job's parallelization and spec to the other ranks; seconds to wait for it."""
 PINNED_S = 20.0
 """Seconds that a wired job waits for its pins. Without them its first iteration could use any circuits."""
 POLL_S = 0.1
@@ -160,9 +160,10 @@ def _run_all(pool: ThreadPoolExecutor, sequences: Sequence[Sequence[RankPart]], 
 
 
 def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJob:
-    """Return the job as it is to run. Rank 0 asks the controller, if there is one, and tells the others.
+    """Return the job with the parallelization and the rings that it must run.
 
-    Raises ``InvalidInput`` when the job is refused, and ``TimeoutError``."""
+    Rank 0 requests these from the controller, if there is one, and publishes them to the other ranks. Raises
+    ``InvalidInput`` when the job is refused, and ``TimeoutError``."""
     told = directory / WIRED
     deadline = time.monotonic() + WIRED_S
     if rank == 0:
@@ -179,7 +180,9 @@ def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJ
 
 
 def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
-    """Return parallelization and spec, once all hosts are found and the job is wired, if it can be, and pinned."""
+    """Return the parallelization and spec of a wired job, once it is pinned or ``PINNED_S`` seconds have passed.
+
+    For a job that cannot be wired, return the announced spec once all hosts are found."""
     from signalbox.client import Client
     from signalbox.mapping import word_in
     from signalbox.spec_messages import job_spec

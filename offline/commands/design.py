@@ -100,10 +100,10 @@ def spines(
     fabric: Annotated[FabricKind, typer.Option(help="Kind of fabric that the sizes describe.")] = FabricKind.LEAF_SPINE,
     leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: number of leaves.")] = None,
     spines: Annotated[
-        int | None, typer.Option(min=1, help="Leaf-spine: spines of the files' numbering; also the most to try.")
+        int | None, typer.Option(min=1, help="Leaf-spine: spines of the files' fabric; also the most to try.")
     ] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.")] = None,
-    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k of the files' numbering.")] = None,
+    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k of the files' fabric.")] = None,
     most_spines: Annotated[
         int | None,
         typer.Option(
@@ -163,7 +163,9 @@ def spines(
 
 
 def _what_there_is(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
-    """Return the fabric whose nodes the files number, its family, and its spines (leaf-spine) or cores per group."""
+    """Return the fabric whose node numbers the workload files use, its family, and its count of top-tier switches.
+
+    The count is that of spines in a leaf-spine, and of cores per group in a fat-tree."""
     from offline.design.spines import Leaves, Pods
     from offline.scenarios.scenario import build_fabric
 
@@ -213,7 +215,7 @@ def _one_standard_input(network: Path, jobs: Sequence[Path]) -> None:
 
 
 def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> tuple[Shape, dict[str, Any]]:
-    """Return the network and the report."""
+    """Return the network in the file, and the report of its best bandwidths for the jobs."""
     from offline.design.bandwidth import fastest
     from offline.design.jobs import designed_jobs, question_of
     from offline.design.report import bandwidth_report

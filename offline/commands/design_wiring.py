@@ -1,7 +1,7 @@
-"""Command ``signalbox design wiring``: which servers the circuits of a direct-connect fabric should connect for jobs.
+"""Command ``signalbox design wiring``, which chooses the circuits of a direct-connect fabric for jobs.
 
-It reads job files and takes the size of the fabric as options. It prints tables for people and JSON for programs, and
-writes files for the planner and the simulator. docs/wiring.md describes the model.
+The command reads job files and takes the size of the fabric as options. It prints tables for people and JSON for
+programs, and writes files for the planner and the simulator. docs/wiring.md describes the model.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def wiring(
         typer.Option(
             min=LEAST_GBPS,
             max=MOST_GBPS,
-            help="Gbit/s of a server on the alternative, one switch.",
+            help="Gbit/s of each server if one switch connects all servers instead.",
             show_default="all interfaces / 3.2, for the same cost",
         ),
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", metavar="", help="Also find the best steps, with proof; up to 24 servers.")
+        bool, typer.Option("--exact", metavar="", help="Also find the best rings, with proof; up to 24 servers.")
     ] = False,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the planner.")] = 1,

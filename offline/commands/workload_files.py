@@ -1,8 +1,8 @@
 """Commands without controller, network or root rights: ``plan-file``, ``simulate`` and ``generate-workload``.
 
-They read workload files and a description of a fabric. ``simulate`` also takes what happens during training: failures,
-repairs and when the controller plans. They print tables for people, and JSON and CSV for programs. Exit status 3: some
-flows have no path, others have one.
+The commands read workload files and a description of a fabric. ``simulate`` also takes options for the times of
+failures and repairs, and for the occasions at which the controller plans. The commands print tables for people, and
+JSON and CSV for programs. Exit status 3: some flows have no path, others have one.
 
 docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training. Importing the
 solver takes half a second, so modules that load it are imported where they are needed.
@@ -184,7 +184,9 @@ def _trained(
     failed_s: tuple[float, float | None],
     path_stretch: int,
 ) -> dict[str, Any]:
-    """Return the report of all schemes. ``failed_s``: when the failures begin and end; None: they do not end."""
+    """Return the report of all schemes.
+
+    ``failed_s``: times in seconds at which the failures begin and end; the second is None if they never end."""
     from controller.public.plans import slowdown_bounds
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import problem_of, scenario

@@ -42,7 +42,7 @@ _TOLERANCE = 1e-11
 _PRECISION = 1e-9
 """Relative gap at or below which a design is accepted; above it the programme is scaled and solved again."""
 _ENOUGH = 1e-3
-"""Relative excess of the total's price over the needed one, above which the price is reduced."""
+"""Relative excess of the total's price over the smallest sufficient price, above which the price is reduced."""
 _MOST_SCALINGS = 6
 """Largest number of solutions of one question; each is scaled by the bandwidths of the previous solution."""
 _SMALLEST_UNIT = 1e-3
@@ -55,7 +55,7 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
     """Return the bandwidths with the least time.
 
     - ``exactly``: use the whole total, even where that does not reduce the time.
-    - ``near``: bandwidths close to the answer, from which the programme is scaled.
+    - ``near``: bandwidths close to the answer, by which the variables of the programme are scaled.
 
     Raises ``InvalidInput`` when the limits leave no answer, ``SignalboxError`` when the solver fails."""
     least, most = box(question, exactly)
@@ -160,7 +160,7 @@ class _Classes(NamedTuple):
     of_term: list[int]
     """Class of each term."""
     gigabits: Floats
-    """Gigabits by class and dimension, scaled so that the largest of a class is 1."""
+    """Gigabits by class and dimension, divided by the largest of the class."""
     floor: Floats
     """Floor of each class in seconds, on the same scale."""
     weight: Floats
@@ -192,9 +192,9 @@ class _Solved(NamedTuple):
 
     gbps: Floats
     shares: Floats
-    """Share of the weight of each class that rests on each dimension, by class and dimension."""
+    """Share of each dimension in the mean that bounds the time of a class, by class and dimension."""
     floors: Floats
-    """Share of the weight of each class that rests on its floor."""
+    """Share of the floor in this mean, by class."""
     total_s: float
     budget_s: float
     relations_s: tuple[float, ...]
@@ -288,14 +288,14 @@ class _Programme:
             self._add(self._row((d, -1.0)), 0.0)
 
     def times(self, gigabits: Floats) -> dict[tuple[int, int], int]:
-        """Add t >= ``gigabits`` * u for each term and dimension. Returns the rows by term and dimension."""
+        """Add t >= ``gigabits`` * u for each term and dimension. Returns the row numbers by (term, dimension)."""
         return {
             (k, d): self._add(self._row((self._u + d, gigabits[k, d]), (self._t + k, -1.0)), 0.0)
             for k, d in np.argwhere(gigabits).tolist()
         }
 
     def floors(self, floors: Floats) -> dict[int, int]:
-        """Add t >= floor for each term that has a floor. Returns the rows by term."""
+        """Add t >= floor for each term that has a floor. Returns the row numbers by term."""
         return {k: self._add(self._row((self._t + k, -1.0)), -floors[k]) for k in np.flatnonzero(floors).tolist()}
 
     def solve(self, weight: Floats) -> tuple[Floats, Floats]:

@@ -74,7 +74,7 @@ def _impossible(question: Question, most: Floats) -> Iterator[FieldProblem]:
 
 
 def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
-    """Return the cheapest bandwidths that use up the total: the cheapest dimensions get the most they may have."""
+    """Return the cheapest bandwidths that use up the total: each dimension gets its maximum, cheapest ones first."""
     if question.limits.relations:
         return np.asarray(_extreme(question.limits, np.array(question.limits.cost), least, most, True).x)
     found, left = least.copy(), (question.limits.total or 0.0) - float(least.sum())
@@ -99,7 +99,9 @@ def cheapest_more(question: Question) -> float | None:
 
 
 def _unloaded(question: Question) -> list[FieldProblem]:
-    """Return a problem for each dimension of a relation in which nothing is sent, because it gets only its minimum."""
+    """Return a problem for each dimension that is in a relation although no job sends in this dimension.
+
+    A dimension without traffic gets only its minimum bandwidth."""
     return [
         FieldProblem(f"relations[{r}]", f"nothing is sent in '{name}', so it cannot be in a relation")
         for r, relation in enumerate(question.limits.relations)

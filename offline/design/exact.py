@@ -43,8 +43,8 @@ def best_steps(
 ) -> tuple[Steps, bool]:
     """Return the steps with the least mean of hops, then the least diameter, and whether they are proven optimal.
 
-    - ``rings``: smallest allowed number of steps that make rings over all servers.
-    - ``weights``: bytes by offset, rounded to four digits of their sum; None: all offsets count alike.
+    - ``rings``: minimum number of steps that each make a ring over all servers.
+    - ``weights``: bytes by offset, each rounded to 1/10,000 of their sum; None: all offsets count alike.
 
     Raises ``ValueError`` for fewer than 2 or more than ``MOST_SERVERS`` servers, or when no steps connect them."""
     if not 2 <= servers <= MOST_SERVERS or not interfaces >= 1 or not 0 <= rings <= interfaces:

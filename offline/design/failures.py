@@ -17,7 +17,7 @@ Members = tuple[int, ...]
 
 
 def ways(positions: int, members: int, alike: bool, failed: int) -> Iterator[tuple[Members, ...]]:
-    """Yield each way once, as the failed members by position; positions without failures are last.
+    """Yield each distinct way to fail, as the failed members by position; positions without failures are last.
 
     - ``members``: number of members of each position; ``failed`` of all members fail.
     - ``alike``: members of a position are interchangeable."""
@@ -31,10 +31,11 @@ def ways(positions: int, members: int, alike: bool, failed: int) -> Iterator[tup
 def _from(
     positions: int, failed: int, largest: int, last: Members | None, some: Callable[[int], Iterator[Members]]
 ) -> Iterator[tuple[Members, ...]]:
-    """Yield the ways of the remaining positions.
+    """Yield the ways in which ``failed`` members of the remaining positions can fail.
 
-    ``largest`` and ``last`` bound the next position by the one before, so that each multiset appears once. Ways with
-    few failures per position come first, since failures at many positions are most likely to cut off a pod."""
+    ``largest`` and ``last`` bound the failures at the next position by those at the previous position, so that each
+    multiset appears once. Ways with few failures per position are first, since failures at many positions are most
+    likely to cut off a pod."""
     if not failed:
         yield ((),) * positions
         return

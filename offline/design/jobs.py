@@ -1,4 +1,4 @@
-"""Jobs of a design, read from files of job specs: how much each phase sends in each dimension.
+"""Jobs of a design, read from files of job specs, with the bytes that each phase sends in each dimension.
 
 The files are YAML, JSON or TOML with the fields of a job file, whose addresses may be left out, and the fields of
 ``JobInDesign`` (docs/design.md). Rank r is NPU r, unless a placement says otherwise. The results are ``DesignedJob``s;
@@ -49,7 +49,7 @@ class JobInDesign(JobInFile):
 
 
 class Step(NamedTuple):
-    """Part of an iteration: it takes the longest of ``floor_s`` and, over the dimensions, gigabits / bandwidth."""
+    """Part of an iteration. Its time is the maximum of ``floor_s`` and, over all dimensions, gigabits / bandwidth."""
 
     phase: int | None
     """Phase of the job, or None for computing that overlaps with no communication."""
@@ -100,7 +100,7 @@ def question_of(shape: Shape, jobs: Iterable[DesignedJob]) -> Question:
 
 
 def designed_jobs(files: Iterable[Path], shape: Shape, every_placement: bool = False) -> list[list[DesignedJob]]:
-    """Return the placements of each job: its own one, or with ``every_placement`` all placements of a model.
+    """Return a list for each job: the job as it is placed, or with ``every_placement`` in each placement of its model.
 
     Raises ``InvalidInput``."""
     found: list[list[DesignedJob]] = []
@@ -208,8 +208,8 @@ def _phases(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]:
 def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> None:
     """Add a collective of one group to the loads of its phase.
 
-    A group that is no block of NPUs sends as in one flat ring. So do the chains of a pipeline, where the order of ranks
-    matters."""
+    A group that is no block of NPUs sends as in one flat ring. The chains of a pipeline do too, since the order of
+    their ranks matters."""
     places = [np.unique(at) for at in shape.coordinates(ranks)]
     spans = [len(at) for at in places]
     algorithm, size = collective.algorithm, collective.bytes_per_iteration

@@ -73,7 +73,7 @@ def collective_bytes(
 
 
 class Loads:
-    """Loads of one phase of a job."""
+    """Bytes on the links of each dimension in one phase of a job."""
 
     def __init__(self, shape: Shape) -> None:
         self._alike = np.zeros((len(shape.dimensions), shape.npus))
@@ -139,7 +139,9 @@ class _Links:
         return npus // self.stride % self.dimension.size
 
     def add(self, npus: Ints, there: Ints, size: Floats) -> None:
-        """Add transfers from the NPUs to those that differ from them only in this dimension, at ``there``."""
+        """Add transfers of ``size`` bytes from each NPU to the NPU whose coordinate in this dimension is ``there``.
+
+        The other coordinates of the two NPUs are equal."""
         raise NotImplementedError
 
     def busiest(self) -> Floats:
@@ -147,11 +149,13 @@ class _Links:
         raise NotImplementedError
 
     def add_part(self, npus: Ints, places: Ints, size: float) -> None:
-        """Add what NPUs send in a group that has only some of the places. ``size``: see ``collective_bytes``."""
+        """Add the bytes of a group that has only some places of the dimension.
+
+        ``size``: bytes that each NPU sends in the dimension (``collective_bytes``)."""
         raise NotImplementedError
 
     def least(self, alike: Floats) -> float:
-        """Return the bytes of the most loaded link times the links of an NPU.
+        """Return the bytes of the most loaded link times the number of links of an NPU.
 
         ``alike``: bytes of each NPU that are spread over all of its links."""
         return float((alike + self.busiest() * self.dimension.links).max())
@@ -209,8 +213,8 @@ class _DirectLinks(_Links):
 class _RingLinks(_Links):
     """Links of a ring. Row 0: forwards; row 1: backwards, with coordinates counted from the other end.
 
-    An entry is the bytes that start at a place less those that end there. The sum of the entries up to a place is the
-    load of its link."""
+    An entry of ``_begins`` is the bytes of transfers that start at a place minus the bytes of transfers that end there.
+    The sum of the entries up to a place is the load of the link of that place."""
 
     def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
         super().__init__(dimension, stride, npus)

@@ -1,9 +1,9 @@
-"""Placement of a model's parallelism on the dimensions of a network, and its bytes there. Pure.
+"""Placement of a model's parallelism on the dimensions of a network, and the bytes sent in each dimension. Pure.
 
 The input is a model, its parallelism, and the order in which its parts fill the dimensions; the first part gets the
-first dimensions. The result is the bytes of each dimension by phase. A part fills what is left of a dimension and
-continues in the next, so each of its groups is a block of NPUs. Sizes that do not divide each other have no
-placement.
+first dimensions. The result is the bytes of each dimension by phase. A part fills the free places of a dimension and
+continues in the next dimension. Each of its groups is therefore a block of NPUs. Sizes that do not divide each other
+have no placement.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PARTS_OF = {
 }
 """Parts in which the ranks of a group differ, by the kind of the group (``models.sent``).
 
-Groups of the kinds "pipeline" and "embedding" differ in the stage; they send from NPU to NPU."""
+The ranks of a group of the kind "pipeline" or "embedding" differ in the stage; they send from NPU to NPU."""
 
 
 class Placed(NamedTuple):
@@ -57,7 +57,7 @@ class Placed(NamedTuple):
 
 
 def part_sizes(model: Model, parallelism: Parallelism, npus: int) -> dict[Part, int]:
-    """Return the ranks of each part. Without ``data`` the parallelism takes all NPUs.
+    """Return the number of ranks of each part. A parallelism without ``data`` uses all NPUs.
 
     Raises ``InvalidInput`` when the numbers do not fit."""
     divided = parallelism.tensor * parallelism.pipeline

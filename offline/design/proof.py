@@ -25,9 +25,9 @@ class Proof:
     """Dual variables that prove a lower bound of the time."""
 
     floor: Floats
-    """Share of the weight of each term that rests on its floor."""
+    """Share of the floor in the mean that bounds the time of each term."""
     shares: Floats
-    """Share of the weight that rests on each dimension, by term and dimension. With ``floor`` each term sums to 1."""
+    """Share of each dimension in this mean, by term and dimension. With ``floor`` each term sums to 1."""
     total_s: float = 0.0
     """Price of the total in seconds per Gbit/s; below 0 only where the whole total must be used."""
     budget_s: float = 0.0
@@ -44,7 +44,7 @@ class Proof:
         return Proof(floor, shares, total_s, budget_s, tuple(relations_s))
 
     def loads(self, question: Question) -> Floats:
-        """Return by dimension the gigabits that are divided by its bandwidth."""
+        """Return the load of each dimension: the sum over the terms of weight * share * gigabits."""
         weights = np.array([term.weight for term in question.terms])
         gigabits = np.array([term.gigabits for term in question.terms])
         return np.asarray(weights @ (self.shares * gigabits))
@@ -77,7 +77,7 @@ def _least_of(load: float, price: float, low: float, high: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Bandwidths with their time and cost, and a proof of how good they are."""
+    """Bandwidths with their time and cost, and the proof of a lower bound of the time."""
 
     gbps: Rates
     """Bandwidth of each dimension, within all limits."""

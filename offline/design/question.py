@@ -40,7 +40,7 @@ Rates = tuple[float, ...]
 
 
 class Term(NamedTuple):
-    """Term of the time: ``weight`` times the longest of ``floor_s`` and, over the dimensions, gigabits / bandwidth."""
+    """Term of the time: ``weight`` * the maximum of ``floor_s`` and, over all dimensions, gigabits / bandwidth."""
 
     weight: float
     gigabits: tuple[float, ...]

@@ -26,9 +26,9 @@ def bandwidth_report(
     """Return the report of a design of bandwidths.
 
     - ``gap``: relative gap of the objective to its bound.
-    - ``worth_of_total``: what one more Gbit/s of the total takes off the objective.
+    - ``worth_of_total``: decrease of the objective per Gbit/s that is added to the total.
 
-    All worths in the report are in the unit of the objective per Gbit/s."""
+    Each worth in the report is a decrease of the objective per Gbit/s, or for the budget per unit of cost."""
     worth = _worth(objective, question, design)
     by_time = objective is Objective.TIME
     return {
@@ -107,7 +107,7 @@ def _longest(gigabits: Sequence[float], floor_s: float, shape: Shape, gbps: Sequ
 
 
 def _worth(objective: Objective, question: Question, design: Design) -> list[float]:
-    """Return by dimension how much one more Gbit/s takes off the objective, to first order."""
+    """Return the decrease of the objective per Gbit/s that is added to each dimension, to first order."""
     time_s = [
         load / rate**2 if load else 0.0
         for load, rate in zip(design.proof.loads(question).tolist(), design.gbps, strict=True)

@@ -60,7 +60,7 @@ class Dimension(Frozen):
 
     @property
     def links(self) -> int:
-        """Links of one NPU. A ring of two NPUs has two cables between them."""
+        """Number of links of one NPU. A ring of two NPUs has two cables between them."""
         return {Kind.RING: 2, Kind.FULLY_CONNECTED: self.size - 1, Kind.SWITCH: 1}[self.kind]
 
 
@@ -132,7 +132,7 @@ class Shape(Frozen):
 
 
 def shape_in(path: Path, exists: bool = False) -> tuple[Shape, PlaceOf]:
-    """Return the network in the file, and where its fields are.
+    """Return the network in the file, and a function that returns the place of a field in the file.
 
     ``exists``: all bandwidths must be given. Raises ``InvalidInput``."""
     name = called(path)

@@ -54,7 +54,7 @@ class Family(Protocol):
         """Yield the failed switches of each distinct way to fail; nothing when the tier has fewer than ``failed``."""
 
     def count_of_failures(self, count: int, failed: int) -> int:
-        """Return the number of ``failures``."""
+        """Return the number of distinct ways to fail that ``failures`` yields."""
 
     def links(self, count: int) -> int:
         """Return the number of links of the whole fabric, including those to hosts."""
@@ -63,7 +63,7 @@ class Family(Protocol):
         return fabric_of(self.topology(count, uplink_gbps))
 
     def fabrics(self, count: int, uplink_gbps: float, failed: int) -> Iterator[Fabric]:
-        """Return the fabric with each of the ``failures``."""
+        """Return one fabric for each way to fail (``failures``), without the links of the failed switches."""
         intact = self.fabric(count, uplink_gbps)
         return (without(intact, spine_links(intact, names)) for names in self.failures(count, failed))
 

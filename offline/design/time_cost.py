@@ -2,10 +2,10 @@
 
 The input is a ``Question`` whose limits have a total, all of which is used; the result is a ``Tradeoff``. Time is
 convex in the bandwidths, but its product with cost is not. The search is therefore over the cost c. Let phi(c) be the
-least time at a cost of at most c, a programme of ``bandwidth``. This function is convex and decreasing, and the prices
-of each solution give a line below it. On an interval between two costs c * line(c) is concave, so the bound is least at
-an end or where two lines cross. The next programme is solved there, until no cost can improve the product by more than
-``_PRECISION``.
+least time at a cost of at most c; one programme of ``bandwidth`` computes it. phi is convex and decreasing, and the
+prices of each solution give a line below phi. On an interval between two costs c * line(c) is concave, so the bound is
+least at an end or where two lines cross. The next programme is solved there, until no cost can improve the product by
+more than ``_PRECISION``.
 
 A geometric programme answers the same question where all limits are upper ones and no time is fixed. It does not apply
 to a total that must be used up. With computing times and upper limits alone its answer is no network at all.

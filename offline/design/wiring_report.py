@@ -86,7 +86,7 @@ def places(found: Iterable[Answer]) -> list[range]:
 
 
 def exported(folder: Path, found: Sequence[Answer], servers: int, interfaces: int, rates: Rates) -> list[str]:
-    """Write ``fabric.json``, the job specs in the folder ``jobs``, and what rings send in ``workload``.
+    """Write ``fabric.json``, the job specs in the folder ``jobs``, and the traffic of rings in the folder ``workload``.
 
     Refused jobs are left out. Returns the ids of jobs that ``workload`` describes only partly. Raises ``OSError``, and
     ``InvalidInput`` when all jobs are refused."""
@@ -147,7 +147,7 @@ def _at(spec: JobSpec, fabric: Fabric, at: Sequence[int]) -> JobSpec:
 
 
 def _exact(each: Evaluated) -> Report | None:
-    """Return the proven best steps, or None for a fabric that is too large."""
+    """Return the best steps and whether they are proven, or None for more than ``MOST_SERVERS`` servers."""
     found = each.found
     servers, interfaces = found.traffic.servers, found.wiring.interfaces
     if servers > MOST_SERVERS:

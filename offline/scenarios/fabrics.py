@@ -77,7 +77,9 @@ def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
 
 
 def without(fabric: Fabric, links: Iterable[LinkId]) -> Fabric:
-    """Return the fabric without these cables, in both directions, one generation later. A circuit has one direction."""
+    """Return the fabric without the cables of these links, in its next generation.
+
+    Both directions of a cable are removed. A circuit has one direction."""
     cut = {each for link in links for each in (link, _back(fabric, fabric.links[link]))}
     kept = {link_id: link for link_id, link in fabric.links.items() if link_id not in cut}
     return replace(fabric, generation=fabric.generation + 1, links=kept)

@@ -1,7 +1,7 @@
 """Generator of workloads like the published ones, for any fabric. The same input and seed give the same workload.
 
-The input is a fabric, what to place on it, and a seed. The result is lines of workload files, for ``write_workload`` or
-``jobs_of``.
+The input is a fabric, the number and sizes of jobs, and a seed. The result is lines of workload files, for
+``write_workload`` or ``jobs_of``.
 
 docs/reference/file-formats.md#workload says what the workloads share with the published files (arXiv 2503.05324). Ring
 i of a model joins the i-th hosts of all replicas. A flow is one of n chunks of a host's gradients, 4 bytes per

@@ -53,7 +53,7 @@ class _Graph(BaseModel):
 
 
 def graph_file(path: Path) -> Fabric:
-    """Return the fabric of a graph file. Raises as ``graph_topology``."""
+    """Return the fabric of a graph file. Raises the errors of ``graph_topology``."""
     return fabric_of(graph_topology(path))
 
 

@@ -118,10 +118,10 @@ def leaf_spine(
     cables: int = 1,
     scheme: Scheme = EMULATED,
 ) -> Topology:
-    """Return a leaf-spine: ``leaf<n>`` and ``spine<n>``, with ``cables`` parallel cables between each two of them.
+    """Return a leaf-spine: ``leaf<n>`` and ``spine<n>``, with ``cables`` parallel cables from each leaf to each spine.
 
     A leaf's ports to spines are in the order of the spines, a spine's ports in the order of the leaves. Raises
-    ``InvalidInput`` for sizes below one, and for sizes that the scheme or the memory cannot hold."""
+    ``InvalidInput`` for sizes below one, and for sizes too large for the numbering ``scheme`` or the memory."""
     _check_sizes(scheme, leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, cables=cables)
     _check_memory(leaves * spines * cables + leaves * hosts_per_leaf)
     uplinks = product(range(leaves), range(leaves, leaves + spines), range(cables))
@@ -167,9 +167,9 @@ def fat_tree(
 def direct_connect(peers: Sequence[Sequence[int | None]], interface_bps: float, scheme: Scheme = EMULATED) -> Topology:
     """Return a direct-connect fabric of ``server<n>``, the switches inside servers, which forward for other servers.
 
-    Each has one host with the rate of all its interfaces. ``peers``: by interface and server the server that receives,
-    or None. The scheme puts the interfaces' ports before or after the host's port. Raises ``InvalidInput`` for
-    sizes that the scheme or the memory cannot hold."""
+    Each server has one host, whose rate is the sum over the server's interfaces. ``peers[k][n]``: the server that
+    receives from interface k of server n, or None. The scheme puts the interfaces' ports before or after the host's
+    port. Raises ``InvalidInput`` for sizes that the scheme or the memory cannot hold."""
     servers = len(peers[0]) if peers else 0
     _check_sizes(scheme, servers=servers, interfaces=len(peers))
     _check_memory(servers * (len(peers) + 1))

@@ -23,7 +23,7 @@ class WorkloadJob:
 
     id: JobId
     virtual_links: tuple[VirtualLink, ...]
-    """Links of the job, one per line of a file, with the bytes of one iteration; from files all in phase 0."""
+    """Links of the job with their bytes per iteration; from a workload file, one per line and all in phase 0."""
     rings: tuple[tuple[int, ...], ...]
     """Indices of the links of each ring."""
     start_s: float
@@ -37,7 +37,7 @@ class WorkloadJob:
     transport: Transport = Transport.TCP
     """Transport protocol, by which switches would distinguish the subflows."""
     counted: frozenset[Pair] = frozenset()
-    """Pairs to count in order to learn what the job sends; none here."""
+    """Pairs whose bytes are counted in order to learn the job's traffic; none here."""
     silent: bool = False
     """Whether the job does not send yet."""
     idle_phases: frozenset[int] = frozenset()

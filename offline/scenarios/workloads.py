@@ -42,7 +42,7 @@ class Line(NamedTuple):
     """Bytes of one step of the ring."""
     compute_time: int
     stage_index: int
-    """Number of the ring."""
+    """Number that identifies the ring: all lines of a ring have the same."""
 
 
 HEADER = "#" + " ".join(Line._fields)
@@ -149,7 +149,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> list[tuple[int, Line]]:
-    """Return the valid lines with their numbers, and add what is wrong to ``problems``."""
+    """Return the lines of a file with their line numbers, and append all errors to ``problems``."""
     found: list[tuple[int, Line]] = []
     known = len(problems)
     text = read_bytes(file).decode("utf-8", errors="replace")

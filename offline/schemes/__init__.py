@@ -1,10 +1,10 @@
 """Every routing scheme, behind one signature.
 
 ``planned`` is Signalbox's own planner. The other schemes are published ones, modelled for comparison and never
-installed. Their routes are whole, and they ignore the running routes. The same checker, bounds and slowdowns judge all
-schemes.
+installed. They split no flow, and ignore the routes in force. The same checker, bounds and slowdowns judge all schemes.
 
-In: a ``Problem`` and ``PlanLimits``. Out: a checked ``Plan`` with its certificate, or ``NoPlan`` with the reason.
+The input is a ``Problem`` and ``PlanLimits``. The result is a checked ``Plan`` with its certificate, or ``NoPlan`` with
+the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Scheme = Callable[[Problem, PlanLimits], Plan | NoPlan]
 
 
 def _routed(name: str, numbered: Numbered, limits: PlanLimits) -> Routed | None:
-    """Return the links of every flow, or None when the scheme found none in its time."""
+    """Return the links of every flow, or None when the scheme found no routing within its time limit."""
     match name:
         case "ecmp":
             return Routed(numbered.hashed(limits.seed))

@@ -37,11 +37,11 @@ class Routed:
 
 
 def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Routed | None:
-    """Return the routing with the smallest largest load of a link, or None when the solver finds none in time.
+    """Return the routing whose most loaded link has the smallest load, or None when the solver finds none in time.
 
-    OR-Tools CP-SAT solves: one boolean per flow and path, of which each flow takes one; every link carries at most
-    alpha; minimize alpha. ``floor``: the slowdown (>= 1) that NICs impose on every routing; smaller loads of links
-    count as ``floor``.
+    The model for OR-Tools CP-SAT has one boolean per flow and path. Each flow takes one path, every link carries at
+    most alpha, and alpha is minimized. ``floor``: the slowdown (>= 1) that NICs impose on every routing; smaller loads
+    of links count as ``floor``.
 
     The publication minimizes the number of flows on a link, this function the load as ``efficiency`` defines it. Both
     are the same when flows are equal, fill a link and have one phase. Unlike in ``whole_flows.cpsat``, neither classes

@@ -60,7 +60,9 @@ class Routing:
         return changed | self.fail_over(problem)
 
     def _cycle(self, problem: Problem, limits: PlanLimits, now_s: float) -> set[FlowId]:
-        """Run a cycle of the controller. A cycle that only continues a goal is ``CYCLE_S`` after the one before."""
+        """Run a planning cycle of the controller, and return the flows with a changed or new route.
+
+        A cycle that only continues towards a goal plan runs ``CYCLE_S`` after the previous cycle."""
         if self.goal and now_s < self._cycle_at_s + CYCLE_S and same_inputs(self.goal.problem, problem):
             return set()
         key = (_state(problem), id(self.goal))

@@ -106,7 +106,7 @@ def simulate(
 class _Line:
     """Bits that are sent together, and the connections for them.
 
-    These are the bits of one flow or, with a common queue, of all flows of one pair, which are its subflows."""
+    The bits are those of one flow or, with a common queue, of all subflows of one pair."""
 
     ring: _Ring
     flows: tuple[FlowId, ...]
@@ -116,7 +116,7 @@ class _Line:
     nics: tuple[int, int]
     connections: list[int] = field(default_factory=list)
     shares: tuple[float, ...] = ()
-    """Share of these bits for each connection that has bits of its own."""
+    """Share of the line's bits for each connection that does not take them from a common queue."""
     helpers: Sequence[int] = ()
     """Connections that take bits from the queue of the first one."""
     open: int = 0
@@ -242,8 +242,8 @@ class _Simulation:
     def _arrived(self, done: Iterable[int]) -> None:
         """Handle connections that are done.
 
-        All that ends at one time ends before anything begins, so that a plan made now counts only flows that still
-        send."""
+        All connections that are done at one time end before a step begins, so that a plan made now counts only flows
+        that still send."""
         lines = [self._sends[connection] for connection in done]
         through: list[_Ring] = []
         for line in lines:

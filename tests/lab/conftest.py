@@ -62,9 +62,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="module")
 def lab_prefix() -> str:
-    """Return three characters, others for each file of tests: what a test leaves harms only its own file.
+    """Return a prefix of three characters that differs between test files, so that remains harm only their own file.
 
-    They begin with the process id, so that simultaneous test runs in one network have different names."""
+    Prefixes are counted from the process id, so that simultaneous test runs in one network have different names."""
     number, digits = next(_files), ""
     for _ in range(2):
         number, digit = divmod(number, len(PREFIX_DIGITS))

@@ -1,4 +1,4 @@
-"""Jobs on emulated optical switches that the controller drives: wired, side by side, mended, restarted."""
+"""Jobs on emulated optical switches: wired side by side, mended after a fault, kept when the controller restarts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def running(lab_prefix: str, tmp_path: Path) -> Iterator[Running]:
 def job(job_id: str, servers: Sequence[int]) -> dict[str, Any]:
     """Return one of two jobs; the first has only rings.
 
-    The second may train by data, or with an all-to-all and a smaller all-reduce, which is better here."""
+    The second may train data-parallel, or with an all-to-all and a smaller all-reduce, which is better here."""
     group = [{"name": "all", "ranks": list(range(len(servers)))}]
 
     def sends(algorithm: str, size: int, phase: int) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def held_by(lab: Lab) -> dict[str, set[str]]:
 def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_completes_it(
     lab_prefix: str, tmp_path: Path
 ) -> None:
-    """Circuits stay dark for long here, so that some instants fall into that time."""
+    """Circuits stay dark for 0.4 s during a change, so that some kills happen while they are dark."""
     with fabric(lab_prefix, tmp_path, dark_s=0.4) as (lab, controller, client):
         train(Running(lab, controller, client), tmp_path, "first", range(1, 5))
         hosts, drops = lab.hosts[:4], all_drops(lab)

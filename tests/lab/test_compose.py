@@ -162,7 +162,7 @@ def test_a_real_fabric_has_a_controller_that_wants_certificates_and_tokens_and_a
 
 
 def make_files_of_fabric(project: Path, folder: Path) -> Path:
-    """Make the files of docs/how-to/install.md; return a file with the token of the page, for this process."""
+    """Make the files of docs/how-to/install.md; return a copy of the reader's token that this process can read."""
     authority = Authority(folder, "ca")
     address = DYNAMIC[3]  # HAProxy is the second of three by name
     made = authority.sign("controller", also=f"IP:{address}")

@@ -132,7 +132,7 @@ def uplink_bytes(lab: Lab) -> dict[tuple[str, str], int]:
 
 
 def test_two_jobs_on_the_same_hosts_travel_apart_and_are_counted_apart(lab_prefix: str, tmp_path: Path) -> None:
-    """The job ``second`` alone reports its connections."""
+    """The job ``second`` reports its connections; the job ``first`` does not."""
     size = LeafSpine(4, 2, 1, host_mbps=HOST_MBPS, fabric_mbps=FABRIC_MBPS, prefix=lab_prefix)
     with running_fabric(size, tmp_path, settings=RATES) as (lab, controller, client), ExitStack() as stack:
         jobs = (TrainingJob("first", lab.hosts), TrainingJob("second", lab.hosts, reports_connections=True))
@@ -184,7 +184,7 @@ def send_third(lab: Lab, stack: ExitStack) -> None:
 
 @pytest.mark.alone
 def test_even_connections_from_any_port_use_every_spine(lab_prefix: str, tmp_path: Path) -> None:
-    """Two connections per direction use two spines of half of a NIC's rate, twice as fast as a whole flow.
+    """Two connections per direction use two spines, whose links have half of a NIC's rate, and so double the speed.
 
     While another spec has the job's name, the controller ignores the trainers."""
     size = LeafSpine(2, 2, 1, host_mbps=HOST_MBPS, fabric_mbps=FABRIC_MBPS, prefix=lab_prefix)
@@ -207,7 +207,7 @@ def test_even_connections_from_any_port_use_every_spine(lab_prefix: str, tmp_pat
 
 
 def communication_s(running: Training, folder: Path) -> float:
-    """Return the median of some iterations, without the one that was under way."""
+    """Return the median communication time of the next iterations, without the iteration that is under way."""
     before = len(read_rank_log(folder / "raw" / "ring-rank0.jsonl").iterations) + 2
     go_on(running, 2 + MEASURED)
     log = read_rank_log(folder / "raw" / "ring-rank0.jsonl")

@@ -67,7 +67,7 @@ def test_the_first_packet_to_a_host_that_nobody_knew_arrives(fabric: Fabric) -> 
 
 
 def test_the_routes_in_force_come_with_their_proof(fabric: Fabric) -> None:
-    """The proof has the paths that ``WatchRoutes`` gives."""
+    """The proof has the paths that ``WatchRoutes`` returns."""
     _, _, client = fabric
     proof = json.loads(client.get_plan_proof().document)
     assert verify(proof) == ("worst slowdown 1, none is below 1; 1 of 1 proven", 0)

@@ -1,7 +1,7 @@
 """Failures and moves under traffic on real switches, in short; the benchmarks ``failures`` and ``moves`` measure them.
 
-The tests check no times. They check what holds on every machine: all phases end in order, and jobs train through them.
-Packets sent after the end of a phase arrive once."""
+The tests check no times, only facts that are true on every machine. All phases end in order, and jobs train during all
+phases. Packets sent after the end of a phase arrive exactly once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAVES, SPINES, HOSTS = 3, 2, 2
 MBPS = 5.0
 ELEMENTS = 20_000
 LOAD, SMALL_FRAMES = 0.03, 200
-"""Load of three hundred packets a second in all, which no busy machine loses."""
+"""Load of the links and bytes of a frame: 300 packets per second in all, so few that a busy machine loses none."""
 
 
 @pytest.mark.parametrize(

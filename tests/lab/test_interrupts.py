@@ -1,6 +1,6 @@
-"""The lab and its Open vSwitch, ended at some instants in every way: nothing is left.
+"""The lab and its Open vSwitch leave nothing behind when they are ended in any way, at some instants.
 
-``python -m benchmarks interrupts`` has many instants."""
+The benchmark ``interrupts`` ends them at many more instants."""
 
 from __future__ import annotations
 

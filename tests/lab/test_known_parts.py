@@ -30,7 +30,7 @@ DEADLINE_S = 60.0
 
 
 class Seen:
-    """View of an operator.
+    """Alarms, metrics and command output that an operator sees.
 
     ``metrics``: port of the metrics server."""
 
@@ -46,7 +46,7 @@ class Seen:
         }
 
     def up(self, series: str) -> list[float]:
-        """Return the values of the series whose name and labels begin so."""
+        """Return the values of the metrics whose name and labels begin with ``series``."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         return [float(value) for value in re.findall(rf"^{re.escape(series)}[^}}]*}} (\S+)$", text, re.MULTILINE)]

@@ -26,7 +26,7 @@ sys.exit(7)
 
 
 def test_a_worker_has_a_switch_of_its_own_and_what_it_leaves_ends_with_it() -> None:
-    """The output ends with the last process that could write to it, which is the one that was left."""
+    """The pipe closes only when the process that the worker left behind has ended, since it inherited the output."""
     done = subprocess.run([SCRIPT, "-c", LEAVES_MUCH], stdout=subprocess.PIPE, text=True, timeout=120)
     assert (done.returncode, json.loads(done.stdout)) == (7, [["left"], True])
     assert "left" not in run("ovs-vsctl", "list-br").split()

@@ -61,9 +61,9 @@ def test_a_gloo_all_reduce_is_right_and_sockets_tell_which_way_its_ring_goes(lab
 def test_two_mpiruns_that_start_at_once_have_directories_of_their_own(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All nodes have the same names. The default directory of Open MPI for such a name cannot be made here.
+    """The two runs have nodes of the same names, and cannot create Open MPI's default directories for these names.
 
-    That is also the case when another mpirun is about to make it. No directory is left behind."""
+    Creating such a directory can also fail while another mpirun creates it. No directory is left behind."""
     needs(missing().get("open-mpi"))
     scratch = tmp_path / "tmp"
     scratch.mkdir()

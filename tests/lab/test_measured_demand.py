@@ -1,4 +1,4 @@
-"""Real switches count the traffic of real jobs: one announced rightly, one backwards, one not at all."""
+"""Real switches count the traffic of three jobs: one announced as it is, one backwards, one without its traffic."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
 
 
 def pair_of(lab: Lab, number: int) -> tuple[str, str]:
-    """Return the addresses of a host of each leaf."""
+    """Return the addresses of host ``number`` of the first leaf and of the second leaf."""
     leaves = sorted({host.leaf for host in lab.hosts})
     src, dst = (sorted(host.ip for host in lab.hosts if host.leaf == leaf)[number] for leaf in leaves)
     return src, dst
 
 
 def announcement(job: str, pair: tuple[str, str]) -> JobSpec:
-    """Return the announcement of a pipeline in which only the first rank sends to the second."""
+    """Return the announcement of a job in which the first of two ranks sends to the second.
+
+    The job ``backwards`` announces the reverse direction, the job ``observed`` only its hosts."""
     ranks = [1, 0] if job == "backwards" else [0, 1]
     pipeline = {"algorithm": "pipeline_send", "groups": ["all"], "bytes_per_iteration": 4 * ELEMENTS}
     return JobSpec.parse(
@@ -70,7 +72,7 @@ def announcement(job: str, pair: tuple[str, str]) -> JobSpec:
 
 @contextmanager
 def trained(lab: Lab, folder: Path, job: str, pair: tuple[str, str]) -> Iterator[None]:
-    """Train with ranks that know of no controller, while the block runs."""
+    """Train while the block runs, with ranks that do not connect to the controller."""
     names = {host.ip: host.name for host in lab.hosts}
     logs = [folder / f"{job}-{rank}.jsonl" for rank in range(2)]
     processes = []

@@ -1,8 +1,8 @@
 """iperf3 over Multipath TCP: two subflows of one session on two spines, which ECMP may put on one.
 
 Both subflows are between the same two addresses. The server also listens on another port, which its kernel signals. The
-tests check on every machine which links carry the bytes. They check rates only where single paths fill their links:
-elsewhere the machine is the limit."""
+tests check on every machine which links carry the bytes. They check rates only on machines where a single path fills
+its link; on other machines the links are not the limit."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ LINKS_ARE_FULL = 0.85
 """Share of a link's rate, in payload, from which the link counts as full: headers and acknowledgements take 5 %."""
 INTERVAL_S = 0.5
 SETTLE_BYTES = 1_250_000
-"""Bytes of one second, when both uplinks are full."""
+"""Bytes that both uplinks together send in one second when they are full."""
 MEASURED_BYTES = 4_400_000
-"""Bytes of two and a half seconds, and of an interval of iperf3 at each end."""
+"""Bytes that full uplinks send in 2.5 seconds, and in one interval of iperf3 before and one after that time."""
 IPERF_PORT, SECOND_PORT = 5201, 9000
 MPTCPIZE = ["mptcpize", "run"]
 
@@ -120,7 +120,7 @@ def in_host(lab: Lab, host: Host, *argv: str) -> None:
 class Transfer:
     """Running iperf3 from the first host to the second.
 
-    ``spans``: seconds after its start, by name."""
+    ``spans``: begin and end of each measurement in seconds after the start of iperf3, by name."""
 
     lab: Lab
     output: Path
@@ -134,7 +134,7 @@ class Transfer:
         self.spans[name] = begin, time.monotonic() - self.started
 
     def per_stream_bps(self, name: str) -> list[int]:
-        """Return the rate of each connection that the server's program has received."""
+        """Return the rates in bit/s at which the server received each stream in the span ``name``."""
         begin, end = self.spans[name]
         rates: dict[int, list[float]] = {}
         for interval in json.loads(self.output.read_text())["intervals"]:
@@ -165,7 +165,7 @@ def listens(lab: Lab, host: Host) -> bool:
 
 
 def received_much(lab: Lab) -> frozenset[Connected]:
-    """Return the second host's connections that carry the data, without those for control."""
+    """Return the second host's connections that carry data, without iperf3's control connection."""
     found = read_connections(lab.namespace(lab.hosts[1]))
     return frozenset(Connected(*one[:4]) for one in found if one.received >= LEAST_BYTES)
 

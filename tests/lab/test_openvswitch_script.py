@@ -48,7 +48,7 @@ signal.pause()
 
 @pytest.fixture
 def private(tmp_path: Path) -> Iterator[Mapping[str, str]]:
-    """Yield an environment in which Open vSwitch lives under ``tmp_path``; none of it runs yet."""
+    """Yield environment variables with which Open vSwitch has all files under ``tmp_path``; it does not run yet."""
     places = {"OVS_RUNDIR": "run", "OVS_DBDIR": "db", "OVS_SYSCONFDIR": "etc", "OVS_LOGDIR": "log"}
     for place in (*places.values(), "etc/openvswitch"):
         (tmp_path / place).mkdir(exist_ok=True)

@@ -52,9 +52,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 @dataclass
 class Announced:
-    """Jobs of Slurm that the API has.
+    """Jobs of Slurm that are registered at the API.
 
-    ``folder``: folder of their files."""
+    ``folder``: folder of the files that the hooks keep for these jobs."""
 
     slurm: Slurm
     api: Running

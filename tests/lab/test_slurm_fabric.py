@@ -46,12 +46,12 @@ def block(language: str) -> str:
 
 
 def at_site(text: str, folder: Path) -> str:
-    """Return the text with folders of this test in place of the page's."""
+    """Return the text with ``folder`` in place of the configuration folders that the page names."""
     return text.replace("/etc/signalbox", str(folder)).replace("/etc/slurm", str(folder))
 
 
 def command(begins: str, folder: Path) -> str:
-    """Run the page's command that begins so, and return its output."""
+    """Run the only command of the page that begins with ``begins``, and return its output."""
     (found,) = {line for line in GUIDE.commands() if line.startswith(begins)}
     text = at_site(found, folder).replace("signalbox get", f"{sys.executable} -m signalbox get")
     return subprocess.run(text, shell=True, cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -78,7 +78,7 @@ def test_two_jobs_of_mpi_are_pinned_and_released_also_when_a_node_dies(
     (site / "train").chmod(0o755)
     topo = LeafSpine(4, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, controller, client):
-        for host in lab.hosts:  # the controller finds hosts by what they send
+        for host in lab.hosts:  # the controller finds hosts by their packets
             run("ip", "netns", "exec", lab.namespace(host), "ping", "-c1", "-w10", lab.hosts[host is lab.hosts[0]].ip)
         wait_for(lambda: len(client.get_fabric().hosts) == 4, "hosts")
         monkeypatch.setenv("SIGNALBOX_ADDRESS", controller.address)

@@ -47,7 +47,7 @@ Key = tuple[str, str, Ports]
 
 @pytest.mark.alone
 def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_prefix: str, tmp_path: Path) -> None:
-    """The trainers can divide their bytes from the start, but the controller first knows a job that stays whole.
+    """The trainers can split flows from the start, but the job is first announced with whole flows.
 
     The published routes change when the job is announced anew."""
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
@@ -73,8 +73,8 @@ def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_pr
                 assert snoop.count("OFPT_FLOW_MOD") == snoop.count("OFPT_GROUP_MOD") == 0, controller.log.read_text()
                 assert snoop.count("OFPT_PACKET_OUT") > 0
             assert routes(client) == told, "paths, classes and shares"
-            # This check is the last one: pauses count as other traffic than announced, and then rules that count all
-            # pairs are added.
+            # This check must be the last one: the controller judges pauses as traffic other than announced, and then
+            # adds rules that count all pairs.
             assert_counters_add_up(lab, job, told)
     assert whole / split > 1.2, f"whole {whole:.3f} s, split {split:.3f} s; ideal are 2 and 4/3 times the same"
 
@@ -104,7 +104,7 @@ class Job:
         assert all(line["ok"] for line in self.lines())
 
     def communication_s(self) -> float:
-        """Return the median of some iterations, without the one that was under way when the job received its routes."""
+        """Return the median communication time of the next iterations, without the iteration that is under way."""
         first = len(self.lines()) + 2
         wait_for(lambda: len(self.lines()) >= first + MEASURED, "iterations to measure", 60)
         assert all(line["ok"] for line in self.lines())

@@ -43,14 +43,15 @@ for target in sys.argv[2:]:
             caller.setblocking(False)
             caller.connect_ex((target, 20000 + port))
 """
-"""Program that opens connections that no server accepts: a packet each way, each with another hash."""
+"""Program that connects to closed ports: each attempt is one packet in each direction, with a hash of its own."""
 
 
 @pytest.fixture(scope="module")
 def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     """Run 20 switches and 16 hosts with two planned rings over all edge switches."""
     topo = FatTree(K, LINK_MBPS, LINK_MBPS, lab_prefix)
-    # The jobs send nothing: they would be learnt until the end, and a restart removes the rules for it.
+    # The jobs send nothing, so the controller would never finish learning their traffic, and a restart would remove the
+    # rules that learning needs.
     settings: dict[str, dict[str, object]] = {"discovery": {"hold_down_s": 0.5}, "jobs": {"max_learning_rules": 0}}
     with running_fabric(topo, tmp_path_factory.mktemp("controller"), settings=settings) as (lab, controller, client):
         for job_id, hosts in JOBS.items():
@@ -223,7 +224,7 @@ def test_ecmp_spreads_over_both_choices(fabric: Fabric) -> None:
 def uplink_use(lab: Lab, connections: int = 20) -> dict[tuple[str, str], int]:
     """Return the packets that edge and aggregation switches send to each of their uplinks.
 
-    Meanwhile every host calls its partners in all other pods."""
+    Meanwhile every host tries ``connections`` connections to each of its partners in other pods (``CALLER``)."""
     before = sent(lab)
     calls = []
     for host in lab.hosts:

@@ -23,9 +23,9 @@ GRADIENTS = 4 * (WIDTH * WIDTH + WIDTH)
 
 
 def test_a_training_with_two_more_lines_is_pinned_and_released(lab_prefix: str, tmp_path: Path) -> None:
-    """The ranks have the addresses of their interfaces.
+    """The job's endpoints are the addresses of the ranks' interfaces.
 
-    The traffic is the one announced before the first iteration. The job ends with the training."""
+    Its collectives are those announced before the first iteration. The job ends with the training."""
     topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     with running_fabric(topo, tmp_path) as (lab, controller, client):
         interfaces = [f"GLOO_SOCKET_IFNAME={topo.interface(host.name, 0)}" for host in lab.hosts]

@@ -1,6 +1,7 @@
 """The live page of a fabric of real switches on which a job trains: its loads, and a cut cable.
 
-With ``SIGNALBOX_PICTURES=FOLDER`` its long test puts screenshots of the page and of the report there."""
+With ``SIGNALBOX_PICTURES=FOLDER`` the long test of this module writes screenshots of the page and of the report to the
+folder."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_loads_of_training_are_drawn_and_a_cut_cable_and_its_alarm_named(lab_pre
 
 @pytest.mark.long
 def test_what_the_pages_of_the_docs_show(lab_prefix: str, tmp_path: Path) -> None:
-    """Take pictures of a ring per host of each leaf, a drained spine, and a plan that was better than hashing."""
+    """Take pictures of rings over all leaves, a drained spine, and a plan that was better than hashing."""
     needs(missing())
     pictures = os.environ.get("SIGNALBOX_PICTURES")
     folder, prefix = Path(pictures or tmp_path), "" if pictures else lab_prefix

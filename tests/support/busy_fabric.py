@@ -1,7 +1,7 @@
 """A fake fabric whose hosts send: rings of jobs, announced or not, and traffic that no job announces.
 
-Bytes take the paths that packets take. The ports and the installed rules count them. All switches are polled at the
-same moment, as the poller does it."""
+Bytes take the paths that packets take, and the ports and the installed rules count them. All switches are polled at the
+same moment, as by the real poller."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def always(_now: float) -> float:
 class Ring:
     """A training job whose flows all send at one rate.
 
-    The rate is what the fullest link leaves, and at most ``most_bps``. ``duty``: share of the rate that the job sends
-    at a given time."""
+    The rate is a flow's share of the capacity that is left on the fullest link, and at most ``most_bps``. ``duty``:
+    function that returns the share of the rate that the job sends at a given time."""
 
     ips: Sequence[str]
     most_bps: float = FABRIC_BPS
@@ -55,7 +55,7 @@ class BusyFabric(FakeFabric):
     ``stray_bps``: rates of unannounced flows, which yield to no other flow.
     ``seed``: seed of the ECMP hash.
     ``lag_s``: seconds between updates of the rule counters in the switches.
-    ``soon``: switches whose rules of learnt pairs are polled more often."""
+    ``soon``: switches whose learning rules are polled more often."""
 
     def __init__(self, *args: Any, seed: int = 0, **more: Any) -> None:
         super().__init__(*args, **more)

@@ -1,4 +1,4 @@
-"""Jobs and registrations as the controller keeps them."""
+"""Jobs and registrations by id, as the controller keeps them."""
 
 from __future__ import annotations
 

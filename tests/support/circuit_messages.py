@@ -11,7 +11,8 @@ from tests.support.fabric_messages import link
 def rings(servers: int, steps: tuple[int, ...]) -> pb.GetFabricResponse:
     """Return a fabric in which each server sends over circuits to other servers.
 
-    Server n has its host at port 1. Its interface k, port 1 + k, sends to the server ``steps[k - 1]`` higher."""
+    Each server has its host at port 1. Interface k of server n, port 1 + k, sends to server n + ``steps[k - 1]``,
+    modulo the number of servers."""
     names = {n: f"server{n}" for n in range(1, servers + 1)}
     found = pb.GetFabricResponse(
         switches=[pb.Switch(dpid=n, name=name, in_sync=True) for n, name in names.items()],

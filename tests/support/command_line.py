@@ -75,7 +75,8 @@ def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """Run a server that the command calls.
 
-    The log level hides its audit lines, which would otherwise be in the output of the command: both are one process."""
+    The log level hides the server's audit lines. They would otherwise be in the command's output, because both run in
+    one process."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with running_api() as running:
         monkeypatch.setenv("SIGNALBOX_ADDRESS", running.addresses[0])

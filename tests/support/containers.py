@@ -1,8 +1,8 @@
 """The services of a compose file without an engine: namespaces stand for containers, folders for images and volumes.
 
 A service has its own network, process and mount namespaces, its volumes and ``tmpfs``. It has the addresses that the
-file gives it; services without an address get one in the order of their names. ``/etc/hosts`` has the names of the
-other services. The service runs as its user, without capabilities, in a read-only root, as the file says. Its command
+file sets; services without an address get one in the order of their names. ``/etc/hosts`` has the names of the other
+services. The service runs as its user, without capabilities, in a read-only root, as the file says. Its command
 is process 1, as in a container without ``init``.
 
 Missing: seccomp and AppArmor, limits of devices, the name server of the engine and published ports."""
@@ -27,7 +27,7 @@ from tests.support.dockerfile import Image
 
 OWN_KERNEL = (Mount("/dev", "/dev", "--rbind"), Mount("proc", "/proc", "-t proc"), Mount("sysfs", "/sys", "-t sysfs"))
 DYNAMIC = ipaddress.ip_network("172.30.66.0/24")
-"""Subnet of a network to which the file gives no addresses."""
+"""Subnet of a network for which the file sets no subnet."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Engine:
         return run("ip", "netns", "exec", self.prefix, "python3", "-c", _FETCH, url)
 
     def address(self, name: str, network: str) -> str:
-        """Return the address that the file gives the service, or the next free one."""
+        """Return the address that the file sets for the service, or the next free one."""
         of_network = self._services_on(network)
         given = of_network[name].get("ipv4_address")
         return given or str(DYNAMIC[2 + sorted(of_network).index(name)])

@@ -2,8 +2,8 @@
 
 Its packages are of the release that this machine has. Commands that build get the configuration of apt and pip of this
 machine, with its certificates, folders and variables, so that they reach the same servers. All mounts are made in a
-mount namespace of the command, so they end with the command. The kernel is that of this machine. So is the network,
-unless the caller enters another namespace first. Needs root."""
+mount namespace of the command, so they end with the command. The kernel is that of this machine. The network is also
+that of this machine, unless the caller enters another namespace first. Needs root."""
 
 from __future__ import annotations
 

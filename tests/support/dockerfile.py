@@ -55,7 +55,7 @@ def _instructions(text: str) -> Iterator[Instruction]:
 
 @dataclass(frozen=True)
 class Sources:
-    """Files of a folder that an engine would be sent."""
+    """Files of a folder that a build would send to the engine."""
 
     folder: Path
 

@@ -22,13 +22,13 @@ def ring_flows(ips: Sequence[str]) -> list[FlowId]:
 class Watch:
     """Walk over every path that a packet may take between hosts, repeated for the paths that a change may affect.
 
-    ``lost``: pairs of which a packet may be lost now."""
+    ``lost``: packets that may be lost now."""
 
     def __init__(self, fabric: FakeFabric, hosts: Sequence[str]) -> None:
         """Watch all pairs of the hosts.
 
-        Packets of the second class of ports are watched between neighbours in a ring of the hosts, in both directions:
-        a flow of two subflows has a pin for each class."""
+        Packets of the second class of ports are watched between neighbours in a ring of the hosts, in both directions,
+        because a flow of two subflows has a pin for each class."""
         self._fabric = fabric
         self._packets = [Packet(src, dst) for src, dst in permutations(hosts, 2)]
         for src, dst in (flow.pair for flow in ring_flows(hosts)):
@@ -42,7 +42,7 @@ class Watch:
         self.lost = frozenset(packet for packet in self._packets if self._is_lossy(packet))
 
     def look_after(self, changed: Iterable[Dpid]) -> None:
-        """Walk the paths that the changed switches may affect; fail when a pair is lost that was not lost before."""
+        """Walk the paths that the changed switches may affect; fail when a packet is lost that was not lost before."""
         changed = set(changed)
         again = [packet for packet in self._packets if not changed.isdisjoint(self._through[packet])]
         lossy = {packet for packet in again if self._is_lossy(packet)}
@@ -94,7 +94,7 @@ def watch_changes(fabric: FakeFabric, watch: Watch) -> None:
 
 
 def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
-    """Take the carrier from both ends of a cable before the controller learns of it."""
+    """Take both ends of a cable down in the switches; the controller is not informed yet."""
     peer = fabric.switches[a].peers[port]
     assert peer
     fabric.switches[a].set_up(port, up=False)

@@ -132,7 +132,7 @@ class FakeFabric:
     def send(self, message: Message | UpdateJob) -> None:
         """Pass a message to the controller, and carry out everything that follows from it.
 
-        A job's owner is filled in when the request has none. A single update is sent as a set of one."""
+        When a request names no owner, the owner of its job is filled in. A single update is sent as a set of one."""
         inbox = deque([self._from_owner(message)])
         while inbox:
             for command in self.loop.handle([inbox.popleft()], self.now):
@@ -203,7 +203,7 @@ class FakeFabric:
         return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
 
     def cut(self, a: Dpid, port: PortNo) -> None:
-        """Take the carrier from both ends of a cable."""
+        """Take both ends of a cable down, and report the ports to the controller."""
         self._set_carrier(a, port, up=False)
 
     def plug(self, a: Dpid, port: PortNo) -> None:
@@ -291,7 +291,7 @@ class FakeFabric:
 
     @property
     def route_mods(self) -> list[RuleMod]:
-        """Rule changes in ``mods`` without rules that only count a pair to learn what a job sends."""
+        """Rule changes in ``mods`` without learning rules, which only count the traffic of a pair."""
         return [mod for switch in self.switches.values() for mod in switch.route_mods]
 
     def forget_mods(self) -> None:
@@ -305,9 +305,9 @@ def packets_of(total: int) -> RuleCount:
 
 
 def ordered(stage: Stage, order: random.Random | None = None) -> Iterator[tuple[Dpid, RuleMod]]:
-    """Yield the rule changes of a stage; each switch carries out its own in order.
+    """Yield the rule changes of a stage; the changes of each switch keep their order.
 
-    Switches follow one another, or are mixed as ``order`` draws."""
+    Without ``order`` one switch follows another; otherwise the changes of different switches are mixed at random."""
     waiting = {dpid: deque(mods) for dpid, mods in stage.mods.items() if mods}
     while waiting:
         dpid = order.choice(sorted(waiting)) if order else next(iter(waiting))

@@ -1,7 +1,7 @@
 """A switch that holds rules and forwards packets, without Open vSwitch.
 
 Input: rule changes, and ports that go up and down. Output: the port that a packet leaves through, or all ports that it
-may leave through. The switch checks what OVS checks, and more: it refuses a rule that names a missing group."""
+may leave through. The switch makes the checks of OVS, and also refuses a rule that names a missing group."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FakeSwitch:
 
     @property
     def route_mods(self) -> list[RuleMod]:
-        """Rule changes without those of rules that only count a pair to learn what a job sends."""
+        """Rule changes in ``mods`` without learning rules, which only count the traffic of a pair."""
         return [
             mod for mod in self.mods if not isinstance(mod.rule, FlowRule) or mod.rule.key.priority != LEARNING_PRIORITY
         ]
@@ -155,7 +155,7 @@ class FakeSwitch:
             held.clear()
 
     def _action(self, in_port: PortNo, packet: Packet) -> tuple[PortNo, Action | None]:
-        """Return the port that the packet may not leave through, and what the rules do with it."""
+        """Return the port that the packet may not leave through, and the action of the rules, None for a drop."""
         rules = tuple(self.flows.values())
         if rules != self._looked_up_in:
             self._looked_up_in = rules

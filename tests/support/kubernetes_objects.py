@@ -41,7 +41,7 @@ def named(pods: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def replacement(pod: dict[str, Any], ip: str) -> dict[str, Any]:
-    """Return a newer pod that replaces this one: first without an address, then with one."""
+    """Return a newer pod that replaces ``pod`` and has the address ``ip``."""
     new = deepcopy(pod)
     new["metadata"] |= {"uid": f"{pod['metadata']['uid']}-2", "creationTimestamp": "2026-11-24T04:00:00Z"}
     new["status"] |= {"podIP": ip, "podIPs": [{"ip": ip}]}

@@ -11,7 +11,7 @@ from tests.support.fake_fabric import FakeFabric
 
 
 class LateAnswers(FakeFabric):
-    """Fabric that holds back the answers to commands for which ``is_late`` is true, until ``deliver`` is called.
+    """Fabric that holds back the answers for which ``is_late`` is true, until ``deliver`` is called.
 
     ``asked``: all requests for plans."""
 

@@ -88,7 +88,7 @@ class OpticalFabric(FakeFabric):
         return [LinkSeen(at, dst)] if dst and arrives else []
 
     def arrives(self, at: PortRef) -> PortRef | None:
-        """Return the port that receives what the interface ``at`` sends, or None."""
+        """Return the port at which packets from the interface ``at`` arrive, or None."""
         fibre = self.switches[at.dpid].peers[at.port]
         if fibre is None or not self.switches[at.dpid].up[at.port] or not self.switches[fibre.dpid].up[fibre.port]:
             return None
@@ -119,7 +119,7 @@ class OpticalFabric(FakeFabric):
         return found
 
     def set_carrier(self, server: int, port: int, up: bool) -> None:
-        """Set the carrier of a pair of fibres."""
+        """Bring a pair of fibres, given by its end at the server, up or down."""
         self._set_carrier(Dpid(server), PortNo(port), up)
 
     def _carry_out(self, command: Command) -> list[Message]:
@@ -168,7 +168,7 @@ def answered(asked: FindWiring | MendWiring) -> WorkedOut:
 
 @cache
 def _answer(pickled: bytes) -> FoundWiring | MendedWiring:
-    """Return the answer to a question as it arrives in another process; many tests ask the same one."""
+    """Return the answer to a pickled question, from a cache because many tests ask the same question."""
     return answer(pickle.loads(pickled))
 
 

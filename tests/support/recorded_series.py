@@ -1,4 +1,4 @@
-"""Recorded scrapes of Prometheus, as input of the rule tests of promtool, and results of its functions on them."""
+"""Recorded scrapes as input of promtool's rule tests, and checks of Prometheus expressions on the recorded series."""
 
 from __future__ import annotations
 

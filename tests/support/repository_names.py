@@ -36,8 +36,8 @@ class Module(NamedTuple):
 
     ``top``: names that the module defines or imports.
     ``members``: members of each class, its own and those of its bases in the module.
-    ``words``: every identifier that the module defines, and every text that is one word.
-    ``texts``: all its texts.
+    ``words``: every identifier that the module defines, and every string constant that is a single word.
+    ``texts``: all string constants of the module.
     ``options``: options of its command line."""
 
     top: set[str]
@@ -114,8 +114,8 @@ def _defined(node: ast.AST) -> Iterator[str]:
 def words() -> frozenset[str]:
     """Return every single word that a document may set as code.
 
-    These are identifiers, texts of one word, names of the API, configuration keys, metrics, alerts, recorded series and
-    commands."""
+    The words are identifiers, strings of one word, names of the API, configuration keys, metrics, alerts, recorded
+    series and commands."""
     alerts, recorded = (
         yaml.safe_load((ROOT / f"deploy/prometheus/{name}.yml").read_text())["groups"][0]["rules"]
         for name in ("alerts", "rules")
@@ -137,7 +137,7 @@ def words() -> frozenset[str]:
 
 @cache
 def texts() -> frozenset[str]:
-    """Return every text of the code, such as a line of the log."""
+    """Return every string constant of the code, such as a line of the log."""
     return frozenset(chain.from_iterable(module.texts for module in modules().values()))
 
 

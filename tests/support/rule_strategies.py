@@ -105,7 +105,7 @@ meter_rules = st.builds(MeterRule, st.integers(1, ofp.OFPM_MAX), st.integers(1, 
 mods = st.builds(RuleMod, st.sampled_from(["add", "modify", "delete"]), flow_rules | group_rules | meter_rules)
 
 
-# ---- the same as messages of Ryu
+# ---- rules as messages of Ryu
 
 _FLOW_COMMANDS = {"add": ofp.OFPFC_ADD, "modify": ofp.OFPFC_MODIFY_STRICT, "delete": ofp.OFPFC_DELETE_STRICT}
 _GROUP_COMMANDS = {"add": ofp.OFPGC_ADD, "modify": ofp.OFPGC_MODIFY, "delete": ofp.OFPGC_DELETE}

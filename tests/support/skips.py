@@ -1,4 +1,4 @@
-"""Tests that may be skipped, and what each needs that a machine may lack. Any other skip is a failure.
+"""Tests that may be skipped, each with a requirement that a machine may lack. Any other skip is a failure.
 
 ``tests/conftest.py`` passes every report of pytest to this module. Programs that ``scripts/bootstrap.sh --libraries``
 installs may be missing only where ``SIGNALBOX_LIBRARIES`` is ``no`` (``tests/support/lab/needs.py``)."""

@@ -124,7 +124,7 @@ def plan() -> Plan:
 
 
 def down_parts() -> tuple[Part, ...]:
-    """Return the parts that are down: a spine, its cable to leaf1, and two hosts of which a job names one."""
+    """Return the parts that are down: a spine, its cable to leaf1, and two hosts, one of which a job names."""
     spine, at, port = Dpid(102), PortRef(LEAF1, PortNo(3)), PortRef(Dpid(102), PortNo(1))
     host = End(PortRef(LEAF1, PortNo(4)), "leaf1", "leaf1-eth4")
     return (

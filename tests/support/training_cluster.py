@@ -1,4 +1,4 @@
-"""Training hosts, and leaves that count what they send, for tests of measurements of jobs."""
+"""Training hosts, and leaves that count the hosts' bytes, for tests of measured demands."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Cluster:
     """Hosts that train, each at its own leaf, which counts the host's bytes by the rules that it holds.
 
     A rule is in place one polling interval after the request.
-    ``bursts``: part of an iteration in which its bytes are sent.
-    ``lag_s``: seconds between counter updates of a leaf, which differ in phase.
+    ``bursts``: fraction of the iteration time during which the iteration's bytes are sent.
+    ``lag_s``: seconds between counter updates of a leaf; different leaves update at different times.
     ``apart_s``: seconds between the polls of two leaves."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Cluster:
         self.demand.follow(self.registry.jobs, self.now)
 
     def replace(self, job_id: str, one: JobSpec, after_s: float) -> None:
-        """End this job and begin another one ``after_s`` seconds later."""
+        """End the job ``job_id``, and register the job ``one`` ``after_s`` seconds later."""
         self.registry.deregister(JobId(job_id), None, self.now, force=True)
         self.demand.follow(self.registry.jobs, self.now)
         self.train(after_s, {})
@@ -157,7 +157,7 @@ class Cluster:
         self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, what, counts)
 
     def _poll(self) -> None:
-        """Poll the leaves; rules that are requested now count from here on."""
+        """Update the demand and install the rules that it requests, which count from now on."""
         self.demand.update(self.suspicious | self._uncounted(), self.now, self.without_path)
         wanted: set[Pair] = set()
         for one in self.demand.demands.values():
@@ -168,7 +168,7 @@ class Cluster:
         }
 
     def _uncounted(self) -> frozenset[str]:
-        """Return the addresses that have sent much since the last poll and that no rule counts."""
+        """Return the addresses that have sent many bytes, counted by no rule, since the last poll."""
         before, self.polled = self.polled, {pair: total[0] for pair, total in self.sent.items()}
         unknown = self.polled.keys() - self.rules.keys()
         return frozenset(pair[0] for pair in unknown if self.polled[pair] - before.get(pair, 0.0) > 0.1 * M)

@@ -1,4 +1,4 @@
-"""Waits for what another thread or process does."""
+"""Waits for effects of other threads and processes."""
 
 from __future__ import annotations
 

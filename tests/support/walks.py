@@ -33,7 +33,7 @@ RING = [f"10.0.{leaf}.{host}" for host in (1, 2) for leaf in (1, 2, 3, 4)]
 
 
 class Trace:
-    """Calls of functions of ``controller/``, and which of its files called them."""
+    """Files of ``controller/`` whose functions are called, and pairs (calling file, called file)."""
 
     def __init__(self) -> None:
         self.passed: set[str] = set()

@@ -1,4 +1,4 @@
-"""Alarms by themselves: which of them are critical."""
+"""Severity of alarms: the kinds that are critical."""
 
 from __future__ import annotations
 

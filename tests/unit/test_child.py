@@ -1,4 +1,4 @@
-"""Child processes of the controller, when the controller ends before the child could register for its end."""
+"""Child processes of a controller that ends before the child has asked to be signalled at the controller's end."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_observing_leaves_what_was_published_as_it_was() -> None:
 
 @given(st.floats(min_value=0.001, max_value=80.0))
 def test_a_percentile_that_is_read_from_buckets_is_right_to_a_quarter(seconds: float) -> None:
-    """Prometheus takes values to be spread evenly in their bucket: its answer lies between the two bounds."""
+    """Prometheus assumes that values are spread evenly in a bucket; the answer lies between the bucket's bounds."""
     above = next(bound for bound in SECONDS if bound >= seconds)
     below = max((bound for bound in SECONDS if bound < seconds), default=SECONDS[0])
     assert seconds / 1.3 < below

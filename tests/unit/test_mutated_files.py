@@ -95,7 +95,7 @@ SPECS = [json.loads((ROOT / f"examples/{name}.json").read_text()) for name in ("
 
 
 def toml(value: object) -> str:
-    """Return a value on one line."""
+    """Return the TOML text of a value, on one line."""
     match value:
         case bool():
             return str(value).lower()
@@ -177,7 +177,7 @@ def problems(read: Callable[[Path], object], path: Path) -> tuple[FieldProblem, 
 
 
 def files(kind: str, random: Random) -> Iterator[tuple[str, str, str]]:
-    """Yield ending, text and changed field (empty: any) of files, without end."""
+    """Yield endlessly the suffix, the text and the changed top-level field of a file; '' if any field may differ."""
     while True:
         data = {"config": CONFIG, "inventory": INVENTORY, "tokens": TOKENS}.get(kind) or random.choice(SPECS)
         ending = random.choice([*FORMS]) if kind == "job" else ".toml"

@@ -32,7 +32,7 @@ PROJECTS: dict[str, Any] = {
 }
 FOLDERS = {CLIENT: ("client/signalbox",), CONTROLLER: ("controller",), OFFLINE: ("offline", "mininet_topos")}
 NO_CODE = {"offline/pyproject.toml"}
-"""Files of these folders that no wheel has."""
+"""Files in ``FOLDERS`` that no wheel contains."""
 DISTRIBUTIONS = {
     "google.protobuf": "protobuf",
     "google.rpc": "grpcio-status",
@@ -47,7 +47,7 @@ DISTRIBUTIONS = {
     "mininet_topos": OFFLINE,
     "offline": OFFLINE,
 }
-"""Distribution of an import whose name differs, or that comes with another distribution."""
+"""Distribution by imported module, where the names differ or the module is part of another distribution."""
 OF_USERS = {"torch"}
 """Distributions that only user programs have; ``signalbox.torch`` is for them."""
 OPTIONAL = {"os-ken", "mininet", "matplotlib", "torch", "mpi4py"}
@@ -63,7 +63,7 @@ def needed(distribution: str) -> list[Requirement]:
 
 
 def imported(distribution: str) -> set[str]:
-    """Return the distributions of all modules that its modules import."""
+    """Return the other distributions from which the modules of a distribution import."""
     files = chain.from_iterable((ROOT / folder).rglob("*.py") for folder in FOLDERS[distribution])
     return {distribution_of(name) for file in files for name in imports(ast.parse(file.read_bytes()))} - {
         distribution,

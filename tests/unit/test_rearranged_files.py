@@ -31,7 +31,7 @@ SPELLINGS: tuple[Callable[[str], str], ...] = (
 
 
 def places(data: Any, place: Place = ()) -> Iterator[Place]:
-    """Yield the place of every field and item, and of those inside."""
+    """Yield the place of every field and item at any depth."""
     for at in list(data) if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
         yield (*place, at)
         yield from places(data[at], (*place, at))

@@ -14,7 +14,7 @@ from controller.shared_map import FEW, SharedMap, differing, unequal, updated
 
 
 def drawn(draw: random.Random, keys: int) -> dict[str, object | None]:
-    """Return another value, or none, for some keys."""
+    """Return changes of some random keys: a new value, or None to remove the key."""
     names = [f"key {draw.randrange(keys)}" for _ in range(draw.choice([0, 1, 5, keys]))]
     return {name: None if draw.random() < 0.3 else object() for name in names}
 

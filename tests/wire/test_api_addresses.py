@@ -135,7 +135,7 @@ def test_stopping_a_server_that_never_started_is_nothing() -> None:
 
 @pytest.mark.parametrize("timeout_s", [0.3, 10.0])
 def test_nobody_at_the_address_is_unreachable(timeout_s: float) -> None:
-    """The time may be too short for the usual retries of gRPC."""
+    """The shorter time-out leaves no time for gRPC's usual retries."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"

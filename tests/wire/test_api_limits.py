@@ -24,7 +24,7 @@ from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.raw_client import DEADLINE_S, HEALTH, STATUS, raw, stub
 
 OF_CALLS = ("Timeout", "_ServicerContext")
-"""Types of the objects that exist for every call: ours, and gRPC's."""
+"""Names of types of which an object exists for every call: a type of the controller, and a type of gRPC."""
 
 
 # ---- connections
@@ -86,7 +86,7 @@ def test_calls_at_one_time_are_limited_and_end_with_their_client(
 
 
 def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
-    """The part of gRPC, which hangs on the context, is free too: tens of kB for each call."""
+    """The memory of gRPC for a call, tens of kB that the call's context refers to, is free too."""
     with running_api(silent_s=0.5) as api:
         gc.collect()  # not later: a client that makes no call meanwhile would be refused
         gc.disable()
@@ -117,7 +117,7 @@ def test_log_lines_of_a_call_name_its_peer(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_request_that_is_compressed_is_refused() -> None:
-    """No limit of bytes has counted the unpacked content."""
+    """The API's limits of bytes would not count the unpacked content."""
     with running_api() as api, grpc.insecure_channel(api.addresses[0]) as channel:
         jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
         with pytest.raises(grpc.RpcError) as error:

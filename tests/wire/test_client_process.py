@@ -16,7 +16,7 @@ from tests.wire.test_joined_process_ends import ended, has_job, program
 
 
 def callers(process: subprocess.Popen[str]) -> list[int]:
-    """Return the processes that call the controller for this one."""
+    """Return the ids of the processes that call the controller for ``process``."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -43,7 +43,7 @@ if "JOINS" in os.environ:
 
 
 def test_what_every_interpreter_runs_at_its_start_is_not_run_by_that_process(api: Running, tmp_path: Path) -> None:
-    """Otherwise a site that joins at the start of every interpreter would start one process after the other."""
+    """Otherwise, where every interpreter joins at its start, each calling process would start another one."""
     site = tmp_path / "sitecustomize.py"
     site.write_text(JOINS_ITSELF)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
@@ -126,7 +126,7 @@ joined()
 
 
 def test_a_process_that_forks_while_it_connects_goes_on_and_so_do_its_children(api: Running) -> None:
-    """A signal ended a child in 7 of 178 such processes, and the process in one, when gRPC ran in the program."""
+    """A signal ended a child of 7 of 178 such processes, and one process itself, while gRPC ran inside the program."""
     with program(api, MANY_CHILDREN) as process:
         assert ended(process)[0] == 0
 
@@ -201,7 +201,7 @@ time.sleep(60)
 
 
 def test_nothing_waits_for_the_process_that_calls_and_it_ends_with_a_killed_program(api: Running) -> None:
-    """A reader of the program's output does not wait for the end of the calling process either."""
+    """A reader of the program's output does not have to wait for the end of the calling process."""
     with program(api, KEPT_OPEN) as process:
         assert process.stdout
         child = int(process.stdout.readline())

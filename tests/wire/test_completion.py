@@ -28,8 +28,8 @@ done
 """
 """Shell code that calls the completion as readline does, for each line of its input.
 
-Words are the texts between the characters of COMP_WORDBREAKS, and these characters. ``_`` at the end stands for a word
-that has not begun."""
+A word of a line is either a character of COMP_WORDBREAKS or the text between two of them. ``_`` at the end stands for a
+word that has not begun."""
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ ONE_JOB: Settings = {"jobs": {"max_jobs": 1}}
 
 
 def test_what_was_acknowledged_is_there_after_a_kill_unless_the_state_is_lost(tmp_path: Path) -> None:
-    """A start over a lowered limit is refused, and changes nothing."""
+    """A controller with more saved jobs than its limit refuses to start, and changes no file."""
     (tmp_path / "recommender.yaml").write_text(OFFER)
     (offer,) = jobs_in(tmp_path / "recommender.yaml")
     assert [len(way.collectives) + len(way.transfers) for way in offer.spec.parallelizations] == [1, 5]

@@ -1,4 +1,4 @@
-"""A controller behind HAProxy with few file descriptors: clients of one port take nothing from the other ports."""
+"""A controller behind HAProxy with few file descriptors: clients of one port do not use up those of other ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.wire.fake_switch import FakeSwitch
 
 DESCRIPTORS = 256
 HELD = 300
-"""Connections to each port."""
+"""Number of connections that the test opens to each port."""
 PROGRAM = "tests.support.wire.few_descriptors"
 
 

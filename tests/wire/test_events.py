@@ -69,7 +69,7 @@ def test_wrong_requests_name_the_field(client: Client, request_: pb.ListEventsRe
 
 
 def test_what_is_too_long_or_no_token_is_refused(client: Client) -> None:
-    """Each watch would keep its list of kinds, and search it for each event."""
+    """A watch keeps its list of kinds and searches the list for each event, so a long list would be costly."""
     with pytest.raises(InvalidInput, match="kinds: at most 64 are allowed"):
         next(client.watch_events(kinds=["drain"] * 100_000))
     with pytest.raises(InvalidInput, match="job_ids: at most 10000 are allowed"):

@@ -1,4 +1,4 @@
-"""Switches that send or claim too much: the reports to other parts, how often, and in which order."""
+"""Switches that send or claim too much: the reports to other parts of the controller, their rate and their order."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def register(client: Client, numbers: range) -> list[str]:
 
 
 def change_mode(client: Client, times: int) -> None:
-    """Change the mode repeatedly; the first change fits into the space of failed writes."""
+    """Change the mode repeatedly. A single change would fit into the space that failed writes have left free."""
     for number in range(times):
         client.set_mode(Mode.PLANNED if number % 2 else Mode.SHADOW)
 
@@ -96,7 +96,7 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(folder: Path) -> Non
 
 
 def limit(controller: ControllerProcess, **limits: int | str) -> None:
-    """Limit the running process: ``nofile``, ``fsize``; "unlimited" or a number."""
+    """Set resource limits of the running process, such as ``nofile``, to a number or to "unlimited"."""
     assert controller.process
     options = [f"--{name}={value}:" for name, value in limits.items()]
     subprocess.run(["prlimit", "--pid", str(controller.process.pid), *options], check=True)
@@ -136,7 +136,7 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
 
 
 def without_descriptors(controller: ControllerProcess, client: Client) -> list[str]:
-    """Register jobs, end job 0 and change job 1; the database is open, so that needs no new descriptor."""
+    """Register jobs, end job 0 and change job 1 without free descriptors; the open database needs no new one."""
     assert controller.process
     wait_for(lambda: "event=ready" in controller.log.read_text(), "the southbound", 60.0, 0.05)
     descriptors = Path("/proc", str(controller.process.pid), "fd")

@@ -98,7 +98,7 @@ def forgeries(der: bytes) -> list[tuple[tuple[str, str | bytes], ...]]:
 def test_fields_that_a_client_sends_give_it_no_identity(
     scheduler: Certificate, with_tokens: Running, number: int, at: int
 ) -> None:
-    """The status shows the reason: the gate's message would contain an address that it believed."""
+    """The error asks for a token; if the server believed the address, its message would contain the address."""
     with grpc.insecure_channel(with_tokens.addresses[at]) as channel:
         controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
         with pytest.raises(grpc.RpcError, match="a token is required") as error:
@@ -191,7 +191,7 @@ def test_certificates_have_the_roles_of_their_names(secured: Secured, scheduler:
 
 @pytest.mark.parametrize("size", [15_000, 100_000])
 def test_large_requests_come_through_beside_a_certificate(secured: Secured, tmp_path: Path, size: int) -> None:
-    """HAProxy adds the certificate when it holds as much of the request as it can."""
+    """HAProxy adds the certificate when its buffer holds as much of the request as fits."""
     large = secured.ours.sign("scheduler", also=",".join(f"DNS:{number}.{'x' * 60}" for number in range(60)))
     settings = {**secured.settings, "ca_certificates": secured.ours.certificate, "tokens": secured.tokens}
     unknown = b"\xfa\x07" + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + bytes(size)
@@ -294,7 +294,7 @@ def test_a_client_that_continues_in_spite_of_refusals_loses_its_connection(tmp_p
 
 
 def test_a_client_that_continues_in_spite_of_refusals_gets_no_new_connection(tmp_path: Path) -> None:
-    """HAProxy greets every connection that it accepts."""
+    """HAProxy sends a first frame on every connection that it accepts, so a connection without frames is refused."""
 
     def refused() -> bool:
         with suppress(ConnectionError), raw(api) as client:
@@ -375,7 +375,7 @@ def test_streams_that_are_cancelled_or_not_read_end_in_the_controller(tmp_path: 
 
 
 def test_clients_learn_that_the_controller_is_away(tmp_path: Path) -> None:
-    """HAProxy's own page of an error would abort the program of the client, or be UNKNOWN to it."""
+    """HAProxy's own error page would abort the client's program, or cause the status UNKNOWN there."""
     with proxied_api(tmp_path) as api, Client(api.addresses[0]) as client:
         watch = client.watch_jobs()
         next(watch)

@@ -1,4 +1,4 @@
-"""Hosts of tenants, through gRPC: the hosts that a listed tenant may name, and a list that changes beside a job."""
+"""Hosts of tenants, through gRPC: the hosts that a listed tenant may name, and a new list while a job runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A joined process ends, in every way, or forks: the job is released, or remains its owner's."""
+"""Ends and forks of a joined process, and their effects on its job."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def has_job(api: Running) -> bool:
 
 @contextmanager
 def program(api: Running | ControllerProcess, text: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program that has joined and has printed so."""
+    """Run a program, and yield it when it has printed that it has joined."""
     address = api.addresses[0] if isinstance(api, Running) else api.address
     argv = [sys.executable, "-W", "error", "-c", BEGIN + text, address]
     env = os.environ | environ

@@ -156,7 +156,7 @@ def test_tls_that_fails_is_one_line(tmp_path: Path, trusts: str, caplog: pytest.
 def test_a_job_waits_for_a_paused_controller_and_goes_on_with_killed_ones_that_start_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The controller learns of the time between, and has the same registration unless its state was lost."""
+    """The controller receives the iterations of the outage, and has the same registration unless its state was lost."""
     controller = ControllerProcess(tmp_path)
     with ExitStack() as stack:
         client = stack.enter_context(controller.running())
@@ -192,7 +192,7 @@ def has_iterations(client: Client) -> bool:
 def report_while_paused(
     controller: ControllerProcess, job: signalbox.Job, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stop the process of the controller until a report is on its way."""
+    """Report ``times`` iterations while the controller is stopped, and continue it when a report is being sent."""
     reporting, report = threading.Event(), RemoteClient.report_iterations
 
     def reports(*given: Any) -> None:

@@ -1,4 +1,4 @@
-"""Behaviour that Open vSwitch does not have: silent switches, malformed bytes, ends of echoes."""
+"""Behaviour that Open vSwitch does not have: silent switches, malformed bytes, unanswered echoes."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Served]:
-    """Run a fresh server, with all lines of its audit log to come."""
+    """Run a server for one test alone, so that earlier tests have not used up the lines of its audit log."""
     with serving(tmp_path) as served:
         yield served
 

@@ -25,7 +25,7 @@ from tests.support.wire.control_stand_in import H1, H2, Running
 RUN = [sys.executable, "-m", "signalbox", "run"]
 HOSTS = ("--hosts", f"{H1},{H2}")
 HOLD = ("sh", "-c", "echo started; read line; exit 3")
-"""Command that runs until it is told to end."""
+"""Command that runs until it reads a line, and ends with status 3."""
 
 
 @pytest.fixture(autouse=True)
@@ -309,7 +309,7 @@ os.killpg(job.pid, signal.SIGCONT)
 _, status = os.waitpid(job.pid, os.WUNTRACED)
 print("ended", os.waitstatus_to_exitcode(status), flush=True)
 """
-"""Job control of a shell."""
+"""Program that runs the command in the foreground as a shell does, and continues it once when it is stopped."""
 
 KEYS = [
     (b"", [b"ready"]),
@@ -318,7 +318,7 @@ KEYS = [
     (b"\x03", [b"SIGINT"]),
     (b"\x1c", [b"SIGQUIT", b"ended 7"]),
 ]
-"""Keys, each with the output that follows."""
+"""Keys that the terminal receives one after the other, each with the lines that are then printed."""
 
 
 def test_keys_of_a_terminal_reach_the_command_once_stop_it_and_a_shell_continues_it() -> None:

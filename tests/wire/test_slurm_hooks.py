@@ -1,4 +1,4 @@
-"""The hooks of ``deploy/slurm`` by themselves: they end with status 0 and in time after any error."""
+"""The hooks of ``deploy/slurm`` without Slurm: after any error they end in time, with status 0."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def site(tmp_path: Path) -> Path:
 
 
 def hook(site: Path, name: str, job: int = 7, nodes: str = "n[1-4]", **more: str) -> str:
-    """Run a hook as slurmctld does, with its variables and no others; wait until all have closed its output."""
+    """Run a hook with only the variables that slurmctld sets, and return its output.
+
+    The call returns when the hook and all its children have closed the output."""
     done = subprocess.run(
         [site / "hooks" / f"{name}.sh"],
         env={"SLURM_JOB_ID": str(job), "SLURM_JOB_NODELIST": nodes, **more},

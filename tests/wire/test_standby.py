@@ -114,7 +114,7 @@ class Pair:
         return self.log()[begin:]
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for the condition, which may need answers that do not come yet."""
+        """Wait until the condition is true. A request in it that fails counts as false, except ``Unauthenticated``."""
 
         def holds() -> bool:
             for controller in (self.active, self.standby):
@@ -137,7 +137,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 
 def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(pair: Pair) -> None:
-    """All files are broken by then."""
+    """All files are invalid when the standby takes over, so it uses their last valid versions."""
     assert pair.metric("signalbox_standby") == "1"
     pair.accept("new")
     line = next(line for line in pair.hang_up("event=reloaded").splitlines() if "event=reloaded" in line)

@@ -57,11 +57,11 @@ NOT_ANNOUNCED = {
 
 
 def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes join one job after the other, so that the next job would show what a job leaves behind.
+    """Two processes join one job after the other, so that remains of one job would change the next announcement.
 
     The first announcement has the gradients of DistributedDataParallel, or parallelizations that a program gives in
-    their place. Other traffic is announced after some iterations. The processes continue to train where one of them
-    joins wrongly, and where there is no controller."""
+    their place. Other traffic is announced after some iterations. The processes continue to train when one of them
+    joins with wrong arguments, and when there is no controller."""
     begun: list[JobSpec] = []
     left: list[Any] = []
     register, deregister = JobRegistry.register, JobRegistry.deregister

@@ -97,7 +97,7 @@ def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(cli
 
 
 def test_specs_with_too_many_virtual_links_in_all_are_refused_before_these_are_made(client: Client) -> None:
-    """A small request may make millions of them."""
+    """A small request may stand for millions of virtual links."""
     hosts = [f"10.{a}.{b}.1" for a in range(2) for b in range(105)]
     many: dict[str, Any] = {
         "groups": [{"name": "dp", "ranks": range(len(hosts))}],

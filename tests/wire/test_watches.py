@@ -295,7 +295,7 @@ def test_routes_go_on_with_the_same_registration_or_not_at_all(client: Client) -
 def test_routes_of_a_registration_that_is_not_known_are_no_others(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The routes may belong to a controller that was started with another state."""
+    """The resume token may come from a controller that was started with another state."""
     monkeypatch.setattr(services, "UNKNOWN_S", 0.05)
     client.register_job(ring())
     address = f"unix:{tmp_path}/api.sock"
@@ -308,7 +308,7 @@ def test_routes_of_a_registration_that_is_not_known_are_no_others(
 
 
 def test_routes_are_resumed_when_it_is_certain_whose_they_are(api: Running, client: Client) -> None:
-    """The take-over is not on disk yet: it may be taken back, and then the old registration continues."""
+    """A take-over that is not on disk yet may fail, and then the old registration continues."""
     client.register_job(ring())
     first = next(client.watch_routes("ring"))
     jobs = api.control.status.jobs

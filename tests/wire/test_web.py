@@ -43,7 +43,7 @@ class Looking:
     chromium: Browser
 
     def state(self) -> State:
-        """State of the API."""
+        """Return a state with the fabric that the API reports."""
         state = State()
         state.take_fabric(self.client.get_fabric())
         return state

@@ -1,8 +1,8 @@
-"""Scenario churn: jobs start and end, three at a time; what a new job costs the known jobs and itself.
+"""Scenario churn: jobs start and end, three at a time, to measure how much a new job slows itself and known jobs.
 
-Every job is real (Gloo) and joins with one line. Every other job joins with ``signalbox.torch.join``, which finds out
-what it sends, the others with their hosts alone. Schedule, jobs and hosts follow from the seed and are the same in all
-modes.
+Every job is real (Gloo) and joins with one line. Jobs with even numbers join with ``signalbox.torch.join``, which
+records their traffic; the others announce only their hosts. Schedule, jobs and hosts follow from the seed and are the
+same in all modes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LIFE_S = (15.0, 30.0)
 GAP_S = 0.5
 SIZES = (3, 4)
 REST_S = 8.0
-"""Seconds for which hosts rest after a job: under ECMP a job may end late."""
+"""Seconds for which hosts stay idle after a job, because under ECMP a job may end late."""
 EARLY_S = 3.0
-"""Seconds after a new job's first byte in which its cost to others does not count yet."""
+"""Seconds after a new job's first byte during which the slowdown of other jobs does not count yet."""
 BEING_LEARNT = ("", "learning", "provisional")
 RECORDED, OBSERVED = ("--recorded",), ()
 
@@ -41,7 +41,7 @@ class Arrival(NamedTuple):
 
 
 def schedule(seed: int, total_s: float, hosts: int = HOSTS) -> list[Arrival]:
-    """Return the jobs in the order in which they begin: three parallel series of jobs until the time is over.
+    """Return the jobs in the order in which they begin: three parallel series of jobs that end at ``total_s``.
 
     No host is in two jobs at once. A job takes hosts of a job that has just ended only when too few others are free."""
     chosen = random.Random(seed)
@@ -91,7 +91,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 class Life(NamedTuple):
-    """Times of one job. ``known_s``: when its bytes became known; None: never."""
+    """Times of one job. ``known_s``: time from which the controller knew the job's bytes, or None."""
 
     first_byte_s: float
     known_s: float | None
@@ -119,9 +119,9 @@ def known_s(job_id: str, looks: Sequence[Look]) -> float | None:
 def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str:
     """Return the state of an iteration.
 
-    - ``itself``: the controller is still learning what its job sends.
-    - ``early``: a new job sends its first byte during the iteration, or did less than ``EARLY_S`` before it.
-    - ``late``: the controller is learning another job for longer than that.
+    - ``itself``: the controller is still learning the traffic of the iteration's own job.
+    - ``early``: another job sends its first byte during the iteration, or did so less than ``EARLY_S`` before it.
+    - ``late``: another job sent its first byte earlier, and the controller is still learning its traffic.
     - ``quiet``: all jobs are known."""
     if own.known_s is None or begin < own.known_s:
         return "itself"
@@ -138,7 +138,7 @@ def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str
 def by_state(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a line per repetition and state.
 
-    ``worst_job``: mean of the worst job. ``above``: share of the iterations whose ratio is above 1.10."""
+    ``worst_job``: mean ratio of the worst job. ``above``: share of the iterations whose ratio is above 1.10."""
     found: dict[tuple[int, int, str], dict[str, list[float]]] = {}
     for row, over in ratios(rows):
         if row.mode == Mode.PLANNED:

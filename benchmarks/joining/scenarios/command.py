@@ -52,9 +52,9 @@ def run(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Make the missing rows and judge all.
+    """Make the missing rows and judge all rows of the requested runs.
 
-    Exits with status 1 when a target is missed, or a result was wrong."""
+    Exits with status 1 when a target is missed, or a result of an iteration was wrong."""
     scenario = SCENARIOS[name]
     length = seconds or scenario.seconds
     out.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def run(
 
 
 def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
-    """Make one run on a new fabric. What the API showed is kept in ``out/raw``."""
+    """Make one run on a new fabric and yield a row per job. ``keep`` saves planned runs in ``out/raw``."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"signalbox-{of.scenario}-")))
         on = stack.enter_context(stage(Mode(of.mode), scratch))

@@ -37,8 +37,8 @@ KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
 """Limits of the targets.
 
-A poll may come ``COUNTERS_S`` after the traffic begins; another ``COUNTERS_S`` later the reported slowdown must be
-right."""
+The first poll after the begin of the traffic may be ``COUNTERS_S`` later; another ``COUNTERS_S`` later the reported
+slowdown must be right."""
 
 
 def layout(hosts: Sequence[Host], seed: int) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
@@ -81,7 +81,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 class Unannounced:
-    """Unannounced programs of ``demo.traffic`` on the idle hosts. They start early, and begin to send together."""
+    """Programs of ``demo.traffic`` that send unannounced traffic on the idle hosts, all from ``begin`` on."""
 
     def __init__(self, stage: Stage, idle: Sequence[Host], seconds: float) -> None:
         self._ready, self._go = stage.folder / "sinks", stage.folder / "go"
@@ -109,7 +109,7 @@ class Unannounced:
 
 
 def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -> dict[str, list[Moment]]:
-    """Return for each job, for every look after the warm-up, the reported slowdown and the true one."""
+    """Return the reported and the true slowdown at every look after the warm-up, by job."""
     sends = {}
     for job in jobs:
         flows: dict[tuple[str, str], float] = {}
@@ -134,7 +134,7 @@ def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -
 
 
 def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per job: ratios of iterations that end before the traffic, begin within 3 s of it, or later.
+    """Return a line per job: mean ratios of its iterations before the traffic, in its first 3 s, and later.
 
     ``suffers_s``: seconds after the begin of the traffic until the last iteration above 1.10 ends."""
     base = flat_s(rows)

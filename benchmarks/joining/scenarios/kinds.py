@@ -1,8 +1,9 @@
 """Scenario kinds: nine kinds of jobs announced rightly, and rings announced wrongly in four ways.
 
-Three jobs of one host per leaf run at a time: of three kinds, or rings that are all announced wrongly in one way. For
-right announcements the scenario counts alarms. For wrong ones it measures when the jobs run as on the flat switch, and
-when ``explain`` of the first job names the error. The counters of all are recorded (``polls``).
+Three jobs run at a time, each on one host per leaf. They are of three kinds, or they are rings that are all announced
+wrongly in the same way. For right announcements the scenario counts alarms. For wrong announcements it measures the
+time until the jobs run as fast as on the flat switch, and the time until ``explain`` of the first job names the error.
+The counters of all jobs are recorded (``polls``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ WRONG_S = 40.0
 BASE_S = 20.0
 """Seconds on the flat switch and under ECMP, where only iterations count."""
 REST_S = 7.0
-"""Seconds between batches; otherwise one batch's traffic, still in the mean, is background of the next."""
+"""Seconds between batches, so that the counters' mean does not count a batch's traffic as background of the next."""
 WRONG = (Announced.REVERSED, Announced.HALF, Announced.DOUBLE, Announced.OTHER)
 
 SLOW, SETTLED_S, NAMED_S = 1.10, 5.0, 5.0
@@ -43,12 +44,12 @@ class Kind(NamedTuple):
 
     name: str
     library: Library | None
-    """Library; None: the trainer, which sends what the spec says."""
+    """Library of the job; None for the trainer, which sends the traffic of its spec."""
     collective: str = ""
     elements: int = 0
     spec: Callable[[str, Sequence[Host]], JobSpec] | None = None
     joins: bool = False
-    """Whether the job itself finds out what it sends."""
+    """Whether the job joins by itself and records its traffic."""
 
 
 def _tree(job_id: str, hosts: Sequence[Host]) -> JobSpec:
@@ -137,10 +138,10 @@ def _begin(stage: Stage, batch: Batch, number: int, hosts: tuple[Host, ...]) -> 
 
 
 def said(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, Any]:
-    """Return what the controller reported about a job, with times in seconds after it began.
+    """Return figures from the controller's reports on a job; times are seconds after the job began.
 
-    The result has the times of its first counters and first difference, the number of looks with an alarm, and the
-    first alarm's text."""
+    The figures are the times of the first counters and of the first difference, the number of looks with an alarm, and
+    the first alarm's text."""
     of_job = [look for look in looks if job.job_id in look.jobs]
 
     def first(holds: Callable[[Look], bool]) -> float | None:
@@ -157,7 +158,7 @@ def said(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, An
 
 
 def names(announced: Announced, answer: str) -> bool:
-    """Return whether an answer of ``explain`` says what is wrong with the announcement.
+    """Return whether an answer of ``explain`` names the error of the announcement.
 
     For reversed ranks it must name the direction, for half or double the bytes the factor."""
     if not re.search(r"announcement of \S+ is wrong", answer):
@@ -201,9 +202,9 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def settled_after(iterations: Sequence[Sequence[float]], slow_s: float) -> float | None:
-    """Return the seconds from the first byte until the first of ``IN_A_ROW`` iterations begins that are not slow.
+    """Return the seconds from the first byte to the begin of ``IN_A_ROW`` iterations of at most ``slow_s`` each.
 
-    None if there are none. The very first iteration, in which libraries connect, does not count."""
+    Return None if no such series exists. The very first iteration, in which libraries connect, does not count."""
     after = iterations[1:]
     for at in range(len(after) - IN_A_ROW + 1):
         if all(took <= slow_s for _, took in after[at : at + IN_A_ROW]):

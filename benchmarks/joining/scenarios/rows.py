@@ -1,7 +1,8 @@
 """Rows of scenarios, ratios to the flat switch, and targets.
 
-The input is what jobs logged in each mode. The results are a line of JSON per job, mode and repetition. Tables and
-verdicts are made from these lines, so that a long run can be made in parts. Pure except for reading the file.
+The input is the jobs' logs of each mode. The results are a line of JSON per job, mode and repetition. Tables and
+verdicts are made from these lines, so that a long run can be made in parts. All functions except ``read_rows`` are
+pure.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Row:
 
 
 class Target(NamedTuple):
-    """Target: ``figure`` should be at most ``limit``. None: it was not measured, so the target is missed."""
+    """Target: ``figure`` should be at most ``limit``. Without a measured figure (None) the target is missed."""
 
     name: str
     figure: float | None
@@ -92,7 +93,7 @@ def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
 def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
     """Return each row with its iterations after the first, relative to the job's median on the flat switch.
 
-    The median is that of the same repetition. Rows without one are left out."""
+    The median is taken from the same repetition. Rows without a median are left out."""
     base = flat_s(rows)
     found = []
     for row in rows:

@@ -1,8 +1,9 @@
 """Fabric in one mode, on which jobs begin and end while the controller is watched.
 
 The input is a mode, and programs: Gloo and Open MPI (``RunningJobs``) or a whole job of the trainer. The results are
-what rank 0 of each job has logged, and every ``LOOK_S`` what the API shows (``Look``). Jobs that are announced here are
-registered and reported here, once per tick; others join by themselves. All times are seconds after the stage began.
+the log of rank 0 of each job, and every ``LOOK_S`` seconds the values that the API shows (``Look``). For announced jobs
+the stage makes the registration and reports iterations once per tick; other jobs join by themselves. All times are
+seconds after the stage began.
 """
 
 from __future__ import annotations
@@ -141,9 +142,9 @@ class Live:
     job_id: str
     program: Program
     announced: bool
-    """Whether its iterations are reported here."""
+    """Whether the stage reports the job's iterations."""
     reported: int = 0
-    """Number of iterations of its program that are reported."""
+    """Number of iterations of the program that the stage has reported."""
     next_index: int = 0
     """Index of the job's next iteration."""
     asked_to_end: bool = False
@@ -191,7 +192,7 @@ class Stage:
         self._add(job.job_id, OfLibrary(running), announced)
 
     def begin_whole(self, spec: JobSpec, announced: JobSpec | None = None) -> None:
-        """Begin a job of the trainer, which sends what ``spec`` says."""
+        """Begin a job of the trainer, which sends the traffic of ``spec``; announce ``announced``, or else ``spec``."""
         self._add(spec.job_id, OfTrainer(self.lab, spec, self.folder / "ranks" / spec.job_id), announced or spec)
 
     def _add(self, job_id: str, program: Program, announced: JobSpec | None) -> None:
@@ -274,7 +275,9 @@ class Stage:
             pass
 
     def tick(self) -> None:
-        """Report, look and record what is due. Raises ``LabError`` when a rank has failed."""
+        """Wait ``TICK_S``, then report iterations, and poll counters and the API if due.
+
+        Raises ``LabError`` when a rank has failed."""
         time.sleep(TICK_S)
         for live in self.jobs.values():
             if not live.ended:
@@ -356,7 +359,7 @@ def switches_first() -> Iterator[None]:
 
 @contextmanager
 def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
-    """Run the fabric of a mode. The jobs end with it."""
+    """Run the fabric of a mode; stop all jobs and remove the fabric at the end."""
     with switches_first(), ExitStack() as stack:
         forks = ForkedRanks(folder / "forks")
         stack.callback(forks.stop)

@@ -1,8 +1,8 @@
-"""Slowdown of jobs, recomputed from switch ports and the jobs' logs, to check what the controller reports.
+"""Slowdown of jobs, recomputed from switch ports and the jobs' logs, to check the slowdown that the controller reports.
 
-The input is bytes that cables have carried, the iterations of announced jobs, what they send per iteration, and their
+The input is bytes that cables have carried, the iterations of announced jobs, their traffic per iteration, and their
 paths. The result is the slowdown of each job: on its fullest link, the demand of all announced flows / the capacity
-that other traffic leaves. This module shares no code with the controller. Pure except for ``PortBytes``.
+that other traffic leaves. This module shares no code with the controller. All of it except ``PortBytes`` is pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PortBytes:
 
     lab: Lab
     samples: list[tuple[float, dict[Link, int]]] = field(default_factory=list)
-    """Seconds, and bytes by link since the lab began."""
+    """Time of each sample in seconds, and the bytes of each link from the start of the lab until then."""
 
     def sample(self, at_s: float) -> None:
         found = {}

@@ -24,7 +24,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 
 MOST_NAMES = 3
-"""Largest number of jobs named in a cell; for more jobs the cell gives only their number."""
+"""Largest number of jobs named in a cell; for further jobs the cell has only their number."""
 MOST_ROWS = 20
 _COLUMNS = (
     "alike",

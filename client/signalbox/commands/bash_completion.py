@@ -1,9 +1,9 @@
 """Undo bash's division of words at ``:`` and ``=`` while it completes a command.
 
 bash divides words at the characters of ``COMP_WORDBREAKS``: ``leaf1:5`` arrives as three words, and a completion
-replaces only the last one. ``COMP_WORDS`` has a word per line, and ``COMP_CWORD`` the number of the current one, as the
-script of ``--show-completion bash`` sets them. This module sets both to whole words, and removes from each completion
-the part that bash keeps."""
+replaces only the last one. ``COMP_WORDS`` has a word per line, and ``COMP_CWORD`` the index of the current word, as the
+script of ``--show-completion bash`` sets them. This module sets both variables to whole words, and removes from each
+completion the part that bash keeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BREAK = re.compile("[:=]+")
 
 
 def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
-    """Return the words as typed, the number of the current one, and the part of it that bash keeps."""
+    """Return the words as typed, the index of the current word, and the part of that word that bash keeps."""
     whole: list[str] = []
     place, kept, glue = current, "", False
     for number, word in enumerate(words):

@@ -91,7 +91,7 @@ _CONNECTION, _OUTPUT = _options(_connection), _options(_form)
 
 
 def _taken(options: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
-    """Remove these options from a command's parameters, and return them."""
+    """Remove these options from a command's parameters, and return their values by name."""
     return {option.name: params.pop(option.name) for option in options}
 
 
@@ -134,10 +134,10 @@ _CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids
 
 
 def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
-    """Name in an error what the user typed, instead of the API's field (``names[0]``, ``duration``).
+    """Replace the API's field in a problem (``names[0]``, ``duration``) by the option or argument that the user typed.
 
-    The error names the option, or the argument's value unless the message repeats that value. ``given``: the command's
-    parameters and their values."""
+    An argument is named by its value, unless the message repeats that value. ``given``: the command's parameters and
+    their values."""
     field = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", problem.path)
     name = "" if not field else field[1] if field[1] in given else _CALLED_HERE.get(field[1], "")
     if not field or name not in given:

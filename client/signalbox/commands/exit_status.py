@@ -39,7 +39,7 @@ class ExitStatus(IntEnum):
     NO_ANSWER = 7
     """No answer: the controller is away or stopping, refuses the connection, or takes too long."""
     REFUSED = 8
-    """Refused now, try later: the id is taken, a limit is reached, a fact is not known, or not saved."""
+    """Refused now, try later: the id is taken, a limit is reached, or data are missing or cannot be saved."""
 
 
 _OF: Mapping[type[BaseException], ExitStatus] = {
@@ -60,7 +60,7 @@ _OF: Mapping[type[BaseException], ExitStatus] = {
 def exit_status(error: SignalboxError) -> ExitStatus:
     """Return the exit status of a command that this error ends.
 
-    When one of several problems is a name of no existing thing, that problem decides."""
+    If one of several problems is a name that no thing has, the status is ``NOT_FOUND``."""
     if isinstance(error, InvalidInput) and any(problem.reason == NO_SUCH_NAME for problem in error.problems):
         return ExitStatus.NOT_FOUND
     return next(_OF[kind] for kind in type(error).__mro__ if kind in _OF)

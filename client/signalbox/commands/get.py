@@ -1,4 +1,4 @@
-"""``signalbox get``: list things of one kind, all or those that are named, in one line each."""
+"""``signalbox get``: list all things of one kind, or the named ones, with one line each."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def jobs(names: Jobs = None) -> None:
     """List jobs with their state and efficiency.
 
     'planned for' names the source of the bytes that the planner uses; unconfirmed: no counter has confirmed the
-    announcement yet. State no path: hosts are not connected; silent: sends nothing; slower: iterations take longer.
+    announcement yet. A state of 'no path' means that hosts are not connected, 'silent' that the job sends nothing,
+    'slower' that its iterations take longer.
 
     '?' marks a measured efficiency while no counter has confirmed its bytes. '!' marks one above 105 %: the job
     announced too much, or reports its iterations as too short."""
@@ -182,8 +183,8 @@ def _show(
 ) -> None:
     """Print a table, or data for programs.
 
-    ``down``: parts of the fabric that are down; parts of this kind follow the table when all are listed. ``as_data``:
-    function that returns the data of one thing for programs."""
+    ``down``: parts of the fabric that are down; without ``names``, the parts of this kind are printed after the table.
+    ``as_data``: function that returns the data of one thing for programs."""
     found, missing = named(kind, things, names or (), down)
     show({key: [*map(as_data, found)]}, lambda: Group(table(found), *_gone(kind, names, down)))
     tell_missing(kind, missing, down)

@@ -26,7 +26,7 @@ from signalbox.spec_files import JobInPlace, jobs_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 LONG_LEASE_S = 3600.0
-"""Lease in seconds below which ``register`` prints a note, because it may end before the job does."""
+"""Lease in seconds below which ``register`` prints a note, because the lease may end before the job does."""
 
 commands = typer.Typer(help="Announce, change, check, list, watch and remove jobs.", no_args_is_help=True)
 

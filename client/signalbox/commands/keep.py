@@ -1,4 +1,4 @@
-"""``signalbox jobs keep``: a daemon that keeps all jobs registered that are described by files of a folder.
+"""``signalbox jobs keep``: a daemon that keeps the jobs registered that the files of a folder describe.
 
 Launchers such as Slurm's hooks write and remove the files, so they never wait for a controller."""
 

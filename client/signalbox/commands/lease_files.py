@@ -16,13 +16,15 @@ from signalbox.secret_files import open_to_others
 
 _ENDING = ".token"
 MAX_NAME = 180
-"""Largest length of a name before it is cut. File systems allow 255 with the hash, the ending and a number."""
+"""Largest length of a file name before it is cut.
+
+File systems allow 255 characters, including the hash, the ending and a process id."""
 
 
 class LeaseFiles:
     """Lease tokens of the jobs at the controller with this address.
 
-    ``folder``: the jobs are those of a folder that ``signalbox jobs keep`` follows; their files are separate. Raises
+    ``folder``: folder whose jobs ``signalbox jobs keep`` registers; their tokens are in separate files. Raises
     ``InvalidInput`` when the user has no home folder. The methods raise ``OSError``."""
 
     def __init__(self, address: str, folder: Path | None = None) -> None:
@@ -77,6 +79,6 @@ def _home() -> Path:
 
 
 def _name(text: str) -> str:
-    """Return a file name that is unique to the text. Long ones are cut and end with a hash."""
+    """Return a file name that is unique to the text. A long name is cut and ends with a hash."""
     found = quote(text, safe=":[]")
     return found if len(found) <= MAX_NAME else f"{found[:MAX_NAME]}-{sha256(text.encode()).hexdigest()}"

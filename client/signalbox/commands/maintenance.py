@@ -23,9 +23,9 @@ from signalbox.words import Mode
 LOOK_AGAIN_S = 0.5
 
 COST_S = 5.0
-"""Seconds to wait for the predicted cost of a drain; the drain then begins without it."""
+"""Seconds to wait for the predicted cost of a drain; after this time the drain begins without it."""
 PLAN_COST_WITHIN_S = 2.0
-"""Seconds that the controller may use for the plan in that prediction."""
+"""Seconds that the controller may use for the plan in the prediction of a drain's cost."""
 
 commands = typer.Typer()
 
@@ -80,7 +80,7 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
     """Return the predicted effect of a drain on the slowdown of the worst job.
 
     ``slowdown`` is the slowdown now, ``slowdown_drained`` after the drain; under ECMP both are means over hash draws.
-    Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name of no part."""
+    Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name that no part has."""
     cost: dict[str, Any] = {"mode": None, "slowdown": None, "slowdown_drained": None, "not_known": ""}
     try:
         cost["mode"] = mode = word_in(client.get_status(), "mode")
@@ -110,7 +110,9 @@ def _in_words(cost: Mapping[str, Any]) -> str:
 
 
 def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]:
-    """Return the parts when all can be pulled; raise ``SignalboxError`` after ``until``, or when one is used again."""
+    """Wait until all named parts can be pulled, and return them.
+
+    Raises ``SignalboxError`` after the monotonic time ``until``, or when a part is not drained any more."""
     while True:
         found = [part for part in client.get_status().drains if part.name in names]
         if again := names - {part.name for part in found}:

@@ -24,7 +24,7 @@ COMPLETION_S = 0.5
 
 
 class Kind(NamedTuple):
-    """Kind of thing. ``called`` returns the names of one; ``listed_by`` is the command that lists them."""
+    """Kind of thing. ``called`` returns the names of one thing; ``listed_by`` is the command that lists all of them."""
 
     name: str
     called: Callable[[Any], Iterable[str]]
@@ -56,9 +56,9 @@ class Named(NamedTuple):
 
 
 def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequence[pb.DownPart] = ()) -> Named:
-    """Return the named things in their order, or all when no name is given.
+    """Return the named things in the order of ``things``, or all when no name is given.
 
-    ``down``: parts of the fabric that are down now. Raises ``NotFound`` when no name is known."""
+    ``down``: parts of the fabric that are down now. Raises ``NotFound`` when no thing has one of the names."""
     if not names:
         return Named(things, ())
     called = [(thing, {*kind.called(thing)}) for thing in things]
@@ -72,9 +72,9 @@ def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequenc
 
 
 def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart] = ()) -> Any:
-    """Return the one thing with this name; ``down`` as for ``named``.
+    """Return the only thing with this name; ``down`` as for ``named``.
 
-    Raises ``NotFound`` when there is none, and ``BadParameter`` when there are several."""
+    Raises ``NotFound`` when no thing has the name, and ``BadParameter`` when several have it."""
     first, *others = named(kind, things, [name], down).found
     if others:
         several = ", ".join(next(iter(kind.called(thing))) for thing in (first, *others))
@@ -91,7 +91,7 @@ def none_such(kind: Kind, name: str, down: Sequence[pb.DownPart] = ()) -> NotFou
 
 
 def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[pb.DownPart] = ()) -> None:
-    """Print the missing names after what was found, and end the command with ``PARTLY`` when there are some."""
+    """Print an error for each missing name; end the command with ``PARTLY`` if there are any."""
     for name in missing:
         typer.echo(f"error: {none_such(kind, name, down)}", err=True)
     if missing:
@@ -101,7 +101,7 @@ def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[pb.DownPart]
 # ---- completion
 
 Names = Iterable[str | tuple[str, str]]
-"""Names, with a description for shells that show one."""
+"""Names, or pairs of a name and its description, which some shells show."""
 
 
 def completed(ask: Callable[[Client], Names]) -> Callable[[typer.Context, str], list[str | tuple[str, str]]]:
@@ -134,7 +134,7 @@ def all_switch_names(client: Client) -> Names:
 
 
 def link_names(client: Client) -> Names:
-    """Return links by port and by switch, without ``>``, each with the end that it leads to."""
+    """Return the names of links without ``>``: ``SWITCH:PORT`` and ``SWITCH:SWITCH``, each with a description."""
     return _completed_links(link.name for link in client.get_fabric().links)
 
 
@@ -145,7 +145,7 @@ def _completed_links(links: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def part_names(client: Client) -> Names:
-    """Return the names of parts that can be drained, so no circuits."""
+    """Return the names of parts that can be drained: switches and cables, but no circuits."""
     fabric = client.get_fabric()
     cables = _completed_links(link.name for link in fabric.links if not link.one_way)
     return [*(switch.name for switch in fabric.switches), *cables]

@@ -62,8 +62,8 @@ def plan(
 
     diff compares the newest plan, at most planning.interval_s old, with what the switches hold. Its moves wait because
     the plan gains less than planning.min_gain, a cycle makes only planning.max_moves, or the mode is shadow. --now
-    plans anew, says which reason holds, and installs the plan if it gains enough. For a goal plan of several cycles it
-    prints the slowdowns and the number of moves."""
+    plans anew, says which reason holds, and installs the plan if it gains enough. For a plan whose moves take several
+    cycles it prints the slowdowns and the number of moves."""
     if view and (now or proof):
         raise typer.BadParameter("diff cannot be combined with --now or --proof")
     with connect() as client:
@@ -116,7 +116,7 @@ def _watch_status(client: Client) -> None:
 
 
 def _statuses(client: Client) -> Iterator[pb.GetStatusResponse]:
-    """Yield one status after the other; report on stderr, once, that the controller is unreachable."""
+    """Yield one status after the other; report once per outage, on stderr, that the controller is unreachable."""
     yield client.get_status()
     away = False
     while True:

@@ -89,7 +89,7 @@ def interfaces(optical: pb.OpticalSwitch, names: Names) -> list[str]:
 
 
 def described(optical: pb.OpticalSwitch, jobs: Iterable[pb.Job], names: Names) -> dict[str, Any]:
-    """Return the switch with its circuits, and the job that owns each."""
+    """Return the switch with its circuits, each with the job that owns it, for programs."""
     owner = {_ends(circuit.src, circuit.dst): job.spec.job_id for job in jobs for circuit in job.wiring.circuits}
     at = {fibre.port: fibre.interface for fibre in optical.fibres}
     circuits = [

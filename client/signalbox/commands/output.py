@@ -45,9 +45,9 @@ AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for
 
 
 def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
-    """Return a parser of an argument that is one of these words, with hyphens or underscores.
+    """Return a parser of arguments that accepts the words in ``kinds``, with hyphens or underscores.
 
-    ``what``: name of their kind for errors."""
+    ``what``: name that errors use for such a word."""
 
     def parse(text: str) -> Word:
         try:
@@ -82,7 +82,9 @@ Value = Callable[[Message, str], Any]
 
 @functools.cache
 def _fields(kind: Descriptor) -> tuple[tuple[str, str, Value], ...]:
-    """Return per field its name in the API, its key here, and a reader of its value; absent values are None."""
+    """Return each field's name in the API, its key in the output, and a function that reads its value.
+
+    The value of an absent field is None."""
     return tuple(
         (field.name, f"{field.name}_s" if is_duration(field) else field.name, _value(field)) for field in kind.fields
     )

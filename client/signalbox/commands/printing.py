@@ -30,7 +30,7 @@ from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_ALARMS = 3
-"""Largest number of alarms of one kind with a line each; more get one line that names this number of subjects."""
+"""Largest number of alarms of one kind with a line each; more alarms share one line with this number of subjects."""
 NO_PLAN = "There is no plan yet."
 
 # ---- the fabric
@@ -57,7 +57,7 @@ def fabric(found: pb.GetFabricResponse) -> RenderableType:
 
 
 def _of_known(there: int, known: int) -> str:
-    """Return ``6 of 7``, or ``7``. Older controllers do not report how many are known."""
+    """Return ``6 of 7``, or ``7`` when all known parts are there. Older controllers report 0 known parts."""
     return f"{there} of {known}" if known > there else str(there)
 
 
@@ -105,7 +105,7 @@ def with_use(link: pb.Link) -> dict[str, Any]:
 
 
 def job_counts(flows: Iterable[CrossingSubflow | ListedRoute]) -> list[dict[str, Any]]:
-    """Return for programs the number of these flows per job, largest first."""
+    """Return the number of flows of each job for programs, largest number first."""
     return [{"job_id": job_id, "flows": count} for job_id, count in jobs_of(flows).items()]
 
 
@@ -113,7 +113,7 @@ RATE_UNKNOWN = "not measured yet, or the switch's counters are not up to date"
 
 
 def unmeasured(links: Iterable[pb.Link]) -> list[str]:
-    """Return the reason why a table lacks the rate of some link; empty when it lacks none."""
+    """Return the reason why a table lacks the rate of some link; empty when it has all rates."""
     return [f"-: {RATE_UNKNOWN}."] if not all(link.HasField("rate_bps") for link in links) else []
 
 
@@ -213,7 +213,7 @@ def _efficiency(found: pb.GetStatusResponse) -> str:
 
 
 def _unserved(found: pb.GetStatusResponse) -> str:
-    """Return why the efficiency is 0; empty when it is not."""
+    """Return why the network efficiency is 0, as the end of a sentence; empty when it is above 0 or unknown."""
     whys = {
         "pending": found.jobs_pending,
         "with flows without a path": found.jobs_without_path,
@@ -227,7 +227,7 @@ def _unserved(found: pb.GetStatusResponse) -> str:
 def pins(count: int) -> str:
     """Return the number of pins in words.
 
-    It exceeds the number of pinned flows, because the reverse direction is pinned too unless it is announced itself."""
+    There are more pins than pinned flows: a flow's reverse direction is pinned too, unless it is announced itself."""
     return f"{count} pins (acknowledgements have their own)" if count else "no pins"
 
 
@@ -249,9 +249,9 @@ def status_line(found: pb.GetStatusResponse) -> str:
 
 
 def alarms(found: Sequence[pb.Alarm], most: int = MOST_ALARMS) -> Iterator[str]:
-    """Yield a line per alarm: critical ones first, then others as they were raised, then those operators know of.
+    """Yield a line per alarm: critical ones first, then other severities, then acknowledged and silenced alarms.
 
-    A kind with more than ``most`` alarms has one line, which names the first subjects."""
+    A kind with more than ``most`` alarms has one line, which names the first ``most`` subjects."""
     by_kind: dict[tuple[int, int], list[pb.Alarm]] = {}
     for alarm in found:
         if not alarm.HasField("silence"):
@@ -277,7 +277,7 @@ def all_alarms(found: Sequence[pb.Alarm]) -> RenderableType:
 
 
 def alarm_table(found: Sequence[pb.Alarm]) -> RenderableType:
-    """Return a row per alarm, with the kind and subject that commands on alarms take."""
+    """Return a table with a row per alarm, with kind and subject as the commands on alarms accept them."""
     if not found:
         return NO_ALARMS
     columns = (Column("severity"), Column("kind"), Column("subject", 1), Column("since", 2), Column("text", wraps=True))

@@ -123,7 +123,7 @@ def _pairs(found: pb.Job) -> RenderableType:
 
 
 def registered(found: pb.Job) -> RenderableType:
-    """Return the job, and what happens next."""
+    """Return the tables of a job that was just registered or updated, and a sentence about the next step."""
     if found.wiring.unwired:
         comes = f"It has no circuits yet: {found.wiring.unwired}."
     elif found.state == pb.JOB_STATE_PENDING:
@@ -141,7 +141,7 @@ def registered(found: pb.Job) -> RenderableType:
 
 
 def checked(spec: JobSpec) -> RenderableType:
-    """Return a table of what a spec would announce."""
+    """Return tables of the announcement that a spec would make."""
     about = {
         "job": spec.job_id,
         "ranks": f"{len(spec.endpoints)} on {counted(len(set(spec.endpoints)), 'host')}",

@@ -1,7 +1,7 @@
 """``signalbox run``: run a command, and announce its job while it runs.
 
-Slow imports happen after the command has started, or when an option needs them. So this module imports no other module
-of this folder, and ``__main__`` imports it without them."""
+Slow imports happen after the command has started, or when an option needs them. Therefore this module imports no other
+module of its package, and ``__main__`` imports it alone."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _startable(program: str) -> Iterator[None]:
         _end(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
 
 
-# ---- while it runs
+# ---- while the command runs
 
 
 def _spec_of(

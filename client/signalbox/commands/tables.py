@@ -23,7 +23,7 @@ WRAPPED = 20
 class Column(NamedTuple):
     """Column of a table.
 
-    - ``rank``: 0 for a column that is always shown; of the others, those with the highest rank are left out first
+    - ``rank``: 0 for a column that is always shown; other columns are left out if needed, the highest rank first
     - ``number``: whether it is right-aligned
     - ``wraps``: whether its texts may continue in the next line"""
 
@@ -86,11 +86,11 @@ class Fitted:
         return shown
 
     def _width(self, shown: Sequence[int]) -> int:
-        """Return the smallest width of these columns."""
+        """Return the smallest width, in cells, of a table with the columns in ``shown``."""
         return sum(map(self._needs, shown)) + BETWEEN * (len(shown) - 1)
 
     def _widths(self, shown: Sequence[int], width: int) -> Mapping[int, int]:
-        """Return the widths of columns that may wrap: what each needs, and an equal share of the remaining width."""
+        """Return the widths of columns that may wrap: the needed width, and an equal share of the remaining width."""
         left, found = width - self._width(shown), {}
         wrapped = sorted((at for at in shown if self._columns[at].wraps), key=lambda at: self._widest[at])
         for number, at in enumerate(wrapped):

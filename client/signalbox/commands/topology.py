@@ -47,7 +47,7 @@ def topology(
 
 
 def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
-    """Return the names of switches by dpid; a name that several switches have gets its dpid appended."""
+    """Return the names of switches by dpid; a name that several switches have is followed by the dpid."""
     names = [switch.name for switch in fabric.switches]
     return {
         switch.dpid: switch.name if names.count(switch.name) == 1 else f"{switch.name}-{switch.dpid}"
@@ -67,7 +67,7 @@ def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> di
 
 
 def _tell(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None, found: set[str]) -> None:
-    """Report on stderr what the output lacks: Slurm gives jobs no nodes that it does not know to be connected."""
+    """Report on stderr the parts and nodes that the output lacks: Slurm gives jobs no nodes that are not in it."""
     down = [part.name for part in fabric.parts_down]
     if down:
         typer.echo(f"left out, because they are down: {printable(', '.join(down))}", err=True)

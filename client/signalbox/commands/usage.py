@@ -41,12 +41,12 @@ BROUGHT_BY = {
     for panel, distribution in (("The controller", CONTROLLER), ("Without a fabric", OFFLINE))
     for name in PANELS[panel]
 }
-"""Distribution that brings each command which is not part of this distribution."""
+"""Name of the distribution that has a command, by command, for commands that this distribution lacks."""
 
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 EXTENDED = ("explain", "what-if")
-"""Commands of this distribution that another one replaces by more capable ones of the same name."""
+"""Commands of this distribution that another distribution replaces by more capable commands of the same name."""
 
 
 class Commands(TyperGroup):

@@ -1,7 +1,7 @@
 """``signalbox watch``: jobs, fabric, alarms and plans of a running controller, as they change.
 
-The commands print one line per change, or with ``--json`` one object per message. A watch continues after the
-controller was away for a while."""
+The commands print one line per change, or with ``--json`` one object per message. A watch waits while the controller
+does not answer, and then continues."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines)
 
 
 class JobLines:
-    """Lines for a watch of jobs. A line that equals the job's last one is not printed again."""
+    """Lines for a watch of jobs. A line that equals the job's previous line is left out."""
 
     def __init__(self) -> None:
         self._printed: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Job specs and their traffic: which address sends how many bytes to which.
+"""Job specs and their traffic: the bytes that each address sends to each other address.
 
 Plain data become a ``JobSpec``, and a ``JobSpec`` becomes virtual links. ``InvalidInput`` has the path of each wrong
 field.

@@ -1,8 +1,8 @@
 """Virtual links of a job: the bytes that it sends from address to address in one iteration.
 
-``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase). They carry the spec's
-transfers, and the transfers that its collectives stand for (``formulas``, chosen by ``library_profiles``). Ranks on one
-host send each other nothing over the network. A transfer is divided evenly over the NICs of its ranks, rounded up.
+``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase). The links carry the
+spec's transfers, and the transfers that its collectives stand for (``formulas``, chosen by ``library_profiles``). Ranks
+on one host send each other nothing over the network. A transfer is divided evenly over its ranks' NICs, rounded up.
 
 Phases follow each other, and so do the steps within a phase. So the planner treats each step as a phase: ``phase`` is
 the position of (phase, step) in the order of all such pairs with traffic.
@@ -11,10 +11,10 @@ Within a phase, each group of a collective runs its own sequence of steps, and t
 sequences begin together. When they have the same number of steps, their k-th steps count as simultaneous, because
 groups of a training job usually do the same. When the numbers differ, it is unknown which steps are simultaneous, so
 the whole phase is one step. The ideal time is then the time of the busiest NIC for all its bytes of the phase, which no
-schedule can beat. This ignores that a single step may load a link more than the phase as a whole.
+schedule can beat. This time ignores that a single step may load a link more than the phase as a whole.
 
-For a job with parallelizations these are the virtual links of the first one (``JobSpec.plain``);
-``JobSpec.of_parallelization`` gives the spec of another one. ``check`` covers all of them."""
+For a job with parallelizations, ``virtual_links`` uses the first parallelization (``JobSpec.plain``);
+``JobSpec.of_parallelization`` returns the spec of another one. ``check`` covers all parallelizations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_JOB_BYTES = (1 << 63) - 1
 """Largest number of bytes that a job may send per iteration, so that sums fit into the API's fields."""
 
 Steps = list[list[Sent]]
-"""Transfers of one sequence of steps, by rank."""
+"""Sequence of steps; each step lists its transfers as (sending rank, receiving rank, bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class VirtualLinks(tuple[VirtualLink, ...]):
     The values derived from them are computed once each, because a job of 256 ranks can have 65,280 of them."""
 
     def worked_out(self) -> Self:
-        """Compute everything that the control loop reads for a new job, so that the loop need not; return itself."""
+        """Compute all values that the control loop reads for a new job before the loop reads them; return itself."""
         _ = self.pairs, self.addresses, self.bytes_of, self.most_to_one, self.most_from_one, self.exchanges
         return self
 
     @cached_property
     def in_phases(self) -> Mapping[Pair, Sequence[tuple[int, int]]]:
-        """(phase, bytes) of the virtual links of each pair of addresses; the pairs are sorted."""
+        """Phase and bytes of each virtual link, by pair of (source, destination) addresses; the pairs are sorted."""
         of_pair = defaultdict[Pair, list[tuple[int, int]]](list)
         for link in self:
             of_pair[link.src_ip, link.dst_ip].append((link.phase, link.bytes))
@@ -105,7 +105,7 @@ class VirtualLinks(tuple[VirtualLink, ...]):
 def virtual_links(spec: JobSpec) -> VirtualLinks:
     """Return the job's virtual links, merged per (source, destination, phase) and sorted; none for an observed job.
 
-    Raises ``InvalidInput`` with what ``check`` finds, and for more bytes than a 64-bit number holds."""
+    Raises ``InvalidInput`` with the problems that ``check`` finds, and for more than ``MAX_JOB_BYTES``."""
     InvalidInput.refuse(check(spec))
     spec = spec.plain
     endpoints = spec.endpoints
@@ -143,7 +143,7 @@ def formulas_of(spec: JobSpec) -> set[Formula]:
 
 
 def check(spec: JobSpec) -> list[FieldProblem]:
-    """Return what prevents a valid spec from becoming virtual links. Costs no more than reading the spec."""
+    """Return the problems for which a valid spec has no virtual links. Costs no more than reading the spec."""
     if not spec.parallelizations:
         return _wrong(spec)
     problems: list[FieldProblem] = []

@@ -117,7 +117,7 @@ def _doubling_all_gather(n: int, size: int) -> Steps:
 
 
 def _all_to_all(n: int, size: int) -> Steps:
-    """Return transfers of M/n from each rank to every other; it keeps its own share of M.
+    """Return transfers of M/n from each rank to every other rank; each rank keeps its own share of M.
 
     MPI_Alltoall, MPI 4.0 section 6.8.
     """
@@ -135,12 +135,12 @@ def _chain(n: int, size: int) -> Steps:
 
 
 def _whole_message_chain(n: int, size: int) -> Steps:
-    """Return a chain of n-1 steps, in which each rank forwards the message when it has all of it."""
+    """Return a chain of n-1 steps, in which each rank forwards the message after it has received all of it."""
     return tuple([(i, i + 1, size)] for i in range(n - 1))
 
 
 def _star(n: int, size: int) -> Steps:
-    """Return transfers of M from the first rank to each other, at the same time."""
+    """Return simultaneous transfers of M from the first rank to each of the other ranks."""
     return ([(0, i, size) for i in range(1, n)],)
 
 

@@ -1,7 +1,7 @@
-"""Algorithms that communication libraries use for collectives: who sends what to whom in an "all-reduce".
+"""Algorithms that communication libraries use for collectives such as an all-reduce.
 
-``formula`` returns the ``Formula`` for a library, an operation, and the ranks and bytes of one call, or None when it is
-unknown. An algorithm given by its own name is the same with every library.
+``formula`` returns the ``Formula`` for a library, an operation, and the ranks and bytes of one call, or None when the
+formula is unknown. An algorithm given by its own name is the same with every library.
 
 - ``generic``: rings in the order of the ranks, a pipelined chain for broadcasts.
 - ``gloo``: measured with torch 2.13 (``tests/data/wire_matrices.json``). Its all-reduce is a ring that runs backwards.
@@ -50,7 +50,7 @@ _GLOO: Mapping[Algorithm, Formula] = {
 }
 
 _Row = tuple[tuple[float, Formula | None], ...]
-"""(upper bound of bytes, formula or None when it is unknown), ascending."""
+"""Pairs of an exclusive upper bound in bytes, ascending, and the formula below it; None for an unknown formula."""
 
 _RING, _DOUBLING, _HALVING = f.RING_ALL_REDUCE, f.RECURSIVE_DOUBLING_ALL_REDUCE, f.HALVING_DOUBLING_ALL_REDUCE
 _TREE, _STAR, _HOPS, _HALF = f.QUATERNARY_TREE, f.STAR, f.WHOLE_MESSAGE_CHAIN, f.RING_HALF

@@ -11,7 +11,7 @@ REPORT_S = 2.0
 MOST_EFFICIENT = 1.05
 """Largest credible ratio of ideal to reported communication time.
 
-Above it the job announced more bytes than it sends, because reported times are not wrong by 5 %."""
+A larger ratio means that the job announced more bytes than it sends, because reported times are not wrong by 5 %."""
 
 
 @dataclass(frozen=True, slots=True)

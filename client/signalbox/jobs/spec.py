@@ -40,9 +40,9 @@ MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 MAX_PARALLELIZATIONS = 32
 MAX_COMPUTE = 1000
 MAX_IN_PARALLELIZATIONS = 4
-"""Factor from the limits of groups and compute times of one parallelization to those of all together.
+"""Limit of groups and compute times of all parallelizations together, as a multiple of the limit of one.
 
-Transfers, ranks of groups and groups of collectives have the same limit for all together as for one."""
+For transfers, ranks of groups and groups of collectives, the limit of all together is the limit of one."""
 MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
@@ -116,7 +116,9 @@ class Frozen(BaseModel):
 
 
 def _host_address(text: str) -> str:
-    """Return an IPv4 address unchanged. inet_pton(3) accepts one spelling only: four decimals without leading zeros."""
+    """Return the IPv4 address of a host unchanged; refuse all other texts.
+
+    inet_pton(3) accepts one spelling only: four decimals without leading zeros."""
     try:
         address = inet_pton(AF_INET, text)
     except (OSError, ValueError):
@@ -159,7 +161,9 @@ def _bytes(value: object) -> object:
 
 
 def at_most(limit: int) -> BeforeValidator:
-    """Return a validator that refuses a longer list before its items are checked: each wrong item makes an error."""
+    """Return a validator that refuses lists of more than ``limit`` items before the items are checked.
+
+    Otherwise each wrong item would make an error."""
 
     def check(value: object) -> object:
         if isinstance(value, list | tuple) and len(value) > limit:
@@ -252,8 +256,9 @@ class Rail(Frozen):
 class JobSpec(Frozen):
     """Announcement of a job.
 
-    Its traffic is in ``transfers``, and in ``collectives`` as short forms of transfers. Or it has ``parallelizations``,
-    each with its own traffic, any of which can train the job. A job with none of these is ``observed``.
+    Its traffic is in ``transfers``, and in ``collectives`` as short forms of transfers. Alternatively, the job has
+    ``parallelizations``, each with its own traffic; any of them can train the job. A job without any of these three
+    fields is ``observed``.
 
     - ``endpoints``: one IPv4 address per rank; ranks on one host have the same address
     - ``rails``: further NICs; every transfer is divided evenly over the first NICs and the rails, from NIC k to NIC k
@@ -292,7 +297,7 @@ class JobSpec(Frozen):
 
     @property
     def plain(self) -> JobSpec:
-        """The spec itself, or that of its first parallelization, which applies where the wiring cannot change."""
+        """The spec itself, or the spec of its first parallelization, which applies where the wiring cannot change."""
         return self.of_parallelization(self.parallelizations[0].name) if self.parallelizations else self
 
     def of_parallelization(self, name: str) -> JobSpec:
@@ -307,8 +312,8 @@ class JobSpec(Frozen):
     def parse(cls, data: Any) -> Self:
         """Return the spec for ``data``, a mapping of field names to values.
 
-        Raises ``InvalidInput`` with the fields that have wrong values (in a long list only the first such item). If
-        there are none, raises it with up to 100 fields that contradict other fields."""
+        Raises ``InvalidInput`` with the fields that have wrong values (in a long list only the first such item). If all
+        values are right, raises it with up to 100 fields that contradict other fields."""
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
@@ -398,10 +403,10 @@ def _misfits(sends: JobSpec | Parallelization, where: str, ranks: int) -> Iterat
 
 
 def oversized(spec: Any) -> Iterator[FieldProblem]:
-    """Yield lists that are too long, alone or taken together.
+    """Yield a problem for each list that is too long, and for lists that are too long together.
 
-    What several parallelizations exceed together is a problem of ``parallelizations``. ``spec`` is anything with the
-    fields of a ``JobSpec``, so that the check can precede any work on the items."""
+    When all parallelizations together exceed a limit, the problem has the path ``parallelizations``. ``spec`` is any
+    object with the fields of a ``JobSpec``, so that the check can precede any work on the items."""
     ways = [("", spec)]
     if len(spec.parallelizations) <= MAX_PARALLELIZATIONS:
         ways += [(f"parallelizations[{number}].", way) for number, way in enumerate(spec.parallelizations)]

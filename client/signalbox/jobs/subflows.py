@@ -42,7 +42,7 @@ def exactly(port: int) -> PortClass:
 
 @functools.cache
 def port_classes(max_subflows: int) -> tuple[PortClass, ...]:
-    """Return one class per subflow, disjoint and in the order of the subflows; none for flows that stay whole."""
+    """Return one class per subflow, disjoint and in the order of the subflows; empty for ``max_subflows`` 1."""
     if max_subflows == 1:
         return ()
     mask = ((1 << (max_subflows - 1).bit_length()) - 1) << 1
@@ -73,10 +73,10 @@ def _a_class_each(max_subflows: int) -> tuple[tuple[Ports, ...], ...]:
 
 
 class Subflows(NamedTuple):
-    """A flow as the planner treats it.
+    """A flow as the planner treats it: in one part or several parts, each with its own path.
 
-    ``weights``: shares of the parts that each travel on a path of their own; a single one for a whole flow.
-    ``max_subflows``: number of subflows, with shares, into which each part may be divided."""
+    ``weights``: each part's fraction of the flow's bytes. ``max_subflows``: largest number of subflows with shares into
+    which the planner may divide each part."""
 
     weights: tuple[float, ...]
     max_subflows: int

@@ -53,7 +53,7 @@ class Pod:
 
     @classmethod
     def of(cls, body: Body) -> tuple[JobKey, Pod] | None:
-        """Return the pod with the key of its job; None for a pod of no training job."""
+        """Return the key of the pod's job, and the pod; None for a pod that belongs to no training job."""
         found = place_of(body)
         if found is None:
             return None
@@ -81,7 +81,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Outcome for a job some of whose pods have no address; an earlier announcement stays."""
+    """Outcome for a job with pods that have no address yet; an earlier announcement stays."""
 
     why: str
 
@@ -115,9 +115,9 @@ def is_annotated(job: Body) -> bool:
 
 
 def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
-    """Return what to announce for a job; ``pods`` are all known pods of it.
+    """Return the spec to announce for a job, or why there is none. ``pods``: all known pods of the job.
 
-    Raises ``InvalidInput`` when its annotations are wrong, also before it has pods."""
+    Raises ``InvalidInput`` when the job's annotations are wrong, also before the job has pods."""
     if why := stopped(job):
         return Idle(why)
     given = _annotations(job)

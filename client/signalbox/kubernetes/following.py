@@ -1,7 +1,7 @@
 """Follow the jobs of a cluster: keep them registered, and report to their objects.
 
-``Following`` knows the annotated jobs and the pods of all training jobs. It receives objects that are added, changed or
-removed, and ends of registrations. It keeps and releases jobs, and posts events. All calls come from one thread."""
+``Following`` holds the annotated jobs and the pods of all training jobs. It receives objects that are added, changed or
+removed, and the ends of registrations. It keeps and releases jobs, and posts events. One thread makes all calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Following:
         self._pods: dict[JobKey, dict[str, Pod]] = {}
 
     def job(self, kind: str, body: Body, gone: bool) -> None:
-        """Take in a job that was added, changed, or removed (``gone``)."""
+        """Process a job that was added, changed, or removed (``gone``)."""
         metadata = body["metadata"]
         key = JobKey(kind, metadata["namespace"], metadata["name"])
         followed = self._jobs.get(key)
@@ -69,7 +69,7 @@ class Following:
         self._look_at(key)
 
     def pod(self, body: Body, gone: bool) -> None:
-        """Take in a pod that was added, changed, or removed (``gone``)."""
+        """Process a pod that was added, changed, or removed (``gone``)."""
         found = Pod.of(body)
         if found is None:
             return
@@ -130,7 +130,7 @@ class Following:
         self._say(followed, False, reason, f"{text}, observed" if spec.observed else text)
 
     def _say(self, followed: _Followed, warning: bool, reason: str, message: str) -> None:
-        """Post an event and log it, unless it repeats the latest one."""
+        """Post an event and log it, unless it repeats the job's latest event."""
         if followed.reported != (reason, message):
             followed.reported = (reason, message)
             metadata = followed.body["metadata"]

@@ -1,4 +1,4 @@
-"""Find which Kubernetes objects are training jobs, and which rank each of their pods has.
+"""Find the training jobs among Kubernetes objects, and the rank of each of their pods.
 
 The functions read API objects in the form of their JSON. They follow the types of JobSet (v1alpha2), mpi-operator
 (MPIJob v2beta1), training-operator (PyTorchJob and MPIJob, v1) and Kubernetes (Job, batch/v1)."""
@@ -40,7 +40,7 @@ class Kind:
 
     - ``places``: yields the places of the pods in rank order, from the job's ``spec`` and the names in
       ``signalbox/workers``; raises ``InvalidInput``
-    - ``ranks_per_pod``: returns the number in the ``spec``, default 1
+    - ``ranks_per_pod``: returns the number of ranks per pod from the job's ``spec``, 1 by default
     - ``versions``: versions of the API to watch, for a group whose preferred version may lack this kind; empty for the
       version that the cluster prefers"""
 
@@ -76,7 +76,7 @@ def stopped(job: Body) -> str:
 
 
 def place_of(pod: Body) -> tuple[JobKey, Place] | None:
-    """Return the job of a pod and the pod's place in it; None for a pod of no training job."""
+    """Return the job of a pod and the pod's place in it; None for a pod that belongs to no training job."""
     metadata = pod["metadata"]
     labels: dict[str, str] = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
     index = labels.get("batch.kubernetes.io/job-completion-index", "")

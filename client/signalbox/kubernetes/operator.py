@@ -28,9 +28,9 @@ CHECK_S = 60.0
 """Seconds between checks that kept jobs exist: kopf does not report objects deleted while it could not watch."""
 CHECK_TIMEOUT_S = 10.0
 BACKOFFS_S = (1.0, 2.0, 5.0)
-"""Pauses in seconds after failed requests; after the last one kopf gives up."""
+"""Pauses in seconds after the first, second and third failure of a request; then kopf gives up."""
 AGAIN_S = 10.0
-"""Seconds until kopf is started again."""
+"""Seconds until kopf is started again after a failure."""
 
 log = logging.getLogger("signalbox")
 
@@ -49,7 +49,7 @@ def run(make_keeper: MakeKeeper, namespaces: Sequence[str] = ()) -> None:
     kopf.configure()
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # it would log every event of every pod
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # it would log that it ignores signals
-    # In the main thread kopf would handle the signals, and lose those that come while it stops or starts again.
+    # In the main thread kopf would handle the signals, and lose signals that arrive while it stops or starts again.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, operator.run(namespaces)).result()
 
@@ -81,7 +81,7 @@ class _Operator:
             self._keeper.close(release=False)
 
     async def _watch(self, namespaces: Sequence[str]) -> None:
-        """Run kopf until a signal comes. When kopf fails, registered jobs stay, and their leases are renewed."""
+        """Run kopf until a signal arrives. When kopf fails, registered jobs stay, and their leases are renewed."""
         try:
             await kopf.operator(
                 registry=self._registry(),

@@ -26,8 +26,8 @@ _OF_JOB_CONTROL = {signal.SIGTSTP, signal.SIGCONT}
 class Child:
     """A command that runs from its creation on.
 
-    It must be made by the first thread of a process without other threads. Threads made later leave all signals to the
-    first thread. Raises ``OSError``."""
+    The first thread of a process must make the object, while there are no other threads. Threads that are started later
+    must leave all signals to the first thread. Raises ``OSError``."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         # The child inherits ignored signals, as after nohup.

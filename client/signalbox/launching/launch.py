@@ -1,4 +1,4 @@
-"""Find out, before a job runs, who announces it and which hosts its ranks are on.
+"""Find out, before a job runs, which process announces it and on which hosts its ranks are.
 
 ``launch_of`` uses the command and the environment, and reads files that the command names."""
 
@@ -21,7 +21,7 @@ class Launch:
     """Facts about a job before it runs.
 
     - ``ranks``: host of each rank; None when it is unknown, with the reason in ``why``
-    - ``only_on``: host that announces the job; empty for any
+    - ``only_on``: only host that announces the job; empty when any host may announce it
     - ``interfaces``: interfaces that the job communicates over, as names or networks (10.0.0.0/16)"""
 
     ranks: tuple[str, ...] | None
@@ -31,7 +31,9 @@ class Launch:
 
 
 def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
-    """Return the launch; raise ``InvalidInput`` for an unreadable file or an unknown form of a launcher's option."""
+    """Return the facts about the job that a command starts.
+
+    Raises ``InvalidInput`` for an unreadable file or an unknown form of a launcher's option."""
     program = os.path.basename(command[0])
     if mpi.PROGRAMS.fullmatch(program):
         ranks, interfaces = mpi.ranks_and_interfaces(command[1:], environ, allocated(environ, step=False))
@@ -49,7 +51,7 @@ def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
 def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Return whether this process announces the job.
 
-    Only the first node of torchrun and the first rank do. Reads no files."""
+    Only the first node of torchrun announces it, or the first rank. Reads no files."""
     words = _torch_words(os.path.basename(command[0]), command)
     if words and (first := torch.nodes_of(words[1:], environ).first) is not None:
         return first

@@ -1,7 +1,7 @@
 """Hosts of the ranks that ``mpirun`` starts, from its command line: Open MPI, and Hydra of MPICH and Intel MPI.
 
-When the number of ranks on a host depends on something that is not written there, such as its cores, each host counts
-as one rank. A host too many does no harm, but a missing host gets no routes."""
+When the number of ranks on a host depends on something else, such as its cores, each host counts as one rank. A host
+too many does no harm, but a missing host gets no routes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _map_by(part: _Part, how: str) -> None:
 
 
 def _left(hosts: Sequence[Host], used: Mapping[str, int]) -> list[Host]:
-    """Return the hosts with the slots that earlier programs left; with all slots when none are left."""
+    """Return the hosts with the slots that earlier programs left free; with all slots when no slot is free."""
     left = [host if host.slots is None else Host(host.name, max(0, host.slots - used[host.name])) for host in hosts]
     return left if any(host.slots != 0 for host in left) else [*hosts]
 

@@ -1,6 +1,6 @@
 """Hosts that a scheduler has allocated to a job: Slurm, PBS and LSF.
 
-They come from the environment, in the scheduler's order, with the number of ranks that each may have."""
+The hosts are read from the environment, in the scheduler's order, each with the number of ranks that it may have."""
 
 from __future__ import annotations
 

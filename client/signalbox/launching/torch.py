@@ -12,8 +12,9 @@ from dataclasses import dataclass
 MODULES = {"torch.distributed.run", "torch.distributed.launch"}
 
 _FLAGS = {"standalone", "no-python", "module", "m", "run-path", "virtual-local-rank", "help", "h", "use-env"}
-"""Options without a value. All others have one, except those of accelerate that begin with ``_ACCELERATE_FLAGS``."""
+"""Options without a value. All other options have a value, except those of accelerate in ``_ACCELERATE_FLAGS``."""
 _ACCELERATE_FLAGS = ("use-", "multi-gpu", "cpu", "tpu", "ipex", "debug", "quiet", "q", "enable-", "same-network")
+"""Beginnings of accelerate's options without a value."""
 _CALLED = {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr"}
 """Torchrun's names of accelerate's options."""
 
@@ -34,7 +35,9 @@ class Nodes:
 
 
 def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool = False) -> Nodes:
-    """Return the nodes from a launcher's words, after its name; missing options come from ``PET_NNODES`` and so on."""
+    """Return the nodes of the job that a launcher starts.
+
+    ``words``: the launcher's words after its name. ``environ``: ``PET_NNODES`` and so on replace missing options."""
     given = _options(words, accelerate)
 
     def value(name: str) -> str:
@@ -65,7 +68,7 @@ def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
 
 
 def is_own(host: str) -> bool:
-    """Return whether the host is this machine; True when that cannot be found out. May wait for the resolver."""
+    """Return whether the host is this machine; True when the name does not resolve. May wait for the resolver."""
     import socket  # its import takes a moment that other launchers do not need
 
     try:

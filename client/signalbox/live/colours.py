@@ -28,7 +28,7 @@ class Paper:
 
 LIGHT = Paper("#ffffff", "#1b1f24", "#6b7280", "#c4c8ce", "#c4320a", "#6d4aa2", SCALE[::-1])
 DARK = Paper("#14171c", "#e6e8eb", "#9aa2ad", "#4a4f57", "#ff7a4d", "#b79be8", SCALE)
-"""Palettes in which an empty link is close to the background's brightness, and a full one far from it."""
+"""Palettes in which an empty link is nearly as bright as the background, and a full link is not."""
 
 
 def colour(load: float | None, paper: Paper) -> str:

@@ -1,6 +1,6 @@
 """Find the flows that cross a link or a switch, from the routes that switches hold.
 
-Flows that ECMP hashes cross links too, but which links is unknown. The time is linear in the number of routes."""
+The links of flows that ECMP hashes are unknown. The time is linear in the number of routes."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def flows_at_switch(dpid: int, fabric: pb.GetFabricResponse, routes: Iterable[Li
 
 
 def jobs_of(flows: Iterable[CrossingSubflow | ListedRoute]) -> dict[str, int]:
-    """Return the number of these flows per job, largest first; subflows of one flow count once."""
+    """Return the number of flows of each job, largest number first; subflows of one flow count once."""
     pairs = {(flow.job_id, flow.src, flow.dst) for flow in flows}
     counted = Counter(job_id for job_id, *_ in pairs)
     return dict(sorted(counted.items(), key=lambda of_job: (-of_job[1], of_job[0])))
 
 
 def jobs_in_words(flows: Iterable[CrossingSubflow | ListedRoute], most: int = 3) -> str:
-    """Return ``ring (4), bert (2)``; empty without flows."""
+    """Return jobs with their numbers of flows, such as ``ring (4), bert (2)``; empty without flows."""
     jobs = jobs_of(flows)
     named = [f"{job_id} ({count})" for job_id, count in [*jobs.items()][:most]]
     return ", ".join(named + [f"{len(jobs) - most} more jobs"] * (len(jobs) > most))

@@ -1,6 +1,6 @@
-"""Keep a ``State`` up to date: a thread per watch, one that polls the status, and a queue to the reader.
+"""Keep a ``State`` up to date: a thread per watch, a thread that polls the status, and a queue to the reader.
 
-``changes`` applies what has arrived, in the caller's thread; nothing else touches the state."""
+``changes`` applies the messages that have arrived, in the caller's thread; nothing else touches the state."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OFTEN_S = 1.0
 """Seconds between two redraws of values that change all the time."""
 OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
 EVENTS_OF_S = 24 * 3600.0
-"""Largest age in seconds of an event when a state begins."""
+"""Largest age, in seconds, of the past events that are read at the start."""
 MOST_WAITING = 1000
-"""Largest number of messages that wait for the reader. More wait in the controller, which merges them."""
+"""Largest number of messages that wait for the reader. Further messages wait in the controller, which merges them."""
 RETRY_S = 2.0
 
 Take = Callable[[Any], frozenset[Kind]]
@@ -36,8 +36,8 @@ Watch = Callable[[str], Generator[Any, None, None]]
 class Following:
     """Follower of one controller, with clients from ``open_client``.
 
-    It raises no error of the controller: ``state.lost`` says why it does not answer, ``state.refused`` what it
-    refuses."""
+    It raises no error of the controller. ``state.lost`` says why the controller does not answer, and ``state.refused``
+    why it refuses a watch."""
 
     def __init__(self, open_client: Callable[[], Client]) -> None:
         self.state = State()
@@ -74,7 +74,9 @@ class Following:
         self._client.close()
 
     def changes(self, wait_s: float = 0.0) -> frozenset[Kind]:
-        """Apply the messages that have arrived; wait up to ``wait_s`` seconds for the first. Return the changes."""
+        """Apply the messages that have arrived; return the kinds of changes.
+
+        ``wait_s``: longest wait for the first message, in seconds."""
         changed = frozenset[Kind]()
         try:
             changed |= self._waiting.get(timeout=wait_s)() if wait_s else self._waiting.get_nowait()()
@@ -84,7 +86,7 @@ class Following:
             return changed
 
     def changes_to_show(self) -> frozenset[Kind]:
-        """Apply what has arrived; return what is to be redrawn now.
+        """Apply the messages that have arrived; return the kinds of changes to redraw now.
 
         Values that change all the time are redrawn once per ``OFTEN_S``, or with a change of the fabric's shape."""
         changed = self._later | self.changes()
@@ -108,7 +110,7 @@ class Following:
                         self._put(partial(self.state.take_refused, name, ""))
                         parts = []
             except (Unreachable, Unavailable, ValueError):  # ValueError: the channel is closed
-                pass  # the status reports it
+                pass  # the thread that polls the status reports the outage
             except SignalboxError as error:
                 self._put(partial(self.state.take_refused, name, str(error)))
             self._closed.wait(RETRY_S)

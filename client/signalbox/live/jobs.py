@@ -1,4 +1,4 @@
-"""Jobs in words: state, hosts and circuits they wait for, announced and counted traffic, and all facts of one."""
+"""Jobs in words: state, hosts and circuits they wait for, announced and counted traffic, and all facts of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PairDemand = pb.PairDemand
 """Types of messages, for modules that import no generated code."""
 
 
-# ---- its state
+# ---- state
 
 
 def job_state(job: Job) -> str:
@@ -44,7 +44,7 @@ def job_slowdown(job: Job) -> str:
 
 
 def without_route(job: Job, src: str, dst: str) -> str:
-    """Return why a flow of the job has no path."""
+    """Return the text for a flow of the job that has no route: the reason, or ``ecmp`` when none is known."""
     if not {src, dst}.isdisjoint(job.missing_hosts):
         return "host not found"
     return "no circuits" if job.wiring.unwired else "ecmp"
@@ -65,7 +65,7 @@ def wiring_line(job: Job, none: str = "no circuits") -> str:
     )
 
 
-# ---- its efficiency
+# ---- efficiency
 
 
 def too_efficient(measured: float | None) -> bool:
@@ -129,7 +129,7 @@ def _communication(job: Job) -> str:
     return f"{ideal}, {last} in the last of {job.iterations} iterations"
 
 
-# ---- its traffic
+# ---- traffic
 
 SOURCES = {
     "declared": "what it announced, not yet confirmed by counters",
@@ -184,7 +184,7 @@ def _unconfirmed(job: Job) -> bool:
 
 
 def traffic_mark(job: Job) -> str:
-    """Return a mark for a row: ``!`` for a wrong announcement, ``?`` for one that counters have not confirmed."""
+    """Return a mark for a row: ``!`` for a wrong announcement, ``?`` for bytes that counters have not confirmed."""
     if job.demand.difference or too_efficient(job.efficiency_measured):
         return " !"
     return " ?" if _unconfirmed(job) else ""
@@ -224,11 +224,13 @@ def busiest_pairs(job: Job, most: int) -> list[PairDemand]:
     return sorted(job.demand.pairs, key=sent, reverse=True)[:most]
 
 
-# ---- all of it
+# ---- all facts of a job
 
 
 def announced(spec: Any, library: str) -> str:
-    """Return what a job spec, as message or object, announces. ``library``: word for its library."""
+    """Return words for the traffic that a job spec announces.
+
+    ``spec``: message or object. ``library``: word for the spec's library."""
     by_library = f" (library: {word(library)})"
     parts = []
     if ways := spec.parallelizations:

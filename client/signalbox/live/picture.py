@@ -134,7 +134,7 @@ class Picture:
 
     @cached_property
     def matrices(self) -> Mapping[int, Matrix]:
-        """Matrices of the cables from each tier to the next one, or within it, by the tier."""
+        """Matrices by tier; each has the cables from the tier to the next one, or the circuits within the tier."""
         of_tiers: dict[int, list[Cable]] = defaultdict(list)
         for cable in self.cables:
             of_tiers[self.nodes[cable.ends[0]].tier].append(cable)
@@ -161,7 +161,7 @@ class Picture:
 
 
 def counted_cables(cables: Collection[Cable]) -> str:
-    """Return ``6 cables``, ``12 circuits``, or both."""
+    """Return the numbers of cables and circuits in words: ``6 cables``, ``12 circuits``, or both."""
     circuits = sum(cable.one_way for cable in cables)
     found = [counted(len(cables) - circuits, "cable")] if circuits < len(cables) or not circuits else []
     return ", ".join([*found, *([counted(circuits, "circuit")] if circuits else [])])
@@ -239,11 +239,12 @@ def _nodes(state: State) -> dict[int, Node]:
 
 
 def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[str]]) -> dict[int, int]:
-    """Return the tier of each switch: its distance from switches with hosts, over cables.
+    """Return the tier of each switch by dpid: its distance in cables from the nearest switch of tier 0.
 
-    Hosts are found only when jobs name them. So switches named like those with hosts (``leaf3`` like ``leaf1``) count
-    too, unless that would make two of them neighbours. Before any host is found, switches count that have an up port
-    without a link. A switch that cannot be reached has the tier of switches with similar names."""
+    Tier 0 has the switches with hosts. The controller finds hosts only when jobs name them. So tier 0 also has the
+    switches with similar names (``leaf3`` like ``leaf1``), unless two switches of tier 0 would then be neighbours.
+    Before any host is found, tier 0 has the switches that have an up port without a link. A switch without a path of
+    cables to tier 0 has the tier of switches with similar names."""
     neighbours: dict[int, set[int]] = {dpid: set() for dpid in names}
     for link in state.links.values():
         if link.one_way:
@@ -282,7 +283,7 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
             continue
         if link.one_way:
             found.append(_circuit(link, nodes, drained))
-        elif back not in state.links or at < back:  # the other direction handles it otherwise
+        elif back not in state.links or at < back:  # otherwise the link back makes the cable
             found.append(_cable(state, nodes, at, back, drained))
     dpids = {node.name: node.dpid for node in nodes.values()}
     for part in state.parts_down.values():
@@ -296,7 +297,7 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
 def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:
     """Return the dpids of a cable that is down.
 
-    The id of a cable that is only declared has no dpids, and its ports are unknown; its name has the switches."""
+    The id of a cable that is only declared has no dpids, and its ports are unknown; its name names the switches."""
     if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
         return int(ends[1], 16), int(ends[2], 16)
     if (ends := re.fullmatch(r"(.+):[^:>]+>(.+)", part.name)) and dpids.keys() >= {ends[1], ends[2]}:

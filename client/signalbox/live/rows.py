@@ -1,4 +1,4 @@
-"""Rows of tables about a state, as text. The first text of a row names it."""
+"""Rows of tables about a state, as text. The first text of a row is the row's name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plan(state: State) -> str:
 
 
 def jobs(found: Iterable[Job]) -> Rows:
-    """Return per job its state, pinned flows, slowdown, predicted and measured efficiency, and iterations."""
+    """Return a row per job: id, state, pinned flows, slowdown, predicted and measured efficiency, iterations."""
     return [
         (
             job.spec.job_id,
@@ -56,7 +56,7 @@ def jobs(found: Iterable[Job]) -> Rows:
 
 
 def links(state: State, most: int) -> Rows:
-    """Return use, rate and unannounced traffic of the fullest links."""
+    """Return name, use, rate and unannounced traffic of the ``most`` fullest links."""
     cells = map(link_cells, state.busiest_links(most))
     return [(name, use, bps, unannounced) for name, use, bps, _, unannounced in cells]
 
@@ -73,7 +73,7 @@ def link_cells(link: Link) -> tuple[str, str, str, str, str]:
 def alarms(state: State, most: int) -> Rows:
     """Return the time and the line of each alarm, the most urgent first.
 
-    A line that is cut at its end still shows that operators know of the alarm."""
+    The line of an acknowledged or silenced alarm begins with ``known``, so a line that is cut still shows it."""
     return [
         (clock(each.raise_time), f"{'known: ' if each.HasField('silence') else ''}{alarm_line(each)}")
         for each in state.alarms_by_urgency()[:most]

@@ -1,4 +1,4 @@
-"""Figures and messages of the API in words, for every place where people read them. Jobs are in ``jobs``."""
+"""Figures and messages of the API in words, for people. The module ``jobs`` has the words for jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def optional(message: Message, field: str) -> Any:
 
 
 def rate(bps: float | None) -> str:
-    """Return a rate with three digits; 999.6 of a unit is 1 of the next. ``-`` stands for a value that is no number."""
+    """Return a rate with three digits, such as ``1 Gbit/s`` for 999.6 Mbit/s; ``-`` for a value that is no number."""
     if bps is None or not isfinite(bps):
         return "-"
     for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
@@ -71,7 +71,7 @@ def moment(unix_s: float, form: str) -> str:
 
 
 def some(names: Iterable[str], most: int = 8) -> str:
-    """Return the first names, and the number of further ones."""
+    """Return the first ``most`` names in a list, and the number of further names."""
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + more
@@ -80,13 +80,13 @@ def some(names: Iterable[str], most: int = 8) -> str:
 def natural(name: str) -> list[tuple[int, str]]:
     """Return a sort key that puts leaf2 before leaf10: numbers sort by length, then digit by digit.
 
-    Names of bridges that others choose may have digits other than 0 to 9, and more of them than ``int`` accepts."""
+    Names of bridges may have digits other than 0 to 9, and more digits than ``int`` accepts."""
     parts = enumerate(re.split(r"([0-9]+)", name))
     return [(len(part.lstrip("0")), part.lstrip("0")) if place % 2 else (-1, part) for place, part in parts]
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters that a terminal obeys: names come from those who register jobs."""
+    """Return the text without control characters that a terminal obeys: users who register jobs choose names."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -94,12 +94,12 @@ def printable(text: str) -> str:
 
 
 def alarm_line(alarm: pb.Alarm) -> str:
-    """Return severity, kind (as commands take it), text of an alarm, and whether operators know of it."""
+    """Return the severity, the kind (as commands accept it) and the ``alarm_text`` of an alarm."""
     return f"{word_in(alarm, 'severity') or '-'} {word_in(alarm, 'kind') or '-'}: {alarm_text(alarm)}"
 
 
 def alarm_text(alarm: pb.Alarm) -> str:
-    """Return the text of an alarm, and whether operators know of it."""
+    """Return the text of an alarm, and whether it is acknowledged or silenced."""
     if not alarm.HasField("silence"):
         return alarm.text
     found = alarm.silence
@@ -134,11 +134,11 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
 
 
 def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str:
-    """Return words for the paths that the proofs of slowdowns cover; they follow the number of slowdowns.
+    """Return words for the paths that the proofs of slowdowns cover, to follow the number of proven slowdowns.
 
     - ``slowdowns_listed``: number of slowdowns proven only over candidate paths, or 0
     - ``candidates``: largest number of candidate paths per pair of switches; 0 when all shortest paths are candidates
-    - ``stretch``: number of links that a path may have above the shortest"""
+    - ``stretch``: largest number of links that a path may have more than the shortest path"""
     every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
     every = every or "over all shortest paths"
     listed = (
@@ -148,7 +148,9 @@ def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str
 
 
 def goal(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str:
-    """Return words for the goal plan that a plan leads to. ``max_slowdown``: its worst slowdown; None without one."""
+    """Return words for the goal plan that a plan leads to.
+
+    ``max_slowdown``: worst slowdown of the goal plan; None without a goal plan."""
     if max_slowdown is None:
         return "none"
     worst = f"worst slowdown {slowdown(max_slowdown)}"

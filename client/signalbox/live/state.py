@@ -1,4 +1,4 @@
-"""State of a controller, assembled from the messages of its watches. Time comes with each message."""
+"""State of a controller, assembled from the messages of its watches. Callers pass the time; no clock is read."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class State:
 
     @property
     def refused(self) -> str:
-        """Reasons why the controller refuses to show something to this client; usually empty."""
+        """Reasons why the controller refuses watches of this client; empty when it refuses none."""
         return "; ".join(sorted(set(self.refusals.values())))
 
     def take_fabric(self, message: pb.WatchFabricResponse | pb.GetFabricResponse) -> frozenset[Kind]:
-        """Apply one message of the watch, or the answer of ``GetFabric``, which has everything."""
+        """Apply one message of the watch, or the answer of ``GetFabric``, which has the whole fabric."""
         if isinstance(message, pb.GetFabricResponse):
             names = ("switches", "links", "hosts", "drains", "parts_down")
             message = pb.WatchFabricResponse(snapshot=True, **{name: getattr(message, name) for name in names})
@@ -155,13 +155,13 @@ class State:
         return frozenset({Kind.STATUS})
 
     def take_lost(self, why: str) -> frozenset[Kind]:
-        """Note why the controller does not answer; empty: it answers."""
+        """Record why the controller does not answer; ``why`` is empty when it answers."""
         changed = self.lost != why
         self.lost = why
         return frozenset({Kind.REACHED} if changed else ())
 
     def take_refused(self, what: str, why: str) -> frozenset[Kind]:
-        """Note why the controller refuses the watch ``what``; empty: it shows it."""
+        """Record why the controller refuses the watch ``what``; ``why`` is empty when it serves the watch."""
         before = self.refused
         if why:
             self.refusals[what] = why
@@ -170,7 +170,7 @@ class State:
         return frozenset({Kind.REACHED} if before != self.refused else ())
 
     def newest_events(self, most: int) -> list[pb.Event]:
-        """Return the newest events, newest first."""
+        """Return the ``most`` newest events, newest first."""
         return list(self.events)[: -most - 1 : -1]
 
     def jobs_by_urgency(self, find: str = "") -> list[pb.Job]:
@@ -178,12 +178,12 @@ class State:
         return sorted((job for name, job in self.jobs.items() if find in name.lower()), key=urgency)
 
     def busiest_links(self, most: int) -> list[pb.Link]:
-        """Return the fullest of the measured links, fullest first."""
+        """Return the ``most`` fullest of the measured links, fullest first."""
         measured = [link for link in self.links.values() if load(link) is not None]
         return nlargest(most, measured, key=lambda link: load(link) or 0.0)
 
     def alarms_by_urgency(self) -> list[pb.Alarm]:
-        """Return critical alarms first, then the newest; those that operators know of come last."""
+        """Return the alarms by severity, then newest first; acknowledged and silenced alarms are last."""
         return sorted(
             self.alarms.values(),
             key=lambda alarm: (alarm.HasField("silence"), -alarm.severity, -seconds_since_1970(alarm.raise_time)),
@@ -206,13 +206,15 @@ def _differs_in_rates_only(before: pb.Link | None, now: pb.Link) -> bool:
 
 
 def load(link: pb.Link) -> float | None:
-    """Return the measured rate divided by the capacity; None while it is not measured or impossible."""
+    """Return the measured rate divided by the capacity; None for a rate that is unknown or impossible."""
     share = link.rate_bps / link.capacity_bps if link.HasField("rate_bps") and link.capacity_bps else nan
     return share if 0 <= share < MOST_LOAD else None
 
 
 def out_of_use(state: State) -> list[str]:
-    """Return the numbers of parts that are down, and drained. A switch is one part, whatever its cables."""
+    """Return words for the number of parts that are down, and for the number of drained parts.
+
+    A switch is one part, however many cables it has."""
     parts = ((len(state.parts_down), "down"), (len(state.drains), "drained"))
     return [f"{counted(count, 'part')} {what}" for count, what in parts if count]
 

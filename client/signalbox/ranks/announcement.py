@@ -1,4 +1,4 @@
-"""Make the fields of a job spec from what each rank reports: addresses, process groups, gradients.
+"""Make the fields of a job spec from the reports of all ranks: addresses, process groups, gradients.
 
 The functions take a ``RankReport`` per rank, ordered by rank."""
 
@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of a model that these ranks all-reduce once per iteration. ``bytes``: size of all of them."""
+    """Gradients of a model that ``ranks`` all-reduce once per iteration. ``bytes``: total size of the gradients."""
 
     ranks: tuple[int, ...]
     bytes: int
@@ -52,7 +52,7 @@ class RankReport:
 
 
 def endpoints_of(reports: Sequence[RankReport]) -> list[str]:
-    """Return one address per rank. Raises ``InvalidInput`` for the first rank without one, or with a problem."""
+    """Return one address per rank. Raises ``InvalidInput`` for the first rank without an address or with a problem."""
     for rank, one in enumerate(reports):
         if one.problem:
             raise InvalidInput.of(f"rank {rank}", one.problem)
@@ -86,7 +86,7 @@ def groups_of(reports: Iterable[RankReport]) -> list[Group]:
 
 
 def gradients_of(reports: Sequence[RankReport], groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the fields ``collectives`` and ``library`` if gradients are all that the groups can send, else none.
+    """Return the fields ``collectives`` and ``library`` if the groups can send only gradients, else no fields.
 
     If the groups may send more, the job's traffic must be observed first."""
     sizes: dict[tuple[int, ...], int] = {}

@@ -1,8 +1,8 @@
 """Bring the recorded calls of each rank to rank 0 through the program's key-value store.
 
-Each rank has one thread for this; it ends when rank 0 knows what the job sends. No call of the program waits for it.
-Ranks need not reach a window of iterations at the same time, or at all. The first window comes early, and the next one
-corrects its result."""
+Each rank has one thread for this; the thread ends when rank 0 has derived the job's traffic. No call of the program
+waits for the thread. Ranks need not reach a window of iterations at the same time, or at all. The first window is
+early, and the next window corrects its result."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ POLL_S = 1.0
 """Longest pause in seconds between polls; earlier pauses are as long as the wait so far."""
 LEAST_POLL_S = 0.1
 IDLE_S = 3600.0
-"""Pause in seconds until a window is complete, which ends the pause."""
+"""Longest pause in seconds while a window is incomplete; its completion ends the pause."""
 GIVE_UP_S = 600.0
-"""Seconds that rank 0 waits, after its own window, for the other ranks' windows, which end at about that time."""
+"""Seconds after its own window that rank 0 waits for the other ranks' windows, which end at about the same time."""
 
 log = logging.getLogger("signalbox")
 
 Record = Callable[[int, int], Mapping[str, Any]]
 """Function that returns the calls between two times (ns since 1970), as in a dump of the flight recorder.
 
-It may raise ``InvalidInput``."""
+The function may raise ``InvalidInput``."""
 Understand = Callable[[Mapping[int, Any], Window], object]
-"""Function that evaluates what all ranks have recorded in a window, by rank; it may raise ``InvalidInput``."""
+"""Function that evaluates the recorded calls of all ranks in a window, by rank; it may raise ``InvalidInput``."""
 
 
 class Store(Protocol):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 class Window(NamedTuple):
     """Window of iterations to evaluate.
 
-    ``start``: number of iterations before it. ``provisional``: whether the job may send something else afterwards."""
+    ``start``: number of iterations before the window. ``provisional``: whether the traffic may change afterwards."""
 
     start: int
     iterations: int
@@ -22,7 +22,7 @@ class Window(NamedTuple):
 
 
 WINDOWS = (Window(0, 1, provisional=True), Window(2, 2), Window(10, 2), Window(50, 2))
-"""Windows of iterations that are evaluated, until one is understood.
+"""Windows of iterations that are evaluated one after the other, until one yields the job's traffic.
 
 The first iterations differ from later ones: gradient buckets are rebuilt, and optimizers allocate their state. The
 traffic of the first iteration is good enough for routes until more is known. Later windows serve jobs whose earlier
@@ -50,8 +50,8 @@ class Marks:
             self._on_window()
 
     def window(self, number: int) -> tuple[int, int] | None:
-        """Return begin and end of a window, or None while it is incomplete.
+        """Return begin and end of a window, in ns since 1970, or None while it is incomplete.
 
-        Ranks that have made the same number of iterations have the same iterations in it."""
+        A window has the same iterations on all ranks that have made the same number of iterations."""
         window = WINDOWS[number]
         return (self._ends_ns[window.start], self._ends_ns[window.end]) if self.count >= window.end else None

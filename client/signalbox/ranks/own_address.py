@@ -16,10 +16,10 @@ _SIOCGIFADDR = 0x8915
 
 
 def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]) -> str | None:
-    """Return the address of the interface that the library is set to use, else the one used towards other hosts.
+    """Return the address of the interface that the library is set to use, else the address towards other hosts.
 
-    The latter is the source address that the kernel chooses towards the first of ``towards`` that is not this host. A
-    loopback address is returned only when the library is set to use it."""
+    The address towards other hosts is the source address that the kernel chooses for the first host in ``towards`` that
+    is not this host. A loopback address is returned only when the library is set to use it."""
     named = (NCCL, GLOO) if library == "nccl" else (GLOO, NCCL)
     for variable in named:
         for interface in _interfaces(environ.get(variable, ""), exact=variable == GLOO):
@@ -29,7 +29,7 @@ def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]
 
 
 def checked(endpoint: object) -> str:
-    """Return the address that a program gives, as text. Raises ``InvalidInput``."""
+    """Return a program's ``endpoint`` as text; raise ``InvalidInput`` unless it is an IPv4 address."""
     try:
         return str(IPv4Address(str(endpoint)))
     except ValueError:

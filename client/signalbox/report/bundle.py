@@ -1,8 +1,8 @@
 """Read a support bundle for a report.
 
-A bundle is a ``tar.gz`` of ``signalbox support-bundle``; it may be damaged, or made to do harm. It becomes a
-``Gathered``, or ``SignalboxError`` says what is wrong. Nothing is unpacked to a file. The size of what is read is
-limited, packed and unpacked."""
+A bundle is a ``tar.gz`` of ``signalbox support-bundle``; it may be damaged, or made to do harm. ``of_bundle`` returns a
+``Gathered``, or raises ``SignalboxError`` with the mistake. Nothing is unpacked to a file. The size of the data that is
+read is limited, packed and unpacked."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ ROW = 150
 ACROSS = 620
 """Diameter of the circle in a picture without tiers."""
 BESIDE = 4
-"""Sideways distance between a circuit and the middle line to its opposite."""
+"""Distance between the line of a circuit and the straight line between its two switches."""
 MOST_CELLS = 8192
-"""Largest number of cables that are drawn in matrices."""
+"""Largest number of cables for which ``matrices`` draws matrices; with more cables it draws none."""
 CLASSES = {Condition.UP: "up", Condition.UNSYNCED: "unsynced", Condition.DRAINED: "drained", Condition.DOWN: "down"}
 
 
@@ -41,7 +41,7 @@ def short(name: str, most: int) -> str:
 class _Places(NamedTuple):
     """Positions of switches in a graph.
 
-    - ``at``: position of each switch; ``room``: width for each
+    - ``at``: position of each switch, by dpid; ``room``: width that is free for each switch
     - ``outward``: direction without cables, in degrees clockwise from the right
     - ``hosts_below``: whether there is room for the number of hosts below a switch"""
 
@@ -172,7 +172,7 @@ def _node(node: Node, places: _Places, crowded: bool) -> Element:
 
 
 def matrices(picture: Picture) -> list[tuple[str, Element]]:
-    """Return a matrix with its title for each two tiers with cables; none when there are too many cables.
+    """Return a title and a matrix for each two tiers with cables; empty when there are too many cables.
 
     For circuits within a tier, rows send and columns receive."""
     if len(picture.cables) > MOST_CELLS:

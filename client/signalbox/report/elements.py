@@ -1,7 +1,7 @@
-"""Elements of HTML and SVG in which text stays text.
+"""Elements of HTML and SVG whose text cannot act as markup.
 
-ElementTree escapes it. Characters that browsers or terminals obey, such as those that change the direction of writing,
-are replaced."""
+ElementTree escapes the text. Characters that browsers or terminals obey, such as those that change the direction of
+writing, are replaced."""
 
 from __future__ import annotations
 

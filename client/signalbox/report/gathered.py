@@ -1,6 +1,6 @@
 """Content of a report: the messages of the API at one moment, from a running controller.
 
-``signalbox.report.bundle`` makes the same from a support bundle."""
+``signalbox.report.bundle`` makes the same content from a support bundle."""
 
 from __future__ import annotations
 

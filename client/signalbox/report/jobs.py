@@ -1,4 +1,4 @@
-"""Jobs in a report: who is slow and why, all jobs, and their paths."""
+"""Jobs in a report: the slow jobs with reasons, all jobs, and their paths."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MOST_NAMES = 6
 MOST_SLOW = 8
 """Largest number of slow jobs on the first screen."""
 MOST_PATHS = 8000
-"""Largest number of paths listed; those of slow jobs come first."""
+"""Largest number of paths listed; the paths of slow jobs are listed first."""
 MOST_BUSY = 25
 FULL = 0.9
 """Load from which a link is mentioned."""
 
 
 class Crossing(NamedTuple):
-    """Flows of jobs. ``subflows``: flows and subflows by the link that they cross. ``routes``: by job."""
+    """Flows of jobs. ``subflows``: flows and subflows by the link that they cross. ``routes``: routes by job id."""
 
     subflows: Mapping[LinkAt, Sequence[CrossingSubflow]]
     routes: Mapping[str, Sequence[pb.ListedRoute]]
@@ -111,7 +111,7 @@ def _id(job_id: str, gathered: Gathered) -> str:
 
 
 def every(gathered: Gathered, crossed: Crossing) -> list[Child]:
-    """Return a table of all jobs, then their paths as far as there is room."""
+    """Return a table of all jobs, then at most ``MOST_PATHS`` of their paths."""
     jobs = gathered.state.jobs
     if not jobs:
         return [tag("p", "No jobs are registered.")]
@@ -158,7 +158,7 @@ def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
 
 
 def busiest(gathered: Gathered, crossed: Crossing) -> Element:
-    """Return directed links by their load, with the jobs whose pinned flows cross them."""
+    """Return a table of the fullest directed links, with the jobs whose pinned flows cross them."""
     rows = [
         (*link_cells(link), jobs_in_words(crossed.subflows.get((link.src.dpid, link.src.port), ()), MOST_NAMES))
         for link in gathered.state.busiest_links(MOST_BUSY)

@@ -1,6 +1,6 @@
 """The report as one HTML page without scripts and other files.
 
-The first screen says whether all is well, who is slow, and why; the rest holds the data behind it."""
+The first screen shows the network's health, and the slow jobs with reasons; the rest has the data behind them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MOST_JOBS, MOST_LINKS, MOST_ALARMS, MOST_EVENTS = 200, 30, 50, 50
 """Largest number of rows of each table."""
 
 Columns = tuple[tuple[str, int], ...]
-"""Titles and widths of columns; those with width 0 share the remaining width."""
+"""Titles and widths of columns; columns with width 0 share the remaining width."""
 
 COLUMNS: Mapping[str, Columns] = {
     "jobs": (
@@ -98,9 +98,9 @@ class Table(DataTable[Text]):
         return self._shown[self.cursor_row][-1]
 
     def show(self, wanted: rows.Rows) -> None:
-        """Show these rows; the cursor stays on the row of the same name."""
+        """Show the rows ``wanted``; the cursor stays on the row with the same name."""
         before, chosen, self._shown = self._shown, self.chosen, wanted
-        if not self.columns:  # it has no size yet
+        if not self.columns:  # the table has no size yet
             return
         for place, (old, new) in enumerate(zip(before, wanted, strict=False)):
             for column, (was, now) in enumerate(zip(old, new, strict=True)):
@@ -155,7 +155,7 @@ class Details(ModalScreen[None]):
 
 
 def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:
-    """Return everything about a job, which may have ended. ``why``: the controller's answer on what slows it."""
+    """Return the text about a job. ``job``: None after its end; ``why``: the controller's explanation of its speed."""
     about = [wiring_line(job), *traffic_lines(job)] if job else []
     paths = [
         f"{each.src} > {each.dst}: {route_words(each.held, without_route(job, each.src, each.dst) if job else 'ecmp')}"

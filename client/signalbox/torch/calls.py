@@ -1,4 +1,4 @@
-"""Record a program's calls of ``torch.distributed``: what each sends, and how long it takes.
+"""Record a program's calls of ``torch.distributed``: the bytes and the duration of each call.
 
 PyTorch's flight recorder has the calls made in Python, by DistributedDataParallel and by FSDP. It lacks sends over
 Gloo, roots, and the end of calls. So the methods of process groups are wrapped, once per process. A wrapped method
@@ -32,7 +32,7 @@ _COLLECTIVES = (
 _SENDS = ("send", "recv", "recv_anysource")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 MAX_NOTED = 20_000
-"""Number of calls kept: the latest sends of all groups, and the latest other calls of each."""
+"""Largest number of calls kept: of the sends of all groups together, and of the other calls of each group."""
 _KEPT = (
     "profiling_name",
     "input_sizes",
@@ -48,7 +48,7 @@ Method = Callable[..., Any]
 
 
 class _Made(NamedTuple):
-    """A call made between these times. ``more``: fields that the flight recorder lacks."""
+    """A call, with its begin and end in ns since 1970. ``more``: fields that the flight recorder lacks."""
 
     begin_ns: int
     end_ns: int
@@ -150,14 +150,14 @@ class Calls:
         self._made.clear()
 
     def _refuse_lost(self, since_ns: int) -> None:
-        """Raise ``InvalidInput`` unless all calls since then are kept."""
+        """Raise ``InvalidInput`` unless all calls since ``since_ns`` are kept."""
         firsts = [self._sends[0]["time_created_ns"]] if len(self._sends) == MAX_NOTED else []
         firsts += [made[0].begin_ns for made in self._made.values() if len(made) == MAX_NOTED]
         if firsts and max(firsts) > since_ns:
             raise InvalidInput.of("", f"more than {MAX_NOTED} calls are made in two iterations")
 
     def _more(self, entry: Mapping[str, Any]) -> Mapping[str, int]:
-        """Return what the flight recorder lacks of a call that was made in Python."""
+        """Return the fields that the flight recorder lacks, for a call made in Python; empty for other calls."""
         made, at = self._made[entry["process_group"][0]], entry["time_created_ns"]
         before = bisect_right(made, at, key=attrgetter("begin_ns"))
         return made[before - 1].more if before and at <= made[before - 1].end_ns else {}
@@ -186,13 +186,13 @@ class Calls:
 
 
 def _root_of(*given: Any) -> dict[str, int]:
-    """Return the root among a call's arguments, which is a number or in an option."""
+    """Return the root in a call's arguments, a number or a field of an option, as a field; empty without a root."""
     roots = (getattr(one, "rootRank", one) for one in given)
     return next(({"root": root} for root in roots if type(root) is int), {})
 
 
 def _recorded(since_ns: int) -> list[dict[str, Any]]:
-    """Return PyTorch's entries. Raises ``InvalidInput`` unless all calls since then are there."""
+    """Return the flight recorder's entries. Raises ``InvalidInput`` unless it has all calls since ``since_ns``."""
     from torch._C import _distributed_c10d as c10d
 
     entries: list[dict[str, Any]] = []

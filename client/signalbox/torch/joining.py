@@ -51,7 +51,7 @@ _joins = count()
 log = logging.getLogger("signalbox")
 
 _not_compiled = getattr(torch, "_disable_dynamo", torch.compiler.disable)
-"""Return the given function excluded from compilation, as PyTorch excludes its own functions.
+"""Decorator that excludes a function from compilation, as PyTorch excludes its own functions.
 
 ``torch.compiler.disable`` imports torch._dynamo at once, which takes 3 s of processor time; this variant imports it at
 the function's first call. A program's first optimizer imports it anyway; without an optimizer it is not needed."""
@@ -85,7 +85,7 @@ def join(
     - ``address``, ``credentials``, ``on_routes``, ``take_over`` and ``strict``: as for ``signalbox.join``.
 
     The gradients of a ``DistributedDataParallel`` model are announced at once. The traffic of other programs is
-    recorded; until then the job is observed. After the first iteration its traffic is announced as provisional, after
+    recorded; at first the job is observed. After the first iteration its traffic is announced as provisional, after
     the fourth it is corrected.
 
     An iteration lasts from one step of the program's first optimizer to the next. In a program that uses ``Job.step``,
@@ -115,7 +115,7 @@ def join(
 
 
 def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
-    """Return the reports of all ranks. Raises ``InvalidInput`` when there are no ranks to ask.
+    """Return the reports of all ranks. Raises ``InvalidInput`` without other ranks, or when a rank does not join.
 
     Each rank calls the collective even after an error of its own, so that no other rank waits for it."""
     if not dist.is_available() or not dist.is_initialized():
@@ -174,8 +174,8 @@ def _own_report(given: Any, models: list[Any], endpoint: str | None) -> RankRepo
 def _all_gather(own: RankReport, device: torch.device) -> list[RankReport]:
     """Return the reports of all ranks, gathered on this rank's device.
 
-    NCCL needs the device that this rank uses, which may not be the current one. It is the device of the rank's model,
-    else the one given to ``init_process_group``."""
+    NCCL needs the device that this rank uses, which may not be the current device. ``device`` is the device of the
+    rank's model, else the device given to ``init_process_group``."""
     found: list[Any] = [None] * dist.get_world_size()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         dist.all_gather_object(found, own)
@@ -185,7 +185,7 @@ def _all_gather(own: RankReport, device: torch.device) -> list[RankReport]:
 class Job(joining.Job):
     """A joined job on every rank: a ``signalbox.Job`` that reports its iterations itself.
 
-    A program without an optimizer, or whose iterations differ from its steps, wraps each iteration in ``step``."""
+    A program without an optimizer, or whose iterations are not optimizer steps, wraps each iteration in ``step``."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)

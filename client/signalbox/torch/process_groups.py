@@ -17,7 +17,7 @@ _UNTOLD = {"": UNNAMED, "undefined": UNNAMED, "default_pg": "default"}
 
 
 def models_of(given: Any) -> list[nn.Module]:
-    """Return the models that are given. Raises ``InvalidInput`` for anything but models and groups."""
+    """Return the models in ``given``; empty for groups. Raises ``InvalidInput`` for anything but models and groups."""
     if given is None or isinstance(given, Mapping | DeviceMesh | dist.ProcessGroup):
         return []
     models = [given] if isinstance(given, nn.Module) else list(given) if isinstance(given, list | tuple) else [None]
@@ -28,7 +28,7 @@ def models_of(given: Any) -> list[nn.Module]:
 
 
 def groups_of(given: Any) -> tuple[Group, ...]:
-    """Return the given groups with their names, then all that PyTorch knows for this rank."""
+    """Return the groups in ``given`` with their names, then all groups of this rank that PyTorch has."""
     return (*_given(given), *(Group(_described(group), ranks_of(group)) for group in known()))
 
 
@@ -72,7 +72,7 @@ def data_parallel(models: Iterable[nn.Module]) -> list[nn.parallel.DistributedDa
 
 
 def gradients_of(models: Iterable[nn.parallel.DistributedDataParallel]) -> tuple[Gradients, ...]:
-    """Return the gradients of each model; 0 bytes when a communication hook sends something else."""
+    """Return the gradients of each model; 0 bytes when a communication hook of the model sends other data."""
     found = []
     for model in models:
         group = model.process_group

@@ -32,7 +32,7 @@ SEND = "send"
 
 
 class Kind(NamedTuple):
-    """Calls that are added up.
+    """Kind of calls; the bytes of all calls of a kind are added up.
 
     - ``what``: an ``Algorithm``, ``SEND``, or another name of the trace's format
     - ``ranks``: ranks of the job that take part, in their order, the root first
@@ -73,7 +73,7 @@ class TooManyCalls(InvalidInput):
 
 
 def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
-    """Raise ``InvalidInput`` for a rank whose traffic is unknown, and for one that the job does not have.
+    """Raise ``InvalidInput`` for a rank whose traffic is unknown, and for a rank that the job does not have.
 
     The traffic of a rank without a trace is known if all calls of the other ranks include all ranks. Then no group can
     appear only in the missing trace."""
@@ -156,13 +156,13 @@ def _contradictions(sent: Mapping[Kind, Mapping[int, int]], calls: Mapping[int, 
 
 
 def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
-    """Return sets of kinds that overlap, in their order."""
+    """Return the sets of kinds that overlap in time, in the order in which the sets follow each other."""
     first: dict[Kind, int] = {}
     last: dict[Kind, int] = {}
     for at, (kind, _, overlaps) in enumerate(window):
         first.setdefault(kind, at)
         last[kind] = at
-        if overlaps and at:  # then the call before it overlaps with the one under way, or is that one
+        if overlaps and at:  # the previous call is the call under way, or overlaps with that call
             last[window[at - 1].kind] = at
     found: list[set[Kind]] = []
     end = -1
@@ -175,7 +175,7 @@ def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
 
 
 def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
-    """Return the lowest phases that fit to the orders of all ranks; all 0 when ranks contradict each other.
+    """Return the lowest phases that fit the orders of all ranks; all 0 when ranks contradict each other.
 
     On every rank, each set must have one phase, later than the phase of the set before it. Kinds that overlap on one
     rank share a phase on all ranks: on another rank, one kind may have ended just before the other began."""
@@ -196,7 +196,9 @@ def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
 
 
 def _parts(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, Kind]:
-    """Return for each kind a representative of those it overlaps with on some rank, directly or through others."""
+    """Return a representative of each kind.
+
+    Kinds that overlap on some rank, directly or through other kinds, have the same representative."""
     part = {kind: kind for kind in chain.from_iterable(chain.from_iterable(orders))}
 
     def first(kind: Kind) -> Kind:

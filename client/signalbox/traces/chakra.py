@@ -1,15 +1,15 @@
-"""Read MLCommons Chakra execution traces: what each rank's communication nodes send.
+"""Read MLCommons Chakra execution traces: the traffic of each rank's communication nodes.
 
-There is one ``.et`` file per rank. It has a length and ``GlobalMetadata``, then repeatedly a length and a ``Node``; a
-length is a varint. Versions 0.0.4 and 1.0.1 write the same fields.
+There is one ``.et`` file per rank. The file has a length and ``GlobalMetadata``, then lengths and ``Node`` messages in
+turn; a length is a varint. Versions 0.0.4 and 1.0.1 write the same fields.
 
 ``chakra_schema`` has the schema of mlcommons/chakra, its licence, and the output of ``make proto`` for it. Files differ
 in the type of an attribute, so any integer type is accepted. ``comm_size`` is the size of the rank's own input.
 ``comm_type`` of a node that sends or receives is ignored, because files have the node's type there. Host nodes without
 ``comm_type`` are calls that lead to a kernel with one; they are left out.
 
-The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives; without it all
-ranks take part."""
+The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives; without this
+attribute all ranks take part."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _INTEGERS = ("int32_val", "int64_val", "uint32_val", "uint64_val", "sint32_val",
 
 
 def _messages() -> tuple[Any, Any]:
-    """Return the classes ``GlobalMetadata`` and ``Node``, separate from those of a program with the schema."""
+    """Return the classes ``GlobalMetadata`` and ``Node``, separate from a program's own classes of the schema."""
     schema = resources("signalbox.traces.chakra_schema").joinpath("et_def.binpb").read_bytes()
     classes = GetMessages(FileDescriptorSet.FromString(schema).file)
     return classes["ChakraProtoMsg.GlobalMetadata"], classes["ChakraProtoMsg.Node"]
@@ -162,7 +162,7 @@ def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
 
 
 def _group(attributes: Mapping[str, Any], rank: int, given: JobSpec) -> tuple[int, ...]:
-    """Return the ranks that take part. The root of a broadcast is not recorded; the first rank stands for it."""
+    """Return the ranks that take part. The root of a broadcast is not recorded; the first rank is taken as the root."""
     name = attributes["pg_name"].string_val if "pg_name" in attributes else ""
     if not name:
         if "involved_dim" in attributes and not all(attributes["involved_dim"].bool_list.values):

@@ -1,15 +1,15 @@
-"""Read dumps of PyTorch's flight recorder: what the collectives of all ranks send.
+"""Read dumps of PyTorch's flight recorder: the traffic of the collectives of all ranks.
 
 Dumps are JSON (``_dump_fr_trace_json``, ``_dump_nccl_trace_json``) or pickles (``TORCH_NCCL_DUMP_ON_TIMEOUT``). A
 pickle is accepted only if it has nothing but plain data.
 
-A dump has the last calls of one rank. The ranks of a process group come from the first source that knows them. The
+A dump has the last calls of one rank. The ranks of a process group are read from the first source that has them. The
 sources are, in this order: the user's group of that name, ``pg_config``, all ranks (for the default group only), and
 the ranks whose dumps have calls of the group.
 
-PyTorch does not record the root of a broadcast, reduction, gather or scatter. It is taken to be the group's first rank,
-unless an entry has a field ``root``, the root's position in the group. A field ``overlaps`` says that an earlier call
-of the rank was under way, which PyTorch does not record either."""
+PyTorch does not record the root of a broadcast, reduction, gather or scatter. The group's first rank is taken as the
+root, unless an entry has a field ``root``, the root's position in the group. A field ``overlaps`` says that an earlier
+call of the rank was under way, which PyTorch does not record either."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = Non
 
 
 def job_spec_of(dumps: Mapping[int, Any], given: JobSpec, iterations: int | None = None) -> JobSpec:
-    """Return the job spec of dumps in the form of JSON's content, by rank. Raises ``InvalidInput``."""
+    """Return the job spec of ``dumps``, the parsed JSON of each rank's dump by rank. Raises ``InvalidInput``."""
     return _job_spec({rank: _Dump(rank, f"rank {rank}", data) for rank, data in dumps.items()}, given, iterations)
 
 
@@ -167,7 +167,7 @@ class _Dump:
         self.libraries: set[str] = set()
 
     def group_names(self) -> set[tuple[str, str]]:
-        """Return name and description of the groups of its calls."""
+        """Return name and description of each process group that has calls in the dump."""
         found = set()
         for number, entry in enumerate(self.entries):
             try:
@@ -265,7 +265,7 @@ def _few(ranks: Sequence[int]) -> str:
 
 
 def _ranks(text: object) -> tuple[int, ...]:
-    """Return the ranks in a list, or in its text; none when it is neither."""
+    """Return the ranks in a list, or in the JSON text of a list; empty for any other value."""
     try:
         found: Any = json.loads(text) if isinstance(text, str) else text
     except ValueError:
@@ -332,8 +332,8 @@ def _read(file: Path) -> Any:
 def _unpickled(data: bytes) -> Any:
     """Return the data of a pickle. Raises ``ValueError``.
 
-    Instructions for other data are refused before anything is made. So are memo numbers above the file's size, for
-    which memory would be allocated."""
+    Instructions for other than plain data are refused before any object is made. Memo numbers above the file's size
+    are refused too, because memory would be allocated for them."""
     for instruction, argument, at in pickletools.genops(data):
         if instruction.name not in _PLAIN_DATA or ("PUT" in instruction.name and int(argument or 0) > len(data)):
             raise ValueError(f"instruction {instruction.name} at byte {at}")

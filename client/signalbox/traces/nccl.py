@@ -1,4 +1,4 @@
-"""Make a job spec from logs of NCCL: who sends what to whom over the rings and trees that the ranks report.
+"""Make a job spec from logs of NCCL: the transfers over the rings and trees that the ranks report.
 
 The spec has transfers, or only endpoints when no bytes are known.
 
@@ -118,8 +118,8 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
 def _communicators(log: Log) -> list[Communicator]:
     """Return the communicators, largest first.
 
-    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id: then the n-th communicators of one
-    size of all processes belong together."""
+    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id. Then the n-th
+    communicators of a given size in all processes are taken as one communicator."""
     together: defaultdict[tuple[str, int, int], list[Member]] = defaultdict(list)
     made: defaultdict[tuple[Process, int], int] = defaultdict(int)
     for member in log.members:
@@ -191,7 +191,7 @@ def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...
 
 
 def _job_ranks(communicators: Sequence[Communicator]) -> dict[Process, int]:
-    """Return the ranks of the job: first the largest communicator's, then processes that are only in others."""
+    """Return the job's rank of each process: the processes of the largest communicator have the first ranks."""
     found: dict[Process, int] = {}
     for communicator in communicators:
         for member in communicator.members:
@@ -279,7 +279,7 @@ def _call(
 
 
 def _sent(kind: Kind, size: int, communicators: Mapping[str, Communicator]) -> Iterator[tuple[int, int, int]]:
-    """Yield (source, destination, bytes) by ranks of the job."""
+    """Yield the transfers of a kind of calls: source and destination as ranks of the job, and bytes."""
     number, *how = kind.tag.split()
     communicator, ranks = communicators[number], kind.ranks
     share = -(-size // len(communicator.rings))

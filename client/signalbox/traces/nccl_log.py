@@ -8,7 +8,7 @@ last line exists. The formats are those of the logs in NVIDIA/nccl #1189, #447, 
 NVIDIA/nccl-tests #128:
 
 - ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. With two numbers it is a connection (to 2.6).
-- ``Channel 01/02 : 0 3 2 1``: a whole ring, by rank 0; some versions cut it after 20 ranks.
+- ``Channel 01/02 : 0 3 2 1``: a whole ring, listed by rank 0; some versions cut the list after 20 ranks.
 - ``Trees [0] 1/2/-1->0->-1``: children, self, parent; before 2.7 also ``-1->0->1/2/-1``, and both with a bar between.
 - ``Tree 0 : -1 -> 0 -> 1/2/-1``: parent, self, children.
 - ``AllReduce: opCount 1a ... count 64 datatype 7 op 0 root 0 comm 0x...``: a call."""
@@ -167,7 +167,7 @@ class _Reader:
             self._host(process[0], text)
 
     def _making(self, where: str, thread: tuple[Process, int], rank: int) -> Member:
-        """Return the member that the thread is making, in which it has this rank."""
+        """Return the member of the communicator that the thread is making, with its rank set to ``rank``."""
         member = self._now.get(thread)
         if member is None or member.made:
             member = self._new(where, thread)

@@ -22,7 +22,7 @@ REDUCE, GATHER, SCATTER = "reduce", "gather", "scatter"
 """Operations for which job specs have no algorithm. The first rank is the root."""
 
 Sent = dict[str, int]
-"""A transfer, by the names of its fields."""
+"""Fields of a ``Transfer``, by name."""
 
 _ORDER = itemgetter("phase", "src", "dst")
 
@@ -30,7 +30,7 @@ _ORDER = itemgetter("phase", "src", "dst")
 def with_amounts(
     given: JobSpec, amounts: Mapping[Kind, Amount], names: Mapping[tuple[int, ...], str], library: str
 ) -> JobSpec:
-    """Return the spec with these amounts of traffic. Raises ``InvalidInput``.
+    """Return the spec ``given`` with the traffic in ``amounts``. Raises ``InvalidInput``.
 
     ``names``: names of groups by their ranks in ascending order. ``library``: used when ``given`` names none. Kinds of
     one rank, or of no bytes, send nothing."""
@@ -66,7 +66,9 @@ def with_amounts(
 
 
 def with_traffic(given: JobSpec, library: str, **traffic: object) -> JobSpec:
-    """Return the spec with these fields of traffic. Raises ``InvalidInput``."""
+    """Return the spec ``given`` with the fields in ``traffic``. Raises ``InvalidInput``.
+
+    ``library``: used when ``given`` names none."""
     data: dict[str, Any] = given.model_dump(exclude_unset=True)
     spec = JobSpec.parse({"library": library, **data, **traffic})
     InvalidInput.refuse(check(spec))
@@ -103,15 +105,16 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 def library_of(names: Iterable[str]) -> str:
-    """Return the library by the names that a trace has for it; generic when they are several or unknown."""
+    """Return the library that a trace names; generic when the trace names several or an unknown one."""
     found = set(names)
     return found.pop() if len(found) == 1 and found <= set(Library) else Library.GENERIC
 
 
 def file_of_rank(files: Sequence[Path]) -> dict[int, Path]:
-    """Return the files by rank: the last number in each name, or their order when no name has one.
+    """Return the files by rank.
 
-    Raises ``InvalidInput``."""
+    The rank is the last number in a file's name, or the file's position in ``files`` when no name has a number. Raises
+    ``InvalidInput``."""
     numbers = [re.findall(r"\d+", re.sub(r"\.(et|json|pkl|pickle)$", "", file.name)) for file in files]
     if not any(numbers):
         return dict(enumerate(files))

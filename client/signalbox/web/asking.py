@@ -15,9 +15,9 @@ from signalbox.web.said import carried
 
 
 class Asking:
-    """Questions to the controller, and a label for the answers at the place where this is made.
+    """Questions to the controller, and a label for the answers at the place of the page where the object is made.
 
-    Questions that make the controller plan are asked one at a time, because they occupy threads that others need."""
+    Questions that make the controller plan are sent one at a time, because they occupy threads that others need."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -29,7 +29,7 @@ class Asking:
         self._said.set_text(text)
 
     def tell_of(self, cable: Cable, loads: str) -> None:
-        """Show the loads of a cable, then whose flows it carries when the controller has answered."""
+        """Show the loads of a cable; when the controller has answered, also the jobs whose flows it carries."""
         self.say(loads)
         ui.timer(0, lambda: self._find_flows(cable, loads), once=True)
 
@@ -39,7 +39,7 @@ class Asking:
             self.say(f"{loads}\n{carried(cable, routes)}")
 
     async def known(self, ask: Callable[[], Any]) -> Any:
-        """Return an answer for a picture; None after an error: the page already shows that the controller is away."""
+        """Return an answer for a picture; None after an error: the page already shows an unreachable controller."""
         with suppress(SignalboxError):
             return await run.io_bound(ask)
 
@@ -84,7 +84,7 @@ class Asking:
         dialog.delete()
 
     async def _answer(self, ask: Callable[[], Any]) -> Any:
-        """Return an answer, or None after an error, which is shown."""
+        """Return an answer; after an error, show the error and return None."""
         try:
             return await run.io_bound(ask)
         except SignalboxError as error:

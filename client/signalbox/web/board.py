@@ -1,4 +1,4 @@
-"""State shared by all viewers of the page: one ``Following``, its picture, and whom to inform of changes."""
+"""State shared by all viewers of the page: one ``Following``, its picture, and the viewers to inform of changes."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Board:
         return self._picture
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what ``make`` returns, made once per change of the fabric for all viewers."""
+        """Return the result of ``make``, which is called once per change of the fabric for all viewers."""
         if key not in self._made:
             self._made[key] = make()
         made: Made = self._made[key]
         return made
 
     def take(self) -> None:
-        """Apply what has arrived, and pass changes on to the viewers."""
+        """Apply the messages that have arrived, and pass the changes on to the viewers."""
         changed = self._following.changes_to_show()
         if changed & {Kind.SHAPE, Kind.RATES}:
             self._made.clear()

@@ -23,7 +23,7 @@ def fabric(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
 
 
 def rates(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return the part of ``fabric`` that changes with loads and with what is highlighted or marked."""
+    """Return the part of ``fabric`` that changes with the loads, the highlighted links and the chosen part."""
     if picture.as_matrix:
         return matrix.rates(picture, lower_tier, route, chosen)
     return graph.rates(picture, paper, route, chosen)

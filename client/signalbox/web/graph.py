@@ -25,7 +25,9 @@ HOST_HEIGHT = 90
 CURVE = 0.12
 """Curvature of the second of several cables between two switches, and of a circuit beside its opposite."""
 SIDEWAYS = 0.2
-"""Distance from the middle of a circle beyond which names stand beside their switches, where they do not overlap."""
+"""Horizontal distance from a circle's middle, in diameters, beyond which names are drawn beside their switches.
+
+There the names do not overlap."""
 ARROW = 9
 """Size of a circuit's arrow head."""
 
@@ -77,7 +79,7 @@ def _scale(paper: Paper) -> Options:
 
 
 def rates(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return the part of ``graph`` that changes with loads and with what is highlighted or marked."""
+    """Return the part of ``graph`` that changes with the loads, the highlighted links and the chosen part."""
     return {"series": [{"id": "fabric", **_parts(picture, paper, route, chosen)}]}
 
 
@@ -118,7 +120,7 @@ def _node(node: Node, picture: Picture, paper: Paper, chosen: str) -> Options:
 
 
 def _place(node: Node, picture: Picture) -> tuple[float, float, str]:
-    """Return position of a switch, and the side of it for its name."""
+    """Return the position of a switch, and the side of the switch where its name is drawn."""
     if not picture.without_tiers:
         highest = max(len(picture.tiers) - 1, 1)
         y = (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / highest)
@@ -172,7 +174,7 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
 
 
 def _width(cable: Cable) -> float:
-    """Return the width of a cable, so that full ones stand out on both backgrounds."""
+    """Return the width of a cable, which grows with its load so that full cables stand out on both backgrounds."""
     load = min(cable.load or 0.0, 1.0) if cable.condition is Condition.UP else 1.0
     return round(EMPTY + (FULL - EMPTY) * load, 1)
 

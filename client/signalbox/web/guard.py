@@ -1,4 +1,4 @@
-"""Decide which requests the page answers: those of browsers that opened it, not those of other sites' pages.
+"""Answer requests of browsers that opened the page, and refuse requests that pages of other sites make.
 
 A site can point a name of its own at this address (DNS rebinding), so names must be known; addresses need not be. Pages
 of such a site can connect here, or show this page in a frame to capture clicks. So the origin of a request must be
@@ -40,7 +40,7 @@ class Guard:
             await self._app(scope, receive, _with_headers(send))
 
     def _problem(self, headers: Headers) -> str:
-        """Return why a request is refused; usually empty."""
+        """Return why a request is refused; empty for a request that is answered."""
         given = headers.get("host", "")
         asked = _parsed(_HOST, given)
         if asked is None:

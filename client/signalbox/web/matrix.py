@@ -1,6 +1,6 @@
-"""Cables between two tiers as a matrix: a row per lower switch, a column per higher one.
+"""Cables between two tiers as a matrix: a row per lower switch, a column per higher switch.
 
-For circuits within a tier, rows are the switches that send and columns those that receive."""
+For circuits within a tier, rows are the switches that send, and columns are the switches that receive."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _dimensions(picture: Picture) -> Options:
 
 
 def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """Return what is drawn over the cells."""
+    """Return the series that are drawn over the cells: unknown loads, marks, the route and the chosen cable."""
     overlay = {"type": "scatter", "symbol": "rect", "z": 3, "silent": True}
     return [
         {
@@ -115,15 +115,17 @@ def _names(nodes: Iterable[Node], chosen: str) -> list[Options]:
 
 
 def cells(shown: Matrix) -> list[list[Any]]:
-    """Return per pair of switches its position, and the loads of its fullest cable in per cent; ``-`` for unknown.
+    """Return a cell per pair of switches: column, row, and three loads of its fullest cable in per cent.
 
-    The loads are the higher load of the two directions, then the load of each."""
+    The loads are the higher load of the two directions, then the load of each direction; ``-`` is an unknown load."""
     of_pairs = ((x, y, fullest(cables)) for (x, y), cables in shown.cells.items())
     return [[x, y, _whole(each.load), _whole(each.up_load), _whole(each.down_load)] for x, y, each in of_pairs]
 
 
 def fullest(cables: Iterable[Cable]) -> Cable:
-    """Return the fullest cable, whose loads a cell shows and which a click on the cell chooses; the first of equals."""
+    """Return the fullest cable, the first of equally full ones.
+
+    A cell shows the loads of this cable, and a click on the cell chooses it."""
     return max(cables, key=lambda cable: -1.0 if cable.load is None else cable.load)
 
 
@@ -132,7 +134,7 @@ def _whole(load: float | None) -> int | str:
 
 
 def _places(shown: Matrix, wanted: Callable[[Cable], bool]) -> list[tuple[int, int]]:
-    """Return column and row of each selected cable."""
+    """Return column and row of each cable for which ``wanted`` is true."""
     return [place for place, cables in shown.cells.items() for cable in cables if wanted(cable)]
 
 
@@ -155,7 +157,7 @@ def _unknown(shown: Matrix) -> list[tuple[int, int]]:
 
 
 def rates(picture: Picture, lower_tier: int, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return the part of ``matrix`` that changes with loads and with what is highlighted or marked."""
+    """Return the part of ``matrix`` that changes with the loads, the highlighted links and the chosen part."""
     shown = picture.matrices.get(lower_tier, NOTHING)
     return {
         "xAxis": {"data": _names(shown.columns, chosen)},

@@ -1,6 +1,6 @@
-"""Page of one viewer: what it shows of the board, and what its clicks and keys request from the controller.
+"""Page of one viewer: it shows the board, and sends the requests of clicks and keys to the controller.
 
-Text from outside goes into labels, tables and charts, which draw it as text; nothing here makes HTML of it."""
+Text from outside is put into labels, tables and charts, which draw it as text; nothing here makes HTML of it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Page:
             self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))
 
     def show(self, changed: frozenset[Kind]) -> None:
-        """Show changes for the board. A browser that is away receives them when it is back."""
+        """Show changes of the board. A disconnected browser receives the changes after it has reconnected."""
         self._unshown |= changed
         if self._graph.client.has_socket_connection:
             changed, self._unshown = self._unshown, frozenset()
@@ -196,7 +196,7 @@ class Page:
         self._offer_cables()
 
     def _offer_cables(self) -> None:
-        """Offer the cables of the chosen switch; without one, all cables of a graph."""
+        """Offer the cables of the chosen switch; without a chosen switch, all cables of a graph."""
         picture = self._board.picture
         all_cables = () if picture.as_matrix else picture.cables
         cables = all_cables if self._dpid is None else picture.at(self._dpid)
@@ -220,7 +220,7 @@ class Page:
         self._show_wiring()
 
     def _show_wiring(self) -> None:
-        """Show how the chosen job is wired, if there are optical switches, and what it is planned for."""
+        """Show the wiring of the chosen job, if there are optical switches, and remarks about its traffic."""
         job = self._board.state.jobs.get(self._job)
         lines = [*filter(None, [wiring_line(job)]), *traffic_lines(job)] if job else []
         self._wiring.set_text(f"{self._job}: {' '.join(lines)}" if lines else "")
@@ -228,7 +228,7 @@ class Page:
     # ---- charts
 
     def _view(self) -> tuple[int, Paper, frozenset[LinkAt], str]:
-        """Return what this viewer sees of the fabric, as arguments of ``charts.fabric``."""
+        """Return this viewer's arguments of ``charts.fabric``: tier, colours, highlighted links, chosen part."""
         route = self._routes.get(self._looked_at or self._job, frozenset())
         return self._tier, self._paper, route, self._chosen
 
@@ -354,7 +354,7 @@ class Page:
         self._draw_rates()
 
     async def _draw_demand(self) -> None:
-        """Draw the demand of the chosen job as it is now; nothing without one."""
+        """Draw the present demand of the chosen job; clear the chart when no job is chosen."""
         job_id = self._job
         job = await self._asking.known(lambda: self._client.get_job(job_id)) if job_id else None
         self._demand.set_visibility(bool(self._job))

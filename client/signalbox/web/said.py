@@ -25,7 +25,7 @@ def facts(state: State) -> str:
 
 
 def wrong(state: State) -> str:
-    """Return why the drawing may not show the present fabric; usually empty."""
+    """Return why the drawing may not show the present fabric; empty when it does."""
     if state.lost:
         return f"This view is out of date: {state.lost}"
     if state.refused:
@@ -34,7 +34,7 @@ def wrong(state: State) -> str:
 
 
 def carried(cable: Cable, routes: Iterable[ListedRoute]) -> str:
-    """Return whose flows travel over a cable, in either direction."""
+    """Return a sentence with the jobs whose flows travel over a cable, in either direction."""
     jobs = jobs_of(flows_over(routes, {cable.up, cable.down}))
     each = ", ".join(f"{job} ({counted(flows, 'flow')})" for job, flows in sorted(jobs.items()))
     return f"It carries pinned flows of {each}." if each else "No pinned flow travels over it."

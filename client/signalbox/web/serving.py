@@ -1,4 +1,4 @@
-"""Server of the page: one process with one client of the API, whose credentials stay here."""
+"""Server of the page: one process with one client of the API, whose credentials stay in this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONNECT_S = 30.0
 AWAY_S = 30.0
 """Seconds that a disconnected browser, which may be busy or on a bad network, keeps its choices."""
 TAB_S = 60.0
-"""Seconds that NiceGUI keeps a tab's storage, instead of 30 days. It is empty here, but takes 0.7 kB per page."""
+"""Seconds that NiceGUI keeps a tab's storage, instead of 30 days. An empty storage takes 0.7 kB per page."""
 STOP_S = 2
 """Seconds for connections to end before they are cut."""
 
@@ -136,7 +136,7 @@ class Terminal:
         self._lost = ""
 
     def tell(self, listens: bool, lost: str | None) -> None:
-        """Print what has changed since the last call.
+        """Print the changes since the last call.
 
         ``listens``: whether browsers can connect. ``lost``: as in ``State``."""
         if listens and not self._listens:

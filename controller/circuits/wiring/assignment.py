@@ -1,8 +1,8 @@
-"""Choice of the peers for one interface of each server, so that as much traffic as possible goes directly. Exact.
+"""Exact choice of the peers for one interface of each server, for as much traffic as possible over single circuits.
 
-An optical switch connects the sending side of each server to the receiving side of another one. So the choice is a
-matching of maximum weight in a bipartite graph, not in a graph of servers as for duplex links. OR-Tools finds the
-matching as a flow of least cost."""
+An optical switch connects the sending side of each server to the receiving side of another server. Therefore the choice
+is a matching of maximum weight in a bipartite graph, not in a graph of servers as for duplex links. OR-Tools finds the
+matching as a flow of minimum cost."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _LARGEST = 1 << 40
 
 
 def heaviest_matching(weights: Floats) -> Peers:
-    """Return the pairs with the largest total weight, no two of which share a sender or a receiver.
+    """Return the matching of senders and receivers with the largest total weight.
 
-    ``weights``: from the row's server to the column's, shape (servers, servers); the diagonal is ignored."""
+    ``weights``: weight of a circuit from the row's server to the column's server, shape (servers, servers); the
+    diagonal is ignored."""
     servers = len(weights)
     src, dst = _candidates(weights)
     found: list[int | None] = [None] * servers
@@ -51,8 +52,8 @@ def heaviest_matching(weights: Floats) -> Peers:
 def completed(peers: Peers, hops: Ints) -> Peers:
     """Return the matching with its dark interfaces connected too, as far as possible.
 
-    They are connected in the rotation that saves the most hops between the servers that it connects. ``hops``: shape
-    (servers, servers), negative where no circuits lead."""
+    All rotations of the free receivers against the free senders are tried; the result saves the most hops between the
+    newly connected servers. ``hops``: shape (servers, servers), negative for pairs that no circuits connect."""
     senders = [server for server, peer in enumerate(peers) if peer is None]
     receivers = sorted(set(range(len(peers))) - set(peers))
     saved = np.where(hops < 0, len(peers), hops)[np.ix_(senders, receivers)]

@@ -30,7 +30,7 @@ class BreakEven:
 
     @property
     def time_ratio(self) -> float:
-        """Time for the same bytes relative to the alternative; direct connection loses above 1."""
+        """Time of direct connection divided by the time of the alternative; direct connection loses above 1."""
         if math.isinf(self.ratio):
             return self.hops * self.other_bps / self.direct_bps
         return (1 + self.ratio * self.hops) * self.other_bps / ((1 + self.ratio) * self.direct_bps)
@@ -41,9 +41,9 @@ class BreakEven:
 
     @property
     def most_ratio(self) -> float:
-        """Ratio r at which both are equal, with the same h.
+        """Ratio r at which direct connection and the alternative take the same time, with the present h.
 
-        ``inf`` when there is no r at which direct connection loses, 0 when it loses even with rings alone."""
+        ``inf`` when direct connection loses at no r, 0 when it loses even with rings alone."""
         if self.direct_bps <= self.other_bps:
             return 0.0 if self.direct_bps < self.other_bps or self.hops > 1 else math.inf
         if self.hops * self.other_bps <= self.direct_bps:

@@ -1,9 +1,9 @@
-"""Wiring of a direct-connect fabric: which server each interface of each server sends to.
+"""Wiring of a direct-connect fabric: the receiving server of each interface of each server.
 
 Every server has interfaces 0 to d-1. Interface k of all servers is connected to optical switch k, which passes the
-light of one server on to one other: a *circuit*. Circuits are simplex, so an optical switch is a partial permutation of
-the servers. Any directed graph with at most d circuits out of and into each server consists of d such permutations
-(König). Servers forward for each other. Servers and interfaces are numbered from 0."""
+light of a server on to one other server: a *circuit*. Circuits are simplex, so an optical switch is a partial
+permutation of the servers. Any directed graph with at most d circuits out of and into each server consists of d such
+permutations (König). Servers forward for each other. Servers and interfaces are numbered from 0."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Wiring:
 
     servers: int
     peers: tuple[Peers, ...]
-    """Peers of each interface."""
+    """Receiving servers: ``peers[k][i]`` is the server to which server i sends through interface k, or None."""
 
     def __post_init__(self) -> None:
         if self.servers < 1:
@@ -62,7 +62,7 @@ class Wiring:
 
     @cached_property
     def circuits(self) -> tuple[Circuit, ...]:
-        """Circuits by optical switch, then by sending server."""
+        """Circuits, ordered by optical switch, then by sending server."""
         return tuple(
             Circuit(Port(server, interface), Port(peer, interface))
             for interface, peers in enumerate(self.peers)
@@ -81,13 +81,13 @@ class Wiring:
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        """Servers that each server sends to, once per circuit, by interface."""
+        """Receiving server of each circuit of a server, ordered by interface; one tuple per sending server."""
         return tuple(tuple(peer for peer in of if peer is not None) for of in zip(*self.peers, strict=True))
 
     def placed(self, at: Sequence[int], servers: int) -> Wiring:
-        """Return the wiring on a part of a fabric with ``servers`` servers: server i is number ``at[i]`` there.
+        """Return the wiring as a part of a fabric with ``servers`` servers: server i gets the number ``at[i]`` there.
 
-        All other servers are dark. Raises ``ValueError`` when ``at`` does not give each server a place of its own."""
+        The other servers have no circuits. Raises ``ValueError`` when numbers in ``at`` repeat or are out of range."""
         if len(set(at)) < len(at) or len(at) != self.servers or not all(0 <= place < servers for place in at):
             raise ValueError(f"{self.servers} different places from 0 to {servers - 1} are needed")
         where = dict(zip(at, range(self.servers), strict=True))

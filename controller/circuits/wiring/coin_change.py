@@ -1,7 +1,7 @@
 """Routes on a circulant wiring: the steps from server i to server (i + offset) mod n (CoinChangeMod).
 
-Think of steps as values of coins. The shortest paths for an offset are the ways to pay it, modulo the number of
-servers, by the fewest coins (Wang et al., TopoOpt, NSDI 2023). First, all servers take the same steps for the same
+Think of steps as values of coins. The shortest paths for an offset are the ways to pay this amount, modulo the number
+of servers, with the fewest coins (Wang et al., TopoOpt, NSDI 2023). First, all servers take the same steps for the same
 offset. When all servers send alike, all circuits of one interface then have the same load; the steps are chosen so that
 the loads of different interfaces are as equal as possible. Then single flows take other steps, or the same steps in
 another order, where loads are lower.
@@ -27,21 +27,21 @@ _ROUNDS = 8
 _ROUNDING = 1e-9
 
 MOST_EVENED = 20_000
-"""Number of flows up to which single flows are considered."""
+"""Largest number of flows for which single flows may leave the common way of their offset."""
 _WAYS_OF_ONE = 16
-"""Number of ways per offset that its single flows may take, each in as many orders as it has hops."""
+"""Number of ways that single flows of an offset may take, each in as many orders as the way has hops."""
 
 Way = tuple[int, ...]
-"""Interfaces in the order in which a packet leaves by them."""
+"""Way of a packet: the interface by which it leaves each server, in order."""
 Sends = Mapping[tuple[int, int], float]
 """Amount that each server sends to the server at each offset, in any unit; the keys are (server, offset)."""
 
 
 def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) -> tuple[Way | None, ...]:
-    """Return a shortest way for each offset, with ascending interfaces; None where there is none.
+    """Return a shortest way for each offset, with ascending interfaces; None for an offset that no circuits reach.
 
-    The ways make the largest load of an interface small, starting with the offset that sends most. ``sent``: amount by
-    offset, in any unit."""
+    Ways are chosen for a small largest load of an interface, starting with the offset that loads circuits most.
+    ``sent``: amount by offset, in any unit."""
     hops = hops_by_offset(servers, steps)
     carried = np.zeros(len(steps))
     chosen: list[Way | None] = [() if offset == 0 else None for offset in range(servers)]
@@ -157,7 +157,7 @@ def _in_other_orders(ways: Iterable[Way]) -> list[Way]:
 
 
 def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Sequence[int]) -> Iterator[Way]:
-    """Yield the shortest ways, with ascending interfaces from ``first`` on."""
+    """Yield the shortest ways for the offset, with ascending interfaces from ``first`` on."""
     if offset == 0:
         yield ()
         return

@@ -2,7 +2,7 @@
 
 In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization of every job: its
 wiring, the planner's routes there, the time of an iteration with its bound, and the time on the alternative, one
-switch. For each job the parallelization with the least time is named. Each parallelization has the wiring that was
+switch. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization has the wiring that was
 found for it. A search that alternates between parallelizations and wirings could therefore end only at one of these
 pairs. docs/wiring.md has the model."""
 
@@ -31,10 +31,10 @@ from signalbox.jobs.spec import Compute, JobId, JobSpec
 from signalbox.jobs.subflows import Dividing, Pair
 
 MOST_SEARCHED = 5_000
-"""Number of flows up to which the planner searches.
+"""Largest number of flows for which the planner searches.
 
-With no more flows than this, the planner looks for better routes than those of coin change on a circulant wiring, and
-plans more than one wiring."""
+With no more flows than this, the planner improves the routes of coin change on a circulant wiring, and may plan
+further wirings."""
 
 MOST_PLANNED = 4
 """Largest number of wirings of one parallelization whose routes are planned."""
@@ -99,7 +99,7 @@ class Evaluated:
     name: str
     found: Found
     spec: JobSpec
-    """Spec as it runs on the wiring, with the addresses of the hosts of ``fabric_of`` the wiring."""
+    """Spec as it runs on the wiring, with addresses of hosts of the fabric from ``fabric_of``."""
     plan: Plan
     alone_s: float
     """Seconds of computation that overlaps with no phase."""
@@ -189,9 +189,10 @@ def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: Plan
 
 
 def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Evaluated:
-    """Return the parallelization on the wiring that is best when planned, among those with the least expected times.
+    """Return the parallelization on the wiring with the shortest planned iteration.
 
-    Only one wiring is planned, unless another could be better. Raises ``SignalboxError``."""
+    The wirings are those with the least expected times. A further wiring is planned only if its lower bound is below
+    the shortest planned iteration so far. Raises ``SignalboxError`` when the planner has no answer."""
     first, *others = ranked(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT, MOST_PLANNED)
     best = evaluated_on(first, way, rates, limits)
     for found in others if len(best.plan.routes) <= MOST_SEARCHED else ():
@@ -201,7 +202,7 @@ def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Ev
 
 
 def _least_s(way: Way, found: Found) -> float:
-    """Return the lower bound of an iteration over all routes on a wiring.
+    """Return a lower bound of the seconds of an iteration, over all routes on a wiring.
 
     Computation that overlaps with no phase is left out."""
     least_s = found.least_s
@@ -265,7 +266,7 @@ def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits)
 
 
 def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts of the fabric in place of the job's addresses, in the same order."""
+    """Return the address of a host of the fabric for each address of the job, in the order of the addresses."""
     host_of = dict(zip(dict.fromkeys(endpoints), fabric.hosts, strict=True))
     return tuple(host_of[address] for address in endpoints)
 
@@ -292,7 +293,7 @@ def _phase_times(
 
 
 def steps_of(spec: JobSpec, phase: int) -> int:
-    """Return the number of the planner's phases for one phase of the spec."""
+    """Return the number of phases into which the planner divides one phase of the spec."""
     alone = {
         "collectives": tuple(each for each in spec.collectives if each.phase == phase),
         "transfers": tuple(each for each in spec.transfers if each.phase == phase),
@@ -301,7 +302,7 @@ def steps_of(spec: JobSpec, phase: int) -> int:
 
 
 def _alone(problem: Problem, step: int) -> Problem:
-    """Return the flows of one of the planner's phases, with their demands in it."""
+    """Return the problem with only the flows and demands of one of the planner's phases."""
     own = ((each, tuple(part for part in each.demand_bps if part[0] == step)) for each in problem.flows)
     return problem.with_flows(replace(each, demand_bps=demand_bps) for each, demand_bps in own if demand_bps)
 

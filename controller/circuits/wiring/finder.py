@@ -3,9 +3,9 @@
 In: ``Traffic``, the number of interfaces per server and their rate. Out: ``Found``: a wiring, the rings that run on it,
 a lower bound of the time over all routings, and the expected time. Candidates follow TopoOpt (Wang et al., NSDI 2023,
 algorithm 1): the rings get a number of interfaces in proportion to the bytes of all-reduces, with near-geometric steps.
-Each remaining interface gets a matching of maximum weight for the pairs; the bytes that it serves count half for the
-next one. Every division is tried, and also circulant wirings with steps chosen for the pairs. The candidate with the
-least expected time wins."""
+Each remaining interface gets a matching of maximum weight for the pairs; the bytes that the matching serves count half
+for the next matching. Other divisions of the interfaces are tried too, and circulant wirings with steps chosen for the
+pairs. The candidate with the least expected time wins."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from controller.circuits.wiring.traffic import Order, Rings, Traffic
 BITS = 8
 """Bits per byte."""
 MOST_SPREAD = 1 << 22
-"""Limit of pairs times interfaces times diameter up to which the expected time is computed."""
+"""Largest product of pairs, interfaces and diameter for which the expected time is computed."""
 _SERVERS_TRIED = 256 * 16
-"""Servers times interfaces up to which circulant wirings are tried for every division."""
+"""Largest product of servers and interfaces for which circulant wirings are tried for every division."""
 _DIVISIONS_TRIED = 1 << 14
-"""Limit of divisions between several ``Rings``, times servers, up to which all divisions are tried."""
+"""Largest product of divisions between several ``Rings`` and servers for which all divisions are tried."""
 
 Orders = tuple[tuple[Order, ...], ...]
-"""Rings of one ``Rings``: for each of its interfaces one ring per group."""
+"""Rings of one ``Rings`` object: for each of its interfaces, one ring per group."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +79,19 @@ class Found:
     def least_s(self) -> dict[int, float]:
         """Lower bound by phase, in seconds, over all routings on shortest paths of this wiring, with its rings.
 
-        It is the largest of four times:
+        The bound is the largest of four times:
 
-        - that all circuits together need for all bytes, including forwarded ones;
-        - that the circuits from one server to a neighbour need for the bytes between the two;
-        - that one circuit needs for the largest subflow from one server to another;
-        - that the interfaces of the busiest server need to send or to receive."""
+        - the time that all circuits together need for all bytes, including forwarded bytes;
+        - the time that the circuits from one server to a neighbour need for the bytes between the two;
+        - the time that one circuit needs for the largest subflow from one server to another;
+        - the time that the interfaces of the busiest server need to send or to receive."""
         return {phase: self._least_s(phase) for phase in self.traffic.phases}
 
     @cached_property
     def expected_s(self) -> dict[int, float]:
         """Seconds by phase when all traffic is divided over all shortest paths (``spread``), at least ``least_s``.
 
-        ``least_s`` stands in when pairs times interfaces times diameter exceeds ``MOST_SPREAD``."""
+        The value is ``least_s`` when the product of pairs, interfaces and diameter exceeds ``MOST_SPREAD``."""
         return {phase: max(least_s, self._expected_s(phase)) for phase, least_s in self.least_s.items()}
 
     @property
@@ -135,7 +135,7 @@ class Found:
         return BITS * most / self.interface_bps
 
     def _sent_in(self, phase: int) -> Floats:
-        """Return the bytes that every server sends to every other in a phase."""
+        """Return the bytes from the row's server to the column's server in a phase; shape (servers, servers)."""
         sent = self._pairs_of(phase)
         for rings, orders in zip(self.traffic.rings, self.orders, strict=True):
             for order in orders:
@@ -161,7 +161,9 @@ class Found:
 
 
 def find(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """Return the candidate with the least ``cost``, the first of several. Raises as ``ranked`` does."""
+    """Return the candidate with the least ``cost``; of equal candidates, the first.
+
+    Raises ``ValueError`` without servers or interfaces to connect."""
     return ranked(traffic, interfaces, interface_bps, 1)[0]
 
 
@@ -177,7 +179,7 @@ def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -
 
 
 def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """Return the wiring of the paper's division: ceil(d x bytes of rings / all bytes) interfaces for rings."""
+    """Return the wiring of TopoOpt's division: ceil(d x bytes of rings / all bytes) interfaces for rings."""
     in_rings, of_pairs = traffic.in_rings, float(traffic.of_pairs.sum())
     share = math.ceil(interfaces * in_rings / (in_rings + of_pairs) - 1e-9) if in_rings else 0
     shares = _shares(traffic, max(min(1, len(traffic.rings)), share))
@@ -200,9 +202,10 @@ def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tup
 
 
 def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
-    """Return the divisions of interfaces among ``Rings``, with at least one interface for rings if there are any.
+    """Return the divisions of interfaces to try. Each has one number of interfaces for each ``Rings``.
 
-    All divisions are tried when they are few, otherwise those in proportion to the bytes."""
+    The sum of a division is at least 1 if there are rings. The result has all divisions when they are few, otherwise
+    for each sum one division in proportion to the bytes."""
     kinds = len(traffic.rings)
     if not kinds:
         return [()]
@@ -253,7 +256,7 @@ def _divided(
 
 
 def _matchings(weights: Floats, count: int) -> list[Peers]:
-    """Return matchings one after the other; bytes that one of them serves count half for the next."""
+    """Return ``count`` matchings. The bytes of a pair that a matching connects count half for the next matching."""
     found, weights = [], weights.copy()
     for _ in range(count):
         found.append(heaviest_matching(weights))
@@ -264,9 +267,10 @@ def _matchings(weights: Floats, count: int) -> list[Peers]:
 
 
 def _shares(traffic: Traffic, interfaces: int, whole: bool = False) -> list[int]:
-    """Return the number of interfaces for each ``Rings``, in proportion to the bytes of a server.
+    """Return the number of interfaces for each ``Rings``, in proportion to ``Rings.bytes``.
 
-    Numbers are rounded up, starting with the rings that send most. ``whole``: only rings over all servers get any."""
+    Numbers are rounded up, starting with the rings that send most. ``whole``: only rings over all servers get
+    interfaces."""
     weight = [0.0 if whole and len(rings.groups[0]) < traffic.servers else rings.bytes for rings in traffic.rings]
     left, total, shares = interfaces, math.fsum(weight), [0] * len(weight)
     for number in sorted(range(len(weight)), key=lambda number: -weight[number]):
@@ -277,7 +281,7 @@ def _shares(traffic: Traffic, interfaces: int, whole: bool = False) -> list[int]
 
 
 def _orders(rings: Rings, count: int) -> Orders:
-    """Return the rings of the groups; groups of one size have the same steps."""
+    """Return ``count`` rings of each group; groups of the same size have the same steps."""
     steps = {size: geometric_steps(size, count) for size in map(len, rings.groups)}
     return tuple(
         tuple(ring_order(group, steps[len(group)][number]) for group in rings.groups) for number in range(count)

@@ -17,13 +17,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 UNREACHED = -1
-"""Number of hops where no circuits lead."""
+"""Value in place of the number of hops for a pair that no circuits connect."""
 
 
 def hops_between(wiring: Wiring) -> Ints:
-    """Return the hops from the row's server to the column's, shape (servers, servers).
+    """Return the hops from the row's server to the column's server, shape (servers, servers).
 
-    The diagonal is 0; entries are ``UNREACHED`` where no circuits lead."""
+    The diagonal is 0; entries of pairs that no circuits connect are ``UNREACHED``."""
     servers = wiring.servers
     if wiring.steps is not None:
         by_offset = np.array(hops_by_offset(servers, wiring.steps))
@@ -42,10 +42,10 @@ def hops_between(wiring: Wiring) -> Ints:
 
 
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
-    """Return the hops from any server i to server (i + offset) mod n, for each offset, over circuits of these steps.
+    """Return for each offset the hops from any server i to server (i + offset) mod n, over circuits of these steps.
 
-    This is the least number of coins with these values that add up to the offset modulo the number of servers. It is
-    ``UNREACHED`` where no coins add up to the offset."""
+    If steps are values of coins, the hops are the least number of coins that add up to the offset modulo the number of
+    servers. An offset that no coins add up to is ``UNREACHED``."""
     hops: Ints = np.full(servers, UNREACHED)
     for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count
@@ -63,7 +63,9 @@ def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None
 
 
 def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tuple[float, int] | None:
-    """Return the same as ``total_and_most`` with a weight for each offset."""
+    """Return the sum of ``hops_by_offset`` times ``weights``, and the largest number of hops over all offsets.
+
+    None when an offset is not reached."""
     reached = _unpacked([*_first_reached(servers, steps)], servers)
     if reached.sum() < servers - 1:
         return None
@@ -71,7 +73,7 @@ def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tup
 
 
 def _first_reached(servers: int, steps: Sequence[int]) -> Iterator[int]:
-    """Yield the offsets that are one hop away, then two, and so on, as long as there are any."""
+    """Yield the set of offsets at one hop, then the set at two hops, and so on, until the next set is empty."""
     full = (1 << servers) - 1
     reached = front = 1
     while True:
@@ -88,8 +90,8 @@ def _first_reached(servers: int, steps: Sequence[int]) -> Iterator[int]:
 def mean_hops(hops: Ints, weights: Floats | None = None) -> float:
     """Return the mean of the hops over all pairs of different servers.
 
-    ``weights``: weight of each pair, such as its bytes; shape (servers, servers). ``inf`` when a pair that counts is
-    not connected; 0 without pairs."""
+    ``weights``: weight of each pair, such as its bytes; shape (servers, servers). The mean is ``inf`` when a pair with
+    a positive weight is not connected, and 0 without such pairs."""
     counted = ~np.eye(len(hops), dtype=bool) if weights is None else weights > 0
     if (hops[counted] == UNREACHED).any():
         return float("inf")

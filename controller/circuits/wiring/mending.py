@@ -1,9 +1,9 @@
-"""Replacement of lost interfaces or circuits in a job's wiring, with as few new circuits as help.
+"""Replacement of lost interfaces or circuits in a job's wiring, with few new circuits.
 
 In: the bytes between the job's servers, with its rings as they run; its wiring; the circuits that cannot be made. Out:
 another wiring. When a server is missing at an optical switch, its predecessor in the permutation is connected to its
-successor. Then pairs of circuits are exchanged as long as that helps. For example, a circuit for other traffic replaces
-one that a ring has lost (TopoOpt, NSDI 2023, section 5.6, repairs rings in this way)."""
+successor. Then pairs of circuits are exchanged as long as an exchange lowers the cost. For example, a circuit for other
+traffic replaces a lost circuit of a ring (TopoOpt, NSDI 2023, section 5.6, repairs rings in this way)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from controller.circuits.wiring.spreading import spread
 Cost = tuple[float, float, float, float]
 """Cost of a wiring, compared entry by entry.
 
-The entries are: the bytes of pairs that are not connected; the sum over phases of the largest load of a circuit; bytes
-times hops; minus the number of circuits."""
+The entries are:
+
+1. the bytes of pairs that are not connected;
+2. the sum over phases of the largest load of a circuit;
+3. the sum over pairs of bytes times hops;
+4. the negated number of circuits."""
 
 MOST_JOINED = 5
-"""Number of free ports of an optical switch up to which all ways to connect them are tried.
+"""Largest number of free ports of an optical switch for which all ways to connect the ports are tried.
 
 More free ports are connected in one ring."""
 
@@ -36,9 +40,9 @@ def mended(
     dead: Collection[Port],
     fixed: Collection[int] = (),
 ) -> Wiring:
-    """Return the wiring with replacements.
+    """Return the wiring with replacements for lost circuits and for circuits at dead interfaces.
 
-    ``sent``: by phase the bytes from the row's server to the column's; shape (servers, servers).
+    ``sent``: by phase the bytes from the row's server to the column's server; shape (servers, servers).
     ``lost``: circuits of the wiring that do not work. ``dead``: interfaces that do not work.
     ``fixed``: optical switches that keep their working circuits and make none."""
     free = [interface for interface in range(wiring.interfaces) if interface not in fixed]
@@ -66,7 +70,7 @@ def _joined(
     lost: Collection[Circuit],
     dead: Collection[Port],
 ) -> Wiring:
-    """Connect the free ports of one optical switch after the other in the best way."""
+    """Return the wiring with the free ports connected at the least cost, one optical switch after the other."""
     for interface in interfaces:
         ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
         wiring = min(ways, key=lambda each: _cost(sent, each))
@@ -116,8 +120,8 @@ def _exchanged(
 ) -> Iterator[Wiring]:
     """Yield wirings in which one lost pair of servers is connected again through another interface.
 
-    If possible, the server that sent to the receiving server before is connected to the server that the sending server
-    sent to before."""
+    The new circuit ends the former circuit to its receiver and the former circuit of its sender. If possible, the
+    former sender to that receiver is connected to the former receiver of that sender."""
     pairs = dict.fromkeys((each.src.server, each.dst.server) for each in gone)
     for interface, (src, dst) in product(interfaces, pairs):
         peers = wiring.peers[interface]

@@ -1,10 +1,10 @@
-"""Steps of ring permutations: all possible ones, near-geometric ones, and those that a search finds for other traffic.
+"""Steps of ring permutations: all possible steps, near-geometric steps, and steps that suit other traffic.
 
-In a ring over n servers each sends to the server ``step`` higher (modulo n). The ring visits all servers exactly when
-the step is coprime to n. Every such ring takes the same time for an all-reduce. So the steps can be chosen for the
-other traffic, which uses the circuits of all rings. This follows Wang et al., "TopoOpt: Co-optimizing Network Topology
-and Parallelization Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and SelectPermutations).
-Near-geometric steps keep the diameter of d rings within d n^(1/d)."""
+In a ring over n servers each server sends to the server whose number is higher by ``step`` (modulo n). The ring visits
+all servers exactly when the step is coprime to n. Every such ring takes the same time for an all-reduce. Therefore the
+steps can be chosen for the other traffic, which uses the circuits of all rings. This follows Wang et al., "TopoOpt:
+Co-optimizing Network Topology and Parallelization Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and
+SelectPermutations). Near-geometric steps keep the diameter of d rings within d n^(1/d)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Steps(NamedTuple):
     others: tuple[int, ...]
     """Steps of circuits that no ring uses."""
     mean: float
-    """Mean number of hops, by the weights that were given."""
+    """Mean number of hops over all offsets, with the weights that the search was given."""
     most: int
     """Largest number of hops of any offset."""
 
@@ -63,9 +63,9 @@ def chosen_steps(
     """Return near-geometric steps, changed one by one as long as the mean number of hops decreases.
 
     ``others``: number of steps that no ring uses. ``weights``: weight of each offset, None for equal weights.
-    ``tried``: number of sets to consider.
+    ``tried``: number of sets of steps to consider.
 
-    None when the steps do not connect all servers."""
+    Return None when the steps do not connect all servers."""
     if servers < 2 or rings + others < 1:
         return None
     start = [*geometric_steps(servers, rings)]
@@ -73,7 +73,7 @@ def chosen_steps(
     start += [1] * (rings + others - len(start))
     cost = _cost(servers, weights)
     best, now = cost(start), list(start)
-    # Multiplying all steps by a number coprime to n keeps the hops. So with equal weights one ring can have step 1.
+    # Multiplying all steps by a number coprime to n permutes the hops. So with equal weights one ring can have step 1.
     left, fixed = tried, rings > 0 and weights is None
     kinds = [totient_steps(servers)] * rings + [tuple(range(1, servers))] * others
     better = True
@@ -91,7 +91,7 @@ def chosen_steps(
 def ring_order(members: Sequence[int], step: int) -> tuple[int, ...]:
     """Return the members in the order of the ring with this step over their positions.
 
-    Raises ``ValueError`` when the step is not coprime to their number, which would give several rings."""
+    Raises ``ValueError`` when the step is not coprime to the number of members, which would give several rings."""
     size = len(members)
     if math.gcd(step, size) != 1:
         raise ValueError(f"step {step} divides {size} servers into several rings")
@@ -121,7 +121,7 @@ def _cost(servers: int, weights: Sequence[float] | None) -> Callable[[Sequence[i
 
 
 def _geometric(servers: int, steps: int) -> Iterable[int]:
-    """Yield integers near 1, n^(1/steps), n^(2/steps) and so on, each once; then the smallest others."""
+    """Return the integers near 1, n^(1/steps), n^(2/steps) and so on, then all other steps in ascending order."""
     ratio = servers ** (1 / steps)
     near = (round(ratio**place) for place in range(steps))
     return (step for step in dict.fromkeys([*near, *range(1, servers)]) if 0 < step < servers)

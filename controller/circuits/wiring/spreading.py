@@ -1,7 +1,7 @@
 """Expected load of circuits when every server divides its traffic evenly over all shortest paths.
 
-In: a ``Wiring``, the hops between its servers, the bytes of pairs. Out: bytes of each circuit. This is the average
-result of hashing, and an upper bound of what the best routing with subflows of any size needs."""
+In: a ``Wiring``, the hops between its servers, the bytes of pairs. Out: bytes of each circuit. These loads are the
+average result of hashing. Their maximum is an upper bound for the best routing with subflows of any size."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from controller.circuits.wiring.hops import Floats, Ints
 
 
 def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
-    """Return the load of the circuit out of each interface; shape (interfaces, servers).
+    """Return the bytes that each interface sends into its circuit; shape (interfaces, servers).
 
-    ``hops``, ``sent``: from the row's server to the column's; the columns may be some of the servers only. Pairs that
-    are not connected are left out."""
+    ``hops``, ``sent``: hops and bytes from the row's server to the column's server; the columns may be only some of the
+    servers. Pairs that are not connected are left out."""
     waiting = np.where(hops > 0, sent, 0.0)
     loads = np.zeros((wiring.interfaces, wiring.servers))
     active = [np.array([peer is not None for peer in peers]) for peers in wiring.peers]

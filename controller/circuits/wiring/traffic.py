@@ -1,4 +1,4 @@
-"""Traffic of a job as a wiring sees it: rings whose order is free, and bytes between pairs of servers.
+"""Traffic of a job, as the search for a wiring needs it: rings of free order, and bytes between pairs of servers.
 
 In: a ``JobSpec``. Ranks with the same address are on one server, and servers are numbered in the order in which ranks
 name them. Out: ``Traffic``. An all-reduce, and its halves (reduce-scatter and all-gather), may run over any ring of its
@@ -138,12 +138,12 @@ def traffic_as_it_runs(spec: JobSpec) -> Traffic:
 
 
 def servers_of(spec: JobSpec) -> dict[str, int]:
-    """Return the number of each address."""
+    """Return the number of the server with each address, in the order in which ranks name the addresses."""
     return {address: number for number, address in enumerate(dict.fromkeys(spec.endpoints))}
 
 
 def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order]]]]) -> JobSpec:
-    """Return the job with its all-reduces in these orders.
+    """Return the spec with its all-reduces as ring algorithms over these rings.
 
     Each ``Rings`` has several orders, and each order has one ring per group. Without any order, the ring follows
     ``groups``. All rings of a group have the same part of the bytes, rounded up. Ranks of one server stay adjacent.
@@ -195,9 +195,9 @@ def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
 
 
 def _together(collectives: Iterable[Collective]) -> list[Collective]:
-    """Return collectives that differ only in their groups as one, because a spec has a limit of collectives.
+    """Return the collectives, merged where they differ only in their groups: a spec has a limit of collectives.
 
-    A group that occurs twice, because two collectives have it, is put into two collectives."""
+    A group that two of the given collectives have stays in two collectives."""
     alike = defaultdict[tuple[Algorithm, int, int], list[list[str]]](list)
     for each in collectives:
         rows = alike[each.algorithm, each.bytes_per_iteration, each.phase]
@@ -213,10 +213,10 @@ def _together(collectives: Iterable[Collective]) -> list[Collective]:
 
 
 def _merged(parts: Iterable[tuple[Part, Collective, Sequence[int]]]) -> tuple[Rings, ...]:
-    """Return the rings of these collectives.
+    """Return the ``Rings`` of these collectives.
 
-    Collectives of the same servers run in the same rings. Groups without a common server are kept together, because one
-    interface can have a ring of each group."""
+    Collectives of the same servers run in the same rings. Groups without a common server are in the same ``Rings``,
+    because one interface can have a ring of each group."""
     of_group = defaultdict[Order, list[tuple[Part, Collective, int]]](list)
     for part, collective, of_ranks in parts:
         if len(servers := tuple(sorted(set(of_ranks)))) > 1:
@@ -243,9 +243,9 @@ def _merged(parts: Iterable[tuple[Part, Collective, Sequence[int]]]) -> tuple[Ri
 
 
 def _sent(collective: Collective, ranks: int) -> float:
-    """Return the bytes that each rank sends in a ring: 2(n-1)/n M, or half of that (docs/reference/job-spec.md).
+    """Return the bytes that each rank sends in a ring (docs/reference/job-spec.md).
 
-    The half is for a reduce-scatter or all-gather."""
+    An all-reduce sends 2(n-1)/n M; a reduce-scatter or all-gather sends half as much."""
     times = 2 if RINGS[collective.algorithm] is Algorithm.RING_ALL_REDUCE else 1
     return times * (ranks - 1) / ranks * collective.bytes_per_iteration
 

@@ -1,7 +1,7 @@
-"""Analyses of the running network: why a job is slow, what failures would do, why no routes are better.
+"""Analyses of the running network: causes of a job's slowdown, effects of failures, proofs of the routes in force.
 
 An analysis can need many plans, so an ``Answerer`` runs it in a process of its own.
 
-In: a request of the API with the network as it is now (``requests``). Out: results that can be sent between processes
-(``results``). ``analyse`` chooses between ``job`` and ``failures``.
+In: a request of the API with the present state of the network (``requests``). Out: results that can be sent between
+processes (``results``). ``analyse`` passes each request to ``job`` or ``failures``, or proves the routes in force.
 """

@@ -1,6 +1,6 @@
-"""Dispatch of analysis requests, and the proofs that no routes are better than those in force.
+"""Dispatch of analysis requests, and the proofs that no routes are better than the routes in force.
 
-In: a request of the control loop, with all parts of the state that the analysis needs. Out: its result. Analyses that
+In: a request of the control loop, with all parts of the state that the analysis needs. Out: the result. Analyses that
 need many plans run in a process of their own, in an ``Answerer``."""
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from signalbox.errors import NotKnownYet, SignalboxError
 
 
 def analyse(request: AnalysisRequest) -> Analysis:
-    """Return the result. Raises ``NotFound`` for a job without flows, ``SignalboxError`` when there is no answer."""
+    """Return the result of the analysis that the request describes.
+
+    Raises ``NotFound`` for a job without flows, ``SignalboxError`` when there is no answer."""
     match request:
         case AnalyseJob():
             return analyse_job(request)
@@ -30,14 +32,14 @@ def analyse(request: AnalysisRequest) -> Analysis:
 
 
 def prove_routes(request: ProveRoutes) -> PlanProof:
-    """Return the routes in force with the proofs that none are better, for a checker without a solver.
+    """Return the routes in force with the proofs that no routes are better, for a checker without a solver.
 
     The planner makes no new routes; only its lower bounds are used. Its search may prove the bounds of more slowdowns
     than there are witnesses for. Flows without any path are left out.
 
-    Raises ``NotKnownYet`` while other flows have no route in force: nobody knows how switches hash them, so no slowdown
-    would be right. Raises ``SignalboxError`` when the planner has no answer, or when capacities are too far apart for a
-    proof."""
+    Raises ``NotKnownYet`` while a flow with a path has no route in force: nobody knows how switches hash it, so no
+    slowdown would be right. Raises ``SignalboxError`` when the planner has no answer, or when capacities are too far
+    apart for a proof."""
     network = request.network.sending
     problem = network.problem
     hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.is_in_force(flow))

@@ -7,7 +7,7 @@ Two switches at which no flow begins or ends are *interchangeable* when they hav
 capacities, to the same neighbours. Swapping them is a symmetry of the problem that moves no end of any flow. Failures
 that such swaps turn into each other are one *case*. They have the same bounds, the same distribution under hashing, and
 the same possible routings, apart from the names of switches. Only the number of running routes over the failed links
-may differ between them. The failure with the most such routes is computed for the case.
+may differ between the failures of a case. The failure with the most such routes is computed for the case.
 
 The cheap steps come first:
 
@@ -67,7 +67,7 @@ def _failures(request: AnalyseFailures) -> tuple[Failure, ...]:
 
 
 def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list[Outcome]:
-    """Return the bounds of each case, worst first."""
+    """Return an outcome with only the bounds for each case, worst case first."""
     problem = network.problem
     pinned_to = _pinned_to(problem)
     outcomes = []
@@ -95,7 +95,9 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
 
 
 def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, progress: Progress) -> list[Outcome]:
-    """Return the cases with hashing and repair, in the same order, as many as the time allows."""
+    """Return the outcomes with the slowdowns under hashing and after the repair, in the order of ``bounded``.
+
+    Outcomes at the end are left out when the time is over."""
     limits = network.limits
     outcomes: list[Outcome] = []
     for outcome in bounded:
@@ -112,7 +114,9 @@ def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, prog
 def _planned(
     network: Network, repaired: Sequence[Outcome], top: int | None, ends_at: float, progress: Progress
 ) -> list[Outcome]:
-    """Return the ``top`` worst cases or more, worst first, planned as far as the time allows."""
+    """Return at least the ``top`` worst outcomes, worst first, with a plan where the repair misses the bound.
+
+    Outcomes get no plan when the time is over. ``top``: None for all outcomes."""
     waiting = sorted(repaired, key=lambda outcome: outcome.severity)
     done: list[Outcome] = []
     while waiting:
@@ -153,7 +157,7 @@ def _present(network: Network) -> Present:
 
 
 def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
-    """Return the flows with a subflow on each link."""
+    """Return for each link the flows that are pinned to it, wholly or with a subflow."""
     flows: defaultdict[LinkId, set[FlowId]] = defaultdict(set)
     for flow in problem.flows:
         for subflow in flow.current or ():
@@ -180,7 +184,7 @@ def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabr
     """Return the possible failures of working parts of ``fabric``.
 
     The parts are switches without hosts, cables, and ports with one-way links, which count as cables. ``intact``: the
-    fabric in which parallel cables are numbered."""
+    fabric without failures; parallel cables are numbered as in it."""
     with_hosts = {host.at.dpid for host in intact.hosts.values()}
     at: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():
@@ -208,10 +212,10 @@ def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabr
 
 
 def cases(problem: Problem, fabric: Fabric, failures: Iterable[Failure]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Return the failures grouped by their effect, in the order of the first of each group.
+    """Return the failures grouped into cases of equal effect, in the order of the first failure of each case.
 
-    The first tuple has the cases by which some flow may lose a route or a hashed path. The second has the failures
-    without an effect, one case per kind."""
+    The first tuple has the cases by which some flow may lose a route or a hashed path. The second tuple has the
+    failures without an effect, one case per kind."""
     hops = NextHops(problem)
     usable = {hops.links[number] for number in set(hops.link.tolist()) - {hops.nothing}}
     label = interchangeable(problem, fabric)
@@ -228,7 +232,7 @@ def cases(problem: Problem, fabric: Fabric, failures: Iterable[Failure]) -> tupl
 
 
 def interchangeable(problem: Problem, fabric: Fabric) -> Mapping[Dpid, Dpid]:
-    """Return for every switch with a link the first of the switches with which it is interchangeable, often itself."""
+    """Return for every switch with a link the first interchangeable switch, which is often the switch itself."""
     ends = {leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)}
     around: defaultdict[Dpid, list[tuple[Dpid, float, float]]] = defaultdict(list)
     for link_id in problem.paths.far_end:
@@ -251,7 +255,7 @@ def failed(problem: Problem, failure: Failure) -> Problem:
 
 
 def _cables(fabric: Fabric, with_hosts: Collection[Dpid]) -> dict[tuple[Dpid, Dpid], list[tuple[PortRef, PortRef]]]:
-    """Return the ends of the cables between each pair of switches, by port; a switch with hosts comes first.
+    """Return both ends of each cable by pair of switches, sorted by port; a switch with hosts is first in its pair.
 
     Circuits are not cables."""
     between: defaultdict[tuple[Dpid, Dpid], set[tuple[PortRef, PortRef]]] = defaultdict(set)

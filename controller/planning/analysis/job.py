@@ -1,8 +1,8 @@
 """Analysis of whether the network slows a job: its most loaded links, the jobs that share them, and possible gains.
 
-In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with three others: its lower bound, its
-slowdown under the planner's routes, and its slowdown under the planner's routes if all flows could be split. Slowdown,
-load and phase are defined in ``efficiency``."""
+In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with three values: its lower bound, the
+slowdown under the planner's routes, and the slowdown under the planner's routes if all flows could be split. Slowdown
+and load are defined in ``efficiency``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId
 
 SPLIT_INTO = 8
-"""Number of subflows that a flow may have when the gain of splitting is computed."""
+"""Number of subflows into which every flow may be split when the gain of splitting is computed."""
 WORST_LINKS = 10
 
 
@@ -141,7 +141,7 @@ def _splittable(problem: Problem) -> Problem:
 
 
 def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:
-    """Return the planner's routes; None when no flow of the job has a path."""
+    """Return a summary of the planner's routes and of the job's slowdown; None when no flow of the job has a path."""
     answer, first, cycles = outlook(problem, replace(limits, ecmp_draws=0))
     if job_id not in answer.job_slowdown:
         return None
@@ -164,7 +164,9 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
 
 
 def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLink]:
-    """Return the job's links with their loads under these routes, the most loaded first, then the most shared."""
+    """Return the job's links with their loads under these routes, the most loaded link first.
+
+    Among equal loads, the link with the most jobs is first."""
     problem = network.problem
     subflows: defaultdict[LinkId, Counter[JobId]] = defaultdict(Counter)
     for flow in problem.flows:
@@ -194,7 +196,7 @@ def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLin
 
 
 def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None:
-    """Return the cut that bounds the job most, with the flows of all jobs; None when no flow leaves its leaf.
+    """Return the cut with the largest bound of the job's slowdown; None when no flow of the job leaves its leaf.
 
     Among equally tight cuts, the cut of a whole leaf is preferred, then the cut with the most flows of the job."""
     crossings = cuts.crossings

@@ -1,8 +1,8 @@
 """Requests to analyse the network, from the API to the control loop and from there to a worker process.
 
-- RPC ``Explain``: what slows a job.
-- RPC ``WhatIf``: what single failures would do.
-- RPC ``GetPlanProof``: why no routes are better than those in force.
+- RPC ``Explain``: causes of a job's slowdown.
+- RPC ``WhatIf``: effects of failures.
+- RPC ``GetPlanProof``: proof that no routes are better than the routes in force.
 
 In: the API's requests, the network and the accepted jobs. Out: requests for the worker process, complete and
 picklable."""
@@ -56,7 +56,7 @@ class WhatIf:
     within_s: float
     """Seconds for the whole analysis."""
     names: tuple[str, ...] = ()
-    """Names of parts that fail all at once, instead of single failures of ``kinds``."""
+    """Names of parts that fail at the same time; with names, single failures of ``kinds`` are not analysed."""
     circuits: tuple[Parts, ...] = ()
     """Circuits that fail together with ``names``."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -133,7 +133,7 @@ class Network:
 
     @property
     def sending(self) -> Network:
-        """Same network with the flows that jobs send now."""
+        """Network with only the flows that jobs send now; otherwise equal to this network."""
         problem, now = self.problem, self.problem.now
         return self if now is problem else replace(self, found=now.with_flows(f for f in now.flows if f.demand_bps))
 
@@ -149,7 +149,7 @@ class AnalyseJob:
     without_path: int = 0
     """Number of the job's flows between hosts that the fabric does not connect.
 
-    It includes flows cut off at the ports of hosts, which the problem does not contain."""
+    It includes flows that are cut off at the port of a host; the problem does not contain such flows."""
     arrangement: Arrangement | None = None
     """Arrangement of the job by an extension; None for most jobs."""
     withheld: str = ""
@@ -159,7 +159,9 @@ class AnalyseJob:
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
     efficiency_usual: float | None = None
-    """Measured efficiency at the median time of the iterations after the job's first ones; None without any."""
+    """Measured efficiency at the median time of the iterations after the job's first iterations.
+
+    None without such iterations."""
     min_gain: float = 0.0
     """Smallest relative gain in slowdown for which pinning counts as better than hashing."""
 
@@ -188,7 +190,7 @@ AnalysisRequest = AnalyseJob | AnalyseFailures | ProveRoutes
 
 @dataclass(frozen=True, slots=True)
 class Analyse:
-    """Analysis to run. The worker resolves the future without the control loop."""
+    """Analysis to run. The worker resolves ``reply`` itself; the result does not pass through the control loop."""
 
     request: AnalysisRequest
     reply: Future[Any] = field(compare=False)
@@ -246,9 +248,9 @@ def analysis_request(
 
 
 def _efficiencies_measured(fabric: Fabric, job: Job) -> tuple[float | None, float | None]:
-    """Return the measured efficiency at the mean time of iterations, and at the median time after the first ones.
+    """Return the measured efficiency at the mean time of all iterations, and at the median time without the first ones.
 
-    Both are None without measured times; the second is None without iterations after the first ones."""
+    Both are None without measured times; the second efficiency is None if there are only first iterations."""
     reported = job.vitals.reported
     if reported.planned is not job.sending or not reported.mean_communication_s or not job.per_iteration:
         return None, None

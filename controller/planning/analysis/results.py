@@ -18,10 +18,10 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 
 LEAST_BACKGROUND = 0.01
-"""Fraction of a link's capacity from which on unannounced traffic is reported."""
+"""Smallest fraction of a link's capacity at which unannounced traffic is reported."""
 
 NOTICEABLE = 0.05
-"""Relative increase of its communication time above which a job is called slow.
+"""Relative increase of a job's communication time above which the job is called slow.
 
 Loads that rest on counters have an error of some percent, and the iterations of an undisturbed job differ by as
 much."""
@@ -71,7 +71,7 @@ class BusyLink:
     nic: bool
     load: float
     background: float
-    """Fraction of the link's own capacity that unannounced traffic takes."""
+    """Fraction of the link's full capacity that unannounced traffic takes."""
     jobs: tuple[JobShare, ...]
     """Jobs on the link, the largest load first."""
 
@@ -92,13 +92,13 @@ class LeafCut:
     failed: int
     """Number of failed links of the switches on this side of the cut."""
     fluid_slowdown: float
-    """Load of the links if all these flows could be spread evenly."""
+    """Load of the links if the flows of the cut were spread evenly over the links."""
     whole_slowdown: float
-    """Smallest possible load of the most loaded link when flows that may not be split stay whole."""
+    """Lower bound of the load of the most loaded link when flows that may not be split stay whole."""
     jobs: tuple[JobFlows, ...]
-    """Number of flows of each job, the most first."""
+    """Number of flows of each job, the job with the most flows first."""
     drained: int = 0
-    """Number of links there that work, but are taken out of service."""
+    """Number of links of the switches on this side of the cut that work, but are taken out of service."""
 
     @property
     def slowdown(self) -> float:
@@ -123,7 +123,9 @@ class FoundRoutes:
     first_slowdown: float
     """Slowdown of the analysed job after one planning cycle."""
     cycles: int | None
-    """Largest number of cycles that the moves take; None when no moves within ``planning.max_moves`` lead there."""
+    """Largest number of cycles that the moves take.
+
+    None when no moves within ``planning.max_moves`` lead to these routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +137,13 @@ class Arranged:
     sentences: tuple[str, ...]
     """Sentences to print after all other sentences of the analysis."""
     limits: str = ""
-    """Sentence that replaces the sentence on what slows the job."""
+    """Sentence that replaces the usual sentence on the cause of the slowdown; empty for no replacement."""
     gain: str = ""
-    """Sentence that replaces the sentence on what routing could gain."""
+    """Sentence that replaces the usual sentence on the possible gain of other routes; empty for no replacement."""
     link: str = "link"
     """Word for one of the arrangement's links."""
     at_bound: bool = False
-    """Whether no routes on these links are better."""
+    """Whether no routes on the arrangement's links are better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,27 +153,27 @@ class JobAnalysis:
     job_id: JobId
     verdict: Verdict
     slowdown: float
-    """Slowdown now; its mean over random draws when flows are hashed."""
+    """Slowdown of the job now; the mean over random draws when some flows are hashed."""
     efficiency_measured: float | None
     """Measured efficiency; None without measured times."""
     least_slowdown: float
     """Lower bound of the job's slowdown over all routings of all jobs."""
     nic_slowdown: float
-    """Slowdown on a fabric of unlimited capacity."""
+    """Slowdown of the job if only NICs had limited capacity."""
     flows: int
     flows_inside_a_leaf: int
     flows_hashed: int
-    """Number of flows without a route."""
+    """Number of flows between leaves that have a path but no route in force."""
     flows_without_a_path: int
     equally_full_links: int
     """Number of links whose load equals the load of the first of ``fullest_links``."""
     fullest_links: tuple[BusyLink, ...]
     cut: LeafCut | None
-    """Cut that bounds the job most; None when no flow leaves its leaf."""
+    """Cut with the largest bound of the job's slowdown; None when no flow of the job leaves its leaf."""
     best: FoundRoutes | None
-    """Best routes that the planner found; None when there is nothing to gain."""
+    """Best routes that the planner found; None when the job is not slow, or has no path."""
     split: FoundRoutes | None
-    """Best routes when all flows may be split; None when there is nothing to gain."""
+    """Best routes if all flows could be split; None when the job is not slow, or when all flows may be split anyway."""
     arranged: Arranged | None = None
     withheld: str = ""
     """Reason why the slowdown does not predict the efficiency; empty when it does."""
@@ -180,7 +182,9 @@ class JobAnalysis:
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
     efficiency_usual: float | None = None
-    """Measured efficiency at the median time of the iterations after the job's first ones; None without any."""
+    """Measured efficiency at the median time of the iterations after the job's first iterations.
+
+    None without such iterations."""
     hashed_slowdown: float | None = None
     """Mean slowdown if the job's flows were hashed and the flows of other jobs kept their routes.
 
@@ -210,14 +214,14 @@ class Failure:
 
     kind: FailureKind
     name: str
-    """Name as the failure options of the commands accept it."""
+    """Name of the failed part, in the form that the failure options of the commands accept."""
     links: frozenset[LinkId]
     """Directed links that are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Failures with the same effect, at least one."""
+    """A failure, or several failures that have the same effect."""
 
     kind: FailureKind
     failures: tuple[Failure, ...]
@@ -225,11 +229,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Effect of a case, computed for one of its failures."""
+    """Effect of a case, computed for one failure of the case (``example``)."""
 
     case: Case
     example: Failure
-    """Failure that was computed."""
+    """Failure of the case for which the effect was computed."""
     lost: tuple[FlowEnds, ...]
     """Flows that lose their last path."""
     rerouted: tuple[int, int]
@@ -243,7 +247,7 @@ class Outcome:
     - ``repair``: the repair's answer, because it reaches the bound or the time was over.
     - ``bound``: no slowdown is known, only the bound, because the time was over."""
     bound: float
-    """Bounds as in a ``Plan``; this also holds for ``fluid_bound`` and ``integer_bound``."""
+    """Lower bound of the worst slowdown; ``bound``, ``fluid_bound`` and ``integer_bound`` are defined in ``Plan``."""
     fluid_bound: float
     integer_bound: float
     ecmp: EcmpSlowdown | None = None
@@ -253,13 +257,13 @@ class Outcome:
     slowdown: float | None = None
     """Worst slowdown after planning; None when only the bound is known."""
     moved: int = 0
-    """Number of other flows that the plan for the example moves."""
+    """Number of flows with a valid route that the plan for the example moves."""
     first_slowdown: float | None = None
     """Worst slowdown after one planning cycle."""
     cycles: int | None = 0
     """Largest number of cycles that the plan's moves take.
 
-    None when no moves within ``planning.max_moves`` lead there."""
+    None when no moves within ``planning.max_moves`` lead to the plan."""
 
     @property
     def proven(self) -> bool:
@@ -268,12 +272,12 @@ class Outcome:
 
     @property
     def repaired_only(self) -> bool:
-        """Whether the time was over before planning, so that a plan might have a smaller slowdown."""
+        """Whether only the repair is known, because the time was over; a plan might have a smaller slowdown."""
         return self.basis == "repair" and not self.proven
 
     @property
     def severity(self) -> tuple[int, float, int, float]:
-        """Key of comparison, larger is worse: lost flows, slowdown, flows to re-route, slowdown under hashing."""
+        """Sort key, larger is worse: number of lost flows, slowdown, number of rerouted flows, slowdown under ECMP."""
         slowdown = self.bound if self.slowdown is None else self.slowdown
         return len(self.lost), round(slowdown, 6), self.rerouted[1], self.ecmp.mean if self.ecmp else 0.0
 
@@ -283,13 +287,13 @@ class Present:
     """State before any failure."""
 
     slowdown: float
-    """Worst slowdown of the running routes, with the greedy's paths for flows that have none."""
+    """Worst slowdown of the running routes, with the greedy's paths for flows without a valid route."""
     bound: float
     fluid_bound: float
     integer_bound: float
     ecmp: EcmpSlowdown
     unrouted: tuple[FlowEnds, ...]
-    """Flows that have no path already."""
+    """Flows that have no path even without a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,12 +301,12 @@ class FailureAnalysis:
     """Analysis of failures."""
 
     pinned: bool
-    """Whether the routes in force were analysed; if not, the routes that would be planned were."""
+    """Whether the routes in force were analysed; otherwise the routes of a plan, because no flow is pinned."""
     present: Present
     outcomes: tuple[Outcome, ...]
-    """Outcomes, the worst first; outcomes of which only the bound is known come last."""
+    """Outcomes, the worst first; outcomes of which only the bound is known are last."""
     felt: tuple[Case, ...]
-    """All cases that change something; cases without an outcome are no worse than the outcomes."""
+    """All cases that change something for a flow; cases without an outcome are no worse than the outcomes."""
     unfelt: tuple[Case, ...]
     """Cases that change nothing for any flow."""
 

@@ -1,8 +1,8 @@
-"""Plans of flows that may be split, part by part : parts share no link, so each is planned separately.
+"""Plans of flows that may be split, part by part: parts share no link, so each part is planned separately.
 
-A part keeps the routes of a candidate when every job there has the slowdown that the cuts require, and no flow moves.
-Only the other parts are searched, with their own flows alone. Their programmes are small, and their rounding does not
-affect other parts. All flows are one part when some paths do not have two links.
+A part keeps the routes of a candidate when no flow moves and every job of the part has the slowdown that the cuts
+require. Only the other parts are searched, each with its own flows alone. Their programmes are small, and rounding in
+one part does not affect other parts. All flows are one part when some paths do not have two links.
 
 In: a problem, its bounds, candidates. Out: the best routes found per part, and the lower bounds that are proven."""
 
@@ -25,16 +25,16 @@ from controller.planning.split_flows import peeling, search
 from signalbox.jobs.spec import JobId
 
 _NEAR = 0.01
-"""Relative distance from a slowdown that is near enough when links differ a little.
+"""Relative distance above an aim at which the aim counts as reached, when the capacities of links differ a little.
 
-Links differ because of measured background, which is never the same twice. The distance is smaller than any gain for
-which a plan is adopted."""
+Capacities differ because of measured background, which is never the same twice. The distance is smaller than any gain
+for which a plan is adopted."""
 _LINE_S, _CABLE_S = 10e-6, 5e-6
-"""Seconds per flow for the colours on the line, and for each spine with residual links."""
+"""Seconds per flow that ``peeling`` needs for the line of the common links, and for each spine with residual links."""
 _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
-"""Relative distances of the smallest capacity of a link between switches from the largest.
+"""Relative distances of the smallest capacity of a link between switches from the largest capacity.
 
-Up to the first the links are alike, up to the second they differ a little."""
+Up to ``_ALIKE`` the links are alike, up to ``_NEARLY_ALIKE`` they differ a little."""
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Drafts | None:
@@ -77,8 +77,8 @@ def _of_part(
 ) -> Drafts:
     """Return the best candidate of one part, and the bounds that are proven.
 
-    Candidates are the known ones, the common links with the residual links, and, when these miss an aim, a search. The
-    search needs time for ``optima`` optima: two with a cap on moves, because another search then follows."""
+    The known candidates and the closed form of ``peeling`` are compared first. When they miss an aim, a search follows
+    if there is time for ``optima`` optima: two with a cap on moves, because another search then follows this one."""
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     common = common_links_of(part, np.arange(len(part.flows)))
     if common:
@@ -108,7 +108,7 @@ def _apart(problem: Problem) -> list[list[Flow]]:
 def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:
     """Return the slowdown of each job when the links of the cuts that it crosses are equally loaded.
 
-    The aim is ``_NEAR`` above that when links differ a little."""
+    When the capacities of links differ a little, the aim is larger than this slowdown by ``_NEAR`` (relative)."""
     fabric_bps = np.array([problem.capacity_bps[link] for link in problem.paths.far_end])
     unlike = 1 - float(fabric_bps.min() / fabric_bps.max())
     near = 1 + _NEAR * (_ALIKE < unlike <= _NEARLY_ALIKE)
@@ -128,7 +128,7 @@ def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
 
     The worst entry of ``proven`` bounds as many jobs as there are entries equal to it. When this entry is above the
     first entry of ``bounds.vector``, the other entries of that vector do not hold, because they assume that the first
-    one is reached. The own bound of each job still holds."""
+    entry is reached. The own bound of each job still holds."""
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector

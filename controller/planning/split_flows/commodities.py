@@ -1,13 +1,14 @@
-"""Fluid view of a problem: classes of flows whose bytes may be spread over columns (a class on a path).
+"""Fluid view of a problem: classes of flows whose bytes are spread over *columns*; a column is a class on a path.
 
-In: a ``Problem``. Out: arrays that say to which rows of load a column adds, and how much. Flows between the same leaves
-with the same demands per phase form one class. The reason is that loads depend only on how much of the class takes
-which path. Rates are rounded up a little (``coarse``); ``FluidModel.lower_bound`` takes that into account.
+In: a ``Problem``. Out: arrays with the rows of load to which each column adds, and the amount that it adds. Flows
+between the same leaves with the same demands per phase form one class, because loads depend only on the amount of the
+class on each path. Rates are rounded up a little (``coarse``); ``FluidModel.lower_bound`` allows for this rounding.
 
-A *row* is a part of every link's load. Row 0 is the load of all jobs with only one phase that counts. Each further row
-is the load of one phase of another job. Only for these other jobs does the largest phase depend on the routing. A *key*
-is row * links + link. Loads, capacities and rates are in units of a typical capacity. Amounts are in flows: a class of
-5 flows has an amount of 5 to spread."""
+A phase of a job *counts* if it can be the job's largest phase on some link. A *row* is a part of every link's load. Row
+0 is the load of all jobs with only one phase that counts. Each further row is the load of one phase of a job with
+several phases that count, because its largest phase on a link depends on the routing. A *key* is row * links + link.
+Loads, capacities and rates are in units of a typical capacity. Amounts are in flows: a class of 5 flows has an amount
+of 5 to spread."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ COARSE = 2 / _STEPS
 class Commodities:
     """Classes of flows, and columns that are numbered as they are found, so that arrays over columns grow.
 
-    Classes differ in their leaves, phases, rates, subflows, in whether they run, in their slowdown, or in the links
-    that they avoid.
+    Flows are in different classes when they differ in their leaves, their rate in a phase, their ``max_subflows``,
+    ``running``, ``slowdown``, or the links that they must not use.
 
     - ``flows``: flows that cross the fabric and have a path.
     - ``members``: per class the indices of its flows.
@@ -139,7 +140,7 @@ class Commodities:
         return len(self.path)
 
     def column(self, number: int, path: Path) -> int:
-        """Return the column of a class on a path; add it when it is not known."""
+        """Return the number of the column of a class on a path; add the column when it does not exist."""
         found = self._column[number].get(path)
         if found is None:
             found = self._column[number][path] = len(self.path)
@@ -154,7 +155,9 @@ class Commodities:
         return [path for path in paths if barred.isdisjoint(path)] if barred else paths
 
     def size(self) -> int:
-        """Return the number of columns when all are known. Paths of two links are counted without finding them."""
+        """Return the number of columns that all candidates would have.
+
+        When all known paths have two links, links out of leaves are counted instead of candidates."""
         paths = self._problem.paths
         if paths.stretch or any(len(path) > 2 for path in self.path):
             return sum(len(self.candidates(number)) for number in range(len(self.members)))
@@ -172,7 +175,7 @@ class Commodities:
         self.number_columns()
 
     def amounts(self, routes: Routes) -> Floats:
-        """Return the amounts of these routes per column, without the subflows on barred links.
+        """Return the amount per column under these routes, without the subflows on barred links.
 
         A flow without a route adds nothing."""
         total: defaultdict[int, float] = defaultdict(float)
@@ -205,15 +208,15 @@ class Commodities:
         self._fresh.clear()
 
     def padded(self, amounts: Floats) -> Floats:
-        """Return the same amounts, with zeros for columns that were added since."""
+        """Return ``amounts`` extended by zeros for the columns that were added later."""
         return np.concatenate([amounts, np.zeros(self.columns - len(amounts))])
 
     def numbered(self, paths: Sequence[Path]) -> Ints:
-        """Return the links of paths, see ``link_rows``."""
+        """Return the numbers of the links of each path, as ``link_rows`` does."""
         return link_rows(paths, self._number)
 
     def least_slowdown(self) -> Floats:
-        """Return for each link the smallest slowdown of the classes that may use it; inf when none may.
+        """Return for each link the smallest slowdown of the classes that may use it; inf when no class may use it.
 
         When paths have more than two links, every candidate is examined."""
         least: Floats = np.full(self.links, np.inf)
@@ -253,7 +256,7 @@ class Commodities:
         return np.bincount(self._term_key, weights, self.rows * self.links).astype(np.float64, copy=False)
 
     def link_loads(self, loads: Floats) -> Floats:
-        """Return the load of each link from the loads of keys: row 0 plus the peak of each other job."""
+        """Return the load of each link from the loads of keys: row 0, plus the largest row of each other job."""
         by_row = loads.reshape(self.rows, self.links)
         total: Floats = np.maximum.reduceat(by_row, self.first_rows, axis=0).sum(axis=0)
         return total
@@ -287,13 +290,13 @@ class Commodities:
         return classes, prices, paths
 
     def touching(self, links: Bools) -> Bools:
-        """Return for each column whether it passes one of these links."""
+        """Return for each column whether its path uses a link of ``links`` (a mask)."""
         passes = links[self._term_key % self.links]
         hits: Bools = np.bincount(self._term_column[passes], minlength=self.columns) > 0
         return hits
 
     def least(self, of_link: Floats) -> Floats:
-        """Return for each column the smallest of these values on its links."""
+        """Return for each column the smallest value of ``of_link`` on the links of its path."""
         smallest: Floats = np.full(self.columns, np.inf)
         np.minimum.at(smallest, self._term_column, of_link[self._term_key % self.links])
         return smallest
@@ -318,7 +321,7 @@ def coarse(rate: float) -> float:
 def _phases_that_count(demands: set[tuple[tuple[int, float], ...]]) -> Sequence[int]:
     """Return the job's phases that can be the largest on some link.
 
-    Phases in which no flow sends more than in another phase are left out."""
+    A phase is left out if in one other phase every flow sends at least as much. Of equal phases the first is kept."""
     vectors: list[Mapping[int, float]] = [dict(vector) for vector in demands]
     phases = sorted({phase for vector in vectors for phase in vector})
 

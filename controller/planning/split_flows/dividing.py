@@ -3,7 +3,8 @@
 Amounts are divided into the subflows of flows. Classes whose flows would need too many subflows are restricted to fewer
 paths, and the fluid optimum of all other classes is found again.
 
-In: a spread and the room that it fits into. Out: the best routes found, if possible within the room."""
+In: a *spread*, which is the amount of each class on each path, and the *room* of each link, which is the load that the
+link may have. Out: the best routes found, if possible within the room."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _ROUNDING = 1e-9
 
 
 class Divider:
-    """Divides spreads of one problem.
+    """Division of the spreads of one problem into routes.
 
     ``before``: routes from which the spreads start; as many flows as possible keep their routes."""
 
@@ -38,10 +39,10 @@ class Divider:
         self._limits = limits
 
     def divide(self, amounts: Floats, room: Floats) -> Routes:
-        """Return routes. ``amounts`` are per column, ``room`` is per link.
+        """Return routes for ``amounts`` (per column), if possible within ``room`` (per link).
 
-        First, flows that need too many subflows keep the paths with their largest amounts. This changes least for other
-        flows. If the result exceeds the room, the flows that need too many subflows take the paths with the most room
+        First, flows that need too many subflows keep the paths with their largest amounts, which affects other flows
+        least. If the result exceeds the room, the flows that need too many subflows take the paths with the most room
         instead."""
         best = self._attempt(amounts, room, roomiest=False)
         if not best.within_room:
@@ -77,7 +78,7 @@ class Divider:
         return _Outcome(slowdowns, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
 
     def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:
-        """Return the routes with the flows of unfit classes placed, one by one, where they overload links least."""
+        """Return the routes after placing the flows of unfit classes, one by one, where links are overloaded least."""
         of = self._of
         routes = dict(laid)
         for number in unfit:
@@ -95,7 +96,9 @@ class Divider:
         return routes
 
     def _lay(self, amounts: Floats) -> tuple[dict[FlowId, Route], list[int]]:
-        """Return routes, and the classes that would need too many subflows; these get the nearest allowed routes."""
+        """Return routes, and the unfit classes, which would need too many subflows.
+
+        The flows of unfit classes get the nearest allowed routes."""
         of = self._of
         on_paths: list[dict[Path, float]] = [{} for _ in of.members]
         for column in np.flatnonzero(amounts > 0).tolist():
@@ -117,8 +120,8 @@ class Divider:
     ) -> Floats:
         """Return the amounts of all but the unfit classes, and restrict the unfit classes to fewer paths.
 
-        Each class keeps the paths of ``laid``, or with ``roomiest`` the paths with the most room, as many as its flows
-        may have subflows. Flows that stay whole are fixed on these paths."""
+        Each unfit class keeps the paths of ``laid``, or with ``roomiest`` the paths with the most room, as many as its
+        flows may have subflows. Flows that stay whole are fixed on the kept paths."""
         of = self._of
         unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
@@ -164,10 +167,11 @@ class _Outcome(NamedTuple):
 
 
 def fewer_subflows(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, Route]:
-    """Return routes with at most as many subflows, and no link loaded beyond its room or its former load.
+    """Return ``routes`` with fewer subflows where possible; no link's load grows beyond its room.
 
-    This is the last step after the division of a fluid optimum. One flow at a time looks for the fewest paths with room
-    for it. Running flows that kept their routes stay. ``room``: per link, in the units of ``of``."""
+    This is the last step after the division of a fluid optimum. For one flow at a time the search looks for the fewest
+    paths with room for the flow. Running flows that kept their routes stay. ``room``: load that each link may have, in
+    the units of ``of``."""
     return _Search(of, routes, room).run()
 
 
@@ -228,9 +232,9 @@ class _Search:
 
 
 def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] | None:
-    """Return (path, share) of at most ``most`` subflows that fit, the largest first; None when there are none.
+    """Return (path, share) of at most ``most`` subflows that fit, the largest first; None when the flow does not fit.
 
-    ``spare``: unused room of each link, in flows. The last subflow takes the path on which it leaves least room."""
+    ``spare``: unused room of each link, in flows. The last subflow takes the path on which it leaves the least room."""
     chosen: list[tuple[int, float]] = []
     rest = 1.0
     while len(chosen) < most:

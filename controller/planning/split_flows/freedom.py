@@ -1,4 +1,4 @@
-"""Plans with fewer subflows, down to whole flows, which compete when a plan with all subflows misses its bound.
+"""Plans with fewer subflows per flow than allowed, down to whole flows, for when the usual plan misses its bound.
 
 Rounding a fluid optimum to k subflows can end above what a search with k - 1 subflows, or with whole flows, finds. Near
 the bound of the worst slowdown, fewer subflows are tried only for few flows, because each number of subflows takes
@@ -83,7 +83,7 @@ def _within(cap: float, kept: Draft, drafts: Sequence[Draft]) -> Draft:
 
 
 def with_subflows(problem: Problem, most: int) -> Problem:
-    """Return the same problem with at most ``most`` subflows per flow."""
+    """Return the problem with ``max_subflows`` of each flow reduced to at most ``most``."""
     if all(flow.max_subflows <= most for flow in problem.flows):
         return problem
     return problem.with_flows(
@@ -92,7 +92,7 @@ def with_subflows(problem: Problem, most: int) -> Problem:
 
 
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
-    """Return candidates with whole flows, if the bounds of whole flows allow one that is better than ``drafts``."""
+    """Return candidates with whole flows; none when their bounds show that none can be better than ``drafts``."""
     bounds, best = slowdown_bounds(whole), _best(drafts)
     index = first_difference(bounds.vector, best.vector)
     if index is None or bounds.vector[index] > best.vector[index]:

@@ -1,9 +1,9 @@
 """Fluid optimum with few moves: a linear programme with generated columns.
 
 The usual programme has a variable per class and path, and takes seconds. Here the variables are changes of a given
-spread: ``more`` of a class on a path, ``less`` on a path that it uses. A spread that is nearly optimal, such as that of
-a colouring, needs few changes, and a vertex solution leaves nearly all flows whole. Columns that lower the objective
-are added until there are no more such columns.
+spread: ``more`` of a class on a path, or ``less`` on a path that the class uses. A spread that is nearly optimal, such
+as the spread of a colouring, needs few changes, and a vertex solution leaves nearly all flows whole. Columns that lower
+the objective are added until there are no more such columns.
 
 The objective is the *excess*: the largest amount (relative to its capacity) by which the load of a link exceeds its
 *room*, the load that it may have. The number of moved flows is added with a small weight. In: commodities, amounts to
@@ -30,10 +30,10 @@ _FIRST_COLUMNS = 8_000
 _MORE_COLUMNS = 4_000
 """Numbers of new columns at the start and per round.
 
-They are divided among the classes that need any, with at least four for each class."""
+The columns are divided among the classes that need columns, with at least four per class."""
 _ROUNDS = 100
 _EXCESS_COST = 1e5
-"""Cost of an excess of 1 in moved flows: larger than the number of flows."""
+"""Cost of an excess of 1, as a number of moved flows; it is larger than the number of all flows."""
 _NEW = 0.1
 """Cost of changing the path of a flow that does not run yet, compared with 1 for a running flow.
 
@@ -41,9 +41,9 @@ Such changes only save subflows."""
 _RIGID = 10.0
 """Factor on the cost of a flow that must stay whole, because it cannot move in part."""
 _NONE = 1e-7
-"""Excess that ends the search: the moves are then few enough, though not necessarily the fewest."""
+"""Largest excess at which the search ends; the moves are then few enough, though not necessarily the fewest."""
 _SMALL = 0.009
-"""Excess that ends the search after ``_STRICT_ROUNDS`` rounds."""
+"""Largest excess at which the search ends after ``_STRICT_ROUNDS`` rounds."""
 _STRICT_ROUNDS = 30
 _AMPLE = 1.5
 """Room on a class's columns, relative to its need, above which the other classes on its paths need not change."""
@@ -59,7 +59,7 @@ class Goal:
     stretch: Floats
     """Amount by which an excess of 1 raises the room of each link."""
     moves_count: bool = True
-    """Whether moves have a cost. If not, the prices are those of the least excess alone."""
+    """Whether moves have a cost. If not, the objective is the excess alone, and the prices prove its minimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ class Spread:
     """Amount of each column, in flows."""
     excess: float
     key_prices: Floats
-    """Duals per key, not negative."""
+    """Dual price (>= 0) of a unit of load of each key."""
     link_prices: Floats
-    """Duals per link, not negative."""
+    """Dual price (>= 0) of a unit of load of each link."""
     near: bool = False
-    """Whether the excess is zero, or so small after so many rounds that it counts as zero."""
+    """Whether the excess counts as zero: below ``_NONE``, or below ``_SMALL`` after ``_STRICT_ROUNDS`` rounds."""
 
 
 class FluidModel:
@@ -90,9 +90,10 @@ class FluidModel:
         self._move_cost[commodities.max_subflows == 1] *= _RIGID
 
     def improve(self, start: Floats, goal: Goal, limits: PlanLimits) -> Spread | None:
-        """Return a better spread; None when time was up before the first answer.
+        """Return a better spread; None when the time ends before the first solution.
 
-        ``start``: amount of each column. Flows of a class that are missing there still have to be placed."""
+        ``start``: amount of each column. When the amounts of a class add up to fewer flows than it has, its other flows
+        are placed too."""
         of = self._of
         best: Spread | None = None
         more, less = self._first_columns(start, goal)
@@ -115,10 +116,10 @@ class FluidModel:
         return best and replace(best, amounts=of.padded(best.amounts))
 
     def lower_bound(self, spread: Spread) -> tuple[float, list[int]]:
-        """Return the lower bound of the largest load / capacity of a link that the prices prove, and the classes at it.
+        """Return the lower bound of the largest load / capacity of a link that the prices prove, and the tight classes.
 
-        The bound holds for every routing, however flows are split. In every routing that reaches the bound, each of
-        these classes uses a link with that load / capacity."""
+        The bound holds for every routing, however flows are split. In every routing that reaches the bound, each tight
+        class uses a link whose load / capacity equals the bound."""
         of = self._of
         total = float(spread.link_prices @ of.capacity)
         if total <= 0:
@@ -142,7 +143,7 @@ class FluidModel:
 
         The columns belong to classes that are not fully placed or use links without room. When the paths of these
         classes do not have enough room either, the other classes on these paths are added. When there are few columns,
-        all are returned."""
+        the columns of all classes are returned."""
         of = self._of
         spare = goal.room - of.link_loads(of.loads(start))
         over = spare < -_ROUNDING
@@ -257,10 +258,10 @@ class FluidModel:
 class _LoadRows:
     """Constraints that keep loads within the rooms.
 
-    Every link that matters has one constraint. When a job's peak on such a link depends on the routing, the peak is a
-    variable with a constraint per phase.
+    Every link in ``links`` has one constraint. When the largest load of a job's phases on such a link depends on the
+    routing, this load is a variable with a constraint per phase.
 
-    ``links``: links with a constraint. ``of_key``: constraint of each key, -1 for none."""
+    ``of_key``: number of the constraint of each key, -1 for a key without a constraint."""
 
     def __init__(
         self, of: Commodities, programme: Programme, loads: Floats, keys: Ints, links: Ints, room: Floats
@@ -290,7 +291,7 @@ class _LoadRows:
     def prices(self, duals: Floats) -> tuple[Floats, Floats]:
         """Return the prices per key and per link.
 
-        The phases of a job share the price of their link. Where they have no constraints of their own, the phase with
+        The phases of a job share the price of their link. Where phases have no constraints of their own, the phase with
         the largest load has the whole price."""
         of = self._of
         on_link = np.zeros(of.links)
@@ -330,7 +331,7 @@ class Prices(NamedTuple):
 
 
 def dual_prices(problem: Problem, routes: Routes, limits: PlanLimits) -> Prices | None:
-    """Return integer prices that prove the least worst slowdown however flows are split.
+    """Return integer prices that prove the smallest possible worst slowdown, however flows are split.
 
     None when time runs out, or when no link needs a price."""
     of = Commodities(problem)

@@ -1,18 +1,19 @@
-"""Routes of equal flows of one part of a leaf-spine, over its common links and residual links .
+"""Routes of equal flows of one part of a leaf-spine, over its common links and residual links.
 
-Some flows are whole on residual links, the others take the common links, and some flows take both. The number of pairs
+Some flows are whole on residual links, some take only common links, and some take both. The number of pairs of leaves
 does not matter.
 
-Cable by cable, as many whole flows as fit are *peeled* off: a subgraph in which no leaf has more than that many flows.
-Flows of leaves that must lose flows come first. The remaining flows are coloured with N colours, their largest degree,
-and laid on the line of the common links, as in ``closed_forms``. If they need more than the line, some colours are
-*shortened*: their flows put a share on a residual cable that still has room for it. With p shortened colours the
-slowdown is that at which N - p shares are as long as the line. Flows with two subflows can have shortened colours only
-where these lie on one common link.
+For one residual cable after the other, as many whole flows as the cable has room for are *peeled* off: a subgraph in
+which no leaf has more flows than the cable has room for. Flows of leaves that must lose flows are peeled off first. The
+remaining flows are coloured with N colours, where N is their largest degree, and laid on the line of the common links,
+as in ``closed_forms``. If the colours are longer than the line, some of them are *shortened*: the flows of a shortened
+colour put a share on a residual cable that still has room for it. With p shortened colours the total length is N - p *
+share; the slowdown is the one at which the line has this length. Flows with two subflows can have shortened colours
+only where each of these colours lies on one common link.
 
 The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows
-and hardly more flows than links this may be two. Each missing colour costs about the unused room of a cable, divided by
-the number of common links.
+and hardly more flows than links, perhaps only two colours can be shortened. Each colour that cannot be shortened costs
+about the unused room of a cable, divided by the number of common links.
 
 In: a part, its common links, a lower bound of the slowdown. Out: routes. None when flows must stay whole or are
 unequal, or when slow common links would need more subflows than flows may have."""
@@ -35,17 +36,17 @@ from controller.planning.split_flows.shares import exactly_one
 
 _ROUNDING = 1e-9
 _MISSED = 1e3
-"""Cost, in flows on a cable, of a flow that a leaf must peel off and cannot."""
+"""Cost, in peeled flows, of each flow by which a side of a leaf has fewer peeled flows than it needs."""
 
 Pair = tuple[Dpid, Dpid]
 Side = tuple[bool, Dpid]
-"""Side of a leaf: True for the links into the leaf or False for the links out of it, and the leaf."""
+"""Side of a leaf, as (whether the side is the links into the leaf, leaf); False for the links out of the leaf."""
 
 
 def route(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route] | None:
-    """Return the routes of the part.
+    """Return the routes of the part; None as in the module's docstring.
 
-    ``bound``: lower bound of the slowdown, which sets the number of flows per cable."""
+    ``bound``: lower bound of the slowdown; a residual cable carries as many whole flows as this slowdown allows."""
     demand_bps = nearly_equal(part.numbers.peak_bps)
     most = min(flow.max_subflows for flow in part.flows)
     if demand_bps is None or most == 1:
@@ -75,12 +76,12 @@ def route(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Rout
 
 
 def _ends(fit: Sequence[float], slowdown: float) -> list[float]:
-    """Return the positions on the line at which each common link begins, and at which the last one ends."""
+    """Return the ends of the common links' segments on the line, ascending from 0, at this slowdown."""
     return list(itertools.accumulate((slowdown * of for of in fit), initial=0.0))
 
 
 def over_common_links(ends: Sequence[float], start: float, length: float) -> Iterator[tuple[int, float]]:
-    """Yield (common link, length on it) of an interval of the line. ``ends`` is the result of ``_ends``."""
+    """Yield (common link, length) of each piece of an interval of the line. ``ends`` is the result of ``_ends``."""
     for common_link, (begin, end) in enumerate(itertools.pairwise(ends)):
         share = min(end, start + length) - max(begin, start)
         if share > _ROUNDING:
@@ -96,7 +97,7 @@ class _Short(NamedTuple):
     slowdown: float
     """Slowdown at which all colours fit on the line."""
     order: Sequence[bool]
-    """Whether each colour on the line, in order, is a shortened one."""
+    """Whether each colour on the line, in order, is shortened."""
 
 
 class _Residual:
@@ -116,14 +117,14 @@ class _Residual:
         self._whole = {cable: int(bound * room + _ROUNDING) for cable, room in self._room.items()}
         """Number of whole flows that each cable carries at the bound."""
         self._load: defaultdict[tuple[Cable, Side], float] = defaultdict(float)
-        """Number of flows on each cable at each side of a leaf."""
+        """Sum of the shares of flows on each cable, by (cable, side of a leaf)."""
         self.amounts: defaultdict[FlowId, dict[Path, float]] = defaultdict(dict)
         """Share of each flow on each path."""
 
     # ---- whole flows
 
     def peel(self, flows: Sequence[Flow]) -> list[Flow]:
-        """Put whole flows on the cables, and return the other flows."""
+        """Put whole flows on the residual cables, and return the flows that are left."""
         of_pair: defaultdict[Pair, list[Flow]] = defaultdict(list)
         for flow in flows:
             of_pair[flow.src_leaf, flow.dst_leaf].append(flow)
@@ -149,7 +150,7 @@ class _Residual:
     # ---- shortened colours
 
     def shorten(self, colors: Sequence[Sequence[Flow]], fit: Sequence[float], bound: float, uncut: bool) -> _Short:
-        """Shorten as many colours as lower the slowdown.
+        """Shorten as many colours as are useful and possible.
 
         ``fit``: number of flows that each common link carries at slowdown 1. ``uncut``: whether each shortened colour
         must lie on one common link."""
@@ -174,7 +175,7 @@ class _Residual:
         return max(rest, (colors - count) / line)
 
     def _useful(self, colors: int, line: float, bound: float) -> int:
-        """Return the largest useful number of shortened colours: the smallest with which the bound is reached."""
+        """Return the smallest number of shortened colours that reaches the bound, or else the largest number."""
         if colors <= bound * line * (1 + _ROUNDING) or not self._room:
             return 0
         most = min(colors, len(self._room))
@@ -183,9 +184,9 @@ class _Residual:
     def _shortened(
         self, colors: Sequence[Sequence[Flow]], count: int, share: float, slowdown: float, in_turn: bool
     ) -> list[Sequence[Flow]] | None:
-        """Return ``count`` colours of which each flow has this share on a cable; None when there are not so many.
+        """Return ``count`` colours all of whose flows get this share on a cable; None when fewer colours are found.
 
-        ``in_turn``: whether each colour starts with another cable."""
+        ``in_turn``: whether the search for cables starts with another cable for each colour."""
         found: list[Sequence[Flow]] = []
         placed: list[tuple[Flow, Cable]] = []
         for color in colors:
@@ -232,10 +233,10 @@ class _Residual:
 
 
 def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: bool) -> list[bool] | None:
-    """Return for each colour on the line whether it is a short one, for ``whole`` long and ``short`` short colours.
+    """Return for each colour on the line, in order, whether it is short.
 
-    Long colours have length 1, short ones have length ``length``. None when short ones would have to be cut and
-    ``uncut`` is set."""
+    There are ``whole`` long colours of length 1, and ``short`` short colours of length ``length``. None when a short
+    colour would have to be cut and ``uncut`` is set."""
     order: list[bool] = []
     start = 0.0
     while whole or short:
@@ -258,8 +259,8 @@ def _subgraph(
 ) -> dict[Pair, int]:
     """Return the number of flows of each pair to peel off: as many as possible, at most ``most`` at each side.
 
-    Flows at sides that need to get rid of flows come first. The matrix of the programme is that of a bipartite graph,
-    so its vertices are integers."""
+    Flows at sides that need to lose flows (``need``) are preferred. The matrix of the programme is that of a bipartite
+    graph, so its vertices are integers."""
     if not counts or not most:
         return {}
     programme = Programme()

@@ -1,9 +1,9 @@
-"""Routes of flows that may be split, on any fabric: the least slowdowns with few subflows.
+"""Routes of flows that may be split, on any fabric: the smallest slowdowns, with few subflows.
 
-1. Aim: every job at the slowdown that results when the links of the cuts it crosses are equally loaded (``bounds``).
-2. Start with whole routes, or with the running ones; find the fluid optimum with the fewest moves (``lp``).
-3. When the aim cannot be reached, find the least worst slowdown, with its proof; then come as close to the aim as this
-   slowdown allows.
+1. Aim at a slowdown for every job: the one when the links of each cut that it crosses are equally loaded (``bounds``).
+2. Start with whole routes, or with the running routes; find the fluid optimum with the fewest moves (``lp``).
+3. When the aim cannot be reached, find the smallest possible worst slowdown, with its proof; then approach the aim as
+   closely as this slowdown allows.
 4. Divide the amounts into the subflows of flows (``dividing``, ``shares``): few subflows, and at most as many as a flow
    may have.
 
@@ -43,13 +43,14 @@ _FLOW_S, _PATH_S = 100e-6, 3e-6
 Measured on a leaf-spine of 64 leaves, and on a fat-tree with k = 16."""
 
 CommonLink = tuple[Dpid, int]
-"""Spine, and index of the cable among those to it."""
+"""Spine, and index of the cable among the cables between this spine and a leaf."""
 
 
 def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> bool:
-    """Return whether there is time to find ``optima`` optima, and before that the candidate paths.
+    """Return whether there is time to compute the candidate paths and then to find ``optima`` fluid optima.
 
-    Thousands of pairs of leaves can need candidate paths. Paths that are found remain for the next call."""
+    Candidate paths, sometimes of thousands of pairs of leaves, are computed in this call as far as time allows, and
+    kept for the next call."""
     paths = problem.paths
     pairs = dict.fromkeys((flow.src_leaf, flow.dst_leaf) for flow in problem.flows)
     far = [pair for pair in pairs if (paths.distance(*pair) or 0) > 2]
@@ -63,7 +64,7 @@ def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> b
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts | None:
-    """Return the best routes found, within the cap on moves if there is one; None when there are none."""
+    """Return the best routes found, within the cap on moves if there is a cap; None when no routes are found."""
     search = _Search(problem, limits, bounds)
     routes = search.routes()
     return None if routes is None else Drafts([draft(problem, "lp", routes)], search.proven)
@@ -77,7 +78,7 @@ def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -
 
 
 class Fluid:
-    """View of the problem in which jobs aim at slowdowns ``slowdown`` and avoid the links in ``barred``.
+    """View of the problem in which each job aims at its entry of ``slowdown`` and avoids its links in ``barred``.
 
     Its spreads start from the routes ``before``."""
 
@@ -116,7 +117,7 @@ class _Aim(NamedTuple):
 
 
 class _Search:
-    """Search for one problem."""
+    """Search for the best routes of one problem."""
 
     def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds) -> None:
         self._problem = problem
@@ -167,9 +168,10 @@ class _Search:
     # ---- moves
 
     def _within_cap(self, aim: _Aim, max_moves: int) -> Routes | None:
-        """Return routes within the cap on moves: the more room links have, the fewer flows need to move.
+        """Return routes within the cap on moves; None when no such routes are found.
 
-        The room is bisected between the aim and the loads of the routes before."""
+        The more room links have, the fewer flows need to move. The room is bisected between the room of the aim and the
+        loads of the previous routes."""
         found = None
         found_slowdowns: tuple[float, ...] = (math.inf,)
         least, enough = 1.0, aim.fluid.fullness(aim.room)
@@ -190,7 +192,7 @@ class _Search:
     # ---- slowdowns
 
     def _spread(self) -> _Aim | None:
-        """Return a spread as near to even slowdowns as the worst one allows; None when there was not enough time."""
+        """Return a spread as near to ``bounds.even`` as the smallest worst slowdown allows; None when time runs out."""
         fluid, worst = Fluid(self._problem, self._before, self._bounds.even), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_slowdown(), worst) * capacity
@@ -209,7 +211,7 @@ class _Search:
         return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
     def _least_worst(self, fluid: Fluid, worst: float) -> float:
-        """Return the least worst slowdown of any routing, and store its proof in ``proven``."""
+        """Return the smallest worst slowdown of any routing, and store its lower bounds in ``proven``."""
         of = fluid.of
         spread = fluid.improve(worst * of.capacity, self._limits, moves_count=False)
         if spread is None:
@@ -231,8 +233,9 @@ def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
     """Return a whole route for every flow that has a candidate; the better the routes, the fewer flows need splitting.
 
     Running flows keep their routes. On a leaf-spine, even with failures, equal flows are coloured: each leaf then has
-    the same number of flows on every spine. Only flows whose cable has failed go to the path with the least load. On
-    other fabrics the greedy chooses. Flows that must stay whole are placed first, as if there were no others."""
+    the same number of flows on every spine. Only flows whose cable has failed take the path with the smallest load. On
+    other fabrics the greedy chooses the paths. Flows that must stay whole are placed first, as if there were no other
+    flows."""
     crossing = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
     colored = {} if any(f.current for f in crossing) else _color(problem, crossing)
     flows = tuple(replace(f, current=colored.get(f.id, f.current)) for f in problem.flows)

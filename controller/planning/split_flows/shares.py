@@ -17,14 +17,15 @@ from controller.fabric.topology import Path
 from controller.planning.problem import Route, Subflow, whole
 
 SMALLEST_SHARE = 1e-5
-"""Smallest share of a flow that becomes a subflow; the bytes of smaller ones are added to another subflow."""
+"""Smallest share of a flow that becomes a subflow; the bytes of a smaller share are added to another subflow."""
 _ROUNDING = 1e-7
 
 
 def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int) -> list[Route] | None:
-    """Return routes of ``len(before)`` flows with at most ``most`` subflows each, as many as possible unchanged.
+    """Return routes of ``len(before)`` flows with at most ``most`` subflows each; None when the rule finds none.
 
-    None when this rule finds no such routes."""
+    ``amounts``: amount to lay on each path. ``before``: previous route of each flow; as many routes as possible stay
+    unchanged."""
     kept = _unchanged(amounts, before)
     while True:
         rest = dict(amounts)
@@ -41,9 +42,9 @@ def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int
 
 
 def lay_nearest(amounts: Mapping[Path, float], flows: int, most: int) -> list[Route]:
-    """Return routes with at most ``most`` subflows each when ``lay`` finds none.
+    """Return routes with at most ``most`` subflows each for amounts for which ``lay`` finds no routes.
 
-    They use the paths with the largest amounts."""
+    The routes use the paths with the largest amounts."""
     if most == 1:
         return [whole(path) for path in _nearest_whole(amounts, flows)]
     largest = sorted(amounts.items(), key=lambda item: -item[1])
@@ -58,7 +59,7 @@ def lay_nearest(amounts: Mapping[Path, float], flows: int, most: int) -> list[Ro
 
 
 def _nearest_whole(amounts: Mapping[Path, float], flows: int) -> list[Path]:
-    """Return the amounts rounded to whole flows; the largest remainders are rounded up."""
+    """Return a path per flow: the amounts are rounded to whole flows, the largest remainders upwards."""
     counts = {path: int(amount + _ROUNDING) for path, amount in amounts.items()}
     up = sorted(amounts, key=lambda path: counts[path] - amounts[path])
     for path in up[: flows - sum(counts.values())]:
@@ -67,7 +68,7 @@ def _nearest_whole(amounts: Mapping[Path, float], flows: int) -> list[Path]:
 
 
 def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) -> set[int]:
-    """Return flows whose routes all fit into the amounts together."""
+    """Return flows (indices) that can keep their routes in ``before``: together these fit into the amounts."""
     kept = {index for index, route in enumerate(before) if route}
     over: defaultdict[Path, float] = defaultdict(float)
     users: defaultdict[Path, list[tuple[float, int]]] = defaultdict(list)
@@ -89,7 +90,9 @@ def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) ->
 
 
 def _one_to_change(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
-    """Return the flow to lay again: one on paths with some amount left, so that the number of paths does not grow."""
+    """Return the flow to lay again: the flow with the fewest paths that have no amount left.
+
+    Laying it again adds the fewest paths to those with an amount left."""
 
     def new_paths(index: int) -> int:
         return sum(rest.get(path, 0.0) <= _ROUNDING for path, _ in before[index] or ())

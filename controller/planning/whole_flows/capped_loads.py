@@ -1,11 +1,11 @@
 """Link loads under a ceiling per job, updated flow by flow: the state of the local search.
 
 The *ceiling* of a job is the slowdown that it must not exceed: no link that it uses may have a larger load. The ceiling
-of a link is the least ceiling of the jobs on it. A flow that leaves its *pinned* path is moved.
+of a link is the smallest ceiling of the jobs on it. A flow counts as moved when it is not on its *pinned* path.
 
 In: a ``Problem``. Out: for a flow, the excess load that each of its paths would have; for an overloaded link, the
-effect of removing each flow. Flows are whole. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple
-of links."""
+effect of the removal of each of its flows. Flows are whole. Flows, links and jobs have the numbers of ``Numbers``; a
+path is a tuple of links."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class CappedLoads:
 
     - ``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite.
     - ``off_pin``: per link the number of its flows that are not on their pinned path.
-    - ``at``: per flow its path, None while it has none.
-    - ``pinned``: per flow its pinned path, None without one.
+    - ``at``: per flow its path, None while it has no path.
+    - ``pinned``: per flow its pinned path, None for a flow that is not pinned.
     - ``moves``: number of flows that are not on their pinned path.
     - ``job``, ``peak_bps``: per flow its job and its largest demand."""
 
@@ -65,7 +65,7 @@ class CappedLoads:
                 self.ceiling[link] = self._least(jobs)
 
     def paths(self, flow: int) -> Ints:
-        """Return the candidates of the flow in the problem's order, each as a row of links."""
+        """Return the candidate paths of the flow in the problem's order, one row of link numbers per path."""
         ends = self._problem.flows[flow]
         pair = (ends.src_leaf, ends.dst_leaf)
         if pair not in self._paths:
@@ -110,7 +110,8 @@ class CappedLoads:
     def excess(self, flow: int, paths: Ints) -> Floats:
         """Return, for each link of these paths, the load beyond the link's ceiling if the flow used the link.
 
-        The excess is infinite when the flow alone exceeds the ceiling of its job."""
+        The ceiling of the flow's job then counts too. The excess is infinite when the flow alone exceeds the ceiling of
+        its job."""
         limit = self._limit[self.job[flow]]
         added = self._increments.added(flow, paths)
         beyond: Floats = self.load[paths] + added - np.minimum(self.ceiling[paths], limit)
@@ -144,7 +145,7 @@ class CappedLoads:
         return self._increments.weight(flow, link)
 
     def relieves(self, flow: int, link: int) -> bool:
-        """Return whether the link is within its ceiling once the flow has left."""
+        """Return whether the load of the link would be within its ceiling without the flow."""
         jobs = self._jobs_on[link]
         job = self.job[flow]
         ceiling = self.ceiling[link] if jobs[job] > 1 else self._least(other for other in jobs if other != job)

@@ -29,9 +29,9 @@ _FINEST = 1e-7
 
 Loads are rounded down to it, so that a bound of the model is a bound of the problem."""
 _MAX_LOAD = 100_000.0
-"""Largest load of a single flow; larger loads count as this one, so that sums of 10^5 flows fit into 64 bits."""
+"""Largest load of a single flow; larger loads are reduced to it, so that sums of 10^5 flows fit into 64 bits."""
 _MOST_SIZES = 64
-"""Number of different loads above which they are assumed to have no common unit."""
+"""Number of different loads above which no common unit of the loads is computed."""
 _ENDLESS = 1 << 62
 _ROUNDING = 1e-9
 _SLOWDOWNS_SHARE = 0.7
@@ -60,7 +60,7 @@ def solve(
     max_moves: int | None,
     known: Sequence[float] = (),
 ) -> Drafts | None:
-    """Return the best routing found and the proven bounds; None when nothing was found in time.
+    """Return the best routing found and the proven bounds; None when no routing was found in time.
 
     ``start``: routing to start from.
     ``max_moves``: number of flows that may leave a current path that still exists. When it is not None, ``proven``
@@ -107,7 +107,7 @@ class _RoutingModel:
     def _begin(self, start: Routes, max_moves: int | None) -> list[int]:
         """Use ``start`` as a hint, and return its slowdowns in units, sorted from the worst.
 
-        They are infinite (``_ENDLESS``) when ``start`` is incomplete, not whole, or has too many moves."""
+        All slowdowns are ``_ENDLESS`` when ``start`` is incomplete, splits a flow, or has too many moves."""
         values = [0] * sum(map(len, self._count))
         routed = kept = 0
         for c, counts in zip(self._classes, self._count, strict=True):
@@ -123,9 +123,10 @@ class _RoutingModel:
         return [_ENDLESS] * len(self._bounds.job)
 
     def _limit_moves(self, max_moves: int | None) -> None:
-        """Limit the moves: the pinned flows that are not kept.
+        """Limit the moves, which are the pinned flows that are not kept on their paths.
 
-        On each path, kept <= flows on it now, and kept <= flows on it in the new routing."""
+        For each class and path, the number of kept flows is at most the number on the path now, and at most the number
+        on the path in the new routing."""
         self._kept = []
         self._pinned = 0
         for c, counts in zip(self._classes, self._count, strict=True):
@@ -140,7 +141,7 @@ class _RoutingModel:
             self.cp.add(sum(self._kept) >= self._pinned - max_moves)
 
     def _weigh_links(self) -> None:
-        """Keep the links that some routing loads beyond 1."""
+        """Find the links whose load can exceed 1, and set up the terms of their loads in units."""
         through: defaultdict[LinkId, list[tuple[int, int]]] = defaultdict(list)
         for i, c in enumerate(self._classes):
             for p, path in enumerate(c.paths):
@@ -165,7 +166,7 @@ class _RoutingModel:
         self._job_loads = {link: self._loads_of_jobs(terms) for link, terms in self._terms.items()}
 
     def _find_unit(self, contested: Mapping[LinkId, Iterable[tuple[int, int]]]) -> float:
-        """Return the unit of which all loads, and the slowdowns that NICs impose, are multiples.
+        """Return the unit of which all loads of flows, and all of the jobs' lower bounds above 1, are multiples.
 
         With equal flows on equal links the unit is the load of one flow. Without a common unit, return a unit so small
         that rounding to it does not matter."""
@@ -187,7 +188,9 @@ class _RoutingModel:
         return int(self._load(bps, link) / self._unit * (1 + _ROUNDING))
 
     def _loads_of_jobs(self, terms: Iterable[tuple[int, int, int, int]]) -> dict[JobId, Any]:
-        """Return the load of each job on the link: the sum of its phase, or a variable above the sums of its phases."""
+        """Return the load of each job on one link, given the terms of the link.
+
+        It is the sum of the job's only phase, or a variable that is at least the sum of each of its phases."""
         phases: defaultdict[JobId, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
         most: defaultdict[JobId, int] = defaultdict(int)
         for i, p, phase, weight in terms:
@@ -261,12 +264,12 @@ class _RoutingModel:
             self._slowdowns = self._sorted_slowdowns(search.values)
 
     def _reached(self, proven: Sequence[float], begin: int, end: int) -> bool:
-        """Return whether the best routing so far has these entries no larger than proven."""
+        """Return whether the best routing so far reaches the entries from ``begin`` to ``end`` of ``proven``."""
         entries = zip(self._slowdowns[begin:end], proven[begin:end], strict=True)
         return all(slowdown <= _up_to(self._in_units(bound)) for slowdown, bound in entries)
 
     def _sorted_slowdowns(self, values: Sequence[int]) -> list[int]:
-        """Return the slowdowns in units, from the worst."""
+        """Return the slowdowns of all jobs in units, sorted from the worst. ``values``: value of each variable."""
         slowdown = {job: max(self._one, self._in_units(floor)) for job, floor in self._bounds.job.items()}
         for terms in self._terms.values():
             sums: defaultdict[JobId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -282,7 +285,7 @@ class _RoutingModel:
     def _highest(
         self, slowdown_of: Mapping[JobId, cp_model.IntVar], above: Mapping[JobId, cp_model.IntVar], bound: float
     ) -> cp_model.IntVar:
-        """Return a variable for the largest slowdown of the jobs that are not ``above``: of all jobs at first."""
+        """Return a variable for the largest slowdown of the jobs that are not ``above``; of all jobs if it is empty."""
         least = self._in_units(bound)
         highest = self.cp.new_int_var(least, max(least, *self._most.values(), self._one), "highest")
         if not above:
@@ -341,7 +344,7 @@ class _RoutingModel:
             search.minimise(sum(costs))
 
     def _total_load(self) -> list[Any]:
-        """Return the terms of the total load; none when it is the same for all routings.
+        """Return the terms of the total load; no terms when all routings have the same total load.
 
         The total load is the sum, over all flows and the links of their paths, of the flow's largest demand / the
         link's capacity."""
@@ -357,7 +360,9 @@ class _RoutingModel:
         return int(slowdown / self._unit * (1 + _ROUNDING))
 
     def _read(self, search: StagedSearch) -> dict[FlowId, Route]:
-        """Return one path per flow: flows keep their current path if possible, other flows fill the rest in order."""
+        """Return the route of each flow under the search's best solution.
+
+        Flows keep their current path if possible; the other flows of a class get its remaining paths in order."""
         routes: dict[FlowId, Route] = dict(self._fixed)
         for c, counts in zip(self._classes, self._count, strict=True):
             room = {whole(path): search.value(count) for path, count in zip(c.paths, counts, strict=True)}
@@ -390,10 +395,10 @@ def _paths(problem: Problem, flows: Sequence[Flow], start: Routes) -> tuple[Path
 
 
 def _up_to(slowdown: int) -> int:
-    """Return the largest slowdown that counts as equal, with a margin for the rounding of weights and proven bounds."""
+    """Return the largest value that counts as equal to ``slowdown``, with a margin for rounding errors."""
     return slowdown + int(slowdown * SLOWDOWN_TOLERANCE / 2)
 
 
 def _below(slowdown: int) -> int:
-    """Return the largest slowdown that counts as smaller."""
+    """Return the largest value that counts as smaller than ``slowdown``."""
     return slowdown - max(1, math.ceil(slowdown * SLOWDOWN_TOLERANCE))

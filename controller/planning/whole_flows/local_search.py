@@ -1,11 +1,11 @@
 """Local search for whole flows on irregular fabrics, by ejection chains, with few moves.
 
 It looks for routes under which no job exceeds its ceiling. A flow without a path takes the path with the least excess
-load. Flows in its way are ejected and look for paths themselves, until all flows have one. Links on which a flow was
-just placed are avoided for some steps, so that a chain does not turn back on itself. When all leaves and flows are
-alike, chains become the alternating paths in two colours of König's theorem (Kempe chains). Ejection chains also work
-with missing cables, unequal links and three tiers. The search proves nothing: ``slowdown_vector`` gives the slowdowns
-to aim at, and proves that no routing does better.
+load (``capped_loads``). Flows in its way are ejected and look for paths themselves, until all flows have a path. Links
+on which a flow was just placed are avoided for some steps, so that a chain does not turn back on itself. When all
+leaves and flows are alike, chains become the alternating paths in two colours of König's theorem (Kempe chains).
+Ejection chains also work with missing cables, unequal links and three tiers. The search proves nothing:
+``slowdown_vector`` gives the slowdowns to aim at, and proves that no routing does better.
 
 In: a ``Problem``, the slowdowns to aim at, routes to start from. Out: routes. Steps are limited, so that the same input
 gives the same routes, unless the time ends before."""
@@ -34,9 +34,9 @@ _TRIES = 3
 _TRY_STEPS = 15_000
 """Limits of the tries for the target: ``_TRIES`` tries, if all of them together fit into ``_TRY_STEPS`` steps.
 
-The next try often finds what the previous one missed."""
+The next try often reaches a target that the previous try missed."""
 _ATTEMPTS = 4
-"""Number of bisections between a slowdown that was reached and one that was not."""
+"""Number of bisections between a slowdown that was reached and a slowdown that was not reached."""
 _ATTEMPT_PATIENCE = 1_000
 _DESCENT_STEPS = 10_000
 """Number of steps of all attempts of ``descend`` together."""
@@ -61,7 +61,7 @@ _DETOUR = 40
 def search(
     problem: Problem, bounds: Bounds, target: SlowdownVector, start: Routes, limits: PlanLimits
 ) -> dict[FlowId, Route]:
-    """Return routes with the slowdowns of ``target``, or as near to them as could be found, the worst ones first.
+    """Return routes with the slowdowns of ``target``, or with slowdowns near them, the worst slowdowns first.
 
     The routes have at most ``limits.max_moves`` moves, unless ``start`` has more. ``start``: a route for every flow
     that has a candidate."""
@@ -77,7 +77,7 @@ def search(
 
 
 def _useful_steps(flows: int) -> int:
-    """Return the number of steps after which success is unlikely; a successful search mostly needs a tenth of them."""
+    """Return the number of steps after which success is unlikely; success mostly takes a tenth of this number."""
     return max(1, min(40 * flows, 4_000 + 6 * flows))
 
 
@@ -120,9 +120,9 @@ class _Search:
         return self._limits.left_s <= 0
 
     def reach(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
-        """Search for a routing within the ceilings and the cap on moves; return whether one was found.
+        """Search for a routing within the ceilings and the cap on moves; return whether a routing was found.
 
-        If not, or if the time is over, the routing stays as it was before."""
+        If no routing was found, or if the time is over, the previous routing stays."""
         if self._over:
             return False
         before = self._ceilings, list(self._loads.at)
@@ -139,12 +139,14 @@ class _Search:
         return found
 
     def _within_moves(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
-        """Search within the cap on moves: from now on flows stay on their pinned paths when no more may move."""
+        """Search within the cap on moves; return whether a routing was found.
+
+        From now on flows stay on their pinned paths once as many flows have moved as the cap allows."""
         self._keeps_pins = True
         return self._within(ceilings, steps, patience) and self._loads.moves <= self._most_moves
 
     def _within(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
-        """Search for a routing within the ceilings, with any number of moves; return whether one was found."""
+        """Search for a routing within the ceilings, with any number of moves; return whether a routing was found."""
         self._loads.limit(ceilings)
         for link in self._loads.all_full():
             if self._over:
@@ -163,9 +165,9 @@ class _Search:
     def descend(self, least: float, floors: Sequence[float], apart: float, steps: int) -> Sequence[float]:
         """Lower the slowdowns one after the other, and return the ceilings that were reached.
 
-        First the worst slowdown comes as near to ``least`` as possible. Then the slowdowns of single jobs, the worst
-        first, come as near to their ``floors`` as possible without raising any other.
-        ``apart``: least difference between two slowdowns. ``steps``: number of steps of all attempts together."""
+        First the worst slowdown is brought as near to ``least`` as possible. Then the slowdowns of single jobs, the
+        worst first, are brought as near to their ``floors`` as possible without raising the slowdown of another job.
+        ``apart``: smallest difference between two slowdowns. ``steps``: number of steps of all attempts together."""
         end = self._step + min(steps, self._left)
         self._apart = apart * (1 + SLOWDOWN_TOLERANCE)
         reached = self._loads.slowdowns()
@@ -195,9 +197,9 @@ class _Search:
                 least = goal
 
     def save_moves(self, ceilings: Sequence[float], steps: int) -> None:
-        """Undo moves, then start again with other random numbers.
+        """Undo moves, then start again with other random numbers, and keep the routing with the fewest moves.
 
-        It ends when nothing was saved ``_ROUNDS`` times in a row, or after ``steps`` steps."""
+        The search ends when no move was saved ``_ROUNDS`` times in a row, or after ``steps`` steps."""
         end = self._step + min(steps, self._left)
         fewest, best, rounds = math.inf, self._begin, 0
         while rounds < _ROUNDS:
@@ -272,7 +274,9 @@ class _Search:
         return not self._waiting
 
     def _choose(self, flow: int) -> Links | None:
-        """Return the path with the least excess; None when the flow is too large for any path."""
+        """Return the path with the smallest cost, which is its excess load with surcharges for moves and avoided links.
+
+        None when the flow is too large for any path."""
         paths = self._loads.paths(flow)
         avoided = self._avoided_until[paths] > self._step
         all_on_pins = self._loads.off_pin[paths] == 0
@@ -306,8 +310,9 @@ class _Search:
     def _ejection_order(self, link: int) -> Callable[[int], tuple[object, ...]]:
         """Return the sort key of flows on a link: the flow with the smallest key is ejected first.
 
-        The criteria, in this order: it may move; its leaving relieves the link; it was not just placed; it is not on
-        its pinned path. Among flows that relieve the link the smallest comes first, among others the largest."""
+        Flows are preferred, in this order, if they may move, if their removal relieves the link, if they were not just
+        placed, and if they are not on their pinned path. Among flows that relieve the link the smallest flow is ejected
+        first, among other flows the largest."""
         loads = self._loads
         all_moved = self._all_moved()
 

@@ -1,7 +1,7 @@
 """Panels, variables and annotations that the dashboards share.
 
-Expressions are written without the labels that select series. ``of_chosen`` adds them, so that each dashboard shows one
-fabric, or one of several controllers, of an existing Prometheus.
+Expressions are written without the labels that select series. ``of_chosen`` adds these labels, so that a dashboard can
+show one of several fabrics, or one of several controllers, that an existing Prometheus scrapes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 CHOSEN = 'fabric=~"$fabric",instance=~"$instance"'
-"""Label matchers of the chosen fabric and controller. While all are chosen they also match series without the label
-``fabric``."""
+"""Label matchers of the chosen fabric and controller. While all fabrics are chosen, the matchers also match series
+without the label ``fabric``."""
 OF_FABRIC = " $fabric"
 """End of the title of a panel that exists once per fabric."""
 TAG = "signalbox"
@@ -64,9 +64,9 @@ def of_chosen(expression: str) -> str:
 
 
 def largest(series: str, most: int = 10, by: str = "link") -> str:
-    """Return an expression for the ``most`` series that were the largest at some time of the range, over all of it.
+    """Return an expression for the ``most`` series with the largest maxima in the time range.
 
-    A plain ``topk`` chooses anew at each time, which draws many more series. ``by``: labels that distinguish the
+    A plain ``topk`` chooses series anew at each time, which draws many more series. ``by``: labels that distinguish the
     series."""
     ranged = f"{series}[$__range]" if " " not in series else f"({series})[$__range:]"
     chosen = f"topk({most}, max_over_time({ranged} @ end()))"
@@ -74,7 +74,9 @@ def largest(series: str, most: int = 10, by: str = "link") -> str:
 
 
 def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
-    """Return the colours from each value on; the first value is None, for everything below the second."""
+    """Return thresholds from pairs of a value and the colour from that value on.
+
+    The first value is None: its colour is for everything below the second value."""
     return (
         dashboard.ThresholdsConfig()
         .mode(ThresholdsMode.ABSOLUTE)
@@ -105,7 +107,7 @@ def number(
     width: int = 4,
     text: BigValueTextMode = BigValueTextMode.AUTO,
 ) -> stat.Panel:
-    """Return a panel with the current value, large, coloured by whether it is good."""
+    """Return a panel with the current value in large digits, on the background colour of its threshold."""
     panel = (
         _begun(stat.Panel(), title, description, width, height=5)
         .unit(unit)
@@ -150,7 +152,9 @@ def listed(
     link: dashboard.DashboardLink | None = None,
     least_first: bool = False,
 ) -> table.Panel:
-    """Return a table of the present series, the largest first unless ``least_first``. ``columns``: labels, in order."""
+    """Return a table of the present series. ``columns``: labels, in order.
+
+    The series with the largest value is first, or with ``least_first`` the series with the smallest value."""
     shown: dict[str, Any] = {"indexByName": {name: place for place, name in enumerate((*columns, "Value"))}}
     panel = (
         _begun(table.Panel(), title, description, width, height=9)
@@ -200,7 +204,7 @@ def _begun(panel: Made, title: str, description: str, width: int, height: int) -
 def nodes(title: str, description: str, of_nodes: str, of_edges: str) -> nodegraph.Panel:
     """Return a graph of switches and links, one per chosen fabric.
 
-    Its labels are ``switch``, and ``link``, ``src`` and ``dst``."""
+    ``of_nodes``: query with the label ``switch``. ``of_edges``: query with the labels ``link``, ``src`` and ``dst``."""
     renamed = {"switch": "id", "link": "id", "src": "source", "dst": "target", "Value": "mainstat"}
     begun = _begun(nodegraph.Panel(), f"{title}{OF_FABRIC}", description, WIDTH, height=16)
     panel = begun.repeat("fabric").repeat_direction("v")
@@ -269,12 +273,12 @@ ANNOTATIONS = (
     ("flows were repaired", ORANGE, "increase(signalbox_repairs_total[30s]) > 0"),
     ("an alarm is raised", RED, "sum by (kind) (signalbox_alarms) > 0"),
 )
-"""Events that all dashboards mark, with colour and expression: metrics show them a scrape later than ``signalbox
-events``."""
+"""Name, colour and expression of each event that all dashboards mark. Metrics show an event one scrape later than
+``signalbox events``."""
 
 
 def chosen_label(name: str, query: str) -> dashboard.QueryVariable:
-    """Return a variable of a label's values, initially all, which includes series without the label."""
+    """Return a variable of a label's values. Initially all are chosen, which includes series without the label."""
     return (
         _label(name, query)
         .include_all(True)
@@ -290,7 +294,7 @@ def one_job() -> dashboard.QueryVariable:
 
 
 def _label(name: str, query: str) -> dashboard.QueryVariable:
-    """Return a variable whose values are those of a label."""
+    """Return a variable with the label values that ``query`` returns."""
     return (
         dashboard.QueryVariable(name)
         .datasource(DATASOURCE)

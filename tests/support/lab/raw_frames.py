@@ -1,4 +1,4 @@
-"""Raw Ethernet frames from inside a host's namespace: what an attacker with root on a host can send.
+"""Raw Ethernet frames from inside a host's namespace, as an attacker with root on the host can send them.
 
 python raw_frames.py listen INTERFACE SECONDS          writes each received LLDP frame, in hexadecimal
 python raw_frames.py send INTERFACE RATE SECONDS       sends the frames of stdin (hexadecimal, one per line) in turn
@@ -33,7 +33,9 @@ def listen(interface: str, seconds: float) -> Iterator[bytes]:
 
 
 def send(interface: str, rate: float, seconds: float, frames: list[bytes]) -> tuple[int, float]:
-    """Send the frames in batches at times that do not drift: the next batch follows a late one at once."""
+    """Send the frames in batches at ``rate`` frames per second; a late batch is followed by the next one at once.
+
+    Returns the number of frames and the seconds that they took."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
         raw.bind((interface, 0))
         start = time.monotonic()

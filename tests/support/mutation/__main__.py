@@ -1,14 +1,14 @@
-"""Put small faults into folders of the controller, one at a time, and print which of them their unit tests notice.
+"""Put small faults into folders of the controller, one at a time, and print whether a unit test notices each fault.
 
     python -m tests.support.mutation [--folders NAMES] [--number N] [--seed N] [--only TEXT]
 
-The command collects the tests of the folders once, and runs them once to see which test passes which lines. It then
-makes each change in a fork of this process. The fork runs the tests that pass the changed statement, the quickest
-first, until one fails. The same seed gives the same changes, also after changes elsewhere in the code.
+The command collects the tests of the folders once, and runs them once to record the lines that each test executes. It
+then makes each change in a fork of this process. The fork runs the tests that execute the changed statement, the
+quickest first, until one fails. The same seed gives the same changes, also after changes elsewhere in the code.
 
 *killed*: a test failed that passes without the change, or a test took ten times as long. *accepted*: ``accepted.toml``
 beside this file gives the reason why no test has to fail; no test is run. *SURVIVED*: no test failed; the run fails.
-*not made*: no such function is in use."""
+*not made*: the changed function is not in use."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Mutation:
         self.status = int(bool(stale or counts["SURVIVED"]))
 
     def _chosen(self, seen: Seen) -> list[Change]:
-        """Return the changes of lowest rank in statements that a test passes, in the order of the files."""
+        """Return the changes of lowest rank in statements that some test executes, in the order of the files."""
         passed = [one for one in self._changes if seen.by_line.get(one.file, {}).keys() & {*one.lines}]
         _say(f"{len(self._changes)} changes are possible, {len(passed)} where the {len(seen.cpu_s)} tests pass")
         wanted = [one for one in passed if self._only in f"{one.file} {one.name}"]
@@ -133,7 +133,7 @@ class Mutation:
     def _verdict(self, change: Change, tests: list[tuple[pytest.Item, float]], living: list[FunctionType]) -> str:
         """Return the outcome of a change.
 
-        ``tests``: the tests that pass the changed statement, each with its CPU time without the change."""
+        ``tests``: the tests that execute the changed statement, each with its CPU time without the change."""
         if change.name in self._accepted.get(change.file, {}):
             return "accepted"
 

@@ -1,7 +1,7 @@
 """Small faults for a module: another comparison, operator, constant or return value, or a removed statement.
 
-Input: the source of a module. Output: changes of code in functions, because only that can be exchanged in a running
-process. Text, log calls, annotations, assertions and assignments in ``__init__`` are left as they are."""
+Input: the source of a module. Output: changes inside functions, because a running process can exchange only the code of
+functions. Text, log calls, annotations, assertions and assignments in ``__init__`` are left as they are."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class _Edit(NamedTuple):
 class Change:
     """Change of one place in a module.
 
-    ``name``: the qualified name of the function, and the text before and after. The second such place in the function
-    gets a number. The name stays the same while the function does.
+    ``name``: the qualified name of the function, and the text before and after. The second place in the function with
+    equal texts gets a number. The name stays the same as long as the function is not changed.
     ``lines``: lines of the statement, without the blocks in it."""
 
     file: str
@@ -100,7 +100,7 @@ def changes(file: str, source: str) -> Iterator[Change]:
 
 
 def exchange(code: CodeType, functions: Iterable[FunctionType]) -> int:
-    """Set the functions of a module to their code in ``code``, where it differs; return how many changed."""
+    """Set the functions of a module to their code in ``code``, where it differs; return the number of changes."""
     new = {(each.co_qualname, each.co_firstlineno): each for each in _nested(code)}
     count = 0
     for function in functions:
@@ -159,7 +159,7 @@ def _can_go(node: ast.stmt) -> bool:
 
 
 def _expressions(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the node and its parts, except other statements, text, and what is evaluated before the function runs."""
+    """Yield the node and its parts, except other statements, text, annotations and parameters of functions."""
     yield node
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:

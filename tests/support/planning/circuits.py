@@ -11,8 +11,8 @@ from tests.support.planning.fabrics import RATE
 def rings(servers: int, steps: Iterable[int], without: Iterable[tuple[int, int]] = ()) -> Fabric:
     """Return a fabric in which each server sends over circuits to other servers.
 
-    Server n has its host at port 1. Its interface k, port 1 + k, sends to the server ``steps[k - 1]`` higher.
-    ``without``: (server, port) that do not send."""
+    Each server has its host at port 1. Interface k of server n, port 1 + k, sends to server n + ``steps[k - 1]``,
+    modulo the number of servers. ``without``: (server, port) of interfaces that do not send."""
     names = {Dpid(n): f"server{n}" for n in range(1, servers + 1)}
     links = {}
     ports = range(1, 2 + len(steps := list(steps)))

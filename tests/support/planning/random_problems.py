@@ -55,7 +55,7 @@ def _currents(problem: Problem, flow: Flow) -> st.SearchStrategy[Route | None]:
 
 @st.composite
 def packings(draw: st.DrawFn) -> Problem:
-    """Draw flows of few sizes from one leaf to another over two or three spines, packed as tightly as can be.
+    """Draw flows of few sizes from one leaf to another over two or three spines: a bin-packing problem.
 
     The flows belong to up to three jobs."""
     spines = draw(st.integers(2, 3))

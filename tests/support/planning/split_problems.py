@@ -25,7 +25,7 @@ def split(flows: Iterable[Flow], subflows: int = 8) -> list[Flow]:
 
 
 def rings(leaves: int, hosts: int) -> list[Flow]:
-    """Return the flows of a ring over all leaves per host number, in alternating directions, of two jobs."""
+    """Return the flows of two jobs: a ring over all leaves per host number, in both directions in turn."""
     order = list(range(1, leaves + 1))
     return [
         f
@@ -35,7 +35,7 @@ def rings(leaves: int, hosts: int) -> list[Flow]:
 
 
 def optimum(problem: Problem) -> float:
-    """Return the smallest worst slowdown; flows that may be split have any number of subflows, the others are whole."""
+    """Return the smallest worst slowdown when flows that may be split can have any number of subflows."""
     rigid = any(f.max_subflows == 1 for f in problem.flows)
     solver = pywraplp.Solver.CreateSolver("SCIP" if rigid else "GLOP")
     worst = solver.NumVar(1.0, solver.infinity(), "worst")
@@ -82,7 +82,7 @@ def leaf_spines(draw: st.DrawFn) -> Fabric:
 
 @st.composite
 def three_tiers(draw: st.DrawFn) -> Fabric:
-    """Draw two pods of two leaves (1 to 4), with two switches above each pod and four cores; cables are missing."""
+    """Draw two pods of two leaves (1 to 4), with two switches above each pod and four cores; cables may be missing."""
     cables = [(1, 11, 1.0), (2, 11, 1.0), (3, 13, 1.0), (4, 13, 1.0), (11, 21, 1.0), (13, 21, 1.0)]
     for pod in (0, 1):
         above = (11 + 2 * pod, 12 + 2 * pod)

@@ -1,7 +1,7 @@
 """Run one rank of the programs of docs/how-to/join-from-pytorch.md: python page.py FOLDER.
 
-Each program continues when FOLDER has a file with its number. Loopback addresses are not announced, so the ranks have
-others."""
+Each program continues when FOLDER has a file with its number. Loopback addresses are not announced, so the ranks get
+other addresses."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def roots() -> tuple[Any, Iteration]:
 def overlapping() -> tuple[Any, Iteration]:
     """Overlap a sum of two ranks and a sum of all ranks, neither of which waits for the other; then run an all-gather.
 
-    The other ranks come late to the sum of all, so that it is still running when the two begin theirs."""
+    The other ranks join the sum of all ranks late, so that it is still running when the two ranks begin their sum."""
     two = dist.new_group([0, 1])
 
     def iteration(job: Any) -> None:
@@ -144,7 +144,7 @@ def overlapping() -> tuple[Any, Iteration]:
 
 
 def pipeline() -> tuple[Any, Iteration]:
-    """Pass four micro-batches forwards and backwards over one dimension of a mesh, then sum over the other one."""
+    """Pass four micro-batches forwards and backwards in one dimension of a mesh, then sum over the other dimension."""
     mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("data", "pipeline"))
     stages = mesh.get_group("pipeline")
     stage, other = stages.rank(), 1 - stages.rank()
@@ -180,7 +180,7 @@ def alone() -> tuple[Any, Iteration]:
 
 
 def offering() -> tuple[Any, Iteration]:
-    """Let the program itself say what it sends."""
+    """Let the program itself describe its traffic."""
     return ddp()
 
 

@@ -1,6 +1,6 @@
 """Ranks of a PyTorch program on this machine, in the environment of PyTorch.
 
-Input: the words after the interpreter. Output: processes, and what they print."""
+Input: the words after the interpreter. Output: processes, and their output."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Bench(NamedTuple):
 
     @contextmanager
     def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
-        """Connect a switch, and wait until the southbound knows it."""
+        """Connect a switch, and wait until the southbound reports it as connected."""
         since = self.now
         switch = FakeSwitch(self.port, dpid)
         try:
@@ -43,7 +43,9 @@ class Bench(NamedTuple):
 
 @contextmanager
 def running_bench(framework: Framework | None = None, known: Sequence[Dpid] = (), **openflow: Any) -> Iterator[Bench]:
-    """Run a southbound; ``known``: switches from before, ``openflow``: more settings of that section."""
+    """Run a southbound.
+
+    ``known``: switches that were known before. ``openflow``: further settings of the section ``openflow``."""
     settings = config(**openflow)
     with southbound(settings, framework, known) as controller:
         yield Bench(controller, settings.openflow.port)

@@ -19,7 +19,7 @@ FLOW_STATS, AGGREGATE, GROUP_DESC, METER_CONFIG, PORT_DESC = 1, 2, 7, 10, 13
 LOCAL = 0xFFFFFFFE
 PORT_DOWN = 1
 PART = 1000
-"""Ports described in one message."""
+"""Largest number of ports that one message describes."""
 
 
 class Heard(NamedTuple):
@@ -58,7 +58,7 @@ class FakeSwitch:
         return self
 
     def accept_master(self, generation: int) -> int:
-        """Grant the master role after a master of this generation; return the claimed generation."""
+        """Grant the master role, reporting ``generation`` as the present one; return the claimed generation."""
         asked = self.expect(ROLE_REQUEST)
         self.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, generation), asked.xid)
         claim = self.expect(ROLE_REQUEST)

@@ -1,6 +1,6 @@
 """A Kubernetes API server for tests: lists, watches and events of the objects that tests give it, on loopback.
 
-It refuses what a ``ClusterRole`` does not allow, as the real server does, and every request without its token."""
+It refuses requests that a ``ClusterRole`` does not allow, as the real server does, and requests without its token."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def kind_of(body: Mapping[str, Any]) -> Kind:
 
 
 def discovered(path: str) -> dict[str, Any] | None:
-    """Return what discovery answers for a path below /api or /apis; None for paths of objects."""
+    """Return the answer of API discovery for a path below /api or /apis; None for paths of objects."""
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":

@@ -1,7 +1,7 @@
 """A controller of another version, or a compromised one.
 
-It sends text that is code elsewhere, figures that are not numbers, values that no enum has, and two switches with one
-name."""
+It sends text that a browser or terminal could run as code, figures that are not numbers, values that no enum has, and
+two switches with one name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``signalbox serve`` that records what is imported while it serves.
+"""``signalbox serve`` with a record of the modules that its other threads import while it serves.
 
     python -m tests.support.wire.recorded_imports FILE OPTIONS
 

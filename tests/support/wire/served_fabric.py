@@ -82,7 +82,7 @@ class ServedFabric(BusyFabric):
     def _publish(self) -> None:
         """Publish the status without an age limit of counters.
 
-        Counters are as old as the time of the fabric, and the clock of the API would call them late."""
+        Counters have times of the fabric's own clock, so by the clock of the API they would be late."""
         self._board.publish(replace(self.status, counters_late_after_s=math.inf))
 
     def _put(self, message: Message) -> None:

@@ -91,7 +91,7 @@ def test_a_tenant_sees_its_own_jobs_and_others_see_all() -> None:
 
 def test_a_tenant_hears_of_alarms_of_its_own_jobs_only() -> None:
     ours, theirs = Alarm(AlarmKind.HOSTS_MISSING, "ours"), Alarm(AlarmKind.DEMAND_DIFFERS, "theirs")
-    # A switch may have the name of a job.
+    # RULES_REFUSED is about a switch, and a switch may have the name of a job.
     of_all = Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan"), Alarm(AlarmKind.RULES_REFUSED, "ours")
     alarms = {alarm.key: alarm for alarm in (ours, theirs, *of_all)}
     status: Any = SimpleNamespace(jobs={"theirs": job("red"), "ours": job("blue")}, alarms=alarms)

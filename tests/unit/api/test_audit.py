@@ -122,7 +122,7 @@ def test_what_one_tenant_does_has_a_limit_and_takes_no_lines_from_another() -> N
 
 
 def test_parts_of_the_fabric_are_named_as_far_as_a_line_goes_and_as_text() -> None:
-    """Switches choose these names."""
+    """Switches choose the names of parts, and may put line breaks into them."""
     noted = noting()
     note_parts(["leaf1", "sp\nine2"])
     assert noted == {"parts": "leaf1 sp\\nine2"}

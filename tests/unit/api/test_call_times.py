@@ -15,7 +15,7 @@ METHOD = "/signalbox.v1.JobService/GetJob"
 
 
 class Context:
-    """Stand-in for the context of gRPC; ``code`` is a number until one is set."""
+    """Stand-in for the context of gRPC; ``code`` is a number until a status code is set."""
 
     def __init__(self) -> None:
         self._code: Any = 0

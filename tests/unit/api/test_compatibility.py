@@ -41,7 +41,7 @@ ADDED = {
 
 
 def breaks(folder: Path, changes: Mapping[str, str]) -> bool:
-    """Return whether these changes would break clients of v1."""
+    """Return whether changes of the proto file (new text by old text) would break clients of v1."""
     text = (PROTO / FILE).read_text()
     for old, new in changes.items():
         assert old in text

@@ -1,4 +1,4 @@
-"""Identification of callers from what gRPC says about their connection."""
+"""Identification of callers from gRPC's description of their connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lease token is made from the secret and names one registration; no other text is accepted as one."""
+"""A lease token is made from the secret and names one registration; no other text is accepted as a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long conversions leave the event loop free, one at a time; short ones are done at once."""
+"""Long conversions run one at a time and leave the event loop free; short conversions run at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watchers of a status receive what the calls answer; values that change all the time are not changes."""
+"""Watchers of a status receive the rows that calls return; values that change all the time do not count as changes."""
 
 from __future__ import annotations
 

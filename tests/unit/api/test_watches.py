@@ -17,7 +17,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 class Counted(Rows[str, int]):
-    """Single row, the number of plans; it counts how often it is read and encoded."""
+    """Rows with a single row, the number of plans; the class counts how often the row is read and encoded."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -100,9 +100,10 @@ def test_the_command(benchmark: Command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [15, 22, 24, 91, 101])
 def test_what_a_cut_proves_holds_in_every_routing_that_is_tried(seed: int) -> None:
-    """Random cuts with prices, units, phases and flows, and random groups, give the largest bound that they prove.
+    """No tried routing has slowdowns below the largest bounds that random cuts prove for random groups of jobs.
 
-    The test shares no reasoning with the checker, and the bounds are not far above what routings reach."""
+    The cuts have random prices, units, phases and flows. The test shares no reasoning with the checker. Some routings
+    come within 10 % of a bound."""
     rng = random.Random(seed)
     plan = certificate_of(generate(seed), 1, LIMITS)
     for flow in plan["flows"]:

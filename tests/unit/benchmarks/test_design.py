@@ -33,7 +33,10 @@ def test_gpt_3_in_three_dimensions_gets_what_libra_gives_it() -> None:
 
 
 def test_gpt_3_in_three_dimensions_is_as_a_formula_says() -> None:
-    """Tensor ranks send in the first dimension, replicas in all others: a split by roots, then in proportion."""
+    """Tensor ranks send in the first dimension, replicas in the other dimensions.
+
+    The first dimension and the other two together have rates in proportion to the square roots of their bytes. The
+    rates of these two are in proportion to their bytes."""
     tensor = 8 * 2 * 805306368 * 15 / 16 + 2 * 15 * 50331648
     node, pod = (2 * 452984832 * share for share in (7 / 8, 31 / 32 / 8))
     root = math.sqrt(tensor / (node + pod))
@@ -55,8 +58,8 @@ def test_libras_workloads_have_answers_that_are_proven(workload: str) -> None:
 def test_libras_example_of_relations_is_answered() -> None:
     """The example is LIBRA's file ``multiple_constraints.py``, in GB/s.
 
-    Its relations are b1 = 500, b1 >= b2 >= b3, b3 + b4 = 200, 1000 in all. The only choice left is how the last two
-    divide 200. For one all-reduce they send in proportion."""
+    Its relations are b1 = 500, b1 >= b2 >= b3, b3 + b4 = 200, and 1000 in all. They leave only the division of 200
+    between b3 and b4 open. For one all-reduce, it is in proportion to the bytes of the two dimensions."""
     question = LIBRA["GPT_3 4-D"].question
     each = np.eye(4)
     relations = (
@@ -85,7 +88,7 @@ def test_another_method_finds_nothing_better(seeds: range) -> None:
 
 
 def test_the_other_method_finds_what_is_known_to_be_best() -> None:
-    """The minimum of 9 / x + 1 / (8 - x) is 2, at 6."""
+    """The minimum of 9 / x + 1 / (8 - x) is 2, at x = 6."""
     ones, zeros = np.ones(2), np.zeros(2)
     limits = {"least": zeros, "most": np.full(2, np.inf), "cost": ones, "relations": np.zeros((0, 2))}
     terms = {"weight": ones, "floor": zeros, "gigabits": np.array([[9.0, 0.0], [0.0, 1.0]])}
@@ -109,7 +112,7 @@ def test_figures_are_printed_and_written(
     command.main(tmp_path, random=2, workloads=workloads)
     printed = capsys.readouterr().out
     assert "397.55 / 89.99 / 12.45" in printed
-    # Whole flows of a full leaf need a spine each and a spare one; halves need 5 % less.
+    # Whole flows of a full leaf need a spine each and one spare spine; flows in two halves need 5 % less.
     assert [line.split() for line in printed.splitlines() if "planned" in line] == [
         ["│", ".", "│", "1", "│", "2", "│", "33", "(planned", "1)", "│", "33", "(planned", "1)", "│"],
         ["│", ".", "│", "2", "│", "1.032", "│", "33", "(planned", "1)", "│", "32", "(planned", "1.032)", "│"],

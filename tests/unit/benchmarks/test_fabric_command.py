@@ -159,7 +159,7 @@ def test_an_install_lasts_from_the_first_change_to_the_last_confirmation() -> No
 
 
 def pinned(wire: Wire, cut: Cut) -> tuple[Dpid, FlowRule, GroupRule]:
-    """Return a flow over the cable that will be cut, from the leaf at its one end, and the group of the path."""
+    """Pin a flow to the cable that will be cut; return the leaf at one end, the flow's rule and the path's group."""
     leaf, port = cut.cable.a
     other = next(dpid for dpid in wire.plan.destinations if dpid != leaf)
     path = path_group(path_group_id(other, port), port, True, ecmp_group_id(other), 2)
@@ -179,7 +179,7 @@ def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
     assert observed.pins() == 1
     dead = Dead.of(observed, lost_hops(cut.before, cut.after), plan.switch_of_address)
     others = len(plan.destinations) - 1
-    assert len(dead.groups) == 2 * others + 1  # here to all others, at all others to here, that of the path
+    assert len(dead.groups) == 2 * others + 1  # from this leaf to each other one and back, and the path's
     assert len(dead.pins) == 1
     ports, changes = len(observed.ports), len(observed.changes)
 
@@ -201,7 +201,7 @@ def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
     done = wire.barrier(leaf)
     assert repair() == (seen, sent - seen, done - seen, None)
     wire.mod(leaf, FlowRule(pin.key, pin.cookie, (ToGroup(ecmp_group_id(other)),)), "modify")
-    # Its new group lost a next hop too; a group that the cut did not touch is another path.
+    # The flow's new group lost a next hop too. The flow has moved when it uses a group that the cut did not touch.
     assert repair() == (seen, sent - seen, done - seen, None)
     elsewhere = path_group(path_group_id(other, PortNo(99)), PortNo(99), True, ecmp_group_id(other), 2)
     wire.mod(leaf, elsewhere)
@@ -238,7 +238,7 @@ def test_a_lost_connection_confirms_nothing() -> None:
 
 PORT, PEER = 6653, 40_000
 START = 0xFFFF_FF00
-"""Sequence number that wraps around soon."""
+"""First TCP sequence number of a connection; it wraps around after 256 bytes."""
 SYN, ACK = 0x02, 0x10
 
 
@@ -260,7 +260,7 @@ def connected(capture: Capture, dpid: Dpid, peer: int = PEER) -> int:
 
 
 def records(data: bytearray) -> list[tuple[int, int, int]]:
-    """Return (time, dpid, type) of each record."""
+    """Return (time in ns, dpid, message type) of each record."""
     found, at = [], 0
     while at < len(data):
         now_ns, dpid, length = RECORD.unpack_from(data, at)

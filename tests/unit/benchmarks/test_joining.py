@@ -53,7 +53,7 @@ def test_only_the_right_announcement_has_the_jobs_pairs_and_bytes(announced: Ann
 
 
 def test_two_rings_that_cross_need_two_spines() -> None:
-    """Four hosts on two leaves have one ring each way: each leaf sends two flows at full rate."""
+    """Two jobs have a ring of two hosts each, one host on each leaf: each leaf sends two flows at full rate."""
     leaf_of = {"a": "leaf1", "b": "leaf2", "c": "leaf1", "d": "leaf2"}
     traffic = {"one": {0: {("a", "b"): 6.0, ("b", "a"): 6.0}}, "two": {0: {("c", "d"): 3.0, ("d", "c"): 3.0}}}
     assert least_slowdown(traffic, leaf_of, ["spine1", "spine2"]) == (1.0, True)

@@ -62,7 +62,7 @@ def test_a_schedule_has_three_jobs_at_once_and_no_host_twice(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_hosts_rest_after_a_job_where_there_are_enough(seed: int) -> None:
-    """A job ends late under ECMP."""
+    """The rest leaves time for a job that ends late under ECMP."""
     arrivals = schedule(seed, churn.SECONDS)
     for later in arrivals:
         recent = [a for a in arrivals if a.at_s < later.at_s < a.at_s + a.life_s + churn.REST_S]
@@ -74,7 +74,7 @@ def test_hosts_rest_after_a_job_where_there_are_enough(seed: int) -> None:
     ("begin", "state"),
     [
         (5.0, "itself"),
-        (9.5, "early"),  # the newcomer's first byte arrives meanwhile
+        (9.5, "early"),  # the newcomer's first byte arrives during this iteration
         (12.5, "early"),
         (13.5, "late"),
         (17.5, "quiet"),
@@ -350,7 +350,7 @@ def test_a_recording_has_the_counters_of_each_pair_from_the_switch_of_its_source
     monkeypatch.setattr(polls, "run", run)
     recorder = polls.Recorder(cast(Lab, SimpleNamespace(hosts=HOSTS[:8], bridge=lambda leaf: f"jn{leaf}")))
     recorder.poll()
-    recorder.poll()  # not yet
+    recorder.poll()  # the next poll is not due yet
     assert asked == ["jnleaf1", "jnleaf2"]
     spec = JobSpec.parse({"job_id": "a", "endpoints": [one.ip, other.ip]})
     recorder.write(spec, [(time.monotonic(), 1.5)], tmp_path / "polls" / "a.json")

@@ -44,7 +44,7 @@ def two_leaves(spines: int, flows: Sequence[tuple[int, int, int, int, int]], bac
 
 
 def across(jobs: Iterable[int], size: int = 1000) -> list[tuple[int, int, int, int, int]]:
-    """Return one flow per job, from the first leaf to the second."""
+    """Return one flow per entry of ``jobs``, from the first leaf to the second."""
     return [(job, number, 4 + number, 0, size) for number, job in enumerate(jobs)]
 
 
@@ -95,7 +95,7 @@ def test_subflows_that_are_too_few_for_the_fluid_optimum() -> None:
 
 
 def test_where_one_solver_fails_the_other_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HiGHS fails at the first question, then both solvers fail."""
+    """HiGHS fails in the first solve, both solvers fail in the second one."""
     exact, failing = Exact(two_leaves(2, across([0, 0, 0]))), [mathopt.SolverType.HIGHS]
     really = mathopt.solve
 
@@ -142,7 +142,7 @@ def test_the_least_slowdowns_are_those_that_trying_everything_finds(seed: int) -
 
 
 def claims(exact: Exact, routing: Routing, **others: object) -> Answer:
-    """Return an honest answer in one subflow, except for ``others``."""
+    """Return an answer with whole flows and true claims; ``others`` replaces some of its fields."""
     slowdowns = {job: float(slowdown) for job, slowdown in exact.slowdowns(routing).items()}
     honest = Answer(1, routing, slowdowns, 1.0, 1.0, 1.0, 0, "heuristic", "test", 0.0, 0.0)
     return replace(honest, **others)  # type: ignore[arg-type]
@@ -237,7 +237,7 @@ def test_plans_of_each_kind_of_fabric_are_confirmed(seed: int) -> None:
 
 
 def test_how_far_a_lower_slowdown_is_from_the_least() -> None:
-    """Job 0 has two links of its own; job 1 could use the third alone."""
+    """Job 0 uses two links; job 1 shares the second link, or has the third to itself."""
     exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
     one, two, three = exact.paths(0, 1)
     for last, gap in ((two, 1.0), (three, 0.0)):

@@ -1,4 +1,4 @@
-"""The judgement by generated counters, in short; ``python -m benchmarks judgement`` simulates thousands of hours."""
+"""Short judgements by generated counters; ``python -m benchmarks judgement`` simulates thousands of hours."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,25 +15,26 @@ from signalbox.jobs.spec import JobSpec
 
 HOURS = 0.05
 FASTER = (("ring", 9033), ("halving-doubling", 240693))
-"""Seeds of jobs whose iterations become faster while reports are missing.
+"""Kinds and seeds of jobs whose iterations become faster while reports are missing.
 
-The first one goes from 3.4 s to half of that, for 60 s without reports. The second one goes from 22 s to 16 s and, in
-50 s without reports, to 12 s."""
+The iterations of the first job shorten from 3.4 s to half of that, for 60 s without reports. Those of the second job
+shorten from 22 s to 16 s and, in 50 s without reports, to 12 s."""
 PAUSES = 53
 """Seed of a job with iterations of 0.1 s that pauses while its reports are lost: the latest reported end is late."""
 LONG = 13
 """Seed of a job with iterations of 14 s.
 
-Windows go back to the time when it sent its parameters. While it computes, it sends only few bytes, on the paths of the
-parameters."""
+The windows of its counters reach back to the time when the job sent its parameters. While the job computes, it sends
+only few bytes, on the paths of the parameters."""
 
 PARAMETERS = (("ring", 40301), ("ring", 40324), ("reduce-scatter with all-gather", 841141))
-"""Seeds of jobs whose parameters go in the other direction than their traffic.
+"""Kinds and seeds of jobs that send their parameters in the opposite direction to the traffic of their iterations.
 
-Three polls show the parameters, or the report of the first iteration arrives before the counters have all of them."""
+The parameters are spread over three polls, or the report of the first iteration arrives before the counters contain all
+of the parameters."""
 
 BEHIND = (("tree", 600019), ("all-to-all", 800014), ("pipeline", 900023), ("fsdp", 1200023))
-"""Seeds of jobs in which ranks are at times up to an iteration behind the rank that reports."""
+"""Kinds and seeds of jobs in which ranks are at times up to an iteration behind the rank that reports."""
 
 
 @pytest.mark.parametrize("name", kinds())

@@ -33,7 +33,7 @@ def test_five_consecutive_iterations_are_compared() -> None:
 
 
 def test_an_iteration_belongs_to_the_window_that_it_ends_in() -> None:
-    log = log_of([1.0, 1.0, 2.0, 1.0])  # ends at 1, 2, 4, 5
+    log = log_of([1.0, 1.0, 2.0, 1.0])  # iterations end at 1, 2, 4 and 5 s
     assert [took_in(log, window) for window in ((0, 2), (2, 4.5), (4.5, 9))] == [[1, 1], [2], [1]]
 
 

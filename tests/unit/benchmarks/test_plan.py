@@ -29,7 +29,7 @@ LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
 
 @pytest.fixture(scope="module")
 def setting() -> Setting:
-    """Return 8 leaves of 4 hosts and 4 spines, with a job that fills four leaves, and one on three other leaves."""
+    """Return 8 leaves of 4 hosts and 4 spines, with a job that fills four leaves and a job on three other leaves."""
     fabric = leaf_spine(8, 4, 4, 100e9, 100e9)
     jobs = jobs_of(generate(fabric, 2, 2, Placement.WHOLE_LEAF, seed=3, max_rings=6), fabric)
     return Setting("whole-leaf", "two jobs", fabric, jobs, ("none", "1-spine"), even=True)

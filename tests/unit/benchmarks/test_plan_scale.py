@@ -1,4 +1,4 @@
-"""The greedy scheme that planning at scale is compared with, and the cases."""
+"""The benchmark of planning at scale: its cases, and the greedy scheme to which the planner is compared."""
 
 from collections import Counter
 

@@ -32,7 +32,7 @@ def link(server: int, port: int) -> LinkId:
 
 
 def network(problem: Problem, fabric: Fabric) -> Network:
-    """Return the network with a plan running."""
+    """Return the network of the fabric with a plan in force."""
     answer = plan(problem, EXACT)
     assert isinstance(answer, Plan), answer
     return Network(pinned(problem, answer.routes), fabric, fabric, EXACT, FabricNames(fabric))
@@ -107,7 +107,7 @@ def test_without_an_interface_flows_go_round_the_other_way(fabric: Fabric) -> No
     request = AnalyseFailures(network(problem, fabric), frozenset(FailureKind), None, 60.0, parts)
     (outcome,) = analyse_failures(request).outcomes
     assert (outcome.example.links, outcome.lost) == (parts.links, ())
-    assert outcome.slowdown == 2.0  # both from server3 to server4
+    assert outcome.slowdown == 2.0  # both flows use the circuit from server3 to server4
     single = AnalyseFailures(network(problem, fabric), frozenset((FailureKind.CABLE,)), None, 60.0)
     worst = {outcome.example.name: outcome.slowdown for outcome in analyse_failures(single).outcomes}
     assert worst["server2:3"] == 2.0

@@ -215,10 +215,10 @@ class Run:
                     assert path is not None, f"{job_id}: {src} does not reach {dst}"
 
     def note(self) -> None:
-        """Record the jobs that must not lose packets by the next event."""
+        """Record the jobs that must not lose packets because of the next event."""
         self.before = {}
         if not self.fabric.away.isdisjoint(map(Dpid, self.servers)):
-            return  # a server that is not connected is given up
+            return  # the controller gives up a disconnected server, so packets may be lost
         made = {PortRef(Dpid(s), PortNo(p)): PortRef(Dpid(d), PortNo(q)) for (s, p), (d, q) in self.circuits().items()}
         for job in self.fabric.loop.state.jobs.jobs.values():
             wiring = wiring_of(job.registration)
@@ -231,7 +231,7 @@ class Run:
         return self.fabric.circuits
 
     def reaches(self, src: int, dst: int) -> bool:
-        """Return whether packets arrive; circuits that other programs connect may make packets loop."""
+        """Return whether packets from ``src`` arrive at ``dst``; circuits of other programs may make packets loop."""
         with suppress(AssertionError) if self.stained else nullcontext():
             return self.all_reach(src, dst)
         return False
@@ -519,7 +519,7 @@ def ip(server: int) -> str:
 
 
 def reached(edges: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Return the pairs of which the second is reached from the first."""
+    """Return the pairs (source, destination) that a path over ``edges`` connects."""
     after: dict[int, set[int]] = {}
     for src, dst in edges:
         after.setdefault(src, set()).add(dst)

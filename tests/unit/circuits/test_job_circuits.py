@@ -43,9 +43,9 @@ def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
 
 
 def test_a_job_waits_until_all_of_its_circuits_are_links() -> None:
-    """Probes find some circuits before others.
+    """Probes find some circuits before other circuits.
 
-    Flows that the found circuits carry would be planned; all other flows have no path yet."""
+    Without the wait, the planner would plan flows over the found circuits while all other flows have no path."""
     fabric = started(4, 2)
     fabric.lost_probes = {ref(3, 2)}
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=10_000)))

@@ -22,7 +22,7 @@ from tests.support.optical_fabric import OpticalFabric, all_reduce, config, reac
 
 
 def neighbours_in_rings(fabric: OpticalFabric) -> set[tuple[int, int]]:
-    """Return the pairs of servers of job one of which the second receives from the first in a ring."""
+    """Return the (sender, receiver) pairs of neighbouring servers in the rings of the job ``one``."""
     job = fabric.status.jobs[JobId("one")]
     assert wired(job)
     rings = [group.ranks for group in wired(job).runs.groups if group.name.startswith("ring")]
@@ -150,7 +150,7 @@ def swap_fibres(fabric: OpticalFabric, one: PortRef, other: PortRef) -> None:
 
 
 def dark_interfaces(fabric: OpticalFabric) -> dict[str, str]:
-    """Return the text of the alarm by dark interface."""
+    """Return the text of the alarm for each dark interface, by the name of the interface."""
     alarms = fabric.status.alarms.values()
     return {alarm.subject: text(alarm) for alarm in alarms if alarm.kind is AlarmKind.INTERFACE_DARK}
 

@@ -227,7 +227,7 @@ def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> Non
 
 
 def told(fabric: OpticalFabric) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the circuits by the published connections of optical switches."""
+    """Return the circuits that the optical switches publish: receiving interface by sending interface."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for optical in fabric.told_optical.values():
         at = {fibre.port: (int(fibre.interface.dpid), int(fibre.interface.port)) for fibre in optical.fibres}

@@ -64,7 +64,7 @@ def test_a_collective_of_all_ranks(tmp_path: Path, number: int, algorithm: str, 
 
 
 def test_sends_and_receives_go_by_the_type_of_the_node(tmp_path: Path) -> None:
-    """The custom collectives of astra-sim use comm_type 5 and 6 for them, which elsewhere are collectives."""
+    """Sends and receives of astra-sim's custom collectives have comm_type 5 and 6, which elsewhere are collectives."""
 
     def of(rank: int) -> bytes:
         to = (attribute("comm_dst", INT32, (rank + 1) % 3), attribute("comm_size", INT64, 100))

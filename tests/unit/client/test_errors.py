@@ -1,4 +1,4 @@
-"""Values of others in error messages: which are repeated, and how."""
+"""Values from other programs in error messages: which values are repeated, and in which form."""
 
 import pytest
 

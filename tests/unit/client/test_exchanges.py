@@ -23,7 +23,7 @@ def job(job_id: str, pair: int, **more: Any) -> JobSpec:
 
 
 class Controller(FakeController):
-    """Controller that judges pairs as the real one does.
+    """Controller that accepts and refuses pairs of hosts as the real controller does.
 
     ``sets``: ids of jobs that were updated together."""
 
@@ -111,9 +111,9 @@ def test_what_was_refused_is_tried_again_when_a_job_is_released(controller: Cont
 
 
 class Refusing:
-    """Client that raises these errors, one for each call, and then succeeds.
+    """Client whose first calls raise ``errors``, one each, and whose later calls succeed.
 
-    ``asked``: the ids of each call."""
+    ``asked``: the job ids of each call, joined."""
 
     def __init__(self, *errors: SignalboxError) -> None:
         self.errors = list(errors)

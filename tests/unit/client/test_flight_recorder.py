@@ -27,10 +27,10 @@ def sends(spec: JobSpec) -> list[tuple[str, tuple[str, ...], int, int]]:
 def test_what_gloo_did_in_four_ranks() -> None:
     """The dumps are those of record.py, whose iteration is known.
 
-    It has an all-reduce of 16 x 16 weights and 16 biases, and one of 6 numbers in each pair of ranks. A reduce-scatter
-    of 12 follows, which Gloo carries out and records as an all-reduce. The last calls are an all-gather of 12 and a
-    broadcast of 5, all float32. Calls before the iteration do not count. The ranks of the pairs follow from the ranks
-    that record their calls."""
+    The iteration has an all-reduce of 16 x 16 weights and 16 biases, and an all-reduce of 6 numbers in each pair of
+    ranks. A reduce-scatter of 12 numbers follows, which Gloo carries out and records as an all-reduce. The last calls
+    are an all-gather of 12 numbers and a broadcast of 5. All numbers are float32. Calls before the iteration do not
+    count. The ranks of each pair follow from the ranks that record the pair's calls."""
     spec = job_spec(PICKLES, given(4))
     assert spec.library == "gloo"
     assert {group.name: group.ranks for group in spec.groups} == {"0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3)}
@@ -162,7 +162,7 @@ def test_the_first_dumps_were_lists_of_entries(tmp_path: Path) -> None:
 
 
 class Runs:
-    """Class that a pickle could instantiate in a file that is read without care."""
+    """Class whose pickle creates a file when a reader executes it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("ran"),))
@@ -170,9 +170,9 @@ class Runs:
 
 GOOD = pickle.dumps({"entries": [entry("all_reduce", [50])] * 2, "pg_config": WORLD})
 LARGE_PLACE = b"\x80\x02}r\xff\xff\xff\x7f."
-"""LONG_BINPUT: keep the value at place 2,147,483,647."""
+"""Pickle whose LONG_BINPUT stores a value at place 2,147,483,647 of the memo."""
 NESTED = b")\x94" + b"".join(b"h%ch%c\x86\x94" % (place, place) for place in range(60))
-"""Pairs that hold one pair twice, nested sixty times: MEMOIZE, BINGET, TUPLE2.
+"""Pickle of sixty nested pairs, each of which holds the next pair twice (MEMOIZE, BINGET, TUPLE2).
 
 To hash the outermost pair takes 2^60 steps."""
 

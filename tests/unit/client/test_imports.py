@@ -1,4 +1,4 @@
-"""Modules that an import of the client loads: a training program has them in its process."""
+"""Modules that an import of the client loads into the process of a training program."""
 
 import subprocess
 import sys

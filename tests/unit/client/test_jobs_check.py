@@ -45,8 +45,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_says_what_a_job_is(signalbox: Signalbox, file: Path) -> None:
     """The job is a model with pipeline stages and replicas.
 
-    A host's 8 ranks send 2·3/4 of 10,937,500,000 bytes each to the next replica. In the middle of a pipeline each sends
-    1,536/4 · 2,048 · 12,288 · 2 / 8 bytes to both neighbours."""
+    A host's 8 ranks send 2·3/4 of 10,937,500,000 bytes each to the next replica. In the middle of a pipeline, each rank
+    sends 1,536/4 · 2,048 · 12,288 · 2 / 8 bytes to both neighbours."""
     file.write_text(GPT_3)
     result = signalbox("jobs", "check", file)
     facts = {line[:21].strip(): line[21:].strip() for line in result.out.splitlines()}
@@ -106,7 +106,7 @@ def test_sums_that_only_virtual_links_show_are_refused_without_a_controller(sign
 
 @pytest.mark.parametrize("form", ["table", "yaml"])
 def test_so_are_sums_beyond_64_bits(signalbox: Signalbox, file: Path, form: str) -> None:
-    """The first host sends 2^50 bytes to the other 8,192 times."""
+    """The first host sends 2^50 bytes to the second host 8,192 times."""
     names = [f"g{n}" for n in range(4096)]
     much = {"algorithm": "pipeline_send", "groups": names, "bytes_per_iteration": 1 << 50}
     groups = [{"name": name, "ranks": [0, 1]} for name in names]

@@ -246,9 +246,9 @@ def test_a_job_that_was_taken_over_begins_anew_after_its_release(
 
 
 def left_alone(controller: FakeController, keeper: Keeper, job_id: str, *specs: JobSpec) -> bool:
-    """Return whether the keeper makes no call for the job when it is to keep these specs.
+    """Return whether the keeper makes no call for the job when the test lets it keep ``specs`` one after the other.
 
-    ``keeper``: has one worker, which handles another job afterwards."""
+    ``keeper`` has one worker. The worker has handled ``specs`` when it registers the next job."""
     until(lambda: not keeper._jobs[job_id].busy)
     calls = len(controller.told(job_id))
     for one in specs:

@@ -53,7 +53,7 @@ def ranks(command: str, **environ: str) -> str | None:
         ("mpirun --hostfile open-mpi --host n2:2,n3:1 -np 3 ./train", "223"),
         ("mpirun --host n2:2 --hostfile open-mpi ./train", "22"),
         ("mpirun --hostfile repeated -np 2 --map-by node ./train", "12"),
-        ("mpirun --hostfile repeated -np 64 ./train", "12"),  # as many as each host has cores
+        ("mpirun --hostfile repeated -np 64 ./train", "12"),  # as many ranks per host as it has cores
         ("mpirun --map-by ppr:2:socket --host n1:8,n2:8 ./train", "12"),
         ("mpirun --rankfile ranks --host n1:8,n2:8 ./train", "12"),
         # The results are those of Open MPI 4.1.4 with --display-map --do-not-launch.

@@ -195,7 +195,7 @@ def test_ranks_that_are_left_are_replicas_and_others_are_refused() -> None:
 
 
 def replicas(model: dict[str, Any], pipeline: int, ring: int) -> Counter[int]:
-    """Count the sizes of transfers between NICs by data parallelism alone.
+    """Return the number of transfers of each size between NICs, for data parallelism alone.
 
     The job has 8 ranks and NICs per host, and tensor parallelism of 8."""
     hosts = f"10.{{}}.0-{pipeline * ring - 1}.1"
@@ -223,7 +223,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
 }
 """Preset and pipeline stages, by the end of a file's name.
 
-BLOOM (4·12) is rounded up otherwise in the published files."""
+BLOOM (4·12) is absent, because the published files round its numbers up in another way."""
 
 
 @pytest.mark.skipif(not WORKLOADS, reason="make test WORKLOADS=DIR: the published workloads (arXiv 2503.05324)")

@@ -22,7 +22,7 @@ def network(rank: int, per_host: int = 2) -> Lines:
 
 
 def comm(rank: int, size: int, event: str, pointer: int = 0x55, comm_id: str = "0xabc") -> str:
-    """Return the line of an initialized communicator; NVIDIA/nccl #1605: commId from 2.18 on."""
+    """Return the line of an initialized communicator; it has a commId from NCCL 2.18 on (NVIDIA/nccl #1605)."""
     text = f"ncclCommInitRank comm {pointer + rank:#x} rank {rank} nranks {size} cudaDev 0 nvmlDev 0 busId 1a000"
     return head(rank) + text + (f" commId {comm_id}" if comm_id else "") + f" - Init {event}"
 
@@ -34,7 +34,7 @@ def call(rank: int, what: str, count: int, number: int, size: int, root: int = 0
 
 
 def rings(rank: int, orders: list[list[int]]) -> Lines:
-    """Return the lines of rings; NVIDIA/nccl #1189: previous, self, next."""
+    """Return the lines of rings: the previous rank, the rank itself and the next rank (NVIDIA/nccl #1189)."""
     found = []
     for channel, order in enumerate(orders):
         at = order.index(rank)
@@ -166,7 +166,7 @@ def test_before_2_18_the_communicator_is_named_at_its_end(tmp_path: Path) -> Non
 
 
 def test_listed_rings_do_where_no_rank_has_its_own(tmp_path: Path) -> None:
-    """NVIDIA/nccl #1605 has no GRAPH; in #226 `Ring` with two numbers is a connection."""
+    """The log of NVIDIA/nccl #1605 has no GRAPH lines; in #226, ``Ring`` with two numbers is a connection."""
     lines = [line for line in everyone() if "INFO Ring" not in line]
     connection = head(0) + "Ring 00 : 0 -> 2 [send] via NET/Socket/0"
     assert sent(spec_of([*lines, connection], tmp_path)) == BOTH_WAYS
@@ -188,8 +188,8 @@ def test_listed_rings_do_where_no_rank_has_its_own(tmp_path: Path) -> None:
 def test_other_collectives(what: str, sizes: dict[tuple[int, int], int], tmp_path: Path) -> None:
     """Counts of an all-gather and a reduce-scatter are counts of a rank's share.
 
-    The root is rank 2, in the rings 0 1 3 2 and 0 2 3 1. A broadcast leaves out the links 3 to 2 and 0 to 2, a
-    reduction 2 to 0 and 2 to 3."""
+    The root is rank 2, in the rings 0 1 3 2 and 0 2 3 1. A broadcast does not use the links 3 to 2 and 0 to 2. A
+    reduction does not use the links 2 to 0 and 2 to 3."""
     lines = [line.replace("AllReduce", what).replace("root 0", "root 2") for line in everyone()]
     found = sent(spec_of(lines, tmp_path))
     assert {pair: found.get(pair, 0) for pair in sizes} == sizes
@@ -223,7 +223,7 @@ def test_two_communicators_of_one_size(tmp_path: Path) -> None:
 
 
 def test_a_second_communicator_of_all_ranks(tmp_path: Path) -> None:
-    """Logs without a commId match the second communicator of each process. The bytes of both are added."""
+    """The second communicators of all processes have no commId and count as one. The bytes of both are added."""
 
     def two(rank: int) -> Lines:
         again = [line.replace(f"{0x55 + rank:#x}", f"{0x800 + rank:#x}") for line in of_rank(rank, comm_id="")]
@@ -233,7 +233,7 @@ def test_a_second_communicator_of_all_ranks(tmp_path: Path) -> None:
 
 
 def test_a_communicator_of_one_rank_sends_nothing(tmp_path: Path) -> None:
-    """NVIDIA/nccl-tests #136."""
+    """The log of NVIDIA/nccl-tests #136 has such a communicator."""
     alone = ["START", "COMPLETE"]
     lines = [head(0) + f"comm 0x1 rank 0 nranks 1 cudaDev 0 busId 30 commId 0x9 - Init {event}" for event in alone]
     assert sent(spec_of([*lines, *everyone()], tmp_path)) == BOTH_WAYS

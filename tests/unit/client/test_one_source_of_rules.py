@@ -17,7 +17,7 @@ from signalbox.spec_messages import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 
 NONSENSE = "nonsense"
-"""Word that no enum has."""
+"""Word that is a value of no enum."""
 
 HOSTS = [f"10.0.{n}.1" for n in range(6)]
 
@@ -86,7 +86,9 @@ def in_call(spec: dict[str, Any]) -> JobSpec | dict[str, str]:
 
 
 def problems(error: InvalidInput) -> dict[str, str]:
-    """Return the problems by path, for enums without text, because files and calls word these differently."""
+    """Return the text of each problem by its path.
+
+    The text is empty for values of enums, because files and calls word these problems differently."""
     found = {}
     for problem in error.problems:
         path, enum = mapping.path_in_proto(pb.JobSpec, problem.path)
@@ -95,7 +97,7 @@ def problems(error: InvalidInput) -> dict[str, str]:
 
 
 def proto_json(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the spec as ``grpcurl`` takes it."""
+    """Return the spec in the JSON form that ``grpcurl`` accepts."""
     message = dict(spec)
     for name in ("library", "transport", "striping"):
         if name in message:
@@ -172,7 +174,7 @@ def test_a_file_and_a_call_come_to_the_same(spec: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_too_long_in_a_call_is_too_long_in_a_file(spec: dict[str, Any]) -> None:
-    """A call reports the length before its items are checked."""
+    """A call is refused for the length of a list before the items of the list are checked."""
     told, called = in_file(spec), in_call(spec)
     assert isinstance(told, dict)
     assert isinstance(called, dict)

@@ -144,10 +144,10 @@ def test_windows_are_the_first_iteration_and_whole_ones_after_the_first_ones() -
 
 @dataclass
 class Program:
-    """Ranks that exchange through one dictionary, and begin at 0.
+    """Ranks, numbered from 0, that exchange through one dictionary.
 
-    ``wrong``: number of windows that rank 0 does not understand.
-    ``understood``: windows that it understands, with the recorded calls."""
+    ``wrong``: number of windows that rank 0 still fails to understand.
+    ``understood``: windows that rank 0 has understood, with the recorded calls."""
 
     ranks: int = 3
     wrong: int = 0

@@ -1,4 +1,4 @@
-"""Calls through another process: what crosses the socket, and what follows when there is no answer."""
+"""Calls through another process: the messages on the socket, and the errors when there is no answer."""
 
 import pickle
 import socket
@@ -95,7 +95,7 @@ def test_a_call_ends_when_the_client_is_closed(peer: socket.socket) -> None:
 
 @pytest.mark.usefixtures("peer")
 def test_the_descriptor_of_a_call_that_is_under_way_stays_until_that_has_ended() -> None:
-    """The number of a closed descriptor could go to another file of the program while the call still reads."""
+    """A file that the program opens could get the number of the closed descriptor while the call still reads."""
     calls = client(60.0)
     with calls._in_use(None):
         calls.close()
@@ -115,7 +115,7 @@ def test_messages_of_any_length_arrive_whole() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", ""), ("executable", "/no/such/file")])
 def test_a_program_without_an_interpreter_is_told(name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frozen program would be started a second time."""
+    """The error keeps a frozen program from starting itself a second time."""
     remote_client.end_process()
     monkeypatch.setattr(sys, name, value, raising=False)
     with pytest.raises(SignalboxError, match="the controller"):

@@ -59,7 +59,7 @@ def test_routes_are_what_the_message_says() -> None:
 def test_many_routes_come_from_another_process_in_parts_and_too_many_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The client unpacks one part while no other thread runs."""
+    """No other thread of the process runs while the client unpacks a part."""
     told = pb.WatchRoutesResponse(routes=[message(*SPLIT).routes[0]] * (2 * UNPACKED_AT_ONCE + 1), resume_token="next")
     packed = packed_routes(told)
     assert (len(packed.packed), packed.resume_token) == (3, "next")

@@ -60,9 +60,9 @@ def test_names_are_such_as_slurm_takes_and_unlike(leaves: tuple[str, str], spine
 
 
 def test_switches_with_nodes_that_are_connected_without_others_are_below_one() -> None:
-    """Slurm allocates no nodes that nothing connects.
+    """Slurm does not allocate nodes together that no switch of its tree connects.
 
-    The switches are a ring, or a spine has a node too."""
+    In the first case the switches form a ring; in the second case a spine has a node too."""
     ring = [("leaf1", "leaf2"), ("leaf2", "leaf3"), ("leaf3", "leaf1")]
     assert tree(ring, {f"leaf{k}": [f"n{k}"] for k in (1, 2, 3)})[3:] == [
         TreeSwitch("tier0-1", (), ("leaf1", "leaf2", "leaf3"))

@@ -66,7 +66,9 @@ def polled(sockets: OwnSockets) -> dict[tuple[str, str], Exchanged]:
 
 
 def carried(sockets: OwnSockets, there: int, back: int) -> bool:
-    """Return whether both ends have counted ``there`` and ``back`` bytes; acknowledgements may arrive later."""
+    """Return whether both ends have counted ``there`` bytes from ``HERE`` and ``back`` bytes from ``THERE``.
+
+    Acknowledgements may arrive later."""
     exchanged = polled(sockets)
     near, far = exchanged[HERE, THERE], exchanged[THERE, HERE]
     counted = (near.sent - there, near.received - back, far.sent - back, far.received - there)

@@ -51,7 +51,7 @@ class Files:
         return [job.spec for job in jobs_in(path)]
 
     def problems(self, text: str | bytes, name: str = "job.yaml") -> list[str]:
-        """Return the problems without the folder."""
+        """Return the problems of a file with this text, without the path of its folder."""
         with pytest.raises(InvalidInput) as error:
             self.specs(text, name)
         return [str(problem).removeprefix(f"{self.folder}/") for problem in error.value.problems]

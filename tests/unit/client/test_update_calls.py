@@ -1,4 +1,4 @@
-"""Repeated updates of the client: it keeps concurrent changes of others, and gives up at last."""
+"""Updates that the client repeats: it keeps concurrent changes by other programs, and finally gives up."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -106,5 +106,5 @@ TEXTS = st.one_of(
     st.recursive(TEXTS | st.integers() | st.booleans(), lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner))
 )
 def test_what_is_written_is_read_as_it_was(data: Any) -> None:
-    """Either reader, this one and one of YAML 1.1, returns the same data."""
+    """The client's reader and a reader of YAML 1.1 return the same data."""
     assert data_of(dump({"a": data})) == yaml.safe_load(dump({"a": data})) == {"a": data}

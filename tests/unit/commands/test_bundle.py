@@ -1,4 +1,4 @@
-"""The support bundle has what a ticket needs, and none of the secrets of its server."""
+"""The support bundle contains the data that a ticket needs, and none of the secrets of the server."""
 
 import hashlib
 import io

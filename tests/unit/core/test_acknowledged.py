@@ -1,4 +1,4 @@
-"""Acknowledged changes are in memory, on disk and there after a restart, whatever callers request and the disk does."""
+"""Acknowledged changes are in memory and on disk, and survive a restart, for any requests and any disk errors."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_drops_at_a_port_are_told_while_the_port_is_there_and_raise_an_alarm_whi
 
 
 class PoorPlanner(FakeFabric):
-    """Fabric whose plans claim that hashing would be better than it is."""
+    """Fabric whose plans claim a lower slowdown under ECMP than their own slowdown."""
 
     def _carry_out(self, command: Command) -> list[Message]:
         answers = super()._carry_out(command)

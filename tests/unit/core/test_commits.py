@@ -191,7 +191,7 @@ def test_replies_and_what_is_told_wait_for_the_disk_and_nothing_else_does() -> N
 
 
 def test_all_that_is_not_on_disk_is_taken_back_newest_first() -> None:
-    """The second job uses the pairs that the end of the first one has freed."""
+    """The second job uses pairs of hosts that the end of the first job has freed."""
     fabric = SlowDisk(4, 4, 1)
     fabric.waiting = []
     fabric.start(CONFIG)
@@ -241,7 +241,7 @@ class Published(SlowDisk):
             self.log += [(what, str(details.get("job", details.get("kind", "")))) for _, what, details in told]
 
     def fail(self) -> None:
-        """Let the oldest commit fail, and those that follow."""
+        """Let the oldest commit and all later commits fail."""
         self.waiting.pop(0)
         self.disk_error = FULL
         self.send(StateNotSaved(FULL))

@@ -190,7 +190,7 @@ def test_connections_that_take_the_place_of_others_are_a_change_of_the_routes(fa
 def test_of_jobs_that_share_a_pair_the_one_registered_first_has_the_rule_for_all_packets_also_after_a_restart(
     fabric: FakeFabric, order: tuple[str, str]
 ) -> None:
-    """No job has rules before both are there: the jobs may register in any order."""
+    """Neither job gets rules before both jobs are registered, so the jobs may register in any order."""
     for number, name in enumerate(order):
         job = ring_job(name, [A, B], lease_s=600, reports_connections=True)
         fabric.send(RegisterJob(job, registered_at=1e9 + number))

@@ -61,7 +61,7 @@ def test_a_new_job_is_pinned_by_its_first_rules(fabric: FakeFabric) -> None:
     assert {mod.op for mod in pins} == {"add"}
     assert Counter(mod.rule.goto for mod in pins if isinstance(mod.rule, FlowRule)) == {
         None: 8,  # four flows, both ways
-        Table.DEFAULT: 4,  # other pairs of its hosts, which are only counted
+        Table.DEFAULT: 4,  # other pairs of the job's hosts, which are only counted
     }
 
 
@@ -546,7 +546,7 @@ def test_declared_hosts_need_no_packet_to_be_found() -> None:
 
 
 def test_parallel_cables_are_told_apart_at_both_ends() -> None:
-    """Each leaf has two cables to its one spine: the spine has a choice too, so the flow is pinned there as well."""
+    """Each leaf has two cables to the only spine. The spine has a choice too, so the flow is pinned there as well."""
     fabric = FakeFabric(leaves=2, spines=2, hosts_per_leaf=2)
     spine, other = fabric.switches[Dpid(257)], fabric.switches.pop(Dpid(258))
     for leaf in (Dpid(1), Dpid(2)):

@@ -106,7 +106,7 @@ def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabr
 
 
 def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) -> None:
-    """A client connects and disconnects with one dpid after the other."""
+    """A client connects and disconnects six times, each time with another dpid."""
     for number in range(6):
         dpid = Dpid(0xBAD0 + number)
         fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)

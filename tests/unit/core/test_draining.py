@@ -1,4 +1,4 @@
-"""Draining of parts of the fabric: every flow moves away without a lost packet, then no packet is sent there."""
+"""Draining of parts of the fabric: every flow moves away without a lost packet, then no packet uses the part."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def undrain(fabric: FakeFabric, *names: str) -> None:
 
 
 def answered(fabric: FakeFabric, reply: object) -> None:
-    """Raise the error of the reply, if it is one."""
+    """Raise the value of the reply if it is an error."""
     (found,) = [one.value for one in fabric.replies if one.future is reply]
     if isinstance(found, Exception):
         raise found
@@ -176,9 +176,9 @@ def test_flows_move_within_the_moves_allowed() -> None:
 
 @pytest.mark.parametrize("others_run", [True, False])
 def test_a_job_that_waits_for_a_host_holds_no_drain(fabric: FakeFabric, others_run: bool) -> None:
-    """The other hosts of the job send over the part.
+    """The other hosts of the job send over the part that is to be drained.
 
-    The job has no plan: its flows are hashed over the remaining links."""
+    The job has no plan, so its flows are then hashed over the remaining links."""
     if not others_run:
         fabric.send(DeregisterJob(JobId("job0")))
     lost = "10.0.1.2"

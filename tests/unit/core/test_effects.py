@@ -1,4 +1,4 @@
-"""Effects of messages: the effects of many messages add up to one value, which says what work is due."""
+"""Effects of messages: the effects of many messages add up to one value, from which the due work follows."""
 
 from __future__ import annotations
 

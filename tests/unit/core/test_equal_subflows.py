@@ -72,7 +72,7 @@ def assert_each_class_takes_its_path(fabric: FakeFabric, count: int) -> None:
 @pytest.mark.parametrize("striping", ["even", "common_queue"])
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 def test_every_class_is_an_equal_subflow_on_one_path(count: int, striping: str) -> None:
-    """Four flows of n subflows each put at least 4n/3 subflows, rounded up, on one of three links."""
+    """Four flows have n subflows each, so one of the three links has at least 4n/3 subflows, rounded up."""
     fabric = started(count, striping)
     assert fabric.status.jobs[JOB].slowdown == pytest.approx(ceil(HOSTS * count / SPINES) / count)
     assert_each_class_takes_its_path(fabric, count)
@@ -88,7 +88,7 @@ def test_watchers_are_told_equal_shares_and_every_class() -> None:
 def test_subflows_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too() -> None:
     """Three flows of a leaf are whole in each direction.
 
-    Each subflow of the fourth has a path and a rule, above a rule that counts the rest."""
+    Each subflow of the fourth flow has a path and a rule, above a rule that counts the flow's remaining packets."""
     fabric = started(3, "even")
     paths = {flow: {path for path, _ in route} for flow, route in routes_of(fabric).items()}
     for flow, of_flow in paths.items():
@@ -99,7 +99,9 @@ def test_subflows_that_share_a_path_have_one_rule_which_ports_of_no_class_take_t
 
 
 def test_a_subflow_on_another_path_than_the_others_has_a_rule_besides_theirs() -> None:
-    """Four flows of 8 subflows share three links: the fullest carries at least 11, a whole flow and 3 of another."""
+    """Four flows of 8 subflows share three links.
+
+    The fullest link carries at least 11 subflows: all of one flow and 3 of another flow."""
     fabric = started(8, "even")
     for flow, route in routes_of(fabric).items():
         times = Counter(path for path, _ in route)
@@ -126,7 +128,7 @@ def test_subflows_of_a_lost_link_get_other_paths_and_stay_equal() -> None:
 
 
 def test_another_striping_is_planned_anew_and_loses_no_packet() -> None:
-    """Shares that a sender can follow reach 4/3 here with four subflows, equal shares 3/2."""
+    """The slowdown with four subflows is 4/3 for shares that a sender can follow, and 3/2 for equal shares."""
     fabric = started(4, "paced")
     spec = fabric.status.jobs[JOB].spec
     assert fabric.status.jobs[JOB].slowdown == pytest.approx(4 / 3)
@@ -154,7 +156,9 @@ def test_a_job_is_told_an_efficiency_only_where_its_sender_reaches_it(striping: 
 
 @pytest.mark.parametrize(("others", "withheld"), [(1, False), (4, True)])
 def test_a_job_beside_one_with_more_connections_per_flow_is_told_no_efficiency(others: int, withheld: bool) -> None:
-    """Jobs share one spine, where each has slowdown 2. Four of five connections on a link belong to the other job."""
+    """Two jobs share one spine, so each has slowdown 2.
+
+    In the second case, four of five connections on a link belong to the other job."""
     fabric = FakeFabric(3, 1, 2)
     fabric.start(CONFIG)
     fabric.run(3)

@@ -41,7 +41,7 @@ def used(fabric: BusyFabric) -> set[LinkId]:
 
 
 def meeting(fabric: BusyFabric) -> FlowId:
-    """Return an unannounced flow whose first link is one that a job uses; the ECMP seed changes until there is one."""
+    """Return an unannounced flow whose first link a job uses; change the ECMP seed until the flow takes such a link."""
     for _ in range(200):
         if LinkId(*fabric.ports_on(STRAY)[0]) in used(fabric):
             return STRAY
@@ -51,7 +51,7 @@ def meeting(fabric: BusyFabric) -> FlowId:
 
 @pytest.mark.parametrize("quarter", range(round(COUNTERS.interval_s / STEP_S)))
 def test_flows_leave_a_link_soon_after_the_first_byte_of_an_elephant(quarter: int) -> None:
-    """The planner needs two polls at most, one of which may come halfway between two regular ones."""
+    """The planner needs two polls at most; one of them may be halfway between two regular polls."""
     fabric = training()
     fabric.carry(quarter * STEP_S)
     before, moved = fabric.status.plans_total, fabric.status.moved_flows_total
@@ -99,7 +99,7 @@ def test_slowdowns_are_shown_anew_whichever_addresses_are_at_the_port_of_a_host(
 
 @pytest.mark.parametrize("period_s", [1, 4, 7, 20])
 def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> None:
-    """Most bursts move no flow, although jobs then share a link without need in the pauses."""
+    """Most bursts move no flow, although jobs then share a link between bursts without need."""
     fabric = training(spines=2)
     stray, before = meeting(fabric), fabric.status.moved_flows_total
     for _ in range(round(60 / STEP_S)):
@@ -110,7 +110,7 @@ def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> Non
 
 @pytest.mark.parametrize("seed", range(2))
 def test_traffic_of_many_that_comes_and_goes_moves_few_flows(seed: int) -> None:
-    """The traffic is many mice, whose sum changes all the time, beside jobs that send in bursts."""
+    """Many mice (small flows), whose sum changes all the time, send beside jobs that send in bursts."""
     draw = random.Random(seed)
     iteration_s = draw.choice([0.8, 1.3, 3.0])
     fabric = training(duty=lambda now: float(now / iteration_s % 1 < 0.5))

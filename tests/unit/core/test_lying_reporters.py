@@ -1,4 +1,4 @@
-"""Effects on other jobs of a job that reports wrong connections, or announces what it does not send.
+"""A job reports wrong connections, or announces traffic that it does not send: the effects on other jobs.
 
 The controller does not check yet who reports (docs/explanation/security.md); a client that reports in the name of
 another job is not covered here."""
@@ -27,13 +27,13 @@ LIARS = Connected(A, 41001, B, 51001)
 ABSENT = frozenset(Connected(A, port, B, 52001) for port in range(42001, 42009))
 STEP_S = 0.5
 WINDOW_S = 10.0
-"""Seconds of more than one window of judgement: two intervals of 2 s, and the plan that follows."""
+"""Seconds; longer than a window of judgement (two intervals of 2 s) and the plan that follows together."""
 
 
 class Sending(FakeFabric):
     """Fabric whose connections send at a quarter of a link's rate, in both directions.
 
-    The leaf of the source counts them by the rule that they match."""
+    The leaf of the source counts the packets of each connection at the rule that they match."""
 
     def __init__(self) -> None:
         super().__init__(leaves=2, spines=2, hosts_per_leaf=2)

@@ -32,7 +32,7 @@ PATIENCE_S = 15.0
 
 
 class WithStrangers(FakeFabric):
-    """Fabric in which foreign switches connect and claim what they like.
+    """Fabric to which foreign switches connect with false claims.
 
     ``held``: rules that these switches claim to hold; None when they do not answer."""
 

@@ -60,7 +60,7 @@ class Clocked(FakeFabric):
         return [text(alarm) for alarm in self._raised()]
 
     def _raised(self) -> list[Alarm]:
-        """Return the alarms, except those for missing counters: these switches send none."""
+        """Return the alarms, except those for missing counters: the fake switches send no counters."""
         return [alarm for alarm in self.status.alarms.values() if alarm.kind is not AlarmKind.COUNTERS_STALE]
 
     def unplug(self, ip: str, up: bool = False) -> None:
@@ -169,7 +169,7 @@ def test_after_a_restart_what_was_down_is_named_and_what_has_not_come_after_a_wh
 def test_a_restart_in_which_all_comes_back_one_after_the_other_raises_no_alarm(
     fabric: Clocked, rules_are_there: bool
 ) -> None:
-    """The controller finds hosts by rules, or asks for them when their switches are there."""
+    """The controller finds hosts in the rules of switches, or asks for hosts once their switches are connected."""
     register(fabric, 1)
     fabric.run(3)
     if not rules_are_there:
@@ -356,7 +356,7 @@ def test_what_cannot_be_forgotten_on_disk_is_not_forgotten(fabric: Clocked) -> N
 
 
 def test_a_fabric_that_is_saved_saves_no_mode_that_was_only_configured() -> None:
-    """The configuration decides at the next start."""
+    """The configuration decides the mode at the next start."""
     fabric = Clocked()
     fabric.start(CONFIG)
     fabric.run(3)

@@ -31,7 +31,7 @@ def fabric() -> FakeFabric:
 
 
 def other(**sections: Mapping[str, object]) -> Config:
-    """Return ``CONFIG`` with these settings changed."""
+    """Return ``CONFIG`` with ``sections`` replaced."""
     return Config.model_validate({**CONFIG.model_dump(), **sections})
 
 

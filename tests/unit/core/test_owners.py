@@ -16,7 +16,7 @@ MUTATORS = {"append", "appendleft", "clear", "discard", "extend", "insert", "pop
 
 
 def written(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield what is assigned, deleted, or changed by a method of a container."""
+    """Yield the expressions that the code assigns to, deletes, or changes by a method of a container."""
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=targets) | ast.Delete(targets=targets):

@@ -1,4 +1,4 @@
-"""The table of phases: the legal pairs, all others, and their effect on the controller."""
+"""The table of phases: legal and refused pairs of phase and input, and the effect of phases on the controller."""
 
 from __future__ import annotations
 

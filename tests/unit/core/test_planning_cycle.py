@@ -167,7 +167,7 @@ def test_a_job_that_becomes_an_observed_one_before_its_first_plan_is_counted(cha
 
 
 class OtherOrder(FakeFabric):
-    """Fabric whose planner lists the subflows of each route the other way round."""
+    """Fabric whose planner lists the subflows of each route in reverse order."""
 
     def _carry_out(self, command: Command) -> list[Message]:
         answers = super()._carry_out(command)

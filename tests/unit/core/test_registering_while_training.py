@@ -19,7 +19,7 @@ STRAY = FlowId("10.0.1.4", "10.0.2.4")
 
 
 def training(most_bps: float = FABRIC_BPS, seed: int = 1) -> BusyFabric:
-    """Return a fabric where three rings train and no job is registered; with some seeds their flows collide by ECMP."""
+    """Return a fabric where three rings train and no job is registered; with some seeds, ECMP makes flows collide."""
     fabric = BusyFabric(hosts_per_leaf=4, seed=seed)
     fabric.start(CONFIG)
     fabric.run(3)

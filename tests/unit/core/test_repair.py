@@ -314,7 +314,7 @@ def test_flows_without_any_path_are_no_reason_to_plan_at_once_again(fabric: Slow
 
 
 def test_repaired_routes_do_not_count_as_confirmed_before_their_rules_are(fabric: SlowSolver) -> None:
-    """Lost routes make one new generation, and the routes that the switches confirm another one."""
+    """The loss of routes begins a new generation, and the confirmation of their repairs begins another generation."""
     before = fabric.status.jobs
     fabric.cut(LEAF, UPLINK)
     after = fabric.status.jobs

@@ -26,14 +26,14 @@ TICK_S = 0.1
 INTERVALS = 200
 
 Delay = Callable[[Random, Dpid], float | None]
-"""Function that returns the intervals until a switch answers; None when it never does."""
+"""Function that returns the number of polling intervals until a switch answers; None if it never answers."""
 
 
 class Rounds:
     """Polls and answers of several switches.
 
     ``judged``: times when regular polls were evaluated.
-    ``halfway``: times when the polls between them were evaluated."""
+    ``halfway``: times when polls halfway between regular polls were evaluated."""
 
     def __init__(self, interval_s: float, delay: Delay) -> None:
         self.judged: list[float] = []

@@ -342,7 +342,7 @@ def connected() -> FakeFabric:
 def test_no_packet_is_lost_between_any_two_sets_of_routes(
     connected: FakeFabric, changes: list[Routes], seed: int
 ) -> None:
-    """Switches carry out a stage in any order, each its own changes in the order of the stage."""
+    """Switches carry out a stage in any order; each switch carries out its own changes in the order of the stage."""
     order, derived_pins = random.Random(seed), Pins()
     jobs = list(connected.loop.state.jobs.jobs.values())
     pipeline = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24))
@@ -394,7 +394,7 @@ def test_whatever_the_order_the_subflows_are_the_same(data: st.DataObject) -> No
 
 
 def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
-    """The planner need not know classes."""
+    """The planner need not know which source ports a subflow has."""
     fabric.forget_mods()
     (command,) = fabric.loop.handle([Replan()], fabric.now)
     assert isinstance(command, SolvePlan)

@@ -65,7 +65,7 @@ def assert_told_as_it_is(fabric: FakeFabric) -> None:
 
 
 def links_taken(fabric: FakeFabric, packet: Packet) -> list[LinkId]:
-    """Return the links that the packet takes; fail when there is a choice."""
+    """Return the links that the packet takes; fail when a switch can send it out of several ports."""
     at, links = fabric.hosts[packet.src], list[LinkId]()
     while True:
         (port,) = fabric.switches[at.dpid].possible(at.port, packet)

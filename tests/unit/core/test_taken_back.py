@@ -48,7 +48,7 @@ def requests() -> Requests:
 
 
 def test_what_is_under_way_and_what_waits_is_taken_back_the_newest_first(requests: Requests) -> None:
-    """A later request was judged with the earlier requests carried out, so it is undone before these."""
+    """A later request was accepted on top of the earlier requests, so it is undone before them."""
     requests.hold("a", "b")
     requests.begin()
     requests.hold("c", "d")

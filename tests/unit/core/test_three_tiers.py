@@ -282,7 +282,7 @@ def test_a_switch_that_leaves_and_returns_is_used_only_with_its_rules(
 
 
 def test_a_switch_that_only_loses_its_controller_loses_no_packet(training: FakeFabric) -> None:
-    """The switch keeps forwarding, and does not learn what changes meanwhile."""
+    """The switch keeps forwarding, and does not learn of changes in the meantime."""
     watch = Watch(training, RINGS["job1"])
     watch_changes(training, watch)
     training.send(SwitchLeft(Dpid(0x101)))

@@ -32,7 +32,7 @@ J0, J1, J2 = (JobId(f"job{number}") for number in range(3))
 
 
 class Planned(FakeFabric):
-    """Fabric that records the problems of the planner.
+    """Fabric that records the problems that its planner receives.
 
     ``asked``: the jobs' pairs in each problem that the planner received.
     ``slow``: whether commits succeed or fail only when the test says so."""
@@ -79,7 +79,7 @@ def fabric() -> Planned:
 
 
 def rings(*numbers: int, **more: Any) -> UpdateJobs:
-    """Return an update that gives these rings to the jobs, in order."""
+    """Return an update that gives job k the ring with the number ``numbers[k]``."""
     specs = [ring_job(f"job{job}", RINGS[ring], lease_s=600, **more) for job, ring in enumerate(numbers)]
     return update(*specs)
 
@@ -239,7 +239,7 @@ def test_a_set_that_cannot_be_saved_is_undone_as_a_whole(fabric: Planned, then: 
 
 
 def test_no_lease_of_the_set_runs_out_while_it_waits_for_the_disk(fabric: Planned) -> None:
-    """The jobs may have to be restored to their former specs."""
+    """The controller restores the former specs of the jobs if the commit fails."""
     for job in (0, 1):
         fabric.send(RegisterJob(ring_job(f"job{job}", RINGS[job], lease_s=5), take_over=True))
     fabric.run(1)

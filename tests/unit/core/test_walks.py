@@ -1,4 +1,4 @@
-"""Files of the controller that changes pass: few in all, and none of an extension that is not configured."""
+"""Files of the controller through which three changes pass: few, and none of an extension that is not configured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.walks import walks
 MOST_PASSED = {"RegisterJob to flow-mods": 75, "counters to re-plan": 71, "cable cut to re-plan": 52}
 """Largest number of files that each walk may pass.
 
-Every file in a walk has to be read by the readers of that walk: lower these numbers when a walk gets shorter."""
+Who follows a walk has to read each of its files. Lower these numbers when a walk gets shorter."""
 
 
 @pytest.fixture(scope="module")

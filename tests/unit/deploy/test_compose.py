@@ -1,7 +1,7 @@
 """The compose files, without an engine; ``tests/lab/test_compose.py`` runs them.
 
-The files are valid for both versions of Compose. No service has more rights than it needs, and none can strand
-another."""
+The files are valid for both versions of Compose. No service has more rights than it needs, and no restart of a service
+strands another service."""
 
 import http.server
 import re
@@ -190,7 +190,7 @@ def test_healthy_is_who_answers_with_200_or_without_a_path_who_listens() -> None
         statuses = [subprocess.run([DEPLOY / "healthy.sh", port, *path]).returncode for path in paths]
         server.shutdown()
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # and does not listen; meanwhile the port stays reserved
+        silent.bind(("127.0.0.1", 0))  # the socket reserves the port, and does not listen
         refused = subprocess.run(
             [DEPLOY / "healthy.sh", str(silent.getsockname()[1]), "/good"], capture_output=True
         ).returncode

@@ -170,7 +170,7 @@ def test_a_controller_that_does_not_answer_is_shown_whatever_the_scrape_job_is_c
 
 
 def test_a_table_of_the_least_begins_with_the_least() -> None:
-    """The remaining tables begin with the largest: only the first rows are visible without scrolling."""
+    """All other tables begin with the largest value: only the first rows are visible without scrolling."""
     tables = [panel for _, panel in panels() if panel["type"] == "table" and panel["options"].get("sortBy")]
     assert tables
     for panel in tables:
@@ -251,7 +251,7 @@ def test_an_image_has_the_packages_of_the_lock_and_all_that_its_distribution_nee
 
 
 def pins(requirements: str) -> dict[str, str]:
-    """Return name and rest of each entry: version and hashes."""
+    """Return the version and hashes of each package, by its name."""
     entries = re.split(r"\n(?=\S)", requirements.strip())
     return {name: rest for name, _, rest in (entry.partition("==") for entry in entries)}
 

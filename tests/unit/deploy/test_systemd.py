@@ -38,7 +38,7 @@ def test_systemd_finds_no_fault_with_the_unit(name: str, tmp_path: Path) -> None
 @needs_systemd
 @pytest.mark.parametrize("name", MOST_EXPOSURE)
 def test_it_is_not_exposed_more_than_that(name: str, tmp_path: Path) -> None:
-    shutil.copy(UNITS / name, tmp_path)  # next to it, the link to a template would be a fault
+    shutil.copy(UNITS / name, tmp_path)  # beside a link to a template, the analysis would fail
     done = analyzed("security", "--offline=true", f"--threshold={MOST_EXPOSURE[name] * 10:.0f}", tmp_path / name)
     assert done.returncode == 0, done.stdout
 

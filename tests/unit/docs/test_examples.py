@@ -138,7 +138,7 @@ def test_a_design_is_as_its_page_shows(command: str, tmp_path: Path, monkeypatch
 
 
 def test_the_presets_are_those_of_the_reference() -> None:
-    """Columns: layers, width, heads (of keys and values), inner width, vocabulary, tokens, batch."""
+    """The columns are layers, width, heads (of keys and values), inner width, vocabulary, tokens and batch."""
     page = page_of("reference/model-traffic")
     for preset in Preset:
         (row,) = (line for line in page.text.splitlines() if line.startswith(f"| `{preset}` | "))

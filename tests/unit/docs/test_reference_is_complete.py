@@ -41,7 +41,7 @@ def test_every_metric_has_a_row_with_its_labels_and_ends_with_the_unit_that_its_
 
 
 def rows_of(text: str) -> dict[str, str]:
-    """Return the last cell of each row of a table, by the first one."""
+    """Return the last cell of each row of a table, by the row's first cell."""
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
     return {row[0].strip("`"): row[-1] for row in cells}
 

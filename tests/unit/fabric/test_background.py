@@ -117,7 +117,7 @@ INTERVAL_S, WINDOW_S = 2, 6
 class Run:
     """Flows that send, with all counters read every two seconds.
 
-    The rules of the job count from ``registered`` on, one interval late."""
+    The rules of the job begin to count one interval after ``registered`` is set."""
 
     load: LinkLoad = field(default_factory=lambda: LinkLoad(WINDOW_S, NOISE))
     now: int = 0
@@ -153,7 +153,7 @@ class Run:
         return background(self.load.measured, self.uncounted(), HOSTS)
 
     def most_sent_bps(self, ips: Iterable[str]) -> float:
-        """Return the rate that these hosts sent, each in its busiest interval so far."""
+        """Return the sum of the rates that these hosts sent, each in its busiest interval so far."""
         return sum(max(self.sent[ip], default=0.0) for ip in ips)
 
     def takes_off_no_more_than_was_sent(self) -> None:

@@ -27,14 +27,14 @@ FLOWS = {
     Counted("10.0.3.1", "10.0.2.3"): (Dpid(3), (DOWN,)),
 }
 READ_WITHIN_S = 0.03
-"""Seconds between the polls of all switches."""
+"""Seconds within which all switches are polled."""
 
 
 @dataclass
 class Bursts:
     """Flows that send in each iteration for a part of the time, at the rate that their links leave them.
 
-    ``elephants``: bytes that no rule counts: begin, end and links.
+    ``elephants``: begin, end and links of each large flow, whose bytes no rule counts.
     ``missed``: share of polls that fail."""
 
     seed: int
@@ -87,12 +87,12 @@ class Bursts:
         return int(flows + self.strays[link][place])
 
     def counted(self, flow: Counted, at: float) -> int:
-        """Return the bytes that the datapath had counted at its last read."""
+        """Return the flow's bytes when the leaf last read them from its datapath before ``at``."""
         since = (at - self.dumped_at[FLOWS[flow][0]]) % 0.5
         return int(self.sent[flow][max(0, round((at - since) / STEP_S))])
 
     def strayed_bps(self, link: LinkId, at: float) -> float:
-        """Return the rate of the bytes of the latest two intervals that no rule counted."""
+        """Return the link's rate of bytes that no rule counts, over the two polling intervals before ``at``."""
         begin, end = round((at - 2 * POLL_S) / STEP_S), round(at / STEP_S)
         return 8 * (self.strays[link][end] - self.strays[link][begin]) / (2 * POLL_S)
 
@@ -112,7 +112,7 @@ class Bursts:
         self.step()
         self.now = round(self.now, 6)
         is_counted = self.load.measured.counted == {flow[:2] for flow in FLOWS}
-        return dict(background_of(self.load)) if is_counted else {}  # before that see ``test_background``
+        return dict(background_of(self.load)) if is_counted else {}  # ``test_background`` tests earlier polls
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -79,7 +79,7 @@ def test_a_link_that_works_in_one_direction_only_is_used_in_that_direction_only(
 
 
 def test_a_cap_is_shared_by_the_first_hops() -> None:
-    """Three tiers have 4 uplinks, and 4 next hops from each."""
+    """The edge switch of three tiers has 4 uplinks, and each uplink leads to a switch with 4 next hops."""
     up = [(1, 100 + a, 1.0) for a in range(4)]
     core = [(100 + a, 200 + 4 * a + c, 1.0) for a in range(4) for c in range(4)]
     down = [(200 + 4 * a + c, 150 + a, 1.0) for a in range(4) for c in range(4)]

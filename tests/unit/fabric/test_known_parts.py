@@ -72,13 +72,13 @@ class Scene:
 
     @property
     def down(self) -> dict[str, float]:
-        """Parts that are down, with the time since when, as seconds of ``now``."""
+        """Seconds on the clock of ``now`` since which each part is down, by the name of the part."""
         parts = self.parts.parts.values()
         return {part.name: part.down_since - EPOCH for part in parts if part.down_since is not None}
 
     @property
     def faults(self) -> set[str]:
-        """Parts that are down without another part that explains it."""
+        """Names of the parts that are down and whose failure no other part explains."""
         parts = self.parts.parts.values()
         return {p.name for p in parts if p.down_since is not None and p.key not in self.parts.explained}
 
@@ -93,7 +93,7 @@ def scene() -> Scene:
 
 
 def restarted(scene: Scene, declared: Declared | None = None) -> Scene:
-    """Return another controller with the knowledge of this one."""
+    """Return the scene of a restarted controller, which remembers the same parts."""
     return Scene(declared or scene.declared, dict(scene.parts.parts), scene.now)
 
 
@@ -333,7 +333,7 @@ def test_of_saved_parts_that_were_never_seen_only_those_stay_that_are_declared_s
     scene.now += 500
     again = restarted(scene, Declared(bundles=DECLARED.bundles))
     assert again.down == dict.fromkeys(("leaf2", "spine2", "leaf2>spine2 (cable 1)", "leaf2>spine2 (cable 2)"), 100) | {
-        "spine1": 100,  # its dpid is known: it may have been seen
+        "spine1": 100,  # the dpid of the switch is known, so it may have been seen
     }
 
 

@@ -31,7 +31,7 @@ ON_LINK: Uses = {FLOW: (frozenset([LINK]),)}
 def updated(
     load: LinkLoad, now: float, announced: Uses = ON_LINK, capacity: Mapping[LinkId, float] = CAPACITY
 ) -> dict[LinkId, float]:
-    """Count until now, and return the background."""
+    """Evaluate the counters at ``now``, and return the background of each link in bit/s."""
 
     def uncounted() -> Uses:
         return {what: links for what, links in announced.items() if what[:2] not in load.measured.counted}
@@ -125,7 +125,7 @@ def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_dif
 
     for now in range(0, 60, 2):
         load.count_links(now, {LINK: sent(now)})
-        load.count_flows(now + 1.9, {FLOW: sent(now + 1.9 - 0.5)})  # late, and half a second behind
+        load.count_flows(now + 1.9, {FLOW: sent(now + 1.9 - 0.5)})  # read late, and half a second old
         assert updated(load, now + 1.9) == {}
 
 

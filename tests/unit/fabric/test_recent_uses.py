@@ -1,4 +1,4 @@
-"""The links of rules, kept job by job, equal those derived from all uses at once."""
+"""The links of rules, kept job by job, equal the links derived from all uses at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Kept:
         self.flows.begin_anew(found.again)
 
     def kept(self) -> list[tuple[float, UsesOf]]:
-        """Return the uses that have lasted into the window."""
+        """Return the uses that have lasted into the window, each with the time at which they began."""
         later = [at for at, _ in self.history[1:]] if self.history else []
         return [
             one for one, ended in zip(self.history, [*later, self.now + 1], strict=False) if ended > self.now - SPAN_S

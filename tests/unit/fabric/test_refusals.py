@@ -27,7 +27,7 @@ VICTIM, THIEF_MAC = "10.0.1.1", "02:00:00:00:99:99"
 
 
 class Fabric(FakeFabric):
-    """Fabric that remembers the switches whose ports were to be probed."""
+    """Fabric that records the switches whose ports the controller has probed."""
 
     def __init__(self) -> None:
         super().__init__()

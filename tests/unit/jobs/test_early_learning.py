@@ -1,4 +1,4 @@
-"""All pairs of a small new job are counted until its announcement is confirmed, without harm to a right one."""
+"""All pairs of a small new job are counted until its announcement is confirmed; right announcements are not harmed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALL_TO_ALL = {"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration"
 
 
 def announced(number: int, hosts: int = 4, **more: Any) -> JobSpec:
-    """Return a ring job on hosts of its own."""
+    """Return the spec of job ``number``; no two numbers share a host."""
     return spec(
         [f"10.{number // 200}.{number % 200}.{host}" for host in range(1, hosts + 1)], job_id=f"job{number}", **more
     )
@@ -176,7 +176,7 @@ def test_a_registration_causes_no_work_for_other_jobs_that_are_learnt(monkeypatc
 
 
 def test_a_restart_compares_no_hosts_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparing 2,000 jobs of 64 hosts each among 128 hosts would take four seconds."""
+    """Comparing the hosts of 2,000 jobs, each on 64 of 128 hosts, would take four seconds."""
     cluster = Cluster(*(announced(number) for number in range(3)))
     monkeypatch.setattr(JobsByAddress, "sharing", lambda *_: pytest.fail("hosts are compared"))
     demand = MeasuredDemand(INTERVAL_S, 4032)

@@ -18,7 +18,7 @@ from signalbox.jobs.spec import JobId, JobSpec
 
 A = JobId("a")
 LATE = 1000.0
-"""Seconds after the start of an epoch; all later iterations belong to the epoch."""
+"""Time in seconds, long after an epoch began: the iterations that are reported then began in the epoch."""
 
 
 def spec(**fields: Any) -> JobSpec:
@@ -34,7 +34,7 @@ def times(*communication_s: float, first: int = 0) -> tuple[IterationTime, ...]:
 
 
 class Followed:
-    """Job whose epochs are followed, as the control loop does after every batch of messages."""
+    """Job whose epochs ``follow`` updates, as the control loop does after every batch of messages."""
 
     def __init__(self) -> None:
         self.registry = JobRegistry(max_jobs=3)
@@ -72,7 +72,7 @@ def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(followed: Fo
 
 
 def test_an_iteration_that_may_have_begun_before_the_epoch_is_counted_but_not_measured(followed: Followed) -> None:
-    """The iteration takes 2 s, and may have ended ``REPORT_S`` ago."""
+    """The iteration takes 2 s, and may have ended ``REPORT_S`` before its report."""
     followed.job.vitals.begin_epoch(100.0)
     followed.report(101.9 + REPORT_S, *times(1.0))
     assert followed.measured_s == []
@@ -102,7 +102,7 @@ def test_no_measured_iteration_began_before_the_epoch(
 ) -> None:
     """A program reports ended iterations in rounds; the routes change once. Communication times identify iterations.
 
-    ``change``: time of the change as a share of the program's time; a negative one is before the program begins."""
+    ``change``: time of the change, as a share of the program's duration; negative before the program begins."""
     followed = Followed()
     changed_at = 10.0 + change * sum(durations_s)
     began_at, ends_at, at = {}, [], 10.0
@@ -163,7 +163,7 @@ def test_bytes_that_counters_show_begin_an_epoch_and_nothing_else_does(followed:
 def test_an_iteration_of_a_job_that_alternates_counts_when_a_change_before_it_would_be_known(
     followed: Followed,
 ) -> None:
-    """Iterations of 1.25 s in a ring are followed by iterations of 0.5 s in another pattern, noticed 7 s later."""
+    """Iterations take 1.25 s in a ring, then 0.5 s in another pattern; the change is noticed 7 s later."""
     vitals = followed.job.vitals
     (link, *_) = followed.job.virtual_links
     other = VirtualLinks([replace(link, bytes=link.bytes // 4)])

@@ -28,7 +28,7 @@ def register(registry: JobRegistry, wanted: JobSpec, tenant: str = "red", quota:
 
 @pytest.fixture
 def registry() -> JobRegistry:
-    """Return a registry with a job of red on hosts A and B, and one on A and C that has reported a connection."""
+    """Return a registry with red's job on hosts A and B, and a job on A and C that has reported a connection."""
     registry = JobRegistry(MAX_JOBS, max_virtual_links=10)
     register(registry, spec("taken"))
     owner = register(registry, spec("reporter", (A, C), reports_connections=True))

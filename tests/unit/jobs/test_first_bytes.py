@@ -16,13 +16,13 @@ from signalbox.jobs.subflows import Pair
 A, B, C = "10.0.1.1", "10.0.2.1", "10.0.3.1"
 PAIRS: list[Pair] = [(A, B), (B, A), (B, C), (C, B)]
 SEGMENT, ACK, SACKS = (1514, 1448), (66, 0), (94, 28)
-"""Bytes of a packet, and of its payload."""
+"""Kinds of packets: bytes of the packet, and bytes of its payload."""
 
 
 class Counted:
-    """Counters of the pairs.
+    """Counters of ``PAIRS``.
 
-    ``before``: packets of each pair that were counted for others."""
+    ``before``: packets of each pair that other jobs had sent before."""
 
     def __init__(self, before: int = 0) -> None:
         self.now = 100.0
@@ -46,7 +46,7 @@ class Counted:
     ) -> bool:
         """Let pairs send, poll them after ``seconds``, and return whether a new pair was found.
 
-        ``sent``: packets of the polled pairs."""
+        ``sent``: packets that each polled pair sends; the other pairs are not polled."""
         self.now += seconds
         for pair, packets in sent.items():
             self.at[pair] = self.now
@@ -55,7 +55,7 @@ class Counted:
         return self.first.look(PAIRS, self.totals, known.pairs, 1.0, self.now)
 
     def found(self, known: VirtualLinks = VirtualLinks()) -> dict[Pair, int]:  # noqa: B008
-        """Return the phase of each pair."""
+        """Return the phase of each known pair and of each pair that was found."""
         return {(link.src_ip, link.dst_ip): link.phase for link in self.first.added_to(known)}
 
 

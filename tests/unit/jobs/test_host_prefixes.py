@@ -92,7 +92,7 @@ def test_each_address_of_a_rail_counts(registry: JobRegistry) -> None:
 
 
 def test_hosts_that_send_nothing_count(registry: JobRegistry) -> None:
-    """The job could report connections of these hosts, and would learn whether they exist."""
+    """A job could report connections of hosts that send nothing, and would learn whether the hosts exist."""
     with pytest.raises(HostNotAllowed):
         register(registry, spec(OURS, OURS_TOO, FOREIGN))
     with pytest.raises(HostNotAllowed):
@@ -128,7 +128,7 @@ def test_without_a_list_any_host_may_be_named(registry: JobRegistry) -> None:
 
 @pytest.fixture
 def held(registry: JobRegistry) -> Job:
-    """Return a job from before the list."""
+    """Return a job with a foreign host, registered before its tenant had a list of host prefixes."""
     return register(registry, spec(OURS, FOREIGN, reports_connections=True), NO_QUOTA, request_id="once")
 
 

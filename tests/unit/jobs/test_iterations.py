@@ -1,4 +1,4 @@
-"""Bounds of the bytes that a right announcement shows, from reported iterations."""
+"""Bounds on the iterations whose bytes a right announcement shows in the counters, from reported iterations."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_of_a_program_that_does_not_say_when_iterations_ended_more_are_possible(
 
 @pytest.mark.parametrize("duration_s", [0.2, 1.0, 1.9])
 def test_a_job_goes_on_until_its_next_report_may_have_arrived(duration_s: float) -> None:
-    """The latest iteration that is reported may have ended a report and an iteration before, which may last longer."""
+    """The next report may arrive one report interval and one iteration later; that iteration may last longer."""
     iterations = reported([duration_s * number for number in range(1, 21)], duration_s)
     reports_again_s = 20 * duration_s + EVERY_S + 1.1 * duration_s + ON_THE_WAY_S
     assert iterations.done(np.array([reports_again_s]))[0] == pytest.approx(reports_again_s / duration_s)

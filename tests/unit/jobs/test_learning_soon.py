@@ -1,4 +1,4 @@
-"""Counters of jobs that the controller has lately begun to learn: they are polled more often."""
+"""Counters of jobs that the controller recently began to learn are polled more often."""
 
 from __future__ import annotations
 

@@ -248,8 +248,8 @@ def test_pairs_that_carry_nothing_less_and_more_are_told_apart() -> None:
 def test_no_factor_is_said_of_a_job_that_reports_no_iterations() -> None:
     """The job announced an all-to-all and runs a ring.
 
-    Most pairs carry next to nothing. Without iterations the other pairs exceed the announcement only in proportion to
-    the rest."""
+    Most pairs carry next to nothing. Without reported iterations only proportions are known: the other pairs exceed
+    the announcement only in proportion to the pairs that carry next to nothing."""
     ips = ADDRESSES[:4]
     collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": M}]
     sent = dict.fromkeys(permutations(ips, 2), 1.0) | ring(ips)
@@ -320,7 +320,7 @@ def test_suspicion_that_finds_nothing_comes_back_ever_less_often() -> None:
 
 
 def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
-    """Lists of its 17 million pairs per NIC would fill the controller's memory."""
+    """Lists of the job's 17 million pairs per NIC would fill the controller's memory."""
     rails = [[f"10.{nic}.{host // 250}.{host % 250}" for host in range(4096)] for nic in range(8)]
     more = {"rails": [{"endpoints": rail} for rail in rails[1:]]}
     large = {"job_id": "job", "endpoints": rails[0], **more}
@@ -355,7 +355,7 @@ def test_no_job_keeps_the_rules_for_learning_from_others(steady: bool) -> None:
 
 
 def test_a_tenant_does_not_wait_for_all_jobs_of_another_to_be_learnt() -> None:
-    """Fifty observed jobs, which send nothing, registered on the same four hosts before this job."""
+    """Fifty observed jobs of another tenant registered before, all on the same four hosts; they send nothing."""
     cluster = Cluster(max_rules=24)
     for number in range(50):
         one = JobSpec.parse({**spec(ADDRESSES[4:], []).model_dump(), "job_id": f"idle{number}"})
@@ -368,7 +368,7 @@ def test_a_tenant_does_not_wait_for_all_jobs_of_another_to_be_learnt() -> None:
     cluster.job = JobId("job")
     assert cluster.of_job.learning
     assert sum(one.learning for one in cluster.demand.demands.values()) == 2
-    for number in range(5):  # the end of each moves another one to the front of its tenant's queue
+    for number in range(5):  # when a job ends, another job moves to the front of the tenant's queue
         cluster.registry.deregister(JobId(f"idle{number}"), None, 0.0, force=True)
         cluster.demand.follow(cluster.registry.jobs, cluster.now)
         assert cluster.of_job.learning
@@ -516,7 +516,7 @@ def test_learning_waits_for_rules_and_takes_no_pairs_of_other_jobs() -> None:
 
 
 def test_a_job_that_waits_needs_the_pairs_that_another_job_gives_up() -> None:
-    """Six of its 12 pairs are free at first, and all of them when there are rules for ten."""
+    """Six of the waiting job's 12 pairs are free at first, and all 12 later; there are rules for ten pairs."""
     cluster = Cluster(spec(FOUR[:3], job_id="other"), spec(ADDRESSES[4:7], [], job_id="first"), max_rules=10)
     cluster.registry.register(RegisterJob(spec(FOUR, [])), cluster.now)
     cluster.demand.follow(cluster.registry.jobs, cluster.now)
@@ -541,7 +541,7 @@ def test_any_matrix_of_an_observed_job_is_learnt(seed: int) -> None:
 def test_an_observed_job_whose_iterations_are_longer_than_a_short_window_settles() -> None:
     """The first plan is for traffic from before the training.
 
-    Amounts counted anew over 4 s cover only a part of an iteration of 5 s, and differ again and again."""
+    Amounts counted anew over 4 s cover only a part of an iteration of 5 s, so they differ from window to window."""
     forward, backward = ring(FOUR), ring(FOUR, -1)
     cluster = Cluster(spec(FOUR, []), reports=False)
     cluster.train(7, forward | {pair: 3 * size for pair, size in backward.items()})
@@ -556,7 +556,7 @@ def test_an_observed_job_whose_iterations_are_longer_than_a_short_window_settles
 
 
 def test_an_observed_job_with_long_iterations_of_several_phases_settles() -> None:
-    """No report says that an iteration takes 26 s, and that its last part sends elsewhere."""
+    """An iteration takes 26 s, and its last part sends over other pairs; the job reports no iterations."""
     first, last = ring(FOUR[:2]), ring(FOUR, -1)
     cluster = Cluster(spec(FOUR, []), reports=False)
     plans = []

@@ -44,7 +44,7 @@ def test_a_right_announcement_is_confirmed_and_never_doubted(reports: bool, burs
 
 @pytest.mark.parametrize("after_s", [0.1, 2.1, 8.1])
 def test_a_job_that_is_started_again_is_not_judged_by_rules_of_the_one_before(after_s: float) -> None:
-    """The new job's own rules are installed later: what it sends until then is not counted."""
+    """The new job's own rules are installed later; bytes that it sends before are not counted."""
     cluster = Cluster(spec(FOUR, job_id="before"), spec(ADDRESSES[4:]))
     cluster.iteration_s = 0.3
     cluster.train(20, RIGHT)
@@ -70,7 +70,7 @@ def test_parameters_that_are_sent_before_the_first_iteration_are_not_doubted() -
 def test_a_job_that_begins_to_train_some_time_after_it_is_counted_is_not_doubted(iteration_s: float) -> None:
     """Windows that begin before the first iteration are not full of iterations.
 
-    Windows of leaves polled at other times contain other parts of iterations."""
+    Leaves are polled at different times, so their windows contain different parts of iterations."""
     for tenths in range(0, 60, 2):
         cluster = Cluster(spec(FOUR), lag_s=0.5, apart_s=0.5)
         cluster.iteration_s = iteration_s
@@ -137,7 +137,7 @@ def test_an_iteration_that_takes_longer_than_the_others_is_found_to_be_slower() 
 def test_iterations_that_become_faster_than_any_before_are_not_doubted(tenths: int, says_when: bool) -> None:
     """The first iterations take long, because programs are compiled in them.
 
-    Those of the last two seconds are not reported yet when their bytes are counted."""
+    Iterations of the last two seconds are not reported yet when their bytes are counted."""
     cluster = Cluster(spec(FOUR), lag_s=0.5)
     cluster.iteration_s = 8.0
     assert not cluster.train(24 + tenths / 10, RIGHT).contradicted

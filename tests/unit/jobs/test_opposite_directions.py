@@ -11,7 +11,7 @@ from tests.support.training_cluster import FOUR, INTERVAL_S, REVERSED, RIGHT, Cl
 
 
 def opposite_ring(job_id: str) -> JobSpec:
-    """Return a ring on the hosts of the other job, in the other direction."""
+    """Return the spec of a ring over ``FOUR``, in the direction opposite to the ring of ``spec(FOUR)``."""
     return JobSpec.parse({**spec(FOUR[::-1]).model_dump(), "job_id": job_id})
 
 

@@ -361,7 +361,7 @@ def test_connections_of_saved_jobs_are_theirs_again() -> None:
 
 
 def test_a_queue_pair_of_rocev2_is_of_one_job_whichever_end_reports_it() -> None:
-    """A queue pair sends from one port in both directions, to 4791."""
+    """A queue pair has the same source port in both directions, and destination port 4791."""
     registry = JobRegistry(max_jobs=3)
     of_rocev2 = [spec(name, reports_connections=True, transport="roce_v2") for name in "ab"]
     one, two = (registry.register(RegisterJob(of), 0.0) for of in of_rocev2)
@@ -447,7 +447,7 @@ def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:
 
 
 def test_saved_connections_that_are_not_accepted_any_more_are_no_reason_not_to_start() -> None:
-    """Older versions accepted RoCEv2 connections to other ports, and more of them."""
+    """Older versions accepted RoCEv2 connections to other ports, and more connections."""
     of_job = {A: frozenset({Connected("10.0.0.1", 50_001, "10.0.0.2", 50_002)})}
     saved = SavedState(
         registered(Registration(spec(reports_connections=True, transport="roce_v2"))), connections=of_job
@@ -462,14 +462,14 @@ def test_saved_connections_that_are_not_accepted_any_more_are_no_reason_not_to_s
 
 
 class Life:
-    """Registry with two owners, their beliefs about their jobs, and a stranger."""
+    """Registry with two owners, the uids that the owners got for their jobs, and a stranger."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.registry = JobRegistry(max_jobs=4)
         self.now = 0.0
         self.mine: dict[tuple[str, JobId], str] = {}
-        """The newest uid that each owner got for a job."""
+        """Newest uid that an owner got for a job, by owner and job id."""
         self.ended: dict[str, EndReason] = {}
 
     def step(self) -> None:

@@ -131,7 +131,7 @@ def test_pairs_that_are_not_kept_are_forgotten_and_others_are_not(polls: Polls) 
 
 
 def test_when_most_rules_are_new_it_is_time_to_forget(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A switch that reports ever other rules changes no demand."""
+    """A switch that reports other rules in each poll changes no demand."""
     monkeypatch.setattr(pair_counters, "FEW", 10)
     polls.poll((WHOLE, 1))
     for number in range(1000):

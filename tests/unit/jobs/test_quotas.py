@@ -84,8 +84,8 @@ def test_a_large_spec_counts_though_it_makes_one_virtual_link() -> None:
     registry = JobRegistry(max_jobs=100, max_virtual_links=100)
     groups = [{"name": f"g{number}", "ranks": [0, 1]} for number in range(196)]
     large = JobSpec.parse(spec(1).model_dump() | {"groups": groups})
-    job = register(registry, large, "blue")  # 1 link, 2 addresses and 392 ranks: 50
-    register(registry, spec(2, links=44), "blue")  # and 45 addresses: 49
+    job = register(registry, large, "blue")  # 1 link, 2 addresses and 392 ranks count as 50 links
+    register(registry, spec(2, links=44), "blue")  # 44 links and 45 addresses count as 49 links
     with pytest.raises(Exhausted, match="job 'job3' makes 2 virtual links; the other jobs have 99, and at most 100"):
         register(registry, spec(3, links=2), "blue")
     with pytest.raises(Exhausted, match="job 'job3' makes 1 virtual links and names as much as 49 more take"):

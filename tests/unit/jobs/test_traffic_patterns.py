@@ -33,7 +33,7 @@ ALL_TO_ALL = {pair: M / len(ADDRESSES) for pair in permutations(ADDRESSES, 2)}
 
 
 def proportions(links: VirtualLinks) -> dict[tuple[str, str, int], float]:
-    """Return the bytes as shares of the largest in their phase; routes depend on these shares."""
+    """Return the bytes of each link divided by the largest bytes of its phase; routes depend on these ratios."""
     most: dict[int, int] = {}
     for link in links:
         most[link.phase] = max(most.get(link.phase, 0), link.bytes)
@@ -43,8 +43,8 @@ def proportions(links: VirtualLinks) -> dict[tuple[str, str, int], float]:
 class Periods:
     """Training in periods, each with one of the patterns.
 
-    ``changes``: changes of the planned demand in each period.
-    ``alarms``: intervals with an alarm in each period."""
+    ``changes``: number of changes of the planned demand, per period.
+    ``alarms``: number of intervals with an alarm, per period."""
 
     def __init__(self, cluster: Cluster, patterns: Sequence[Traffic], period_s: float, iterations_s: Sequence[float]):
         self.cluster = cluster

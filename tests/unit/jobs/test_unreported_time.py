@@ -68,7 +68,7 @@ def test_a_right_announcement_is_confirmed_though_data_is_read_between_iteration
 
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_right_announcement_of_which_some_iterations_are_reported_is_not_doubted(numbered: bool) -> None:
-    """Numbers of reports may show how many iterations were between them; the announcement is then confirmed."""
+    """The announcement is also confirmed if the reports count all iterations."""
     cluster = Cluster(spec(FOUR), lag_s=0.5)
     for _ in range(20):
         reporting_each_fifth(cluster, 6.0, numbered)

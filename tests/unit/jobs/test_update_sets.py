@@ -1,4 +1,4 @@
-"""Several jobs updated at once: all or none, judged by the result."""
+"""Updates of several jobs at once: all or none are made, and the checks apply to the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_jobs(*specs: JobSpec, **limits: Any) -> JobRegistry:
 
 
 def updates(registry: JobRegistry, *specs: JobSpec, owners: dict[str, str] | None = None) -> list[UpdateJob]:
-    """Return updates as the API makes them for a caller who has the tokens of all jobs except ``owners``."""
+    """Return the updates of a caller who has the tokens of all jobs; ``owners`` replaces tokens, by job id."""
     jobs = registry.jobs
     own = {job_id: job.uid for job_id, job in jobs.items()} | (owners or {})
     return [UpdateJob(one, owner=own.get(one.job_id), entry=f"jobs[{n}]") for n, one in enumerate(specs)]
@@ -187,7 +187,7 @@ def test_limits_are_judged_by_what_results() -> None:
 
 
 def test_parallelizations_that_an_update_adds_count() -> None:
-    """The quota counts them also when the traffic of the job stays the same."""
+    """The quota counts added parallelizations even if the traffic of the job stays the same."""
     registry = with_jobs(spec("a", (1, 2)), max_virtual_links=20)
     (job,) = registry.jobs.values()
     sends = {"transfers": job.spec.transfers}
@@ -237,7 +237,7 @@ SETS = st.lists(
 
 
 def one_after_the_other(registry: JobRegistry, changes: list[UpdateJob]) -> bool:
-    """Make the changes one after the other, in any order that is possible; return whether there is one."""
+    """Make the changes one after the other, in any possible order; return whether such an order exists."""
     left = list(changes)
     while left:
         for update in left:

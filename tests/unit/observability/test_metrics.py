@@ -103,7 +103,7 @@ def test_the_example_has_these_values(scrape: Scrape, name: str, labels: dict[st
 
 
 def test_what_is_drained_is_named_as_what_is_up_or_down(scrape: Scrape) -> None:
-    """Alerts join these series."""
+    """Alerts join the series of drained parts with the series of parts that are up or down."""
     down = [labels for labels in scrape.series("signalbox_link_up") if not scrape.value("signalbox_link_up", **labels)]
     drained = scrape.series("signalbox_link_drained")
     assert drained == down

@@ -26,8 +26,8 @@ RESETS = f"resets(signalbox_link_bytes_total{{{LINK}}}[10m])"
 class Scraped(FakeFabric):
     """Fabric with a link that is always full.
 
-    ``zero_at``: time when the counter of its port began.
-    ``is_heard``: whether its switch answers."""
+    ``zero_at``: time in seconds when the port counter of the link was zero.
+    ``is_heard``: whether the switch of the link answers."""
 
     def __init__(self) -> None:
         super().__init__(2, 2, 1)

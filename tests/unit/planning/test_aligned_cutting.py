@@ -23,14 +23,14 @@ LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 
 
 def rings(hosts: int, subflows: int) -> list[Flow]:
-    """Return the flows of a ring over all leaves per host number, in alternating directions."""
+    """Return the flows of one ring per host number; each ring crosses all leaves, in alternating directions."""
     order = list(range(1, LEAVES + 1))
     made = [f for h in range(hosts) for f in ring("a", [(leaf, h) for leaf in (order if h % 2 else order[::-1])])]
     return [replace(f, max_subflows=subflows) for f in made]
 
 
 def without_the_last_spine(spines: int, subflows: int) -> Problem:
-    """Return the problem after the repair: every link was full, and one spine is gone."""
+    """Return the problem after a repair: every link was full, and then the last spine failed."""
     flows = rings(spines, subflows)
     before = plan(problem_of(leaf_spine(LEAVES, spines), flows), LIMITS)
     assert isinstance(before, Plan)

@@ -41,7 +41,7 @@ def across(jobs: str, demand: float = RATE) -> list[Flow]:
 
 
 def summary(written: dict[str, Any]) -> tuple[int, int, list[tuple[int, float]]]:
-    """Return (number proven, number proven by a search, (jobs, bound) of each proof)."""
+    """Return (slowdowns proven by witnesses, slowdowns proven by a search only, (jobs, bound) of each proof)."""
     proofs = [(of["jobs"], round(of["bound"] / written["denominator"], 6)) for of in written["proofs"]]
     return written["proven"], written["searched"], proofs
 
@@ -86,7 +86,7 @@ def test_the_duals_of_the_fluid_optimum_are_a_witness_where_no_leaf_is_full() ->
 
 
 def test_what_only_a_search_has_proven_is_said_to_be() -> None:
-    """Five flows of 3, 3, 2, 2 and 2 run over two links of capacity 5: 6 and 6 is best, which no unit shows."""
+    """Five flows of 5, 4, 4, 3 and 3 run over two links of capacity 5; loads of 9 and 10 are best."""
     flows = [flow("a", (1, n), (2, n), size * RATE / 5) for n, size in enumerate((5, 4, 4, 3, 3))]
     written = proven(leaf_spine(2, 2), flows)
     assert written["proven"] + written["searched"] == 1

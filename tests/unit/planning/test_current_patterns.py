@@ -45,7 +45,7 @@ FREE = [
 
 
 def sending(problem: Problem, phase: int | None) -> Problem:
-    """Return the problem while job a sends one of its two phases for long; None means for an unknown time."""
+    """Return the problem while job a's other phase is idle for long; if ``phase`` is None, no phase is idle."""
     idle = frozenset() if phase is None else frozenset({1 - phase})
     return problem.with_flows(replace(f, idle_phases=idle if f.job_id == "a" else f.idle_phases) for f in problem.flows)
 

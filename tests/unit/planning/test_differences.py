@@ -1,4 +1,4 @@
-"""Messages to the planning process and back: they are differences, none of them large."""
+"""Messages to and from the planning process are differences, and no message is large."""
 
 from __future__ import annotations
 

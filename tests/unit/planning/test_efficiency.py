@@ -70,7 +70,7 @@ def test_a_link_counts_each_jobs_worst_phase_and_a_slowdown_each_jobs_worst_link
 
 
 def test_a_phase_has_its_own_load_and_the_worst_phase_of_every_other_job(phases: tuple[Problem, Routes]) -> None:
-    """The other phase of the same job never sends with it."""
+    """Two phases of one job never send at the same time."""
     assert phase_slowdowns(*phases) == {
         "a": {0: pytest.approx((3 + 2) / 4), 1: pytest.approx((5 + 2) / 4)},
         "b": {0: pytest.approx((2 + 5) / 4)},

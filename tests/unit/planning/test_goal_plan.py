@@ -82,8 +82,8 @@ def test_a_jump_costs_at_most_one_cycle_and_none_where_a_smaller_jump_saves_it(
 ) -> None:
     """Every spine has one flow, and the last has two; each flow may have two subflows, and one move reaches nothing.
 
-    The goal plans need 3 and 4 moves. A jump of two moves reaches 4/3, and as many moves are left. With four spines a
-    jump of one move saves a cycle, because the other move is one of the goal plan."""
+    The goal plans need 3 and 4 moves. A jump of two moves reaches 4/3, but leaves as many moves to make as before. With
+    four spines a jump of one move saves a cycle, because the cycle's other move belongs to the goal plan."""
     flows = [replace(flow("a", (1, h), (2, h), 5e6), max_subflows=2) for h in range(spines + 1)]
     problem = problem_of(leaf_spine(2, spines), flows)
     paths = problem.candidates(flows[0])
@@ -109,7 +109,7 @@ def in_turn() -> Problem:
 
 
 def test_a_blocked_goal_names_who_has_to_move_and_is_not_searched_for_again() -> None:
-    """Two flows on one spine are slower than any flow is now."""
+    """Two flows on one spine would be slower than any flow on the running routes."""
     problem = in_turn()
     one_move = replace(LIMITS, max_moves=1)
     first, goal = solved(problem, one_move, 0.02)
@@ -184,7 +184,7 @@ def test_without_time_for_a_goal_cycles_move_what_helps_within_the_cap(monkeypat
 
 
 def on_one_of_eight(subflows: int = 1) -> Problem:
-    """Return a problem of eight flows on one of eight spines."""
+    """Return a problem of eight flows that all run over one of eight spines."""
     flows = [replace(flow("a", (1, host), (2, host), RATE), max_subflows=subflows) for host in range(1, 9)]
     problem = problem_of(leaf_spine(2, 8), flows)
     return pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})

@@ -101,7 +101,8 @@ def test_the_running_plan_stays_when_a_job_leaves_and_no_other_gains() -> None:
 def test_one_flow_makes_room_for_another_job(jobs: Collection[str], most: int) -> None:
     """Two uplinks of six are lost, so two flows must share a link with others.
 
-    With a single job no running flow has to move. With two jobs one may have to, so that only one job is slow."""
+    If there is one job, no running flow has to move. If there are two, one flow may have to move, so that only one job
+    is slow."""
     flows = [flow(job, (1, h), (2, h), 1.0) for h, job in enumerate(jobs)]
     whole = problem_of(leaf_spine(2, 4, 1.0), flows, nic_bps=1.0)
     first = planned(whole)

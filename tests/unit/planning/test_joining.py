@@ -60,7 +60,7 @@ def test_where_every_flow_can_have_a_path_none_is_cut(fabric: Fabric, hosts: int
 
 @pytest.mark.parametrize("subflows", [2, 4, 8])
 def test_of_four_flows_over_three_spines_one_is_cut(subflows: int) -> None:
-    """The least slowdown of equal subflows is reached; three whole flows of a leaf have a spine each."""
+    """The plan has the smallest slowdown of equal subflows; each leaf has three whole flows, each on its own spine."""
     found = answered(plan(problem_of(DEAD_SPINE, [even(INTACT, "a", ring(HOSTS), subflows)]), LIMITS))
     assert found.max_slowdown == pytest.approx(ceil(HOSTS * subflows / (SPINES - 1)) / subflows)
     assert found.certificate == "optimal"

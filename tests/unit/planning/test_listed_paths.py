@@ -26,7 +26,7 @@ from tests.support.planning.split_problems import optimum
 
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 LAYERS = ((1, 2), (11, 12, 13), (21, 22, 23), (31, 32, 33), (41, 42, 43), (3, 4))
-"""Layers between leaves 1, 2 and 3, 4: any two of them have 81 shortest paths."""
+"""Switches by layer; 81 shortest paths lead from leaf 1 or 2 to leaf 3 or 4."""
 
 
 def layered(slow: frozenset[tuple[int, int]] = frozenset(), slow_bps: float = 0.5) -> Fabric:

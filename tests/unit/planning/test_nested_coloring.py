@@ -46,7 +46,7 @@ def test_no_leaf_and_no_pod_has_more_than_its_share_of_a_colour(
 
 
 def test_a_new_edge_changes_few_colours() -> None:
-    """The flows are a permutation of 36 leaves, four flows each. When one returns, the others keep their colours."""
+    """Nine leaves send four flows each. When one flow is new, at most a third of all colours change."""
     edges = [(leaf, (leaf + 5 * flow + 1) % 9) for leaf in range(9) for flow in range(4)]
     sides = nests(edges)
     before = nested_coloring(sides, 4, [-1] * len(edges))

@@ -127,7 +127,7 @@ def test_a_plan_claims_what_is_proven(
 
 
 def test_a_bound_is_never_above_the_slowdown_that_it_bounds(problem: Problem) -> None:
-    """Solvers round."""
+    """Solvers round, so a solver's bound may be slightly above the slowdown."""
     found = Drafts([a_draft(2.0)], (2.0 * (1 + 1e-7),))
     assert certified(problem, found.drafts[0], slowdown_bounds(problem), found, PlanTimes(0, 0, 0)).bound == 2.0
 
@@ -234,7 +234,7 @@ def test_a_worse_plan_is_refused(problem: Problem) -> None:
 
 
 def slow_by(background: float, *more: Flow) -> Problem:
-    """Return a pinned flow on a link that loses this share to background, and other flows that are not pinned."""
+    """Return a problem of a pinned flow on a link that loses a share to background, and of more flows without pins."""
     fabric = leaf_spine(4, 2)
     only = flow("a", (1, 1), (2, 1), RATE)
     link = link_between(fabric, 1, 101)

@@ -10,7 +10,7 @@ from controller.planning.bounds import slowdown_bounds
 from tests.support.planning.fabrics import RATE, brute_force, flow, problem_of, three_tiers
 
 LEAVES = 4
-"""Leaves of two pods with two each."""
+"""Number of leaves: two pods of two leaves each."""
 
 
 @pytest.mark.parametrize(

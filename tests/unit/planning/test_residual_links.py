@@ -1,6 +1,6 @@
 """Closed forms over common links and residual links, on existing paths.
 
-They are never fuller than over the common links alone."""
+The fullest link is never fuller than with the common links alone."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_two_subflows_take_more_than_the_lanes_where_cables_failed() -> None:
 def test_spines_besides_take_one_flow_more_each_where_that_is_less_than_the_lanes_have() -> None:
     """Each leaf has eleven flows and eight spines, four of which have all cables.
 
-    One flow on each residual spine leaves seven for four common links, and some for leaves without a cable: 2.5. Two
-    flows leave at least three: 2."""
+    If each residual spine has one flow, seven flows are left for the four common links, and more at leaves without a
+    cable: the slowdown is 2.5. If each has two flows, at least three are left: the slowdown is 2."""
     problem = shifted(11, [(leaf, leaf) for leaf in range(1, 5)], SPINES, subflows=2)
     found = closed_forms.route(problem, slowdown_bounds(problem))
     assert found
@@ -111,8 +111,8 @@ def test_spines_besides_take_one_flow_more_each_where_that_is_less_than_the_lane
 def test_residual_spines_are_assigned_to_colours_so_that_few_flows_miss_a_cable() -> None:
     """Three of eight spines lack a cable, and each has one of eight colours.
 
-    Of three assignments only the second leaves no more than two flows of a leaf without a cable. Their two further
-    colours and the other five colours are cut onto the five common links."""
+    Of three assignments only the second leaves no more than two flows of a leaf without a cable. Flows without a cable
+    get two further colours, which are cut onto the five common links together with the other five colours."""
     problem = shifted(8, [(1, 1), (2, 3), (3, 2)], 8, subflows=2)
     found = closed_forms.route(problem, slowdown_bounds(problem))
     assert found

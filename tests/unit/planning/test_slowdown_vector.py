@@ -1,4 +1,4 @@
-"""Tests of bounds by cuts on the slowdowns of all jobs: where some job must be slow, and against brute force."""
+"""Bounds by cuts on the slowdowns of all jobs: cases where some job must be slow, and comparison with brute force."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_job_with_the_most_flows_is_the_slow_one() -> None:
 
 
 def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> None:
-    """Each link has 1.9 flows of 1 and half a flow of 3, which leaves no room for another below slowdown 4."""
+    """Each link has 1.9 flows of 1 and half a flow of 3. Below slowdown 4 a flow of 3 leaves no room for another."""
     need = Need(((0.5,), (1.9,)), (3.0, 1.0), by_volume=True, step=0.0)
     assert need.of(3.5).sum() == pytest.approx(0.5 + 1.9 / 3.5)
     assert need.after(3.5) == pytest.approx(1.9 / 0.5)

@@ -14,7 +14,7 @@ from controller.planning.tiers import Tiers, find_tiers
 from tests.support.planning.fabrics import RATE, fabric_of, leaf_spine, three_tier_cables, three_tiers
 
 LEAVES = 4
-"""Leaves of two pods with two each."""
+"""Number of leaves: two pods of two leaves each."""
 
 
 def tiers_of(fabric: Fabric, leaves: int = LEAVES) -> Tiers | None:

@@ -32,7 +32,7 @@ def vector(problem: Problem, routes: Routes) -> tuple[float, ...]:
 
 
 def worse(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    """Return whether the slowdowns ``a`` are larger than ``b``, rounding apart."""
+    """Return whether the first slowdown that differs between ``a`` and ``b``, beyond rounding, is larger in ``a``."""
     for x, y in zip(a, b, strict=True):
         if abs(x - y) > SLOWDOWN_TOLERANCE / 2 * max(x, y):
             return x > y

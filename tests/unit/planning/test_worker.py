@@ -68,7 +68,7 @@ def test_a_request_is_answered_from_another_thread(planning: PlanningWorker, inb
 def test_a_plan_comes_with_its_verdict_and_the_slowdowns_of_the_routes_that_stay(
     planning: PlanningWorker, inbox: Inbox
 ) -> None:
-    """The control loop computes neither."""
+    """The control loop computes neither the verdict nor the slowdowns."""
     planning.submit(request(7))
     planned = inbox.messages.get(timeout=DEADLINE_S)
     assert planned.adopted

@@ -87,7 +87,7 @@ class Checkouts:
         self.wheels.mkdir()
 
     def lock(self, version: str) -> str:
-        """Return a lock of this version, which is a package that pip finds."""
+        """Make a wheel of this version where pip finds it, and return the text of its lock file."""
         wheel, info = self.wheels / f"torch-{version}-py3-none-any.whl", f"torch-{version}.dist-info"
         with zipfile.ZipFile(wheel, "w") as file:
             file.writestr("torch/__init__.py", f"__version__ = {version!r}")
@@ -98,7 +98,7 @@ class Checkouts:
         return f"torch=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
 
     def install(self, name: str, lock: str) -> str:
-        """Install it as ``scripts/bootstrap.sh --libraries`` does; return what that prints."""
+        """Install PyTorch in checkout ``name`` as ``scripts/bootstrap.sh --libraries`` does; return the output."""
         root = self.folder / name
         (root / "scripts").mkdir(parents=True, exist_ok=True)
         (root / "requirements").mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ class Checkouts:
 def test_pytorch_is_installed_once_for_all_checkouts_with_the_same_lock(tmp_path: Path) -> None:
     checkouts = Checkouts(tmp_path)
     lock = checkouts.lock("1.0")
-    (tmp_path / "one/.venv-torch/bin").mkdir(parents=True)  # from a version without the cache
+    (tmp_path / "one/.venv-torch/bin").mkdir(parents=True)  # left by a version of the script without a cache
     assert "installing PyTorch" in checkouts.install("one", lock)
     (tmp_path / "wheels/torch-1.0-py3-none-any.whl").unlink()
     for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""Shares of the file descriptors."""
+"""Division of the file descriptors among switches, clients and scrapers."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ COUNTERS = Counters(Dpid(1), 1.0, {}, {})
 
 
 def due_after(told: object, messages: tuple[Message, ...] = (), commands: tuple[Command, ...] = ()) -> float:
-    """Return the seconds, in hundredths, from a status with ``ROUTES`` until the next status."""
+    """Return the seconds, in steps of 0.01, from a status with ``ROUTES`` until the next status is due."""
     publishing = Publishing()
     publishing.done(ROUTES, 100.0)
     publishing.note(messages, commands)

@@ -1,4 +1,4 @@
-"""Invalid certificates: the checks, what still starts, and what a reload refuses."""
+"""Invalid certificates: which the checks report, which a start accepts, and which a reload refuses."""
 
 import re
 import ssl
@@ -74,7 +74,7 @@ def test_what_is_no_certificate_has_no_dates(valid: Certificate, tmp_path: Path)
 
 @pytest.mark.parametrize("section", ["api", "metrics"])
 def test_the_check_names_an_expired_certificate_with_its_date(expired: Certificate, section: str) -> None:
-    preflight.check(config(expired, section))  # a controller starts with it
+    preflight.check(config(expired, section))  # a controller starts with an expired certificate
     with pytest.raises(InvalidInput) as error:
         preflight.check_dates(config(expired, section))
     (problem,) = error.value.problems

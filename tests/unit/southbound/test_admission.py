@@ -101,7 +101,7 @@ def test_the_generation_after_that_of_the_switch_is_claimed(held: int, claimed: 
 
 
 def test_being_the_master_already_is_no_answer_to_a_claim() -> None:
-    """A switch that reports the role before the claim may mean another controller's claim."""
+    """A master role that the switch reports before this claim may result from another controller's claim."""
     door = Door()
     peer = door.arrived(Peer("a"))
     door.role(peer, MASTER, 7)
@@ -190,7 +190,7 @@ def test_an_answer_counts_for_its_own_question_alone() -> None:
 
 @pytest.mark.parametrize("liar", ["the regular echo", "the newcomer"])
 def test_no_other_echo_reply_shows_that_the_holder_is_alive(liar: str) -> None:
-    """A switch also answers regular echo requests, whose replies may be late; a newcomer may guess the number."""
+    """Replies to regular echo requests may be late; a newcomer may guess the transaction id of the request."""
     door = Door()
     holder = door.admit(Peer("a"))
     newcomer = door.arrived(Peer("b"), 10.0)
@@ -200,7 +200,7 @@ def test_no_other_echo_reply_shows_that_the_holder_is_alive(liar: str) -> None:
     else:
         door.admission.echo_reply(holder, asked + 1)
     assert (newcomer.reasons, newcomer.sent, holder.closed) == ([], [], False)
-    door.admission.gone(holder, 20.0)  # it has missed its echo requests
+    door.admission.gone(holder, 20.0)  # the holder has not answered its echo requests
     door.admit(newcomer, 21.0)
     door.admission.gone(holder, 22.0)
     assert door.admitted == [holder, newcomer]

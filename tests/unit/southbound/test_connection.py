@@ -85,7 +85,7 @@ def test_messages_in_one_turn_to_a_peer_whose_socket_is_full_are_sent_once_and_i
     for data in sent:
         ends.near.send_bytes(data)
     heard = ends.read()
-    for data in sent[:2]:  # and again, once that greenlet has ended
+    for data in sent[:2]:  # send again after the first greenlet has ended
         ends.near.send_bytes(data)
     heard += ends.read()
     assert heard == b"".join((*sent, *sent[:2]))
@@ -112,7 +112,7 @@ def test_a_greenlet_that_has_not_begun_can_be_ended(ends: Ends) -> None:
 
 @pytest.mark.parametrize("turns", [0, 20])
 def test_a_connection_whose_peer_has_gone_leaves_nothing_to_collect(ends: Ends, turns: int) -> None:
-    """The peer goes before the greenlets of the connection begin, or while they wait, one of them to send."""
+    """The peer closes before the connection's greenlets begin, or while they wait, one of them to send."""
     left = weakref.ref(ends.near)
     ends.near.send_bytes(bytes(50_000))
     gc.disable()

@@ -124,7 +124,7 @@ def test_the_probes_of_many_switches_are_spread_over_the_interval_whatever_their
 
 
 def big(leaves: int, spines: int, hosts: int, rate: float = RATE) -> Clock:
-    """Return a leaf-spine whose switches are all connected."""
+    """Return the clock of a leaf-spine whose switches are all connected; ``rate``: its ``max_probes_per_s``."""
     discovery = Discovery(INTERVAL, TIMEOUT, rate)
     cables: dict[PortRef, PortRef] = {}
     for leaf in range(1, leaves + 1):
@@ -196,7 +196,7 @@ def test_many_new_ports_do_not_exceed_the_burst_rate() -> None:
 
 
 def test_a_switch_is_probed_once_its_rules_are_confirmed_and_the_other_ends_send_probes_too() -> None:
-    """A switch without rules hands up no probe: at ``without_rules`` none arrives."""
+    """A switch without rules sends no probe to the controller, as the switches in ``without_rules`` do not."""
     clock = Clock(fabric(), {A1: B1, B1: A1}, without_rules={B})
     assert clock.run(10.0) == [LinkSeen(B1, A1)]
     clock.without_rules = set()

@@ -42,7 +42,7 @@ for name, module in list(sys.modules.items()):
 
 
 def test_importing_ryu_leaves_no_copies_in_the_place_of_modules_of_the_standard_library() -> None:
-    """Servers of threads that are made with such a copy never answer."""
+    """Threaded servers that use a copy of a module never answer."""
     done = subprocess.run([sys.executable, "-c", NO_COPIES], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 

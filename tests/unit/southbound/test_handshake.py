@@ -31,7 +31,7 @@ def bitmap(*versions: int) -> bytes:
 
 
 def described() -> Handshake:
-    """Return a handshake that waits for the ports."""
+    """Return a handshake that has the features of the switch and waits for its ports."""
     handshake = Handshake()
     handshake.take(frame(HELLO))
     handshake.take(frame(FEATURES_REPLY, FEATURES))
@@ -65,7 +65,7 @@ def test_hello_features_ports() -> None:
 def test_the_bitmap_of_a_hello_decides_and_without_one_the_smaller_version(
     version: int, body: bytes, spoken: bool
 ) -> None:
-    """OpenFlow 1.3.5 section 6.3.1."""
+    """Section 6.3.1 of OpenFlow 1.3.5 defines this negotiation."""
     handshake = Handshake()
     if spoken:
         assert kind_of(handshake.take(frame(HELLO, body, version))) == FEATURES_REQUEST

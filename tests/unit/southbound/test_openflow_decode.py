@@ -317,7 +317,7 @@ def test_no_match_field_has_a_value_of_three_bytes(field: int) -> None:
     oxm = struct.pack("!HBB", ofp.OFPXMC_OPENFLOW_BASIC, field << 1, 3) + b"abc"
     match = struct.pack("!HH", ofp.OFPMT_OXM, 4 + len(oxm)) + oxm + bytes(5)
     head = struct.pack("!HBxIIHHHH4xQQQ", 48 + len(match), 0, 0, 0, 1, 0, 0, 0, cookie(Table.CONTROL), 0, 0)
-    with suppress(Malformed):  # or a foreign rule, where the field is none of ours
+    with suppress(Malformed):  # no error if our rules never use the field: the rule is foreign
         assert [count.rule for count in decode.flow_stats(head + match)] == [None]
 
 

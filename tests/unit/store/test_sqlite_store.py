@@ -130,7 +130,7 @@ def full() -> SavedState:
 
 
 def offer() -> JobSpec:
-    """Return an offer of two parallelizations, one of which computes in a phase and before it."""
+    """Return an offer of two parallelizations, one of which computes in phase 2 and outside of all phases."""
     first, second = (name_free(spec(name)) for name in ("b", "c"))
     compute = [{"seconds": 0.1}, {"seconds": 0.2, "phase": 2}]
     ways = [{"name": "one", **first, "compute": compute}, {"name": "two", **second}]
@@ -433,7 +433,7 @@ def left(tmp_path: Path) -> tuple[Path, list[SavedState]]:
     store.begin()
     for before, after in pairwise(commits):
         commit(store, before, after)
-    commit(store, commits[-1], commits[-1])  # work after a commit is done
+    commit(store, commits[-1], commits[-1])  # ends after the store's work that follows the last commit
     shutil.copytree(tmp_path / "live", tmp_path / "killed")
     store.close()
     return tmp_path / "killed", commits
@@ -470,7 +470,7 @@ def test_a_log_whose_database_is_missing_is_no_new_directory(
 
 
 def test_a_text_that_has_become_bytes_is_refused(tmp_path: Path) -> None:
-    """A flipped bit in the head of a row does that, and SQLite's own check does not find it."""
+    """A flipped bit in the head of a row turns a text into bytes; SQLite's own check does not find the damage."""
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
         database.execute("UPDATE record SET value = CAST(value AS BLOB) WHERE key = 'a'")
@@ -544,7 +544,7 @@ def test_who_waits_has_the_directory_as_soon_as_it_is_free(tmp_path: Path) -> No
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.claim, wait=True)
         with pytest.raises(TimeoutError):
-            waiting.result(0.05)  # on a busy machine an early answer may come later: the test passes then
+            waiting.result(0.05)  # on a busy machine a wrong, early answer may arrive later; the test then passes
         first.close()
         assert waiting.result(60)
     assert not first.claim()
@@ -616,7 +616,7 @@ def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_o
 
 
 def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
-    """A test cannot show that the disk has the commit, but that SQLite waits for the disk (2 is FULL)."""
+    """A test cannot show that the commit is on disk, only that SQLite waits for the disk (2 is FULL)."""
     with closing(sqlite_database.opened(tmp_path / "state.db")) as database:
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)

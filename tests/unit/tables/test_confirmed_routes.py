@@ -51,7 +51,7 @@ def test_a_route_is_confirmed_by_the_rule_of_the_job_that_announced_its_flow_bef
 
 
 def test_a_new_route_is_not_confirmed_by_pins_of_the_one_before() -> None:
-    """The job waits for its turn, and an audit reads the rules."""
+    """The new route waits for its turn to be installed, and an audit reads the rules."""
     pins = PinSet({"job": (Pin(FLOW, 7, FIRST),)})
     wanted, derive = rules_of(*pins), ConfirmedRoutes()
     assert derive(HOSTS, {FLOW: whole(FIRST)}, pins, wanted, rules_of(*pins)).routes == {"job": {FLOW: whole(FIRST)}}

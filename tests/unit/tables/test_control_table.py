@@ -39,7 +39,7 @@ def rules() -> RuleSet:
 
 
 def fate(held: RuleSet, in_port: PortNo, eth_type: int, eth_dst: str = NEIGHBOUR, sender: str = IP) -> set[str]:
-    """Return what happens to a packet: it goes to the controller, or to the next table."""
+    """Return the destinations of a packet: the controller (``UP``), the next table (``ON``), both or none."""
     seen = Match(in_port=in_port, eth_type=eth_type, eth_dst=eth_dst)
 
     def covers(match: Match) -> bool:

@@ -28,7 +28,7 @@ BOTH = PortCount(100, 200)
 
 
 class Counts:
-    """Counters every two seconds."""
+    """Intake of counters that arrive every two seconds."""
 
     def __init__(self) -> None:
         self.load = LinkLoad(6, 0.1)
@@ -205,7 +205,7 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
 
 
 def rule_for(kind: Dropped) -> FlowKey:
-    """Return a rule that drops packets of the kind."""
+    """Return the key of a rule that drops packets of the kind."""
     return next(
         key
         for key in (rule.key for rule in default_table.DROP_RULES)

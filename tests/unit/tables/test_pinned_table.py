@@ -55,7 +55,7 @@ def test_an_entry_that_a_pin_cannot_have_made_is_none() -> None:
 
 
 def test_packets_of_no_flow_go_on_by_the_entry_for_a_miss() -> None:
-    """OpenFlow 1.3.5, 5.4: priority 0, all wildcards. The row is installed before all other rows."""
+    """Section 5.4 of OpenFlow 1.3.5: the row has priority 0 and only wildcards. It is installed before all others."""
     assert (miss_rule().key, miss_rule().goto) == (FlowKey(Table.PINNED, 0, Match()), Table.DEFAULT)
 
 

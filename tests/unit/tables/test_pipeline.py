@@ -169,7 +169,7 @@ def test_of_a_switch_that_is_gone_nothing_is_kept() -> None:
 
 
 def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
-    """No other rule of the switch uses that group."""
+    """No other rule of the switch uses the group behind the pin's own group."""
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]
     pin = installed.flows[pin_key(FLOW)]
     fabric = fabric_without("10.0.1.1", "10.0.1.2")
@@ -189,7 +189,7 @@ def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:
 
 
 def test_a_rule_to_an_unknown_host_stays_although_its_group_is_not_there() -> None:
-    """The previous process was killed between the two commands."""
+    """The previous process was killed between the command for the group and the command for the rule."""
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]
     fabric = fabric_without(FLOW.dst_ip)
     kept = KeepUnknown()(fabric.hosts, {LEAF: RuleSet()}, {LEAF: replace(installed, groups={})})[LEAF]
@@ -198,7 +198,7 @@ def test_a_rule_to_an_unknown_host_stays_although_its_group_is_not_there() -> No
 
 
 def test_group_ids_are_below_those_that_openflow_reserves() -> None:
-    """OpenFlow 1.3.5, 7.3.4.1: OFPG_MAX."""
+    """Section 7.3.4.1 of OpenFlow 1.3.5 defines OFPG_MAX, the largest group id."""
     ids = [ecmp_group_id(Dpid(leaf)) for leaf in range(1, 200)]
     assert max(ids) < 1 << 31 <= 0xFFFFFF00
 

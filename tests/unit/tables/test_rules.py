@@ -71,7 +71,7 @@ def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
 
 
 def test_a_group_is_there_before_one_that_points_at_it_from_nearer_to_the_destination() -> None:
-    """A pin on circuits may be shorter than the longest path of the group that its packets take when it is down."""
+    """A pin on circuits may be shorter than the longest path of its fallback group."""
     pin = GroupRule(8, "fast_failover", (Bucket(Output(PortNo(1)), PortNo(1)), Bucket(ToGroup(7), None, 7)), 1)
     stages = stages_between({LEAF: RuleSet.of([to_group(2)], [group(1, 2, distance=2), pin])}, {LEAF: RuleSet()})
     added = [mod.rule for stage in stages for mod in stage.mods[LEAF]]
@@ -147,7 +147,7 @@ def test_groups_that_point_at_groups_come_after_those_and_are_deleted_before_the
 
 
 def test_a_path_group_comes_after_the_group_of_its_fallback() -> None:
-    """The path group has a bucket of each kind."""
+    """The path group has one bucket with an output port and one with the fallback group."""
     hop = Bucket(Output(PortNo(1)), watch_port=PortNo(1))
     path_group = GroupRule(8, "fast_failover", (hop, Bucket(ToGroup(7), watch_group=7)))
     (added,) = stages_between({LEAF: RuleSet.of(groups=[path_group, group(1)])}, {LEAF: RuleSet()})

@@ -157,7 +157,7 @@ def one_way_of(job: Job) -> Job:
 
 
 def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
-    """The cable is lost in the direction of acknowledgements only. They fail over, and return to their cables."""
+    """A cable is lost in the direction of acknowledgements only; they fail over, and later return to the cable."""
     spec = ring_job("job", [*FLOW.pair], max_subflows=1)
     one_way = one_way_of(JobRegistry(10).register(RegisterJob(spec), 0.0))
     derive, routes = Pins(), {FLOW: whole(FIRST)}

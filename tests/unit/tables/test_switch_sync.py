@@ -480,7 +480,7 @@ def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
     synced(sync, leaf=RuleSet())
 
     def pause(wanted: dict[Dpid, RuleSet], refusals: int) -> float:
-        """Return the last pause before the rules are accepted."""
+        """Return the seconds of the last pause before the switch accepts the rules."""
         nonlocal now
         tries = []
         while True:

@@ -10,7 +10,7 @@ from controller.circuits.wiring.circuits import Circuit, Port, Wiring, circulant
 
 @st.composite
 def wirings(draw: st.DrawFn, servers: int | None = None, interfaces: int | None = None) -> Wiring:
-    """Draw partial permutations without servers that send to themselves."""
+    """Draw a wiring of partial permutations in which no server sends to itself."""
     count = servers or draw(st.integers(2, 9))
     layers = []
     for _ in range(interfaces or draw(st.integers(1, 4))):

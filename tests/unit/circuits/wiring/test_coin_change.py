@@ -45,7 +45,7 @@ def test_a_way_makes_up_its_offset_with_the_fewest_steps(servers: int, numbers: 
 
 
 def test_ways_are_chosen_so_that_interfaces_carry_alike() -> None:
-    """Steps are 1 and 5 of 12: the eleven offsets are 30 hops away in all, and several have two shortest paths."""
+    """The eleven offsets of 12 servers with steps 1 and 5 need 30 hops; several have two shortest paths."""
     ways = ways_by_offset(12, (1, 5), [0.0] + [1.0] * 11)
     carried = [sum((way or ()).count(interface) for way in ways) for interface in (0, 1)]
     assert carried == [15, 15]
@@ -57,9 +57,9 @@ def test_ways_are_chosen_so_that_interfaces_carry_alike() -> None:
 def test_single_flows_go_other_ways_until_circuits_carry_alike(
     servers: int, steps: tuple[int, ...], alike: int, even: int
 ) -> None:
-    """The 20 hops of each of 12 servers are five on each of four interfaces.
+    """Each of 12 servers needs 20 hops in the first case: five on average for each of its four interfaces.
 
-    The same path for all servers would put six on one interface."""
+    With the same paths for all servers (``alike``), one interface would have six hops."""
 
     def most(ways: Mapping[tuple[int, int], Way]) -> int:
         carried = Counter[tuple[int, int]]()

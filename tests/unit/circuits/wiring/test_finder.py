@@ -28,7 +28,7 @@ M = 12_000_000
 
 
 def job(servers: int, ranks_per_server: int = 1, **fields: Any) -> JobSpec:
-    """Return a job with the group ``all`` and, of four servers each, groups ``a``, ``b`` and so on."""
+    """Return a job with the group ``all`` and the groups ``a``, ``b`` and so on, of four ranks each."""
     endpoints = [f"10.0.0.{1 + rank // ranks_per_server}" for rank in range(servers * ranks_per_server)]
     groups = [{"name": "all", "ranks": range(len(endpoints))}]
     groups += [
@@ -109,7 +109,7 @@ def test_groups_that_share_no_server_send_what_each_of_them_sends() -> None:
 
 
 def test_what_runs_in_rings_is_a_spec_as_any_other() -> None:
-    """The spec has names that are taken, and a group in many collectives, whose rings are the same."""
+    """A group already has the name of a ring, 256 collectives share one ring, or a collective is repeated."""
     spec = job(8, collectives=[collective("all_reduce", "a", "b"), collective("all_reduce", "b", phase=1)])
     spec = JobSpec.parse(
         spec.model_dump() | {"groups": [*spec.model_dump()["groups"], {"name": "ring 4", "ranks": [0, 1]}]}
@@ -217,7 +217,7 @@ def test_pairs_that_send_much_get_circuits_of_their_own() -> None:
 
 
 def test_idle_circuits_may_forward_for_few_pairs() -> None:
-    """Circuits of their own would be no faster for two servers, and the all-reduce would have one ring less."""
+    """Dedicated circuits would be no faster for the two pairs, and would leave the all-reduce one ring less."""
     transfers = [{"src": a, "dst": b, "bytes_per_iteration": 10 * M, "phase": 1} for a, b in ((0, 6), (6, 0))]
     spec = job(12, collectives=[collective("all_reduce", size=M)], transfers=transfers)
     found = find(traffic_of(spec), 3, GBPS)
@@ -237,7 +237,7 @@ def test_groups_of_replicas_share_an_interface_and_the_rest_is_for_what_crosses_
 
 
 def test_all_reduces_over_different_groups_have_interfaces_of_their_own() -> None:
-    """Replicas send a hundredth of what tensor ranks send, and would have no interface in proportion to that.
+    """Replicas send a hundredth of the bytes of tensor ranks; a proportional division would give them no interface.
 
     The rings of three servers would then have three hops from server to server."""
     replicas = [{"name": f"r{n}", "ranks": [n, n + 4, n + 8]} for n in range(4)]
@@ -251,7 +251,7 @@ def test_all_reduces_over_different_groups_have_interfaces_of_their_own() -> Non
 
 
 def test_even_pairs_get_circulant_steps_for_their_offsets() -> None:
-    """Nearly all bytes go to the servers three and six further; no ring over nine servers leads there directly."""
+    """Nearly all bytes have offsets 3 and 6; no ring over nine servers has steps of 3 or 6."""
     transfers = [{"src": n, "dst": (n + k) % 9, "bytes_per_iteration": M, "phase": 1} for n in range(9) for k in (3, 6)]
     spec = job(9, collectives=[collective("all_reduce", size=9)], transfers=transfers)
     found = find(traffic_of(spec), 3, GBPS)
@@ -261,7 +261,7 @@ def test_even_pairs_get_circulant_steps_for_their_offsets() -> None:
 
 
 def test_the_published_division_is_in_proportion_to_what_is_sent() -> None:
-    """Rings send 22 M, pairs 4 x 12 M: 31 % of five interfaces, rounded up."""
+    """Rings send 22 ``M`` and pairs 4 x 12 ``M``, so rings get 31 % of five interfaces, rounded up."""
     transfers = [
         {"src": n, "dst": (n + k) % 12, "bytes_per_iteration": M, "phase": 1} for n in range(12) for k in (2, 3, 4, 6)
     ]

@@ -14,7 +14,7 @@ def test_where_there_is_an_address_there_are_credentials() -> None:
     of_commands = {path: options_of(command) for path, command in commands().items()}
     asking = {path for path, options in of_commands.items() if "--address" in options}
     assert {"status", "jobs renew", "what-if", "mode", "run"} <= asking
-    asking.remove("run")  # the program that it starts needs them as well: both have them from the environment
+    asking.remove("run")  # ``run`` and the program that it starts read the credentials from the environment
     assert {path for path, options in of_commands.items() if options >= OPTIONS} == asking
 
 

@@ -79,7 +79,7 @@ def test_a_circuit_names_the_optical_switch_that_makes_it() -> None:
 
 
 class Answers:
-    """Client of a controller that has this fabric."""
+    """Client of a controller whose fabric is ``found``."""
 
     def __init__(self, found: pb.GetFabricResponse) -> None:
         self.get_fabric = lambda: found

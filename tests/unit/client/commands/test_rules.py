@@ -22,7 +22,7 @@ __all__ = ("api", "signalbox")
 
 @pytest.fixture
 def fabric(api: Running) -> FakeFabric:
-    """Return a fabric with three pinned jobs; the server publishes the status of its controller."""
+    """Return a fabric with three pinned jobs; the server publishes the status of the fabric's controller."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)

@@ -321,7 +321,7 @@ def test_every_parallelization_is_checked_not_only_the_one_that_counts() -> None
 def test_a_parallelization_that_is_accepted_can_be_made_into_virtual_links(
     algorithm: Algorithm, library: Library, n: int, size: int, rails: int, limit: int
 ) -> None:
-    """The job may send as much as is allowed."""
+    """An accepted parallelization sends at most ``MAX_JOB_BYTES``."""
     nics = [{"endpoints": [f"10.{1 + r}.0.{1 + rank}" for rank in range(n)]} for r in range(rails)]
     sends = {
         "groups": [{"name": "all", "ranks": range(n)}],

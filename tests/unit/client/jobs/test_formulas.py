@@ -11,7 +11,7 @@ from signalbox.jobs.formulas import Formula
 
 FORMULAS = [formula for formula in vars(f).values() if isinstance(formula, Formula)]
 SIZE = 720_720
-"""Bytes; divisible by every n up to 15, and by enough powers of two for them."""
+"""Bytes; divisible by every n up to 15, and by the powers of two that the formulas need for each n."""
 
 ALL_REDUCES = [f.RING_ALL_REDUCE, f.BACKWARD_RING_ALL_REDUCE, f.HALVING_DOUBLING_ALL_REDUCE]
 SPREAD = [f.CHAIN, f.WHOLE_MESSAGE_CHAIN, f.STAR, f.BINOMIAL_TREE, f.QUATERNARY_TREE]
@@ -78,7 +78,7 @@ def test_these_all_reduces_send_as_little_as_possible(formula: Formula, k: int, 
 
 @given(n=st.integers(2, 15))
 def test_reduce_scatters_and_all_gathers_bring_every_rank_what_it_lacks(n: int) -> None:
-    """An all-gather must bring (n-1)/n·M into each rank. A reduce-scatter must send it out of each rank."""
+    """Each rank must receive (n-1)/n·M in an all-gather, and send (n-1)/n·M in a reduce-scatter."""
     lacks = dict.fromkeys(range(n), (n - 1) * SIZE // n)
     _, received = volumes(f.DOUBLING_ALL_GATHER, n, SIZE)
     assert received == lacks
@@ -103,7 +103,7 @@ def test_broadcasts_reach_every_rank_once_from_ranks_that_have_the_message(formu
 
 
 def volumes(formula: Formula, n: int, size: int) -> tuple[Counter[int], Counter[int]]:
-    """Return the bytes out of each rank and into it."""
+    """Return the bytes that each rank sends, and the bytes that each rank receives."""
     out: Counter[int] = Counter()
     into: Counter[int] = Counter()
     for step in formula.steps(n, size):

@@ -23,7 +23,7 @@ def test_classes_are_disjoint_equally_large_and_blind_to_bit_0(count: int) -> No
     assert held.sum(axis=0).max() == 1
     assert {*held.sum(axis=1)} == {len(EVERY_PORT) >> bits(count)}
     assert (held == held[:, EVERY_PORT ^ 1]).all()
-    # Exactly the ports beyond the last class up to the power of two are in no class.
+    # The bits have more values than there are classes; only ports with such a surplus value are in no class.
     assert (~held.any(axis=0)).sum() == ((1 << bits(count)) - count) * (len(EVERY_PORT) >> bits(count))
 
 

@@ -225,7 +225,7 @@ OFFER: dict[str, Any] = {
 
 
 def parallelizations(**changes: Any) -> list[dict[str, Any]]:
-    """Return two parallelizations, the second one with these changes."""
+    """Return two parallelizations; ``changes`` replace fields of the second one."""
     first, second = OFFER["parallelizations"]
     return [first, {**second, **changes}]
 

@@ -1,4 +1,4 @@
-"""Messages that only a broken controller, or one of another version, would send: every view of them works."""
+"""Every view shows messages that only a broken controller, or a controller of another version, would send."""
 
 import math
 

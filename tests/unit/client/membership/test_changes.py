@@ -16,7 +16,7 @@ OTHER_HOST = ["10.0.1.1", "10.0.3.1"]
 
 
 def again(controller: FakeController, now: JobSpec, token: str) -> tuple[Membership, list[Ended]]:
-    """Return the membership of a restarted process after its first round, and the list of its ends."""
+    """Return the membership of a restarted process after its first round, and the list that records its end."""
     ended: list[Ended] = []
     membership = Membership(controller.connect, now, ended.append, token=token)
     membership.round(5000.0)

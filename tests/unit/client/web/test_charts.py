@@ -213,7 +213,7 @@ def test_circuits_are_arrows_between_servers_on_a_circle() -> None:
     state = state_of(rings(4, (1, 3)))
     options = charts.fabric(picture(state), 0, LIGHT, {(1, 2), (3, 3)}, "server1:2>server2")
     drawn = series(options, "fabric")
-    assert len(drawn["data"]) == 4  # and no hosts beside them
+    assert len(drawn["data"]) == 4  # the servers, without hosts beside them
     assert len({(round(each["x"]), round(each["y"])) for each in drawn["data"]}) == 4
     assert len(drawn["links"]) == 8
     assert {each["symbol"][1] for each in drawn["links"]} == {"arrow"}

@@ -13,7 +13,7 @@ OPENED = {"host": "127.0.0.1:8080"}
 
 
 def answered(kind: str, headers: dict[str, str], names: tuple[str, ...] = ()) -> tuple[int, dict[str, str], str]:
-    """Return status, headers and body."""
+    """Return the status, headers and body of the answer to a request."""
     found: list[Message] = []
 
     async def send(message: Message) -> None:

@@ -30,7 +30,7 @@ LEAF_OF = {"10.0.1.1": "leaf1", "10.0.2.1": "leaf2", "10.0.3.1": "leaf3"}
 
 
 def rank_log(rank: int, durations: list[float], *, ended: bool = True, wrong: tuple[int, ...] = ()) -> RankLog:
-    """Return a log of back to back iterations from 0 on, with an arrival every 0.1 s."""
+    """Return a log of back-to-back iterations from time 0 on, with an arrival every 0.1 s."""
     iterations, start = [], 0.0
     for index, duration in enumerate(durations):
         count = round(duration / 0.1)

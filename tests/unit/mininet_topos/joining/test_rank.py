@@ -39,7 +39,7 @@ def test_a_result_that_one_rank_is_missing_from_is_wrong() -> None:
 
 
 class Together:
-    """All-reduce between threads."""
+    """All-reduce library of one rank; the ranks are threads of this process."""
 
     def __init__(self, rank: int, meeting: threading.Barrier, vectors: dict[int, Vector]) -> None:
         self.rank, self.size = rank, meeting.parties

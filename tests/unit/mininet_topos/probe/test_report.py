@@ -18,7 +18,8 @@ DELAY_S = 0.005
 def stream(count: int, arrived: list[int]) -> Stream:
     """Return a stream with a packet each millisecond.
 
-    Packets of ``arrived`` arrive in that order, each a little after it was sent or after the one before it."""
+    ``arrived``: numbers of the packets that arrive, in this order. Each arrives ``DELAY_S`` after it was sent, but not
+    before the packet ahead of it."""
     sent = [number * INTERVAL_S for number in range(count)]
     arrivals: list[tuple[int, float]] = []
     for number in arrived:
@@ -60,7 +61,7 @@ def test_doubled_and_overtaken_packets_are_told_apart() -> None:
 
 @given(st.lists(st.integers(0, 49), max_size=80), st.integers(0, 50), st.integers(0, 50))
 def test_windows_add_up_and_nothing_is_counted_twice(arrived: list[int], first: int, second: int) -> None:
-    """The parts have the counts of the whole, wherever it is cut; overtaking is only seen within a window."""
+    """The counts of the windows add up, wherever the stream is cut; overtaking is only seen within a window."""
     whole = stream(50, arrived)
     cuts = [0.0, *sorted((first * INTERVAL_S, second * INTERVAL_S)), 1.0]
     parts = [whole.outcome(a, b) for a, b in pairwise(cuts)]

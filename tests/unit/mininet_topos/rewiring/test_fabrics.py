@@ -1,4 +1,4 @@
-"""The iterations that count."""
+"""The iterations that count in the mean durations of a job."""
 
 import pytest
 

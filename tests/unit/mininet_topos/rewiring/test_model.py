@@ -1,4 +1,4 @@
-"""Times of iterations, known by hand."""
+"""Planned times of iterations, compared with times computed by hand."""
 
 from typing import Any
 
@@ -36,8 +36,8 @@ def test_on_other_circuits_as_many_rings_run_or_one_in_rank_order_where_that_is_
     assert chosen.rings == 4
     assert chosen.planned_s == pytest.approx(0.5 + RING_BITS / 4 / CIRCUIT_BPS)
     assert chosen.planned_s == pytest.approx(planned_s(way, chosen.spec, best.found.wiring, SIZE))
-    # With circuits to the next server alone all four rings take them, most of them several times, so one ring is
-    # better.
+    # If circuits lead to the next server only, all four rings use the same circuits, and most rings use a circuit
+    # several times, so one ring is better.
     chain = circulant(12, [1])
     one = on_wiring(way, best.found.orders, chain, Size(12, 1, 2.0))
     assert one.rings == 1

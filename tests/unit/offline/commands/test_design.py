@@ -254,7 +254,7 @@ def test_failures_that_cut_all_choices_off_are_said_to(signalbox: Signalbox, bet
 
 
 def test_a_goal_beyond_numbers_is_refused(signalbox: Signalbox, workload: Path) -> None:
-    """JSON has no number for it."""
+    """JSON has no number for infinity."""
     options = ("--leaves", 4, "--spines", 4, "--hosts-per-leaf", 4, "--max-slowdown", "inf", "--json")
     assert signalbox("design", "spines", "--workload", workload, *options).status == 2
 

@@ -157,7 +157,7 @@ def test_relations_that_cannot_be_are_refused(relation: Relation, path: str, mes
 
 
 def test_time_x_cost_keeps_relations() -> None:
-    """The question is 9 / x + 1 / y and x + 4 y = 14, where x = 2 y is as near to 6 y as allowed."""
+    """The time is 9 / x + 1 / y and the cost x + 4 y = 14; x = 2 y is as near to the best x = 6 y as allowed."""
     tradeoff = best_product(related(Relation((1.0, -2.0), most=0.0), cost=(1.0, 4.0), total=7.0))
     assert tradeoff.design.gbps == pytest.approx((14 / 3, 7 / 3), rel=1e-5)
     assert tradeoff.product == pytest.approx((27 / 14 + 3 / 7) * 14)
@@ -239,13 +239,13 @@ def test_the_next_gbps_of_a_total_is_worth_what_one_more_takes_off_time_x_cost(
 
 
 def test_of_one_dimension_the_next_gbps_is_worth_what_time_and_cost_make_it() -> None:
-    """The product is 3 s of computing and 40 / b, times 2 b: 6 more per Gbit/s."""
+    """The product of time and cost is (3 + 40 / b) * 2 b, which grows by 6 per Gbit/s."""
     asked = question(Term(1.0, (40.0,)), Term(1.0, (0.0,), 3.0), total=8.0, cost=(2.0,))
     assert best_product(asked).worth_of_total == pytest.approx(-6)
 
 
 def test_a_budget_that_does_not_pay_for_all_of_the_total_is_refused() -> None:
-    """The total of 40 of the cheap dimension and 60 of the dear ones costs 640."""
+    """A total of 40 Gbit/s in the cheap dimension and 60 Gbit/s in the dear ones costs 640."""
     dear = question(*_SENDS, total=100.0, cost=(1.0, 10.0, 10.0), most=(40.0, math.inf, math.inf), budget=600.0)
     with pytest.raises(InvalidInput, match="must be at least what it costs to use up total_gbps, 640"):
         best_product(dear)

@@ -38,7 +38,7 @@ def problem(tmp_path: Path, shape: Shape, text: str) -> str:
 
 
 def sent(job: DesignedJob) -> list[list[object]]:
-    """Return the bytes of each step by dimension."""
+    """Return the bytes that each step sends in each dimension, as approximate values."""
     return [[pytest.approx(amount / GIGABITS) for amount in step.gigabits] for step in job.steps]
 
 
@@ -122,9 +122,9 @@ def test_parts_that_use_different_direct_links_at_once_wait_for_the_busier_ones_
 
 
 def test_parts_that_are_interleaved_share_a_rings_links(tmp_path: Path, shape: Shape) -> None:
-    """Four places of a package hold tensor ranks in two neighbours, and replicas in two that are not neighbours.
+    """The two tensor ranks of a group are neighbours in a package of four places; two replicas are not neighbours.
 
-    The replicas also have all of the other dimensions."""
+    The replicas also span all other dimensions."""
     parallelism = {"tensor": 2, "pipeline": 1, "data": 32}
     (job,) = read(tmp_path, shape, dump({"job_id": "a", "model": MODEL, "parallelism": parallelism}))
     model = Model.model_validate(MODEL)

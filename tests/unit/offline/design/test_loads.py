@@ -1,4 +1,4 @@
-"""Loads of dimensions: the formulas, and the same counted link by link."""
+"""Loads of dimensions by formulas, compared with loads that are counted link by link."""
 
 from fractions import Fraction
 from itertools import permutations
@@ -35,7 +35,9 @@ def test_a_dimension_in_which_no_ranks_differ_carries_nothing() -> None:
 
 
 def parts(size: int, span: int, apart: bool) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Return the places of a dimension in groups: at equal distances, or next to each other."""
+    """Divide the places of a dimension into groups of ``span`` places.
+
+    ``apart``: whether the places of a group are at equal distances, instead of next to each other."""
     places = np.arange(size)
     return [*(places.reshape(span, -1).T if apart else places.reshape(-1, span))]
 
@@ -78,9 +80,9 @@ def test_a_group_alone_in_a_part_of_a_ring_has_the_links_of_all_its_npus() -> No
 
 
 def test_groups_that_turn_back_leave_the_links_between_them_to_others() -> None:
-    """Pairs of neighbours send 10 on one of two links.
+    """Pairs of neighbours send 10 bytes on one of two links.
 
-    A transfer between two pairs has a link of its own, and a transfer within a pair has none."""
+    A transfer between two pairs has a link to itself; a transfer within a pair uses the link of the pair."""
     pairs = parts(8, 2, apart=False)
     one_by_one, everywhere = (Loads(shape((Kind.RING, 8))) for _ in range(2))
     everywhere.add_everywhere((10.0,), pairs[:1], [4])
@@ -162,7 +164,7 @@ def test_what_overlaps_adds_up_where_it_uses_the_same_links_only() -> None:
 
 
 def test_groups_on_different_direct_links_of_an_npu_do_not_add_up() -> None:
-    """Each group sends 12 bytes to one of three others, and has three links: as if 36 had gone over all of them."""
+    """Each group sends 12 bytes over one of three links; that loads the dimension like 36 bytes over all links."""
     pairs = [np.array(pair) for pair in ([0, 1], [2, 3], [0, 2], [1, 3])]
     loads = Loads(shape((Kind.FULLY_CONNECTED, 4)))
     for pair in pairs:

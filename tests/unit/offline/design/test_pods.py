@@ -24,7 +24,7 @@ LIMITS = PlanLimits(ecmp_draws=0)
 
 Found = tuple[int, float, float]
 Ring = Sequence[int]
-"""Hosts of a ring, from 0."""
+"""Hosts of a ring, numbered from 0, in ring order."""
 
 
 def lines_of(ring: Ring, number: int = 0) -> list[Line]:
@@ -33,7 +33,7 @@ def lines_of(ring: Ring, number: int = 0) -> list[Line]:
 
 
 def jobs_of(rings: Iterable[Ring], max_subflows: int = 1) -> list[WorkloadJob]:
-    """Return a job per ring, so that every host sends as fast as its NIC."""
+    """Return a job per ring; every host of a ring sends at the rate of its NIC."""
     numbering = Numbering(NUMBERED)
     return [to_job(f"job{n}", lines_of(ring), numbering, max_subflows) for n, ring in enumerate(rings)]
 
@@ -41,7 +41,7 @@ def jobs_of(rings: Iterable[Ring], max_subflows: int = 1) -> list[WorkloadJob]:
 def best(
     pods: Pods, jobs: list[WorkloadJob], found: Sequence[Choice], failures: int, goal: float = 1.0
 ) -> Found | None:
-    """Return number and rate of the smallest choice that is enough, and its planned slowdown."""
+    """Return count, uplink rate (Gbit/s) and planned slowdown of the smallest choice that reaches the goal."""
     answer = smallest(pods, jobs, found, failures, goal, LIMITS)
     return answer and (answer[0].count, answer[0].uplink_gbps, answer[1].max_slowdown)
 
@@ -53,9 +53,10 @@ Four flows leave each pod, two leave each edge switch."""
 
 
 def test_whole_flows_need_a_core_each_and_one_more_in_every_group_when_one_fails() -> None:
-    """Four flows of a pod use 2 c links to cores, and an edge switch has one flow for each aggregation switch.
+    """Four flows of a pod use 2 c links to cores, when each group has c cores.
 
-    With a core less in its group, two flows of a pod share the remaining links."""
+    An edge switch has one flow for each aggregation switch. If a core of a group fails, two flows of a pod share the
+    group's remaining links."""
     found = choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 5), [100.0], 1)
     assert [(each.count, each.intact, each.failed) for each in found] == [(1, 2, 4), (2, 1, 2), (3, 1, 1), (4, 1, 1)]
     assert best(PODS, jobs_of(ROUND_THE_PODS), found, 1) == (3, 100, 1)
@@ -67,7 +68,7 @@ def test_split_flows_are_slowed_down_by_what_is_missing_alone() -> None:
 
 
 def test_the_links_of_a_pod_are_what_is_chosen_sparingly() -> None:
-    """Links of a pod go to four aggregation switches, and two to each core of a group: faster links come last."""
+    """A pod has four links inside it, and two links per core of a group: choices with faster links come last."""
     found = choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 4), [100.0, 200.0], 0)
     assert [(each.count, each.uplink_gbps, each.capacity_gbps) for each in found] == [
         (1, 100, 600), (2, 100, 800), (3, 100, 1000), (1, 200, 1200), (2, 200, 1600), (3, 200, 2000),
@@ -81,7 +82,7 @@ def test_two_cores_may_fail_in_one_group_or_in_two() -> None:
 
 
 def test_what_cuts_pods_off_is_no_choice() -> None:
-    """A single core in each group: two failures leave none.
+    """Two failures leave no core if each group has a single one.
 
     If different aggregation switches of two pods fail, no path is left."""
     assert [each.count for each in choices(PODS, jobs_of(ROUND_THE_PODS), [1, 2], [100.0], 2)] == [2]

@@ -37,7 +37,7 @@ __all__ = ("signalbox",)
 
 LIMITS = PlanLimits(ecmp_draws=0, time_limit_s=0.2)
 RATES = Rates(1.0, 1.25)
-"""Four interfaces and 3.2 times the cost."""
+"""Rates of an interface, and of a server with four interfaces on a switch that costs 3.2 times as much."""
 ALL = "{name: all, ranks: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}"
 JOB = f"""
 job_id: dlrm
@@ -110,7 +110,9 @@ def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_p
 
 
 def test_of_several_wirings_the_one_that_is_best_as_planned_is_taken() -> None:
-    """The job has whole flows between stages: routes keep the promise of the even division on another wiring."""
+    """The job has whole flows between stages.
+
+    Routes reach the time of evenly divided flows on another wiring than the first."""
     (answer,) = answers([Offer("pipelined", 12, (Way("", pipelined(), ()),))], 2, Rates(1.0, 2 / 3.2), LIMITS)
     first = ranked(traffic_of(pipelined()), 2, 1e9, 1)[0]
     at_first = evaluated_on(first, Way("", pipelined(), ()), Rates(1.0, 2 / 3.2), LIMITS)
@@ -120,7 +122,7 @@ def test_of_several_wirings_the_one_that_is_best_as_planned_is_taken() -> None:
 
 
 def pipelined() -> JobSpec:
-    """Return the spec of GPT-2 in four stages, three times."""
+    """Return the spec of three replicas of GPT-2, each in four pipeline stages."""
     sizes = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 50_257, "sequence": 1024, "global_batch": 12}
     addresses = [f"10.0.0.{number}" for number in range(1, 13)]
     found = traffic(Model.model_validate(sizes), Parallelism(tensor=1, pipeline=4, data=3), addresses)

@@ -33,7 +33,7 @@ def stretched(problem: Problem, stretch: int, max_paths: int = 64) -> Problem:
 
 @pytest.fixture
 def beside_a_slow_cable() -> Problem:
-    """Return a flow of 50 with a path of 10 from 1 to 2, or of 100 over 3."""
+    """Return a problem of one flow of rate 50 from 1 to 2: the direct cable has rate 10, the path over 3 rate 100."""
     fabric = fabric_of([(1, 2, 10.0), (1, 3, 100.0), (3, 2, 100.0)])
     return problem_of(fabric, [flow("a", (1, 1), (2, 1), 50.0)], nic_bps=50.0)
 

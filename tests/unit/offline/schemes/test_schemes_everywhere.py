@@ -1,4 +1,4 @@
-"""Every baseline gives a valid plan on any fabric, and what its publication proves holds."""
+"""Every baseline gives a valid plan on any fabric, with the properties that its publication proves."""
 
 from math import ceil
 

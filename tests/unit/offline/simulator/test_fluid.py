@@ -93,9 +93,9 @@ def test_what_is_spread_over_links_keeps_in_step() -> None:
 def test_a_common_queue_is_empty_when_its_connections_together_have_sent_it(
     few: int, reach: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two connections take 2 + 3 from the queue.
+    """Two connections send 2 and 3 bit/s from the queue.
 
-    From 1 on a third one has half of the narrow link, until it has sent 2."""
+    From 1 s on a third connection has half of the narrow link, until it has sent 2 bits."""
     monkeypatch.setattr(fluid, "FEW", few)
     monkeypatch.setattr(fluid, "REACH", reach)
     network = Fluid([2.0, 3.0])

@@ -393,7 +393,7 @@ def test_no_job_is_slower_than_its_planned_slowdown(data: st.DataObject) -> None
 def test_no_job_is_slower_than_planned_for_equal_subflows(
     data: st.DataObject, striping: Striping, subflows: int
 ) -> None:
-    """Connections are independent, over any paths, several also over one: equal bytes for each are enough."""
+    """Equal bytes per connection are enough: connections are independent, and several may have the same path."""
     fabric = fabric_of(leaves=3, spines=3, hosts=3)
     hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(3)]))
     jobs = [
@@ -446,7 +446,7 @@ def test_a_ring_is_slower_than_its_slowdown_beside_more_connections(striping: St
 @given(st.integers(0, 5), st.sampled_from([1, 2, 3]))
 @settings(max_examples=10)
 def test_hashed_flows_stay_where_they_are(seed: int, iterations: int) -> None:
-    """No plan is made: every flow is hashed once, and every iteration alone is like the first."""
+    """No plan is made: every flow is hashed once, and every iteration of a job alone is like its first."""
     fabric = fabric_of(leaves=4, spines=4, hosts=4)
     a = job(fabric, "a", [[(leaf, host) for leaf in range(4)] for host in range(4)])
     options = Options(iterations=iterations, seed=seed)

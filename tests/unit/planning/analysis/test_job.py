@@ -219,7 +219,7 @@ def test_pinning_gains_nothing_where_hashing_is_as_good() -> None:
 
 
 def test_only_the_jobs_own_flows_are_thought_to_be_hashed() -> None:
-    """Alone on its spine, b meets a in half of all draws, although b could be hashed elsewhere."""
+    """The flow of a meets both flows of b in half of all draws; the flows of b stay on their spine."""
     fabric = leaf_spine(2, 2)
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE), flow("b", (1, 3), (2, 3), RATE)]
     found = analysed(on_spines(problem_of(fabric, flows), [0, 1, 1]), fabric)

@@ -51,7 +51,9 @@ def searched(problem: Problem) -> float:
 
 
 def test_a_single_flow_that_needs_too_many_paths_takes_those_with_the_most_room() -> None:
-    """Flows of 1.5, 1 and 0.5 in two subflows fit into links of 1, 0.7, 0.7 and 0.7: 1 + 0.5, 0.7 + 0.3, 0.4 + 0.1."""
+    """Flows of 1.5, 1 and 0.5, each in two subflows, fit into links of 1, 0.7, 0.7 and 0.7.
+
+    The subflows are 1 + 0.5 of the first flow, 0.7 + 0.3 of the second, and 0.4 + 0.1 of the third."""
     fabric = fabric_of([(leaf, 101 + n, RATE * of) for n, of in enumerate((1, 0.7, 0.7, 0.7)) for leaf in (1, 2)])
     flows = [flow("a", (1, host), (2, host), RATE * of) for host, of in enumerate((1.5, 1, 0.5))]
     assert searched(problem_of(fabric, split(flows, 2), nic_bps=2 * RATE)) == pytest.approx(1.0)
@@ -106,7 +108,7 @@ def test_no_more_flows_move_than_may(problem: Problem, max_moves: int) -> None:
 def test_faster_jobs_keep_off_links_that_a_slow_one_has_to_fill() -> None:
     """The slow job has two leaves with one common spine.
 
-    A leaf that it shares has room for all flows on the other links."""
+    The leaf that both jobs share has room for all flows of the fast job on its other links."""
     fabric = leaf_spine(4, 3, without=[(1, 2), (1, 3), (4, 2)])
     slow = [flow("slow", (1, h), (2, h), RATE) for h in (1, 2)]
     fast = [flow("fast", (3, h), (2, 2 + h), RATE) for h in (1, 2)]
@@ -179,7 +181,7 @@ def test_parallel_cables_and_demands_of_different_sizes() -> None:
 def test_a_core_that_no_cut_around_a_leaf_sees_is_found_and_proven() -> None:
     """Two pods of two leaves are cabled differently.
 
-    Core links of 2 lie between them, and three flows of 1 need them."""
+    Core links of total capacity 2 join the pods, and three flows of 1 need the core links."""
     cables = [(leaf, 11 + pod, 2.0) for pod in (0, 1) for leaf in (1 + 2 * pod, 2 + 2 * pod)]
     fabric = fabric_of([*cables, (11, 21, 1.0), (12, 21, 0.5), (12, 21, 0.5), (11, 22, 1.0), (12, 22, 1.0)])
     flows = [*(flow("a", (1, h), (3, h), 1.0) for h in (1, 2)), flow("b", (2, 1), (4, 1), 1.0)]
@@ -192,7 +194,7 @@ def test_a_core_that_no_cut_around_a_leaf_sees_is_found_and_proven() -> None:
 
 
 def test_flows_that_may_be_split_make_room_for_those_that_may_not() -> None:
-    """Three flows run on two links: a load of 1.5 is reached because only one of the whole flows is on each."""
+    """Three flows run on two links: a load of 1.5 is reached because each link has only one of the whole flows."""
     fabric = leaf_spine(2, 2)
     rigid = [flow("rigid", (1, h), (2, h), RATE) for h in (1, 2)]
     answer = planned(problem_of(fabric, [*split([flow("split", (1, 3), (2, 3), RATE)]), *rigid]))

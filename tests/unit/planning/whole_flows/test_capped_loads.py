@@ -20,7 +20,7 @@ quick = settings(max_examples=100)
 
 
 def choices(problem: Problem) -> list[int]:
-    """Return the flows that cross the fabric and have a path."""
+    """Return the indices of the flows that cross the fabric and have a path."""
     return [number for number, f in enumerate(problem.flows) if f.src_leaf != f.dst_leaf and problem.candidates(f)]
 
 

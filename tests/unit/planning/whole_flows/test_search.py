@@ -36,7 +36,7 @@ def found_by(routes_of: Callable[[Problem], Mapping[FlowId, Route]], monkeypatch
 
 
 def all_moved(problem: Problem) -> Routes:
-    """Return routes with each flow on a spine of its own, and none where it runs."""
+    """Return routes with each flow on a spine of its own; no flow keeps its running route."""
     first, second, third = problem.candidates(problem.flows[0])
     return {f.id: whole(path) for f, path in zip(problem.flows, (second, third, first), strict=True)}
 
