@@ -55,7 +55,7 @@ PROGRAMS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "demo": (("make", "--assume-old=setup", "demo"), 16.0, 170.0),
     "lab": (LAB, 5.0, 10.0),
 }
-"""Values by program: its command, the shortest time that its start takes in seconds, and the last time to interrupt it."""
+"""Command of each program, and the range of the time in seconds after which it is interrupted."""
 EMPTY = "mount -t tmpfs tmpfs /run && mount -t sysfs sysfs /sys && ip link set lo up && echo && exec sleep inf"
 
 

@@ -154,7 +154,7 @@ class EchoingSwitch:
     def __init__(self, port: int, dpid: int, ports: int = 0, interval_s: float = 0.01) -> None:
         self.connection_lost = False
         self.answered: list[tuple[float, float]] = []
-        """Values for each answered echo request: the monotonic seconds when it was sent and the seconds until the answer."""
+        """Monotonic time in seconds of each answered echo request, and the seconds until its answer."""
         self._interval_s = interval_s
         self._switch = PlainSwitch(dpid, ports)
         self._connection = Connection(port, QUIET_S)

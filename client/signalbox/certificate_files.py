@@ -22,7 +22,7 @@ class _EncryptedKey(Exception):
 
 
 class _OpenKey(Exception):
-    """Error when other users have access to the key file; the message names its mode and the command that corrects it."""
+    """Error: other users have access to the key file. The message names its mode and a command that corrects it."""
 
 
 def client_problems(authorities: Path, certificate: Path | None, key: Path | None) -> Iterator[FieldProblem]:

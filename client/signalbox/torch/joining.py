@@ -85,8 +85,8 @@ def join(
     - ``address``, ``credentials``, ``on_routes``, ``take_over`` and ``strict``: as for ``signalbox.join``.
 
     The gradients of a ``DistributedDataParallel`` model are announced at once. The traffic of other programs is
-    recorded; at first the job is observed. After the first iteration its traffic is announced as provisional, after
-    the fourth it is corrected.
+    recorded; at first only their hosts are announced. After the first iteration the traffic is announced as
+    provisional, after the fourth it is corrected.
 
     An iteration lasts from one step of the program's first optimizer to the next. In a program that uses ``Job.step``,
     it is one such step."""

@@ -152,7 +152,7 @@ def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(an
 @pytest.mark.parametrize("announced", [0.5, 2.0])
 @pytest.mark.parametrize("iteration_s", [1.5, 3.0, 5.0])
 def test_half_or_double_the_bytes_are_never_confirmed(announced: float, iteration_s: float) -> None:
-    """The demand of a job like this was, on the emulated fabric, ``confirmed`` for 8 s before the difference was found."""
+    """The demand of a job like this was once ``confirmed`` for 8 s before the difference was found."""
     training = Training(announced, iteration_s)
     for _ in training.train(60):
         assert training.demand.source in (DemandSource.DECLARED, DemandSource.MEASURED)
