@@ -26,7 +26,7 @@ FOREIGN = {
     *("grpc.health.v1.Health", "google.rpc", "grpcio-status", "NOT_SERVING", "null", "networkx.node_link_data"),
     *("process_*", "promtool", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "tmp_path", "--hypothesis-profile=random"),
     *("nice -n -10", "NoNewPrivileges", "ProtectHome", "systemd-analyze security", "unshare -n", "pkill", "killall"),
-    *("mn -c", *(f"apt {verb}" for verb in ("install", "purge", "remove"))),
+    *("runbook", "mn -c", *(f"apt {verb}" for verb in ("install", "purge", "remove"))),
     # NCCL and PyTorch
     *("NCCL_ALGO", "NCCL_DEBUG=INFO", "init_process_group", "TORCH_FR_BUFFER_SIZE", "os._exit"),
     *("torch.cuda.set_device", "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
@@ -37,7 +37,7 @@ FOREIGN = {
     # YAML, Megatron-LM
     *("!!str", "initialize_model_parallel", "tp-cp-ep-dp-pp", "_allreduce_word_embedding_grads"),
     # files and functions that are not in the repository
-    *("built.yaml", "gpt3.yaml", "state.db-shm", "state.db-wal", "state.json.taken-over", "ca.key", "JOB.txt"),
+    *("built.yaml", "gpt3.yaml", "state.db-shm", "state.db-wal", "state.json.taken-over", "JOB.txt"),
     # names that code must not have
     *("Manager", "Helper", "utils"),
 }
