@@ -24,6 +24,7 @@ from controller.alarms import severity
 from controller.config import Config
 from controller.observability.families import FAMILIES
 from signalbox.words import AlarmKind
+from tests.support.doc_pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -77,6 +78,16 @@ def test_alarms_that_are_left_to_other_alerts_exist_and_the_page_says_to_which()
         assert kind in alerts["SignalboxCriticalAlarm" if severity(kind) == "critical" else "SignalboxAlarm"]
 
 
+def test_the_runbook_of_each_alert_is_the_section_about_it_or_about_its_alarm() -> None:
+    (page,) = (page for page in PAGES if page.name == "docs/reference/alarms.md")
+    for rule in rules("alerts.yml"):
+        file, _, section = rule["annotations"]["runbook"].partition("#")
+        of_alarm = re.findall(rf"^\| `{section}` \| .*\*{rule['alert']}\*", page.text, re.MULTILINE)
+        assert file == page.name
+        assert section in (rule["alert"].lower(), "{{ $labels.kind }}") or of_alarm, rule["alert"]
+        assert section in page.anchors or {*AlarmKind} <= page.anchors
+
+
 def test_one_scrape_that_fails_ends_no_alert_that_lasts_for_a_time() -> None:
     """The only exception is the alert for the failed scrape itself."""
     ending = [rule["alert"] for rule in rules("alerts.yml") if "for" in rule and "keep_firing_for" not in rule]
@@ -92,7 +103,7 @@ def _seconds(duration: str) -> int:
 def test_only_metrics_that_exist_are_asked_for(source: str) -> None:
     """Expressions may also name recorded series."""
     expressions = {
-        "alerts": [(DEPLOY / "prometheus" / "alerts.yml").read_text()],
+        "alerts": [rule["expr"] for rule in rules("alerts.yml")],
         "rules": [rule["expr"] for rule in RULES],
         "dashboard": [*dashboard_expressions()],
     }

@@ -63,12 +63,12 @@ def test_every_alert_has_a_row_and_a_remedy() -> None:
     names = [rule["alert"] for rule in rules]
     of_alarms = {cell for row in ALARM_ROWS for cell in row[3:] if cell.startswith("*")}
     own = [name for name in names if f"*{name}*" not in of_alarms]
-    assert [name for name in own if f"\n| `{name}` | " not in ALARMS or f"\n**{name}.** " not in ALARMS] == []
+    assert [name for name in own if f"\n| `{name}` | " not in ALARMS or f"\n### {name}\n\n" not in ALARMS] == []
 
 
 @pytest.mark.parametrize("kind", AlarmKind)
 def test_every_alarm_has_a_remedy_and_a_row_with_its_severity(kind: AlarmKind) -> None:
-    assert f"\n**`{kind}`.** " in ALARMS
+    assert f"\n### `{kind}`\n\n" in ALARMS
     assert [row[2] for row in ALARM_ROWS if row[0] == f"`{kind}`"] == [Alarm(kind, "").severity]
 
 
