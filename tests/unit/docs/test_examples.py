@@ -178,6 +178,11 @@ def test_the_planner_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.Mo
     shown += [block.text.partition("\n")[2] for block in guide.blocks if " explain " in block.text]
     assert len(shown) == 7
     assert [text for text in shown if " ".join(text.split()) not in printed] == []
+    means = re.findall(r"mean of jobs\W+([\d.]+)", printed)
+    (said,) = re.findall(
+        r"mean slowdown is (\S+) under ECMP, (\S+) with\s+the published greedy, and (\S+) planned", guide.text
+    )
+    assert list(said) == [f"{float(mean):.2f}" for mean in means]
 
 
 def words_in_rows(text: str) -> list[list[str]]:
