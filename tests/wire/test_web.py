@@ -216,6 +216,7 @@ def test_a_server_that_does_not_answer_leaves_the_page_as_it_is(looking: Looking
     body.send_keys(Keys.ESCAPE)
     looking.chromium.until(lambda: not looking.chromium.text(".q-dialog"))
     assert looking.chromium.script("return document.readyState === 'complete' && window.before === true")
+    assert looking.chromium.script("return window.socket.io.opts.transports[0]") == "polling"
 
 
 def test_nothing_is_asked_of_other_hosts_and_nothing_complained_of(looking: Looking) -> None:

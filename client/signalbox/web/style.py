@@ -40,12 +40,16 @@ const connected = window.io;
 window.io = (...options) => {
   const socket = connected(...options);
   const on = socket.on.bind(socket);
-  const unlessLate = (handler) => (error) => error.message === "timeout" || handler(error);
+  const unlessLate = (handler) => (error) => {
+    if (error.message !== "timeout") return handler(error);
+    socket.io.opts.transports = ["polling", "websocket"];
+  };
   socket.on = (event, handler) => on(event, event === "connect_error" ? unlessLate(handler) : handler);
   return socket;
 };
 </script>"""
 """Script that keeps NiceGUI from reloading the page after two timeouts of 20 s.
 
-The browser would then show an error page and stop trying, while Socket.IO reconnects by itself. The script runs between
-Socket.IO's and NiceGUI's. If the server sent it to the connected page, it could be lost."""
+The browser would then show an error page and stop trying, while Socket.IO reconnects by itself. As in NiceGUI, later
+attempts begin without a WebSocket, because some proxies let WebSockets time out. The script runs between Socket.IO's
+and NiceGUI's. If the server sent it to the connected page, it could be lost."""
