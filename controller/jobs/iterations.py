@@ -44,7 +44,9 @@ class IterationCounts(NamedTuple):
     ended: Floats
     """Number of iterations that had ended."""
     begun: Floats
-    """Number of iterations that had begun."""
+    """Number of iterations that any rank may have begun.
+
+    While an iteration of the reporting rank takes longer than usual, other ranks may have begun the next one."""
     possibly_begun: Floats
     """Number of iterations that had begun, including all that may have been done in the gaps between reported ones."""
     surely_ended: Floats
@@ -149,10 +151,14 @@ class Iterations:
         if not len(self.ends):
             return None
         begins = self.ends - self.durations_s
-        earliest = np.minimum.accumulate((begins - self._late_s)[::-1])[::-1]
+        others_end = begins + np.minimum(self.durations_s, self._usual_s)  # earlier if only this rank is slow
+        earliest = np.append(begins[:1], np.minimum(begins[1:], others_end[:-1])) - self._late_s
+        earliest = np.minimum.accumulate(earliest[::-1])[::-1]
         early, late = at - LAG_S - JITTER * self._usual_s, at + JITTER * self._usual_s
         ended = np.searchsorted(self.ends, early, side="right").astype(np.float64)
         begun = np.searchsorted(earliest, late).astype(np.float64)
+        late_end = late + self._late_s[-1]
+        begun += (late_end > others_end[-1]) & (late_end <= self.ends[-1])
         gaps_s = self._gaps_s()
         fitting = np.where(gaps_s > PAUSE * self._fastest_s, np.ceil(gaps_s / self._fastest_s), 0.0)
         skipped = self._skipped()

@@ -50,6 +50,21 @@ def test_there_is_no_upper_bound_while_only_the_first_iteration_is_reported() ->
     assert np.isfinite(between(reported([20.0, 24.0], 4.0), 25.0, 27.0)[1])
 
 
+def test_other_ranks_may_begin_an_iteration_while_the_reporting_rank_writes_a_checkpoint() -> None:
+    """Ranks of an all-to-all then send their bytes of the next iteration to each other, and wait.
+
+    An announcement of an all-to-all was contradicted after such a checkpoint."""
+    job = reported([10.0, 12.0, 14.0], 2.0)
+    job.add(np.array([12.0]), np.array([26.0]), 26.0)
+    assert between(job, 15.0, 15.2)[1] == 1
+    assert between(job, 15.0, 20.0)[1] == 2
+    for end in (28.0, 30.0):
+        job.add(np.array([2.0]), np.array([end]), end)
+    assert between(job, 15.0, 20.0)[1] == 2
+    assert between(job, 15.0, 31.0)[0] == 2
+    assert between(job, 20.0, 31.0)[0] == 1
+
+
 def test_iterations_of_a_late_report_that_does_not_say_when_ended_at_any_time_since_the_one_before() -> None:
     """The job trained for 8 s and paused for 10, while the controller was unreachable (benchmark, seed 830226)."""
     job = reported([10.0, 12.0, 14.0], 2.0, says_when=False)
