@@ -325,10 +325,12 @@ class KnownParts:
         """Bring ``parts``, ``explained``, ``absent`` and ``awaited`` up to date with all changes so far."""
         if len(self.awaited) != len(self._awaited):  # the set only shrinks
             self.awaited = frozenset(self._awaited)
+        absent = {kind: self._count[kind] - self._count_there[kind] for kind in PartKind}
+        if absent != self.absent:  # also when a saved part has appeared unchanged
+            self.absent = absent
         if not self._changed and now < self._explain_at:
             return
         self.parts = SharedMap.of(self.parts).updated({key: self._known.get(key) for key in self._changed})
-        self.absent = {kind: self._count[kind] - self._count_there[kind] for kind in PartKind}
         self._changed.clear()
         down = (part for part in self._known.values() if part.down_since is not None)
         until = {part.key: self._explained_until(part) for part in down}

@@ -243,6 +243,16 @@ def test_nothing_that_was_there_is_down_before_it_had_the_time_to_come(scene: Sc
     assert again.faults == {"leaf2", "spine1", "spine2"}
 
 
+def test_parts_that_appear_after_a_restart_as_they_were_saved_are_not_absent(scene: Scene) -> None:
+    again = restarted(scene)
+    again.show(fabric(cables=()))
+    again.wait(1)
+    assert again.parts.absent[PartKind.LINK] == 4
+    again.show(fabric(), 1)
+    again.wait(1)
+    assert set(again.parts.absent.values()) == {0}
+
+
 def test_what_was_down_stays_down_since_then_across_a_restart(scene: Scene) -> None:
     scene.show(fabric(switches={LEAF1, LEAF2, SPINE1}), 7)
     down = scene.down
