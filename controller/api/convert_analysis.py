@@ -30,7 +30,7 @@ MOST_S = 120.0
 """Largest limit in seconds that a request may set; clients wait longer than this."""
 MAX_KINDS = 16
 """Largest number of kinds in one request, including repetitions."""
-REPLACED = "This is until the controller has made other circuits in place of those that are lost."
+REPLACED = "These results hold until the controller has replaced the lost circuits."
 _KINDS = {
     FailureKind.SPINE: ("switch without hosts", "switches without hosts"),
     FailureKind.CABLE: ("cable", "cables"),
@@ -43,7 +43,7 @@ def what_if_request(request: pb.WhatIfRequest, fabric: Fabric) -> WhatIf:
     """Return the checked request. ``fabric`` has the circuits that the request may name. Raises ``InvalidInput``."""
     enum = pb.FailureKind.DESCRIPTOR
     if len(request.kinds) > MAX_KINDS:
-        raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")
+        raise InvalidInput.of("kinds", f"at most {MAX_KINDS} kinds are allowed (given: {len(request.kinds)})")
     words = [word_of(enum, kind) for kind in request.kinds]
     problems = [
         FieldProblem(f"kinds[{n}]", f"choose one of {', '.join(names(enum))} (given: {request.kinds[n]})")
@@ -118,7 +118,7 @@ def _names(case: Case) -> list[str]:
 
 def _present(found: FailureAnalysis) -> str:
     now = found.present
-    lost = f" {len(now.unrouted):,} flows have no path already." if now.unrouted else ""
+    lost = f" {count(len(now.unrouted), 'flow has', 'flows have')} no path even now." if now.unrouted else ""
     proven = _proven(now.slowdown, now.bound)
     hashed = f"under ECMP {now.ecmp.mean:.2f} on average"
     return f"Now the worst job's slowdown is {now.slowdown:.2f} ({proven}); {hashed}.{lost}"
@@ -129,7 +129,7 @@ def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
 
     The analysis covers either the failure of every single part, or the joint failure of the parts in the request."""
     if any(case.kind is FailureKind.PARTS for case in found.unfelt):
-        return ("No flow uses what is named: without it nothing changes.",)
+        return ("No flow uses the named parts: their failure changes nothing.",)
     if any(case.kind is FailureKind.PARTS for case in found.felt):
         return _worst(found), _lost(found)
     return _computed(found), _worst(found), _lost(found)
@@ -138,15 +138,17 @@ def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
 def _computed(found: FailureAnalysis) -> str:
     unfelt = sum(len(case.failures) for case in found.unfelt)
     if not found.felt:
-        none = "There is nothing that can fail."
-        return f"{_kinds(found.unfelt)} can fail, and no flow uses any." if unfelt else none
-    spared = f"; {unfelt:,} more that no flow uses change nothing" if unfelt else ""
+        none = "The fabric has no part of the chosen kinds that can fail."
+        return (
+            f"No flow uses the {_kinds(found.unfelt)} that can fail: no failure changes anything." if unfelt else none
+        )
+    spared = f"; no flow uses {_kinds(found.unfelt)} more, whose failure changes nothing" if unfelt else ""
     bounded = sum(outcome.basis == "bound" for outcome in found.outcomes)
-    late = f" The time was over before {count(bounded, 'case was', 'cases were')} computed; only bounds are known."
+    late = f" The time limit ended before {count(bounded, 'case was', 'cases were')} computed: only bounds are known."
     repaired = sum(outcome.repaired_only for outcome in found.outcomes)
     unplanned = (
-        f" The time was over before {count(repaired, 'case was', 'cases were')} planned: the slowdown is that of the "
-        "repair, and may be smaller when the part is named alone, or with more time (--within)."
+        f" The time limit ended before {count(repaired, 'case was', 'cases were')} planned: the slowdown is that of "
+        "the repair, and may be smaller when the part is named alone, or with more time (--within)."
     )
     return (
         f"{_kinds(found.felt)} can fail, in {count(len(found.felt), 'case', 'cases')} (failures of interchangeable "
@@ -159,9 +161,9 @@ def _worst(found: FailureAnalysis) -> str:
         return ""
     worst = found.outcomes[0]
     alike = len(worst.case.failures) - 1
-    which = f"{worst.example.name} (or {alike:,} like it)" if alike else worst.example.name
+    which = f"{worst.example.name} (or one of {alike:,} like it)" if alike else worst.example.name
     named = worst.case.kind is FailureKind.PARTS
-    begin = f"Without {which} the worst job has" if named else f"The worst is {which} with"
+    begin = f"Without {which} the worst job has" if named else f"The worst failure is that of {which}, with"
     if worst.slowdown is None or worst.ecmp is None:
         return f"{begin} a slowdown of at least {worst.bound:.2f}."
     cycles = way(worst.cycles, worst.first_slowdown or worst.slowdown)

@@ -42,7 +42,7 @@ def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
 
 def _confirmed(found: JobAnalysis) -> str:
     """Return a sentence on whether counters confirm the bytes that the answer rests on; empty when they do."""
-    job, demand = found.job_id, found.demand
+    job, demand = f"job '{found.job_id}'", found.demand
     if demand is None:
         return ""
     source, announced = demand.source, demand.declared.keys()
@@ -50,30 +50,33 @@ def _confirmed(found: JobAnalysis) -> str:
         wrong = difference_text(demand.difference)
         return f"The announcement of {job} is wrong: {wrong}. What follows rests on {_RESTS_ON[source]}."
     if demand.patterns > 1:
-        now = f"number {demand.pattern}" if demand.pattern else "another one"
-        rests_on = "this one" if demand.idle_phases else "all of them"
+        now = f"pattern {demand.pattern}" if demand.pattern else "another pattern"
+        rests_on = "this pattern" if demand.idle_phases else "all of these patterns"
         return (
-            f"{job} changes between {demand.patterns} traffic patterns that switches count, and sends {now} now. What "
-            f"follows rests on {rests_on}."
+            f"J{job[1:]} changes between {demand.patterns} traffic patterns that switches count, and sends {now} now. "
+            f"What follows rests on {rests_on}."
         )
     if source is DemandSource.MEASURED and announced:
-        return f"{job} is planned for what switches counted, not for what it announced. What follows rests on that."
+        return (
+            f"The routes of {job} are planned for the bytes that switches count, not for those that it announced. What "
+            "follows rests on the counted bytes."
+        )
     if source is DemandSource.DECLARED:
-        return f"What {job} announced is not yet confirmed by counters. What follows rests on it."
+        return f"Counters have not yet confirmed the announcement of {job}. What follows rests on the announcement."
     if source is DemandSource.PROVISIONAL and demand.pairs <= announced:
         return (
-            f"{job} announced its traffic as provisional, and counters have not yet confirmed it. What follows rests "
-            "on the announcement."
+            f"J{job[1:]} announced its traffic as provisional, and counters have not yet confirmed it. What follows "
+            "rests on the announcement."
         )
     if source is DemandSource.PROVISIONAL and announced:
         return (
-            f"{job} sends on pairs that it did not announce; how much is not yet confirmed by counters. What follows "
-            "takes these pairs to send equal bytes."
+            f"J{job[1:]} sends on pairs of hosts that it did not announce; counters have not yet confirmed how much. "
+            "What follows assumes that these pairs send equal bytes."
         )
     if source is DemandSource.PROVISIONAL:
         return (
-            f"Which hosts of {job} send to each other is known; their bytes are not yet confirmed by counters. What "
-            "follows takes all of them to be equal."
+            f"Counters show which hosts of {job} send to each other, but have not yet confirmed how much. What follows "
+            "assumes that all these pairs of hosts send equal bytes."
         )
     return ""
 
@@ -81,18 +84,18 @@ def _confirmed(found: JobAnalysis) -> str:
 _RESTS_ON = {
     DemandSource.DECLARED: "the announcement",
     DemandSource.CONFIRMED: "the announcement",
-    DemandSource.MEASURED: "what switches count",
-    DemandSource.PROVISIONAL: "the pairs that were seen to send",
-    DemandSource.LEARNING: "nothing that was counted",
+    DemandSource.MEASURED: "the bytes that switches count",
+    DemandSource.PROVISIONAL: "the pairs of hosts that were seen to send",
+    DemandSource.LEARNING: "no counted bytes",
 }
 
 
 def _pace(found: JobAnalysis) -> str:
     findings = found.demand.difference.findings if found.demand and found.demand.difference else ()
     if Finding.SILENT in findings:
-        return f"{found.job_id} has stopped sending."
+        return f"Job '{found.job_id}' has stopped sending."
     if Finding.SLOWER in findings:
-        return f"The iteration in progress of {found.job_id} takes longer than those before."
+        return f"The current iteration of job '{found.job_id}' takes longer than the iterations before it."
     return ""
 
 
@@ -100,22 +103,22 @@ def _pace(found: JobAnalysis) -> str:
 
 
 def _whether(found: JobAnalysis) -> str:
-    job, slowdown = found.job_id, found.slowdown
+    job, slowdown = f"job '{found.job_id}'", found.slowdown
     if found.verdict is Verdict.CUT_OFF:
         lost = count(found.flows_without_a_path, "flow has", "flows have")
         others = found.flows - found.flows_without_a_path
-        rest = f" The slowdown of the other {others:,} is {slowdown:.2f}." if others else ""
+        rest = f" The slowdown of the other {count(others, 'flow', 'flows')} is {slowdown:.2f}." if others else ""
         return f"The network stops {job}: {lost} no path.{rest}"
     if found.verdict is Verdict.NOTHING and slowdown > 1 + SLOWDOWN_TOLERANCE:
         return (
             f"The network does not slow {job} noticeably: its communication takes up to {slowdown:.2f} times as long "
-            f"as on an idle fabric, and less than {NOTICEABLE:.0%} is not noticeable."
+            f"as on an idle fabric, and an increase of less than {NOTICEABLE:.0%} is not noticeable."
         )
     if found.verdict is Verdict.NOTHING:
-        inside = " All of its flows stay inside a leaf." if found.flows_inside_a_leaf == found.flows else ""
+        inside = " All flows of the job stay inside a leaf." if found.flows_inside_a_leaf == found.flows else ""
         return (
-            f"The network does not slow {job}: none of its links is loaded above its capacity, so it communicates as "
-            f"fast as its own NICs allow (slowdown {slowdown:.2f}).{inside}"
+            f"The network does not slow {job}: no link that the job uses is loaded above its capacity, so the job "
+            f"communicates as fast as its NICs allow (slowdown {slowdown:.2f}).{inside}"
         )
     if found.arranged and found.arranged.limits:
         return found.arranged.limits
@@ -127,19 +130,19 @@ def _whether(found: JobAnalysis) -> str:
 
 def _at_nic(found: JobAnalysis) -> str:
     """Return the cause when the job is limited at one of its NICs."""
-    job, nic = found.job_id, found.fullest_nic
+    job, nic = f"job '{found.job_id}'", found.fullest_nic
     if others := _sharing(found):
-        return f"A NIC that it shares with {listed(others)} slows {job}, not the fabric"
+        return f"J{job[1:]} is slowed by a NIC that it shares with {listed(others)}, not by the fabric"
     if nic and nic.background >= LEAST_BACKGROUND:
-        return f"Traffic that nobody announced slows {job} at one of its NICs, not the fabric"
-    at = nic.link if nic else "a host"
-    return f"{job}'s own flows share the NIC {at}, and no other job is there"
+        return f"J{job[1:]} is slowed by unannounced traffic at one of its NICs, not by the fabric"
+    at = nic.link if nic else "of a host"
+    return f"Several flows of {job}, and none of other jobs, share the NIC {at}"
 
 
 def _sharing(found: JobAnalysis) -> list[str]:
-    """Return the other jobs on the most loaded NIC of the job."""
+    """Return the other jobs on the most loaded NIC of the job, as a sentence names them."""
     on_nic = found.fullest_nic.jobs if found.fullest_nic else ()
-    return [share.job_id for share in on_nic if share.job_id != found.job_id]
+    return [f"job '{share.job_id}'" for share in on_nic if share.job_id != found.job_id]
 
 
 def _where(found: JobAnalysis) -> str:
@@ -148,14 +151,18 @@ def _where(found: JobAnalysis) -> str:
     worst = found.fullest_links[0]
     what = found.arranged.link if found.arranged else "link"
     if worst.load < found.slowdown * (1 - SLOWDOWN_TOLERANCE):
-        hashed = count(found.flows_hashed, "of its flows is hashed", "of its flows are hashed")
-        return f"{hashed}: the switches choose the links."
+        hashed = count(found.flows_hashed, "flow of the job is hashed", "flows of the job are hashed")
+        return f"{hashed}: switches choose the links of hashed flows."
     own = sum(share.flows for share in worst.jobs if share.job_id == found.job_id)
-    others = [f"{share.flows} of {share.job_id}" for share in worst.jobs if share.job_id != found.job_id]
-    flows = listed([f"{own} of its own flows{' alone' if own > 1 and not others else ''}", *others])
-    many = f" (one of {found.equally_full_links:,})" if found.equally_full_links > 1 else ""
-    taken = f"; unannounced traffic takes {worst.background:.0%} of it" if worst.background >= LEAST_BACKGROUND else ""
-    return f"Its fullest {what} is {worst.link}{many}, loaded to {worst.load:.2f} times its capacity by {flows}{taken}."
+    others = [f"{share.flows} of job '{share.job_id}'" for share in worst.jobs if share.job_id != found.job_id]
+    own_flows = count(own, "flow", "flows")
+    flows = listed([f"{own_flows} of the job{' alone' if own > 1 and not others else ''}", *others])
+    many = f" (one of {found.equally_full_links:,} equally full)" if found.equally_full_links > 1 else ""
+    taken = f"; unannounced traffic takes {worst.background:.0%} of the capacity"
+    return (
+        f"The fullest {what} of the job is {worst.link}{many}. It is loaded to {worst.load:.2f} times its capacity by "
+        f"{flows}{taken if worst.background >= LEAST_BACKGROUND else ''}."
+    )
 
 
 def _gain(found: JobAnalysis) -> str:
@@ -175,8 +182,9 @@ def _gain(found: JobAnalysis) -> str:
     if found.verdict is Verdict.ROUTING:
         moved = f", with {count(best.moves, 'flow', 'flows')} moved" if best.moves else ""
         return (
-            f"Routing can gain {1 - best.slowdown / found.slowdown:.0%}: the planner's routes reduce its slowdown to "
-            f"{best.slowdown:.2f}{moved}{way(best.cycles, best.first_slowdown)}. {_limit(found, best.slowdown)}"
+            f"Routing can gain {1 - best.slowdown / found.slowdown:.0%}: the planner's routes reduce the job's "
+            f"slowdown to {best.slowdown:.2f}{moved}{way(best.cycles, best.first_slowdown)}. "
+            f"{_limit(found, best.slowdown)}"
         )
     return (
         "Whether routing can gain anything is open: the planner found nothing better within its time limit, and only "
@@ -194,23 +202,23 @@ def _limit(found: JobAnalysis, slowdown: float) -> str:
     """Return why no routing reduces the job's slowdown below ``slowdown``."""
     reached = slowdown * (1 - SLOWDOWN_TOLERANCE)
     if slowdown <= 1 + SLOWDOWN_TOLERANCE:
-        return "That is what its own NICs allow."
+        return "That is what the job's NICs allow."
     if found.nic_slowdown >= reached:
-        whose = "a NIC that it shares" if _sharing(found) else "one of its own NICs"
-        return f"The rest is {whose}, whose load does not depend on routes."
+        nic = "a NIC that the job shares with others" if _sharing(found) else "one of the job's NICs"
+        return f"The remaining slowdown comes from {nic}, whose load does not depend on routes."
     why = _cut_reason(found, found.cut, reached) if found.cut and found.cut.slowdown >= reached else ""
     if found.least_slowdown >= reached:
-        return why or "No routes give it a smaller slowdown, even if it were alone."
+        return why or "No routes give the job a smaller slowdown, even if no other job sent anything."
     if found.best and found.best.best_for_all:
-        return f"{why} Any routes that are better for it than the planner's are worse for another job.".lstrip()
+        return f"{why} Any routes that are better for this job than the planner's are worse for another job.".lstrip()
     return f"{why} Only slowdowns below {found.least_slowdown:.2f} are ruled out.".lstrip()
 
 
 def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
     spread = cut.fluid_slowdown >= reached
     flows = sum(job.flows for job in cut.jobs)
-    others = [job.job_id for job in cut.jobs if job.job_id != found.job_id]
-    mixed = f" (those of {listed(others)} among them)" if others else ""
+    others = [f"job '{job.job_id}'" for job in cut.jobs if job.job_id != found.job_id]
+    mixed = f" (including those of {listed(others)})" if others else ""
     verb, whole = "sends" if cut.direction == "out" else "receives", "" if spread else "whole "
     what = f"{cut.leaf} {verb} {count(flows, f'{whole}flow', f'{whole}flows')}{mixed}"
     links = count(cut.links, "link", "links")
@@ -223,7 +231,9 @@ def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
         over = f"{to} {cut.other_leaf} over the {links} that still {'leads' if cut.links == 1 else 'lead'} {there}"
     if spread:
         return f"{what} {over}: {cut.fluid_slowdown:.2f} times their capacity."
-    return f"{what} {over}: with any routes one of these is loaded to {cut.whole_slowdown:.2f} times its capacity."
+    return (
+        f"{what} {over}: with any routes one of these links is loaded to {cut.whole_slowdown:.2f} times its capacity."
+    )
 
 
 def _pinning(found: JobAnalysis) -> str:
@@ -231,8 +241,8 @@ def _pinning(found: JobAnalysis) -> str:
         return ""
     best = min(found.slowdown, found.best.slowdown) if found.best else found.slowdown
     return (
-        f"Pinning gains nothing for {found.job_id} now: its slowdown is {found.hashed_slowdown:.2f} on average if the "
-        f"switches hash its flows, and {best:.2f} with the best routes that are known."
+        f"Pinning gains nothing for job '{found.job_id}' now: its slowdown is {found.hashed_slowdown:.2f} on average "
+        f"if the switches hash its flows, and {best:.2f} with the best routes that are known."
     )
 
 
@@ -245,7 +255,7 @@ def _splitting(found: JobAnalysis) -> str:
         proven = ", which is proven best for all jobs together over shortest paths" if split.best_for_all else ""
         return (
             f"Splitting flows would gain {1 - split.slowdown / unsplit:.0%}: slowdown {split.slowdown:.2f} if all jobs "
-            f"send their flows in paced subflows, at most {split.most_subflows} of each{proven}."
+            f"send their flows in paced subflows, at most {split.most_subflows} per flow{proven}."
         )
     if split.best_for_all:
         return "Splitting flows would gain nothing either."
@@ -259,8 +269,8 @@ def _measured(found: JobAnalysis) -> str:
     said = [] if predicted is not None else [f"No efficiency is predicted: {found.withheld}."]
     if measured is None and found.awaits_iterations:
         said.append(
-            "No efficiency is measured yet: no iteration was reported that began on its present routes and with the "
-            "bytes that it is planned for now."
+            "No efficiency is measured yet: the job has reported no iteration that began on its present routes and "
+            "with the bytes for which they are planned."
         )
     elif measured is not None:
         said.append(_compared(found, measured, predicted))
@@ -274,40 +284,41 @@ def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> s
     text = f"The measured efficiency{of} is {measured:.1%}"
     if measured > MOST_EFFICIENT:
         why = _too_many_bytes(found, measured)
-        return f"{text}, which is not possible: {why}, or its iterations are reported as too short."
+        return f"{text}, which is not possible: {why}, or the job reports its iterations as too short."
     if predicted is None:
         return f"{text}."
     least = predicted * (1 - MEASURED_TOLERANCE)
+    expected = f"the predicted efficiency {predicted:.1%}"
     if measured < least:
         usual = found.efficiency_usual
         if usual is None:
-            return f"{text}, the predicted one {predicted:.1%}. First iterations are often slow: ask again in a while."
+            return f"{text}, {expected}. First iterations are often slow: ask again in a while."
         if usual >= least:
             return (
-                f"{text}, the predicted one {predicted:.1%}: some slow iterations reduce it, such as first ones. That "
-                f"of most iterations is {usual:.1%}."
+                f"{text}, {expected}: some slow iterations reduce the mean, such as first ones. The efficiency of most "
+                f"iterations is {usual:.1%}."
             )
         if demand and not demand.source.counted:
             return (
-                f"{text}, the predicted one {predicted:.1%}. It may send more than it announced: counters will show "
-                "it. Otherwise look for slow ranks, lost packets, or unannounced traffic."
+                f"{text}, {expected}. The job may send more than it announced: counters will show whether it does. "
+                "Otherwise look for slow ranks, lost packets, or unannounced traffic."
             )
         return (
-            f"{text}, the predicted one {predicted:.1%}: the difference is not the routing. Look for slow ranks, lost "
-            "packets, or unannounced traffic."
+            f"{text}, {expected}: the difference is not the routing. Look for slow ranks, lost packets, or unannounced "
+            "traffic."
         )
     if measured > predicted * (1 + MEASURED_TOLERANCE):
         return (
-            f"{text}, better than the predicted {predicted:.1%}: the jobs that it shares links with do not always send "
-            "when it does."
+            f"{text}, better than the predicted {predicted:.1%}: the jobs on the same links do not always send at the "
+            "same time."
         )
     return f"{text}, about as predicted."
 
 
 def _too_many_bytes(found: JobAnalysis, measured: float) -> str:
     if found.demand and found.demand.source is DemandSource.MEASURED:
-        return "switches count bytes of others between its hosts"
-    return f"it announced too much, about {measured:.2g} times what it sends"
+        return "switches count bytes of other programs between the job's hosts"
+    return f"the job announced too much, about {measured:.2g} times what it sends"
 
 
 def count(number: int, one: str, many: str) -> str:

@@ -136,14 +136,14 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
     usable = f"{circuits}, of which {use.unusable:,} cannot be used now" if use.unusable else circuits
     parallelization = f"parallelization {use.parallelization} on {usable}" if use.parallelization else f"on {usable}"
     forwarded = (
-        f"other servers forward {use.flows_forwarded:,} of its {counted(use.flows, 'pinned flow')}, over at most "
+        f"other servers forward {use.flows_forwarded:,} of the job's {counted(use.flows, 'pinned flow')}, over at most "
         f"{use.most_hops} circuits"
         if use.flows_forwarded
-        else "no server forwards any of its pinned flows"
+        else "no server forwards any pinned flow of the job"
     )
     sentences = (
-        f"It runs {parallelization}: {forwarded}.",
-        f"By the model an iteration takes {use.iteration_s:.4g} s, no less than {use.bound_s:.4g} s with any routes on "
+        f"The job runs {parallelization}: {forwarded}.",
+        f"By the model an iteration takes {use.iteration_s:.4g} s, at least {use.bound_s:.4g} s with any routes on "
         f"these circuits, and {use.alternative_s:.4g} s on one switch of the same cost.",
     )
     if not _limited(found, use):
@@ -157,9 +157,9 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
         f"more than {1 - use.bound_s / use.iteration_s:.1%} shorter."
     )
     limits = (
-        f"{found.job_id} is limited by its {circuits}; all of them work, and no other traffic is on the fullest. Its "
-        f"communication takes up to {found.slowdown:.2f} times as long as its hosts' ports alone would need, because a "
-        f"circuit leads to one server only{relayed}."
+        f"Job '{found.job_id}' is limited by its {circuits}; all of them work, and the fullest circuit carries no "
+        f"other traffic. The job's communication takes up to {found.slowdown:.2f} times as long as its hosts' ports "
+        f"alone would need, because a circuit leads to one server only{relayed}."
     )
     return Arranged(sentences, limits, gain, link="circuit", at_bound=at_bound)
 

@@ -128,9 +128,9 @@ def test_people_read_sentences_first(signalbox: Signalbox) -> None:
     status, out, _ = signalbox("explain", "a")
     assert status == 0
     said = " ".join(out.split())
-    assert said.startswith("The network slows a: its communication takes up to 2.00 times as long")
+    assert said.startswith("The network slows job 'a': its communication takes up to 2.00 times as long")
     assert "Routing can gain 50%" in said
-    assert "The measured efficiency is 30.0%, the predicted one 50.0%" in said
+    assert "The measured efficiency is 30.0%, the predicted efficiency 50.0%" in said
 
 
 def test_an_analysis_of_failures_arrives_unchanged(signalbox: Signalbox, loop: Loop) -> None:
@@ -147,7 +147,7 @@ def test_the_proof_of_the_routes_arrives_as_a_file(signalbox: Signalbox, tmp_pat
     file = tmp_path / "proof.json"
     status, out, _ = signalbox("plan", "--proof", file)
     assert (status, out) == (0, "There is no plan yet.\n")
-    assert verify(read(file)) == ("worst slowdown 2, none is below 1; 0 of 2 proven", 0)
+    assert verify(read(file)) == ("worst slowdown 2, at least 1 with any routes; 0 of 2 slowdowns proven", 0)
 
 
 def test_all_failures_are_analysed_unless_kinds_are_chosen(address: str, loop: Loop) -> None:

@@ -74,9 +74,9 @@ def test_a_fibre_that_is_cut_takes_its_two_circuits_and_nothing_is_expected_back
 
 def test_a_wired_job_is_explained_with_its_circuits_and_the_alternative(running: Running) -> None:
     answer = " ".join(running.client.explain("first").answer)
-    assert "It runs on 12 circuits: no server forwards any of its pinned flows." in answer
+    assert "The job runs on 12 circuits: no server forwards any pinned flow of the job." in answer
     assert "on one switch of the same cost" in answer
-    assert "No efficiency is predicted: up to 3 hosts send to one at once" in answer
+    assert "No efficiency is predicted: up to 3 hosts send to one host at once" in answer
 
 
 def test_a_job_of_which_servers_forward_is_limited_by_its_circuits_and_not_slowed() -> None:
@@ -87,8 +87,8 @@ def test_a_job_of_which_servers_forward_is_limited_by_its_circuits_and_not_slowe
     fabric.run(3)
     with fabric.served() as address, Client(address) as client:
         found = client.explain("one")
-        assert found.answer[0].startswith("What one announced is not yet confirmed by counters.")
-        assert found.answer[1].startswith("one is limited by its 10 circuits; all of them work")
+        assert found.answer[0].startswith("Counters have not yet confirmed the announcement of job 'one'.")
+        assert found.answer[1].startswith("Job 'one' is limited by its 10 circuits; all of them work")
         assert "slows" not in " ".join(found.answer)
         assert not found.HasField("efficiency_predicted")
 
@@ -104,9 +104,7 @@ def test_the_failure_of_an_interface_is_that_of_what_it_sends_and_receives(
     found = signalbox("what-if", "server2:3", "--json", "--address", running.address).json
     (outcome,) = found["outcomes"]
     assert (outcome["example"], outcome["lost"], outcome["rerouted_most"]) == ("server2:3", [], 2)
-    assert (
-        found["answer"][-1] == "This is until the controller has made other circuits in place of those that are lost."
-    )
+    assert found["answer"][-1] == "These results hold until the controller has replaced the lost circuits."
     alone = running.client.what_if(names=["server2:3>server1"]).outcomes[0]
     assert alone.rerouted_most == 1
     every = running.client.what_if()
@@ -164,9 +162,7 @@ def test_what_cannot_be_done_with_optical_switches_says_what_can(running: Runnin
         found = signalbox(*command, "--address", running.address)
         assert found.status == 1, command
         assert said in found.err
-    with pytest.raises(
-        InvalidInput, match="0x101 is an optical switch, whose only rules are its circuits; call GetFabric"
-    ):
+    with pytest.raises(InvalidInput, match="0x101 is an optical switch, whose only rules are its circuits; GetFabric"):
         running.client.list_rules(0x101)
 
 

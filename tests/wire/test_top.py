@@ -93,7 +93,7 @@ def test_a_job_and_a_link_are_explained_and_jobs_found(fabric: tuple[ServedFabri
         await pilot.press("slash", *"lang", "enter")
         await until(pilot, lambda text: "vision" not in text)
         await pilot.press("enter")
-        shown = await until(pilot, lambda text: "The network does not slow language" in text)
+        shown = await until(pilot, lambda text: "The network does not slow job 'language'" in text)
         assert "10.0.1.1 > 10.0.2.1: leaf1 > spine" in shown
         await pilot.press("escape")
         await pilot.press("escape")

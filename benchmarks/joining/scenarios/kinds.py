@@ -161,7 +161,7 @@ def names(announced: Announced, answer: str) -> bool:
     """Return whether an answer of ``explain`` names the error of the announcement.
 
     For reversed ranks it must name the direction, for half or double the bytes the factor."""
-    if not re.search(r"announcement of \S+ is wrong", answer):
+    if not re.search(r"announcement of job '\S+' is wrong", answer):
         return False
     if announced is Announced.REVERSED:
         return "other direction" in answer

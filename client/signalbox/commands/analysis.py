@@ -182,12 +182,10 @@ def _facts(found: pb.ExplainResponse) -> dict[str, str]:
         "without a path": found.flows_without_a_path,
     }
     flows = [f"{found.flows:,}", *(f"{count:,} {what}" for what, count in counts.items() if count)]
-    hashed = (
-        f"; with its flows hashed {found.hashed_slowdown:.4g} on average" if found.HasField("hashed_slowdown") else ""
-    )
+    hashed = f"; with hashed flows {found.hashed_slowdown:.4g} on average" if found.HasField("hashed_slowdown") else ""
     known = {
         "flows": ", ".join(flows),
-        "slowdown now": f"{found.slowdown:.4g}; its NICs alone {found.nic_slowdown:.4g}; "
+        "slowdown now": f"{found.slowdown:.4g}; limited by NICs alone {found.nic_slowdown:.4g}; "
         f"lowest possible {found.least_slowdown:.4g}{hashed}",
     }
     for field, what in (("best", "planned"), ("split", "planned with split flows")):

@@ -101,24 +101,30 @@ def test_what_there_is_none_of_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (FINE, "The network does not slow a: none of its links is loaded above its capacity"),
+        (FINE, "The network does not slow job 'a': no link that the job uses is loaded above its capacity"),
         (FINE, "Routing can gain nothing."),
-        (replace(FINE, flows_inside_a_leaf=4), "All of its flows stay inside a leaf."),
+        (replace(FINE, flows_inside_a_leaf=4), "All flows of the job stay inside a leaf."),
         (SLOWED, "takes up to 2.00 times as long as on an idle fabric (efficiency 50.0%)."),
-        (SLOWED, "s1>s101, loaded to 2.00 times its capacity by 1 of its own flows and 1 of b."),
+        (SLOWED, "s1>s101. It is loaded to 2.00 times its capacity by 1 flow of the job and 1 of job 'b'."),
         (
             replace(SLOWED, best=replace(BEST, moves=300, cycles=2, first_slowdown=1.25)),
-            "reduce its slowdown to 1.00, with 300 flows moved in at most 2 planning cycles (1.25 after the first).",
+            "slowdown to 1.00, with 300 flows moved in at most 2 planning cycles (1.25 after the first).",
         ),
         (
             replace(SLOWED, best=replace(BEST, moves=300, cycles=None)),
-            "reduce its slowdown to 1.00, with 300 flows moved, which planning.max_moves does not allow.",
+            "reduce the job's slowdown to 1.00, with 300 flows moved, which planning.max_moves does not allow.",
         ),
-        (SLOWED, "Routing can gain 50%: the planner's routes reduce its slowdown to 1.00, with 1 flow moved."),
+        (SLOWED, "Routing can gain 50%: the planner's routes reduce the job's slowdown to 1.00, with 1 flow moved."),
         (replace(SLOWED, flows_hashed=1), "on average over hash draws"),
-        (replace(SLOWED, flows_hashed=1, slowdown=3.0), "1 of its flows is hashed: the switches choose the links."),
-        (replace(SLOWED, equally_full_links=8), "s1>s101 (one of 8), loaded"),
-        (replace(SLOWED, fullest_links=(replace(LINK, background=0.5),)), "unannounced traffic takes 50% of it."),
+        (
+            replace(SLOWED, flows_hashed=1, slowdown=3.0),
+            "1 flow of the job is hashed: switches choose the links of hashed flows.",
+        ),
+        (replace(SLOWED, equally_full_links=8), "s1>s101 (one of 8 equally full). It is loaded"),
+        (
+            replace(SLOWED, fullest_links=(replace(LINK, background=0.5),)),
+            "unannounced traffic takes 50% of the capacity.",
+        ),
         (replace(SLOWED, verdict=Verdict.NIC, nic_slowdown=2.0), "the load of a NIC does not depend on routes"),
         (replace(SLOWED, verdict=Verdict.UNPROVEN, least_slowdown=1.2), "only slowdowns below 1.20 are ruled out."),
         (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): with any"),
@@ -126,7 +132,7 @@ def test_what_there_is_none_of_is_left_out() -> None:
         (replace(BOUNDED, split=replace(SPLIT, slowdown=2.0)), "Splitting flows would gain nothing either."),
         (
             replace(BOUNDED, least_slowdown=1.0, cut=None),
-            "Any routes that are better for it than the planner's are worse for another job.",
+            "Any routes that are better for this job than the planner's are worse for another job.",
         ),
     ],
 )
@@ -137,13 +143,16 @@ def test_the_answer_says(found: JobAnalysis, expected: str) -> None:
 def test_a_cut_between_two_leaves_names_both_and_the_other_jobs() -> None:
     cut = replace(CUT, other_leaf="s2", links=1, fluid_slowdown=2.0, jobs=(JobFlows(A, 1), JobFlows(B, 1)))
     words = said(BOUNDED, cut=cut)
-    assert "s1 sends 2 flows (those of b among them) to s2 over the 1 link that still leads there: 2.00 times" in words
-    assert "receives 2 flows (those of b among them) from s2" in said(BOUNDED, cut=replace(cut, direction="in"))
+    assert (
+        "s1 sends 2 flows (including those of job 'b') to s2 over the 1 link that still leads there: 2.00 times"
+        in words
+    )
+    assert "receives 2 flows (including those of job 'b') from s2" in said(BOUNDED, cut=replace(cut, direction="in"))
 
 
 def test_flows_without_a_path_come_before_everything_else() -> None:
     assert said(FINE, verdict=Verdict.CUT_OFF, flows_without_a_path=1) == (
-        "The network stops a: 1 flow has no path. The slowdown of the other 3 is 1.00. "
+        "The network stops job 'a': 1 flow has no path. The slowdown of the other 3 flows is 1.00. "
         "Routing can gain nothing before cables or switches are repaired."
     )
 
@@ -180,31 +189,34 @@ def test_slowdowns_that_were_not_computed_are_left_out() -> None:
     (outcome,) = what_if_message(replace(FAILURES, outcomes=(bounded,))).outcomes
     assert not any(map(outcome.HasField, ("slowdown", "repaired_slowdown", "ecmp_slowdown")))
     words = said_of_failures(FAILURES, outcomes=(bounded,))
-    assert "The worst is s101 (or 1 like it) with a slowdown of at least 2.00." in words
-    assert "The time was over before 1 case was computed; only bounds are known." in words
+    assert "The worst failure is that of s101 (or one of 1 like it), with a slowdown of at least 2.00." in words
+    assert "The time limit ended before 1 case was computed: only bounds are known." in words
 
 
 def test_the_answer_counts_what_can_fail_and_names_the_worst() -> None:
     assert said_of_failures(FAILURES) == (
         "Now the worst job's slowdown is 1.00 (no routing is better); under ECMP 2.50 on average. "
         "2 switches without hosts can fail, in 1 case (failures of interchangeable switches are one case); "
-        "2 more that no flow uses change nothing. "
-        "The worst is s101 (or 1 like it) with a slowdown of 2.00 after planning (no routing is better); under "
-        "ECMP 2.50 on average. "
+        "no flow uses 2 cables more, whose failure changes nothing. "
+        "The worst failure is that of s101 (or one of 1 like it), with a slowdown of 2.00 after planning (no routing "
+        "is better); under ECMP 2.50 on average. "
         "No failure leaves a flow without a path."
     )
 
 
 def test_nothing_that_can_fail_and_nothing_that_is_used() -> None:
-    assert "There is nothing that can fail." in said_of_failures(FAILURES, outcomes=(), felt=(), unfelt=())
-    assert "2 cables can fail, and no flow uses any." in said_of_failures(FAILURES, outcomes=(), felt=())
+    assert "The fabric has no part of the chosen kinds that can fail." in said_of_failures(
+        FAILURES, outcomes=(), felt=(), unfelt=()
+    )
+    unused = "No flow uses the 2 cables that can fail: no failure changes anything."
+    assert unused in said_of_failures(FAILURES, outcomes=(), felt=())
 
 
 def test_flows_without_a_path_are_counted() -> None:
     cut = replace(WORST, lost=(FlowEnds("x", "y", "s1", "s2"),))
     assert "2 failures leave flows without a path, up to 1." in said_of_failures(FAILURES, outcomes=(cut,))
     present = replace(FAILURES.present, unrouted=(FlowEnds("x", "y", "s1", "s2"), FlowEnds("y", "x", "s2", "s1")))
-    assert "2 flows have no path already." in said_of_failures(FAILURES, present=present)
+    assert "2 flows have no path even now." in said_of_failures(FAILURES, present=present)
 
 
 def test_without_pins_the_answer_says_whose_routes_it_is_about() -> None:
@@ -249,7 +261,7 @@ def test_the_answer_about_named_parts_is_about_them_alone() -> None:
         "All flows keep a path.",
     ]
     unfelt = what_if_message(replace(FAILURES, outcomes=(), felt=(), unfelt=(outcome.case,)))
-    assert list(unfelt.answer[1:]) == ["No flow uses what is named: without it nothing changes."]
+    assert list(unfelt.answer[1:]) == ["No flow uses the named parts: their failure changes nothing."]
 
 
 def test_a_measured_efficiency_is_not_compared_where_none_is_predicted() -> None:
@@ -262,11 +274,12 @@ def test_cases_that_were_not_planned_in_time_are_not_said_to_be() -> None:
     late = replace(WORST, basis="repair", slowdown=3.0)
     answer = said_of_failures(FAILURES, outcomes=(late,))
     assert (
-        "The time was over before 1 case was planned: the slowdown is that of the repair, and may be smaller" in answer
+        "The time limit ended before 1 case was planned: the slowdown is that of the repair, and may be smaller"
+        in answer
     )
     assert "with a slowdown of 3.00 after the repair (at most 50.0% above the best)" in answer
     proven = replace(WORST, basis="repair", repaired_slowdown=2.0)
-    assert "time was over" not in said_of_failures(FAILURES, outcomes=(proven,))
+    assert "time limit ended" not in said_of_failures(FAILURES, outcomes=(proven,))
 
 
 def test_names_of_circuits_are_told_from_those_of_other_parts() -> None:

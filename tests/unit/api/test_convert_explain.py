@@ -24,8 +24,8 @@ FINE = replace(
     fullest_links=(BusyLink("leaf1:1>spine1", False, 1.0, 0.0, (JobShare(G1, 1, 1.0),)),),
 )
 NOT_SLOWED = (
-    "The network does not slow g1: none of its links is loaded above its capacity, so it communicates as fast as its "
-    "own NICs allow (slowdown 1.00)."
+    "The network does not slow job 'g1': no link that the job uses is loaded above its capacity, so the job "
+    "communicates as fast as its NICs allow (slowdown 1.00)."
 )
 
 
@@ -51,11 +51,11 @@ SLOWER = demand(DemandSource.CONFIRMED, Difference((Finding.SLOWER,)))
 SEEN = replace(
     demand(DemandSource.PROVISIONAL), virtual_links=VirtualLinks([VirtualLink(*BACK, 0, 1)]), declared={PAIR: 1_000_000}
 )
-WRONG = "The announcement of g1 is wrong:"
-COUNTED = "What follows rests on what switches count."
+WRONG = "The announcement of job 'g1' is wrong:"
+COUNTED = "What follows rests on the bytes that switches count."
 UNDECLARED = "10.0.2.1 > 10.0.1.1 carries 3 Mbit/s that are not announced."
 PROVISIONAL = (
-    "g1 announced its traffic as provisional, and counters have not yet confirmed it. What follows rests on the "
+    "Job 'g1' announced its traffic as provisional, and counters have not yet confirmed it. What follows rests on the "
     "announcement."
 )
 
@@ -65,7 +65,7 @@ def said(found: JobAnalysis) -> list[str]:
 
 
 def changes(patterns: str, now: str) -> str:
-    return f"g1 changes between {patterns} traffic patterns that switches count, and sends {now}"
+    return f"Job 'g1' changes between {patterns} traffic patterns that switches count, and sends {now}"
 
 
 @pytest.mark.parametrize(
@@ -73,25 +73,32 @@ def changes(patterns: str, now: str) -> str:
     [
         (None, ""),
         (CONFIRMED, ""),
-        (DECLARED, "What g1 announced is not yet confirmed by counters. What follows rests on it."),
-        (MEASURED, "g1 is planned for what switches counted, not for what it announced. What follows rests on that."),
+        (
+            DECLARED,
+            "Counters have not yet confirmed the announcement of job 'g1'. What follows rests on the announcement.",
+        ),
+        (
+            MEASURED,
+            "The routes of job 'g1' are planned for the bytes that switches count, not for those that it announced. "
+            "What follows rests on the counted bytes.",
+        ),
         (replace(MEASURED, declared={}), ""),
         (replace(MEASURED, declared={}, patterns=1), ""),
         (replace(SEEN, virtual_links=VirtualLinks([VirtualLink(*PAIR, 0, 1)])), PROVISIONAL),
         (demand(DemandSource.PROVISIONAL), PROVISIONAL),
         (
             replace(SEEN, difference=OTHER.difference),
-            f"{WRONG} {UNDECLARED} What follows rests on the pairs that were seen to send.",
+            f"{WRONG} {UNDECLARED} What follows rests on the pairs of hosts that were seen to send.",
         ),
         (
             SEEN,
-            "g1 sends on pairs that it did not announce; how much is not yet confirmed by counters. What follows takes "
-            "these pairs to send equal bytes.",
+            "Job 'g1' sends on pairs of hosts that it did not announce; counters have not yet confirmed how much. "
+            "What follows assumes that these pairs send equal bytes.",
         ),
         (
             replace(SEEN, declared={}),
-            "Which hosts of g1 send to each other is known; their bytes are not yet confirmed by counters. What "
-            "follows takes all of them to be equal.",
+            "Counters show which hosts of job 'g1' send to each other, but have not yet confirmed how much. What "
+            "follows assumes that all these pairs of hosts send equal bytes.",
         ),
         (HALF, f"{WRONG} all announced pairs carry 2.0 times what was announced. {COUNTED}"),
         (DOUBLE, f"{WRONG} all announced pairs carry 0.50 times what was announced. {COUNTED}"),
@@ -102,15 +109,18 @@ def changes(patterns: str, now: str) -> str:
         (OTHER, f"{WRONG} {UNDECLARED} {COUNTED}"),
         (
             replace(MEASURED, patterns=2, pattern=1),
-            f"{changes('2', 'number 1 now')}. What follows rests on all of them.",
+            f"{changes('2', 'pattern 1 now')}. What follows rests on all of these patterns.",
         ),
         (
             replace(MEASURED, patterns=2, pattern=2, idle_phases=frozenset({0})),
-            f"{changes('2', 'number 2 now')}. What follows rests on this one.",
+            f"{changes('2', 'pattern 2 now')}. What follows rests on this pattern.",
         ),
-        (replace(MEASURED, patterns=3), f"{changes('3', 'another one now')}. What follows rests on all of them."),
-        (SILENT, "g1 has stopped sending."),
-        (SLOWER, "The iteration in progress of g1 takes longer than those before."),
+        (
+            replace(MEASURED, patterns=3),
+            f"{changes('3', 'another pattern now')}. What follows rests on all of these patterns.",
+        ),
+        (SILENT, "Job 'g1' has stopped sending."),
+        (SLOWER, "The current iteration of job 'g1' takes longer than the iterations before it."),
     ],
 )
 def test_the_answer_begins_with_what_it_rests_on(of_job: JobDemand | None, expected: str) -> None:
@@ -119,10 +129,10 @@ def test_the_answer_begins_with_what_it_rests_on(of_job: JobDemand | None, expec
 
 
 LOOK = "slow ranks, lost packets, or unannounced traffic."
-NOT_ROUTING = f"the predicted one 100.0%: the difference is not the routing. Look for {LOOK}"
+NOT_ROUTING = f"the predicted efficiency 100.0%: the difference is not the routing. Look for {LOOK}"
 NOT_POSSIBLE = (
-    "which is not possible: it announced too much, about {} times what it sends, or its iterations are reported as too "
-    "short."
+    "which is not possible: the job announced too much, about {} times what it sends, or the job reports its "
+    "iterations as too short."
 )
 OF_BYTES = ", of the bytes that switches count,"
 
@@ -137,28 +147,28 @@ OF_BYTES = ", of the bytes that switches count,"
             DECLARED,
             1.0,
             0.276,
-            " is 27.6%, the predicted one 100.0%. It may send more than it announced: counters will show it. Otherwise "
-            f"look for {LOOK}",
+            " is 27.6%, the predicted efficiency 100.0%. The job may send more than it announced: counters will show "
+            f"whether it does. Otherwise look for {LOOK}",
         ),
         (DECLARED, 1.0, 1.62, " is 162.0%, " + NOT_POSSIBLE.format("1.6")),
         (CONFIRMED, 1.0, 1.06, " is 106.0%, " + NOT_POSSIBLE.format("1.1")),
         (DECLARED, 2.0, 1.62, " is 162.0%, " + NOT_POSSIBLE.format("1.6")),
         (None, 1.0, 1.04, " is 104.0%, about as predicted."),
         (HALF, 1.0, 0.55, f"{OF_BYTES} is 55.0%, {NOT_ROUTING}"),
-        (DOUBLE, 1.0, 0.81, f"{OF_BYTES} is 81.0%, the predicted one"),
+        (DOUBLE, 1.0, 0.81, f"{OF_BYTES} is 81.0%, the predicted efficiency"),
         (
             replace(MEASURED, declared={}),
             1.0,
             1.5,
-            f"{OF_BYTES} is 150.0%, which is not possible: switches count bytes of others between its hosts, or its "
-            "iterations are reported as too short.",
+            f"{OF_BYTES} is 150.0%, which is not possible: switches count bytes of other programs between the "
+            "job's hosts, or the job reports its iterations as too short.",
         ),
         (
             CONFIRMED,
             2.0,
             0.8,
-            " is 80.0%, better than the predicted 50.0%: the jobs that it shares links with do not always send when it "
-            "does.",
+            " is 80.0%, better than the predicted 50.0%: the jobs on the same links do not always send at the same "
+            "time.",
         ),
     ],
 )
@@ -174,21 +184,21 @@ def test_a_measured_efficiency_is_judged_by_what_is_confirmed(
     ("usual", "expected"),
     [
         (0.6, "the difference is not the routing. Look for slow ranks, lost packets, or unannounced traffic."),
-        (0.97, "some slow iterations reduce it, such as first ones. That of most iterations is 97.0%."),
+        (0.97, "some slow iterations reduce the mean, such as first ones. The efficiency of most iterations is 97.0%."),
         (None, "First iterations are often slow: ask again in a while."),
     ],
 )
 def test_hosts_are_not_blamed_for_single_slow_iterations(usual: float | None, expected: str) -> None:
     answer = said(replace(FINE, demand=CONFIRMED, efficiency_measured=0.6, efficiency_usual=usual))[-1]
-    assert answer.startswith("The measured efficiency is 60.0%, the predicted one 100.0%")
+    assert answer.startswith("The measured efficiency is 60.0%, the predicted efficiency 100.0%")
     assert answer.endswith(expected)
 
 
 def test_an_efficiency_that_is_not_measured_yet_is_awaited_in_words() -> None:
     found = replace(FINE, demand=CONFIRMED, awaits_iterations=True)
     awaited = (
-        "No efficiency is measured yet: no iteration was reported that began on its present routes and with the bytes "
-        "that it is planned for now."
+        "No efficiency is measured yet: the job has reported no iteration that began on its present routes and with "
+        "the bytes for which they are planned."
     )
     assert said(found)[-1] == awaited
     assert explain_message(found).awaits_iterations
@@ -203,21 +213,25 @@ BEST = FoundRoutes(1.25, 1.25, 1.25, "optimal", True, 0, 1, 1.25, 0)
 
 
 TAKES = "its communication takes up to 1.25 times as long as on an idle fabric (efficiency 80.0%)."
-OWN = "Its fullest link is leaf1:5, loaded to 1.25 times its capacity by 3 of its own flows"
+OWN = "The fullest link of the job is leaf1:5. It is loaded to 1.25 times its capacity by 3 flows of the job"
 
 
 @pytest.mark.parametrize(
     ("of_nic", "slowed", "where"),
     [
-        (nic(0.0, G1, G2), f"A NIC that it shares with g2 slows g1, not the fabric: {TAKES}", f"{OWN} and 3 of g2."),
+        (
+            nic(0.0, G1, G2),
+            f"Job 'g1' is slowed by a NIC that it shares with job 'g2', not by the fabric: {TAKES}",
+            f"{OWN} and 3 of job 'g2'.",
+        ),
         (
             nic(0.2, G1),
-            f"Traffic that nobody announced slows g1 at one of its NICs, not the fabric: {TAKES}",
-            f"{OWN} alone; unannounced traffic takes 20% of it.",
+            f"Job 'g1' is slowed by unannounced traffic at one of its NICs, not by the fabric: {TAKES}",
+            f"{OWN} alone; unannounced traffic takes 20% of the capacity.",
         ),
         (
             nic(0.0, G1),
-            f"g1's own flows share the NIC leaf1:5, and no other job is there: {TAKES}",
+            f"Several flows of job 'g1', and none of other jobs, share the NIC leaf1:5: {TAKES}",
             f"{OWN} alone.",
         ),
     ],
@@ -230,7 +244,7 @@ def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, wher
     assert said(found) == [slowed, where, "Routing can gain nothing: the load of a NIC does not depend on routes."]
     shares = len(of_nic.jobs) > 1
     rest = said(replace(found, verdict=Verdict.FABRIC))[2]
-    assert ("a NIC that it shares" in rest, "one of its own NICs" in rest) == (shares, not shares)
+    assert ("a NIC that the job shares" in rest, "one of the job's NICs" in rest) == (shares, not shares)
 
 
 def test_what_is_not_noticeable_is_not_called_slow() -> None:
@@ -239,8 +253,8 @@ def test_what_is_not_noticeable_is_not_called_slow() -> None:
         FINE, slowdown=1.0123, nic_slowdown=1.0123, fullest_links=(nic(0.0123, G1),), fullest_nic=nic(0.0123, G1)
     )
     assert said(found) == [
-        "The network does not slow g1 noticeably: its communication takes up to 1.01 times as long as on an idle "
-        "fabric, and less than 5% is not noticeable.",
+        "The network does not slow job 'g1' noticeably: its communication takes up to 1.01 times as long as on an "
+        "idle fabric, and an increase of less than 5% is not noticeable.",
         "Routing can gain 1.2% at most.",
     ]
 
@@ -273,7 +287,7 @@ def test_where_pinning_gains_nothing_the_answer_says_so(
         hashed_slowdown=hashed,
         pinning_gains_nothing=True,
     )
-    (sentence,) = [each for each in said(found) if each.startswith("Pinning gains nothing for g1 now: ")]
+    (sentence,) = [each for each in said(found) if each.startswith("Pinning gains nothing for job 'g1' now: ")]
     assert expected in sentence
     message = explain_message(found)
     assert (message.hashed_slowdown, message.pinning_gains_nothing) == (hashed, True)

@@ -238,13 +238,17 @@ def test_nine_kinds_are_announced_and_what_the_trainer_sends_is_what_it_announce
 @pytest.mark.parametrize(
     ("announced", "answer", "named"),
     [
-        (Announced.HALF, "The announcement of g1 is wrong: all pairs carry 2.0 times what was announced.", True),
-        (Announced.HALF, "The announcement of g1 is wrong: all pairs carry 1.3 times what was announced.", False),
-        (Announced.DOUBLE, "The announcement of g1 is wrong: all pairs carry 0.50 times what was announced.", True),
-        (Announced.DOUBLE, "The announcement of g1 is wrong: a pair carries less.", False),
-        (Announced.REVERSED, "The announcement of g1 is wrong: traffic in the other direction only.", True),
-        (Announced.REVERSED, "The announcement of g1 is wrong: a pair carries less.", False),
-        (Announced.OTHER, "The announcement of g1 is wrong: a pair carries traffic that is not announced.", True),
+        (Announced.HALF, "The announcement of job 'g1' is wrong: all pairs carry 2.0 times what was announced.", True),
+        (Announced.HALF, "The announcement of job 'g1' is wrong: all pairs carry 1.3 times what was announced.", False),
+        (
+            Announced.DOUBLE,
+            "The announcement of job 'g1' is wrong: all pairs carry 0.50 times what was announced.",
+            True,
+        ),
+        (Announced.DOUBLE, "The announcement of job 'g1' is wrong: a pair carries less.", False),
+        (Announced.REVERSED, "The announcement of job 'g1' is wrong: traffic in the other direction only.", True),
+        (Announced.REVERSED, "The announcement of job 'g1' is wrong: a pair carries less.", False),
+        (Announced.OTHER, "The announcement of job 'g1' is wrong: a pair carries traffic that is not announced.", True),
         (Announced.OTHER, "The measured efficiency is 27.6 %; the difference is not the routing.", False),
     ],
 )

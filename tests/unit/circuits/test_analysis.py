@@ -121,9 +121,9 @@ def test_a_wired_job_says_its_circuits_and_what_is_forwarded(fabric: Fabric) -> 
     found = analyse_job(AnalyseJob(network(problem, fabric), JobId("a"), efficiency_measured=None, arrangement=wiring))
     assert found.arranged
     assert found.arranged.sentences == (
-        "It runs parallelization hybrid on 8 circuits: other servers forward 1 of its 2 pinned flows, over at most 2 "
-        "circuits.",
-        "By the model an iteration takes 0.22 s, no less than 0.21 s with any routes on these circuits, and 0.44 s on "
+        "The job runs parallelization hybrid on 8 circuits: other servers forward 1 of the job's 2 pinned flows, over "
+        "at most 2 circuits.",
+        "By the model an iteration takes 0.22 s, at least 0.21 s with any routes on these circuits, and 0.44 s on "
         "one switch of the same cost.",
     )
     assert use_of(wiring, (), ()).most_hops == 0
@@ -139,13 +139,13 @@ def said(found: JobAnalysis, use: Use = USE) -> list[str]:
 
 def test_a_wired_job_is_compared_with_the_alternative() -> None:
     assert said(FINE)[-2:] == [
-        "It runs parallelization hybrid on 12 circuits: other servers forward 4 of its 10 pinned flows, over at most 3 "
-        "circuits.",
-        "By the model an iteration takes 0.22 s, no less than 0.21 s with any routes on these "
+        "The job runs parallelization hybrid on 12 circuits: other servers forward 4 of the job's 10 pinned flows, "
+        "over at most 3 circuits.",
+        "By the model an iteration takes 0.22 s, at least 0.21 s with any routes on these "
         "circuits, and 0.4379 s on one switch of the same cost.",
     ]
     direct = replace(USE, parallelization="", flows_forwarded=0, most_hops=1)
-    assert said(FINE, direct)[-2] == "It runs on 12 circuits: no server forwards any of its pinned flows."
+    assert said(FINE, direct)[-2] == "The job runs on 12 circuits: no server forwards any pinned flow of the job."
     assert "circuit" not in " ".join(explain_message(FINE).answer)
 
 
@@ -159,15 +159,15 @@ ON_CIRCUITS = replace(
 
 
 def test_what_circuits_allow_is_not_called_a_fault_of_the_network() -> None:
-    answer = " ".join(said(replace(ON_CIRCUITS, withheld="up to 7 hosts send to one at once")))
+    answer = " ".join(said(replace(ON_CIRCUITS, withheld="up to 7 hosts send to one host at once")))
     assert answer.startswith(
-        "a is limited by its 12 circuits; all of them work, and no other traffic is on the fullest. Its communication "
-        "takes up to 2.00 times as long as its hosts' ports alone would need, because a circuit leads to one server "
-        "only, and servers forward for each other. Its fullest circuit is server1:2>server2, loaded to 2.00 times its "
-        "capacity by 4 of its own flows alone. The planner found no better routes on these circuits. By the model no "
-        "routes on them make an iteration more than 4.5% shorter."
+        "Job 'a' is limited by its 12 circuits; all of them work, and the fullest circuit carries no other traffic. "
+        "The job's communication takes up to 2.00 times as long as its hosts' ports alone would need, because a "
+        "circuit leads to one server only, and servers forward for each other. The fullest circuit of the job is "
+        "server1:2>server2. It is loaded to 2.00 times its capacity by 4 flows of the job alone. The planner found no "
+        "better routes on these circuits. By the model no routes on them make an iteration more than 4.5% shorter."
     )
-    assert "No efficiency is predicted: up to 7 hosts send to one at once." in answer
+    assert "No efficiency is predicted: up to 7 hosts send to one host at once." in answer
     assert "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter." in said(
         ON_CIRCUITS, replace(USE, bound_s=0.22)
     )
@@ -183,10 +183,10 @@ def test_what_circuits_allow_is_not_called_a_fault_of_the_network() -> None:
     ],
 )
 def test_a_wired_job_that_others_slow_is_slowed_by_the_network(changed: dict[str, Any]) -> None:
-    assert said(replace(ON_CIRCUITS, **changed))[0].startswith("The network slows a: ")
+    assert said(replace(ON_CIRCUITS, **changed))[0].startswith("The network slows job 'a': ")
 
 
 def test_circuits_that_cannot_be_used_are_counted_and_slow_a_job_as_the_network_does() -> None:
     answer = said(ON_CIRCUITS, replace(USE, unusable=2))
-    assert answer[0].startswith("The network slows a: ")
+    assert answer[0].startswith("The network slows job 'a': ")
     assert "on 12 circuits, of which 2 cannot be used now: other servers" in answer[-2]

@@ -129,18 +129,21 @@ def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(an
     training = Training(announced)
     training.run(1)
     first, message = explained(training)
-    assert first[0] == "What job announced is not yet confirmed by counters. What follows rests on it."
+    assert (
+        first[0]
+        == "Counters have not yet confirmed the announcement of job 'job'. What follows rests on the announcement."
+    )
     assert message.demand.source == pb.DEMAND_SOURCE_DECLARED
     for _ in training.train(40):
         answer, message = explained(training)
         assert not any("not the routing" in each for each in answer if message.demand.source != MEASURED)
         assert message.demand.source != pb.DEMAND_SOURCE_CONFIRMED
-        assert message.efficiency_measured <= 1.05 or "it announced too much" in answer[-1]
+        assert message.efficiency_measured <= 1.05 or "the job announced too much" in answer[-1]
     assert message.demand.source == MEASURED
     assert message.demand.factor == pytest.approx(factor, rel=0.1)
     said = re.fullmatch(
-        r"The announcement of job is wrong: all announced pairs carry ([\d.]+) times what was announced\. "
-        r"What follows rests on what switches count\.",
+        r"The announcement of job 'job' is wrong: all announced pairs carry ([\d.]+) times what was announced\. "
+        r"What follows rests on the bytes that switches count\.",
         answer[0],
     )
     assert said
