@@ -55,14 +55,15 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
 
 _REASONS = {
     "Connection refused": "no process listens there; is the controller running?",
-    "Network is unreachable": "there is no route to it",
-    "No route to host": "there is no route to it, or a firewall blocks it",
+    "Network is unreachable": "there is no route to this address",
+    "No route to host": "there is no route to this address, or a firewall blocks it",
     "No such file or directory": "there is no such socket; is the controller running?",
     "Permission denied": "this user may not open the socket",
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
-    "Hostname Verification Check failed": "its certificate is not for this address",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
-    "CERTIFICATE_REQUIRED": "it requires a client certificate",
+    "CERTIFICATE_VERIFY_FAILED": "the controller's certificate is not for this address, or not of an authority in "
+    "--tls-ca",
+    "Hostname Verification Check failed": "the controller's certificate is not for this address",
+    "WRONG_VERSION_NUMBER": "the controller does not speak TLS; omit --tls-ca",
+    "CERTIFICATE_REQUIRED": "the controller requires a client certificate (--tls-certificate and --tls-key)",
     "lookup failed": "the name cannot be resolved",
     "DNS resolution failed": "the name cannot be resolved",
 }
@@ -121,7 +122,7 @@ def _why(code: grpc.StatusCode, text: str, address: str) -> str:
     if text.startswith("the controller "):
         return text
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "it took too long"
+        return "the call took too long"
     lost = "the connection was lost" if address.startswith("unix:") else _LOST
     return next((words for part, words in _REASONS.items() if part in text), lost)
 
@@ -131,7 +132,7 @@ def _oversized(text: str) -> str | None:
     sizes = re.search(r"larger than max \((\d+) vs\. \d+\)", text)
     if not sizes:
         return None
-    return f"the message has {int(sizes[1]):,} bytes; more than the controller accepts (api.max_message_bytes)"
+    return f"the message has {int(sizes[1]):,} bytes; this is more than the controller accepts (api.max_message_bytes)"
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:

@@ -76,7 +76,7 @@ class Credentials:
 
     def _refuse_incomplete(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise InvalidInput.of("--tls-certificate", "a certificate and its --tls-key belong together")
+            raise InvalidInput.of("--tls-certificate", "must be given together with --tls-key")
         if self.tls_certificate and not self.tls_ca:
             raise InvalidInput.of("--tls-certificate", "needs --tls-ca, which turns TLS on")
 

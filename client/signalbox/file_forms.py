@@ -163,9 +163,11 @@ def misplaced_parallelizations(job: JobInFile, data: Mapping[str, Any]) -> Itera
     names = Counter(way.name for way in job.parallelizations)
     for number, way in enumerate(job.parallelizations):
         if names[way.name] > 1:
-            yield FieldProblem(f"parallelizations[{number}].name", f"'{cut(way.name)}' is the name of several")
+            yield FieldProblem(
+                f"parallelizations[{number}].name", f"'{cut(way.name)}' is the name of several parallelizations"
+            )
         if way.model is None and not way.collectives and not way.transfers:
-            message = "what it sends is not known: give a model, collectives or transfers"
+            message = "has no traffic: give a model, collectives or transfers"
             yield FieldProblem(f"parallelizations[{number}]", message)
 
 
@@ -176,10 +178,10 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
     elif "endpoints" not in data and "hosts" not in data:
         yield FieldProblem("endpoints", "is missing: give the address of each rank, or hosts")
     if "ranks_per_host" in data and "hosts" not in data:
-        yield FieldProblem("ranks_per_host", "is for hosts; endpoints have an address per rank")
+        yield FieldProblem("ranks_per_host", "is only for jobs with hosts; endpoints have an address per rank")
     for r, rail in enumerate(job.rails):
         if bool(rail.endpoints) == bool(rail.hosts):
-            yield FieldProblem(f"rails[{r}]", "give endpoints or hosts, one of them")
+            yield FieldProblem(f"rails[{r}]", "give either endpoints or hosts")
         elif rail.hosts and "hosts" not in data:
             yield FieldProblem(f"rails[{r}].hosts", "is for jobs with hosts; give endpoints, an address per rank")
     if job.parallelizations:
@@ -187,12 +189,12 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
     elif job.model is not None:
         for name in SENDS:
             if name in data:
-                yield FieldProblem(name, "is what the model stands for: give one or the other")
+                yield FieldProblem(name, "cannot be combined with a model, which defines the traffic: omit one of them")
         if job.library is Library.OPENMPI:
-            message = "must be another one with a model: openmpi's traffic depends on the size of each call"
+            message = "must not be openmpi with a model: the traffic of openmpi depends on the size of each call"
             yield FieldProblem("library", message)
     elif job.parallelism is not None:
-        yield FieldProblem("parallelism", "describes a model, and there is no 'model'; give both or neither")
+        yield FieldProblem("parallelism", "needs a model: give both or neither")
 
 
 def _without_hosts(job: JobInFile) -> dict[str, Any]:
@@ -202,7 +204,9 @@ def _without_hosts(job: JobInFile) -> dict[str, Any]:
     hosts = addresses_in("hosts", job.hosts)
     ranks = len(hosts) * job.ranks_per_host
     if ranks > MAX_ENDPOINTS:
-        message = f"with {job.ranks_per_host} ranks each these are {ranks}; at most {MAX_ENDPOINTS} are allowed"
+        message = (
+            f"{len(hosts)} hosts with {job.ranks_per_host} ranks each make {ranks}; at most {MAX_ENDPOINTS} are allowed"
+        )
         raise InvalidInput.of("hosts", message)
     rails = []
     for r, rail in enumerate(job.rails):
@@ -231,7 +235,7 @@ def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
     ((most, times),) = Counter(found).most_common(1)
     if times > 1:
         raise InvalidInput.of(
-            path, f"{most} is there {times} times; list a host once, with ranks_per_host for its ranks"
+            path, f"{most} appears {times} times; list a host once, with ranks_per_host for its ranks"
         )
     return found
 

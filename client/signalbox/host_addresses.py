@@ -56,7 +56,7 @@ def hosts_named(text: str) -> list[str]:
     for word in _WORDS.findall(text):
         found += addresses_in("", [_range(word)]) if _ADDRESSES.fullmatch(word) else host_names(word)
     if not found:
-        raise InvalidInput.of("", "it names no host")
+        raise InvalidInput.of("", "must name at least one host")
     return found
 
 
@@ -115,7 +115,7 @@ def _nics(hosts: str, value: Any) -> dict[str, Nics]:
     rails = [addresses_in(hosts, [one]) for one in ranges]
     for one, addresses in zip(ranges, rails, strict=True):
         if len(addresses) != len(names):
-            message = f"{one} has {len(addresses)} addresses; one for each of {len(names)} hosts is needed"
+            message = f"{one} makes {len(addresses)} addresses, but there are {len(names)} hosts; give one per host"
             raise InvalidInput.of(hosts, message)
     return dict(zip(names, zip(*rails, strict=True), strict=True))
 

@@ -166,7 +166,7 @@ class Job:
             try:
                 wanted = JobSpec.parse({**self._spec.model_dump(), **fields, "job_id": self.id})
             except InvalidInput as error:
-                log.warning("job '%s' stays announced as it was, the training continues: %s", self.id, error)
+                log.warning("the announcement of job '%s' does not change, the training continues: %s", self.id, error)
                 return
             if wanted != self._spec:
                 self._spec = wanted
@@ -279,11 +279,11 @@ class Job:
     ) -> None:
         try:
             if job is None:
-                raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
+                raise InvalidInput.of("job", f"the id of the job is missing: {HOW_TO_NAME_THE_JOB}")
             rank = rank_of(os.environ) or 0 if rank is None else int(rank)
             announces = rank == 0
             if not announces:
-                log.info("job '%s' is announced by rank 0, not by this one, %d", self.id, rank)
+                log.info("job '%s' is announced by rank 0, not by this rank, %d", self.id, rank)
             spec = _spec(job, fields) if announces or fields or not isinstance(job, str) else None
             self._connect, where = connecting(RemoteClient, address, credentials)
             if spec:

@@ -51,7 +51,7 @@ Once no answer has arrived for a whole lease duration, pauses may grow to ``MAX_
 UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, HostNotAllowed, NotFound)
 """Errors that may vanish when other jobs end, when an operator grants hosts, or with the next request."""
 ID_TAKEN = (
-    "its id belongs to another registration; it is announced when that one ends, or at once with take_over "
+    "the id belongs to another registration; the job is announced when that registration ends, or now with take_over "
     "(signalbox run --take-over)"
 )
 KEPT_ITERATIONS = 1000
@@ -290,7 +290,9 @@ class Membership:
             controller.update_job(spec, lease_token=self._token)
         except (InvalidInput, Conflict, Exhausted, NotAllowed) as error:
             if spec is not self._not_taken:
-                log.warning("job '%s' stays announced as it was, the training continues: %s", self._job_id, error)
+                log.warning(
+                    "the announcement of job '%s' does not change, the training continues: %s", self._job_id, error
+                )
             self._not_taken = spec
             self._final = isinstance(error, InvalidInput)
         else:

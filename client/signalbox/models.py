@@ -354,32 +354,36 @@ def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> It
         if parallelism.data is not None:
             product_of += f" x data {parallelism.data}"
         needed = tensor * pipeline * (parallelism.data or 1)
-        what = "ranks are needed" if parallelism.data is not None else "ranks, or a multiple, are needed"
-        yield FieldProblem("parallelism", f"{product_of} makes {needed}: that many {what} (given: {ranks})")
+        what = f"{needed} ranks are" if parallelism.data is not None else f"a multiple of {needed} ranks is"
+        yield FieldProblem("parallelism", f"{product_of}: {what} needed (given: {ranks})")
         return
     per_batch = data * model.micro_batch
     if model.global_batch % per_batch:
         message = f"must be a multiple of {per_batch}: data {data} x micro_batch {model.micro_batch}"
         yield FieldProblem("model.global_batch", f"{message} (given: {model.global_batch})")
     if model.heads % tensor:
-        yield FieldProblem("parallelism.tensor", f"must divide the model's heads, {model.heads} (given: {tensor})")
+        yield FieldProblem("parallelism.tensor", f"must divide the number of heads, {model.heads} (given: {tensor})")
     if model.kv_heads and model.kv_heads > model.heads:
-        yield FieldProblem("model.kv_heads", f"must be at most heads, {model.heads} (given: {model.kv_heads})")
+        yield FieldProblem(
+            "model.kv_heads", f"must be at most the number of heads, {model.heads} (given: {model.kv_heads})"
+        )
     if pipeline > model.layers:
-        yield FieldProblem("parallelism.pipeline", f"must be at most the layers, {model.layers} (given: {pipeline})")
+        yield FieldProblem(
+            "parallelism.pipeline", f"must be at most {model.layers}, the number of layers (given: {pipeline})"
+        )
     if model.layers_with_experts > model.layers:
-        message = f"must be at most the layers, {model.layers} (given: {model.expert_layers})"
+        message = f"must be at most {model.layers}, the number of layers (given: {model.expert_layers})"
         yield FieldProblem("model.expert_layers", message)
     if expert > 1 and not model.layers_with_experts:
         yield FieldProblem("parallelism.expert", "must be 1: the model has no experts")
     elif data % expert or model.experts % expert:
-        message = f"must divide data, {data}, and the model's experts, {model.experts} (given: {expert})"
+        message = f"must divide data, {data}, and the number of experts, {model.experts} (given: {expert})"
         yield FieldProblem("parallelism.expert", message)
     if model.experts and model.experts_per_token > model.experts:
-        message = f"must be at most experts, {model.experts} (given: {model.experts_per_token})"
+        message = f"must be at most the number of experts, {model.experts} (given: {model.experts_per_token})"
         yield FieldProblem("model.experts_per_token", message)
     if model.parameters is not None and model.parameters < model.expert_weights:
-        message = f"must be at least those of the experts, {model.expert_weights} (given: {model.parameters})"
+        message = f"must be at least the parameters of the experts, {model.expert_weights} (given: {model.parameters})"
         yield FieldProblem("model.parameters", message)
 
 

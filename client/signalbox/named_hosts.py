@@ -23,7 +23,8 @@ def with_addresses(job: Any, given: Mapping[str, Nics]) -> Any:
         ranks = _ranks(field, words, given)
         if not all(len(nics) == len(ranks[0]) for nics in ranks):
             raise InvalidInput.of(
-                field, "named hosts have several addresses, hosts given as addresses have one: name all of them"
+                field,
+                "some hosts have several addresses, and hosts given as addresses have one: give all hosts by name",
             )
         first, *rails = zip(*ranks, strict=True)
         rails_of_names = {"rails": [{field: list(rail)} for rail in rails]} if rails else {}

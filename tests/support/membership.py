@@ -84,7 +84,7 @@ class FakeController:
     def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> None:
         self._called(lease_token, job_id)
         if self.refuses_iterations:
-            raise InvalidInput.of("iterations[0].duration", "a time above 0 is needed")
+            raise InvalidInput.of("iterations[0].duration", "must be more than 0")
         self.reported += [iteration.index for iteration in iterations]
 
     def report_connections(self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str) -> None:
@@ -158,4 +158,4 @@ class Training:
         return pauses
 
 
-UNREACHABLE = Unreachable("no answer from the controller at 10.0.0.1:50051: it took too long")
+UNREACHABLE = Unreachable("no answer from the controller at 10.0.0.1:50051: the call took too long")

@@ -173,7 +173,7 @@ def test_a_refused_request_leaves_running_jobs_alone(client: Client, jobs: Any) 
 def test_a_message_over_the_size_limit_exhausts_resources() -> None:
     endpoints = tuple(f"10.{n // 250}.{n % 250}.1" for n in range(250))
     with running_api(max_message_bytes=2048) as api, Client(api.addresses[0]) as client:
-        with pytest.raises(Exhausted, match="bytes; more than the controller accepts"):
+        with pytest.raises(Exhausted, match="bytes; this is more than the controller accepts"):
             client.register_job(ring(endpoints=endpoints))
         assert client.list_jobs() == ()
 

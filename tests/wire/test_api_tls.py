@@ -44,13 +44,13 @@ def test_a_server_whose_certificate_is_for_another_address_is_refused(secured: S
     wrong = secured.ours.sign("elsewhere", also="DNS:elsewhere.example.org")
     with (
         running_api(certificate=wrong.certificate, private_key=wrong.private_key) as api,
-        pytest.raises(Unreachable, match="its certificate is not for this address"),
+        pytest.raises(Unreachable, match="the controller's certificate is not for this address"),
     ):
         status_of(api.addresses[0], secured.credentials())
 
 
 def test_who_speaks_tls_where_there_is_none_learns_so(secured: Secured) -> None:
-    with running_api() as api, pytest.raises(Unreachable, match="it does not speak TLS"):
+    with running_api() as api, pytest.raises(Unreachable, match="the controller does not speak TLS"):
         status_of(api.addresses[0], secured.credentials())
 
 
@@ -188,7 +188,7 @@ def test_incomplete_credentials_are_an_error(secured: Secured, tmp_path: Path) -
     own = secured.ours.sign("client")
     for wrong, message in [
         (Credentials(tls_certificate=own.certificate, tls_key=own.private_key), "needs --tls-ca"),
-        (Credentials(secured.ours.certificate, own.certificate), "belong together"),
+        (Credentials(secured.ours.certificate, own.certificate), "must be given together with --tls-key"),
         (Credentials(tmp_path / "none"), "No such file"),
         (Credentials(str(tmp_path / "none")), "No such file"),
         (Credentials(token_file=str(tmp_path / "none")), "No such file"),
@@ -198,7 +198,7 @@ def test_incomplete_credentials_are_an_error(secured: Secured, tmp_path: Path) -
 
 
 def test_the_servers_files_are_checked_and_named(secured: Secured, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="certificate and private_key belong together; missing: private_key"):
+    with pytest.raises(ValueError, match="certificate and private_key must be set together; missing: private_key"):
         ApiConfig(certificate=tmp_path / "c")
     with pytest.raises(ValueError, match="missing: certificate, private_key"):
         ApiConfig(ca_certificates=tmp_path / "c")

@@ -97,7 +97,7 @@ def test_a_job_with_parallelizations_is_registered_shown_and_updated(signalbox: 
     refused = signalbox("jobs", "update", path)
     assert refused.status == 1
     assert "job.json:1:" in refused.err
-    assert "collectives: is defined by each of the parallelizations" in refused.err
+    assert "collectives: cannot be combined with parallelizations" in refused.err
 
 
 def job_file(path: Path, job_id: str, hosts: tuple[str, str]) -> Path:
@@ -193,10 +193,10 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     first = signalbox("jobs", "register", spec_file, "--json").json["uid"]
     (leases / "ring.token").unlink()
     missing = "error: the lease token is missing; it is needed to change job 'ring'; "
-    look = f"it is read from {leases}/ring.token; signalbox jobs register --take-over FILE creates one\n"
+    look = f"the token is read from {leases}/ring.token; signalbox jobs register --take-over FILE makes a new one\n"
     assert signalbox("jobs", "renew", "ring") == Result(6, "", missing + look)
     assert signalbox("jobs", "update", spec_file) == Result(6, "", missing + look)
-    assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force needs none\n")
+    assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force needs no token\n")
     taken = (
         "error: job 'ring' belongs to another registration, whose lease token is not stored here; --take-over ends it"
     )
@@ -491,9 +491,9 @@ def test_a_name_of_nothing_ends_a_command_with_5_and_is_shown_as_it_was_typed(si
     for command, said in (
         (("drain", "spine9"), "there is no switch 'spine9'; a part is a switch (spine2)"),
         (("drain", "leaf1:9"), "'leaf1:9': leaf1 has no cable there"),
-        (("undrain", "spine9"), "'spine9' is not drained; nothing is"),
+        (("undrain", "spine9"), "'spine9' is not drained; drained parts: none"),
         (("forget", "spine9"), "no part of the fabric has the name 'spine9'"),
-        (("alarms", "unsilence", "foreign_rules", "spine9"), "there is no silence of foreign_rules for 'spine9'"),
+        (("alarms", "unsilence", "foreign_rules", "spine9"), "no silence of foreign_rules exists for 'spine9'"),
         (("rules", "leaf9"), "there is no switch 'leaf9'"),
         (("rules", "leaf1", "--job", "x"), "there is no job 'x'"),
         (("describe", "host", "10.9.9.9"), "there is no host '10.9.9.9'"),

@@ -165,7 +165,7 @@ def test_the_command_runs_when_the_controller_refuses_its_job(api: Running) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--",), "its hosts are not known, sh does not name them; name them with --hosts\n"),
+        (("--",), "the hosts of the job are not known: sh does not name hosts; name the hosts with --hosts\n"),
         (("--hosts", "no-such-host.invalid,n2", "--"), "no-such-host.invalid: has no IPv4 address here: "),
         (
             ("--address", "nowhere", *HOSTS, "--"),
@@ -196,8 +196,8 @@ WRONG = [
     (("--job", "Job"), "error: --job: 'Job' must have 1 to 63 lower-case letters"),
     (("--job", "job", "--spec", "missing.yaml"), "error: missing.yaml: No such file or directory"),
     (("--job", "job", "--spec", "spec.yaml"), "error: spec.yaml:2:1: hosts[0]: must be IPv4 addresses"),
-    (("--job", "job", "--spec", "two.yaml"), "error: two.yaml: has 2 jobs; a command runs one"),
-    (("--job", "job", "--spec", "two.yaml", "--hosts", H1), "error: --hosts: is for jobs without --spec"),
+    (("--job", "job", "--spec", "two.yaml"), "error: two.yaml: must have one job (given: 2)"),
+    (("--job", "job", "--spec", "two.yaml", "--hosts", H1), "error: --hosts: cannot be combined with --spec"),
     (("--job", "job", "--hosts", "10.0.1.1-300"), "error: --hosts: must be IPv4 addresses"),
     (("--job", "job", "--hosts", "n[1"), "error: --hosts: 'n[1' does not name hosts"),
     (("--job", "job", "--addresses", "spec.yaml"), "error: spec.yaml:1:1: job_id: must be IPv4 addresses"),

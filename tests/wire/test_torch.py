@@ -48,10 +48,10 @@ ANNOUNCED = {
 
 
 NOT_ANNOUNCED = {
-    "nameless": "job '' is not announced, the training continues: job: its id is missing",
+    "nameless": "job '' is not announced, the training continues: job: the id of the job is missing",
     "broken": "job 'broken' is not announced, the training continues: rank 1: model_or_groups: must be",
     "misplaced": "job 'misplaced' is not announced, the training continues: rank 0: endpoint: must be an IPv4",
-    "alone": "job 'alone' is not announced, the training continues: 1 of 2 ranks have called",
+    "alone": "job 'alone' is not announced, the training continues: all ranks must call signalbox.torch.join; 1 of 2",
 }
 """Output of rank 0."""
 

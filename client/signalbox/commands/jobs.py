@@ -160,7 +160,7 @@ def deregister_job(
 ) -> None:
     """Remove a job and release its routes; its traffic falls back to ECMP."""
     leases = _lease_files()
-    with connect() as client, _advice(WrongLeaseToken, "--force needs none"):
+    with connect() as client, _advice(WrongLeaseToken, "--force needs no token"):
         # With the uid, a repeated call cannot end a registration that has begun since.
         uid = client.get_job(job).uid if force else ""
         client.deregister_job(job, leases.kept(job), force, uid)
@@ -192,7 +192,7 @@ def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], pb.Job]) ->
                 found.append(call(job.spec))
     except SignalboxError:
         if found:
-            typer.echo(f"done: {', '.join(job.spec.job_id for job in found)}; not the others", err=True)
+            typer.echo(f"registered: {', '.join(job.spec.job_id for job in found)}; not the other jobs", err=True)
         raise
     _show_all(found)
 
@@ -238,7 +238,7 @@ def _needs_token() -> Iterator[None]:
         yield
     except WrongLeaseToken as error:
         where = _lease_files().path_of(error.about.get("jobId", ""))
-        text = f"{error}; it is read from {where}; signalbox jobs register --take-over FILE creates one"
+        text = f"{error}; the token is read from {where}; signalbox jobs register --take-over FILE makes a new one"
         raise WrongLeaseToken(text, error.about) from None
 
 

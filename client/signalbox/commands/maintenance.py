@@ -53,7 +53,7 @@ def drain(
         cost = _cost(client, names) if names else None
         found = [*(client.drain(names) if names else client.get_status()).drains]
         if wait:
-            with waiting("waiting until nothing is sent over them"):
+            with waiting("waiting until nothing is sent over the parts"):
                 found = _safe(client, {part.name for part in found}, time.monotonic() + timeout)
     if cost is None:
         show({"drains": found}, lambda: printing.drains(found))
@@ -84,21 +84,21 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
     cost: dict[str, Any] = {"mode": None, "slowdown": None, "slowdown_drained": None, "not_known": ""}
     try:
         cost["mode"] = mode = word_in(client.get_status(), "mode")
-        with waiting("computing what it costs"):
+        with waiting("computing the cost of the drain"):
             found = client.what_if(within_s=PLAN_COST_WITHIN_S, names=names, wait_s=COST_S)
     except InvalidInput:
         raise
     except SignalboxError as error:  # if the error also forbids the drain, the drain raises it again
         return {**cost, "not_known": str(error)}
     if [word_in(case, "kind") for case in (*found.outcomes, *found.unfelt)] != ["parts"]:
-        return {**cost, "not_known": "this controller's version does not compute it"}
+        return {**cost, "not_known": "this version of the controller does not compute costs"}
     now, then = found.now, found.outcomes[0] if found.outcomes else None
     if mode == Mode.PLANNED:
         slowdowns = now.slowdown, optional(then, "slowdown") if then else now.slowdown
     else:
         hashed = (then or now).ecmp_slowdown if (then or now).HasField("ecmp_slowdown") else None
         slowdowns = now.ecmp_slowdown.mean, hashed and hashed.mean
-    late = f"not within {PLAN_COST_WITHIN_S:g} s" if slowdowns[1] is None else ""
+    late = f"not computed within {PLAN_COST_WITHIN_S:g} s" if slowdowns[1] is None else ""
     return {**cost, "slowdown": slowdowns[0], "slowdown_drained": slowdowns[1], "not_known": late}
 
 
@@ -116,7 +116,7 @@ def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]
     while True:
         found = [part for part in client.get_status().drains if part.name in names]
         if again := names - {part.name for part in found}:
-            raise SignalboxError(f"not safe to pull: {', '.join(sorted(again))} is not drained any more")
+            raise SignalboxError(f"not safe to pull, because no longer drained: {', '.join(sorted(again))}")
         left = [part for part in found if part.state != pb.DRAIN_STATE_SAFE]
         if not left:
             return found

@@ -78,7 +78,9 @@ def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart
     first, *others = named(kind, things, [name], down).found
     if others:
         several = ", ".join(next(iter(kind.called(thing))) for thing in (first, *others))
-        raise typer.BadParameter(f"several are called '{name}': {several}", param_hint=kind.name.upper())
+        raise typer.BadParameter(
+            f"'{name}' is the name of several: {several}; give one of these", param_hint=kind.name.upper()
+        )
     return first
 
 

@@ -52,7 +52,7 @@ def fabric(found: pb.GetFabricResponse) -> RenderableType:
     if found.dropped:
         columns = Column("switch"), Column("kind"), Column("packets", number=True)
         packets = ((one.switch_name, word(word_in(one, "kind")), one.packets) for one in found.dropped)
-        tables.append(Fitted(columns, packets, title="dropped, because it is not carried"))
+        tables.append(Fitted(columns, packets, title="dropped packets of kinds that the fabric does not carry"))
     return Group(*tables)
 
 

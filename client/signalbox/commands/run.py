@@ -140,10 +140,10 @@ def _spec_in(file: Path, job: str | None, hosts: str | None, addresses: Path | N
 
     for option, value in (("--hosts", hosts), ("--addresses", addresses)):
         if value:
-            raise InvalidInput.of(option, "is for jobs without --spec; omit it, since the spec has the addresses")
+            raise InvalidInput.of(option, "cannot be combined with --spec, which has the addresses")
     found = jobs_in(file)
     if len(found) > 1:
-        raise InvalidInput.of(str(file), f"has {len(found)} jobs; a command runs one")
+        raise InvalidInput.of(str(file), f"must have one job (given: {len(found)})")
     return found[0].spec if job is None else found[0].spec.model_copy(update={"job_id": _job_id(job)})
 
 
@@ -200,7 +200,7 @@ def _spec_of(
         log.info("job '%s' is announced by %s, not here", job_id, launch.only_on)
         return None
     if ranks is None:
-        raise InvalidInput.of("", f"its hosts are not known, {launch.why}; name them with --hosts")
+        raise InvalidInput.of("", f"the hosts of the job are not known: {launch.why}; name the hosts with --hosts")
     if len(set(ranks)) > 1:
         networks = [IPv4Network(each, strict=False) for each in launch.interfaces if "/" in each]
         nics = addresses_of(ranks, map_of_hosts, networks)

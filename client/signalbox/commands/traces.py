@@ -67,7 +67,7 @@ def from_trace(
             "--iterations",
             metavar="N",
             min=1,
-            help="Number of iterations in the trace; default: found out, for chakra 1.",
+            help="Number of iterations in the trace; default: detected, or 1 for chakra.",
         ),
     ] = None,
     all_reduce_bytes: Annotated[
@@ -79,9 +79,9 @@ def from_trace(
 ) -> None:
     """Print the job spec that follows from traces of a job, for jobs register."""
     if [*files, spec].count(STANDARD_INPUT) > 1:
-        raise typer.BadParameter("standard input can be one file only")
+        raise typer.BadParameter("standard input (-) can be given only once")
     if all_reduce_bytes is not None and trace_format is not Format.NCCL:
-        raise typer.BadParameter("only with nccl", param_hint="--bytes")
+        raise typer.BadParameter("is for traces of nccl only", param_hint="--bytes")
     with _hints(), part_of_a_job(spec, OF_THE_TRACE) if spec else nullcontext(dict[str, Any]()) as given:
         given |= {"job_id": job_id} if job_id else {}
         given |= {"endpoints": endpoints.split(",")} if endpoints else {}

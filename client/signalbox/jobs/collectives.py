@@ -194,7 +194,7 @@ def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
     if most <= MAX_JOB_BYTES:
         return []
     where = "collectives" if spec.collectives else "transfers"
-    return [FieldProblem(where, f"it may send {most} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")]
+    return [FieldProblem(where, f"the job may send {most} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")]
 
 
 def link_count(spec: JobSpec) -> int:
@@ -232,4 +232,4 @@ def _formula(library: Library, collective: Collective, n: int) -> Formula | None
 
 def _not_known(library: Library, collective: Collective, n: int) -> str:
     what = f"{collective.algorithm} of {collective.bytes_per_iteration} bytes over {n} ranks"
-    return f"what {library} sends in {what} is not known; announce the algorithm by its name, or transfers"
+    return f"the transfers of {library} for {what} are not known; announce another algorithm, or transfers"

@@ -51,7 +51,7 @@ MAX_SUBFLOWS = 16
 LIMITS = (("groups", MAX_GROUPS), ("collectives", MAX_COLLECTIVES), ("transfers", MAX_VIRTUAL_LINKS))
 """Limits of the lists that describe traffic."""
 SENDS = tuple(name for name, _ in LIMITS)
-SAID_BY_EACH = "is defined by each of the parallelizations: give one or the other"
+SAID_BY_EACH = "cannot be combined with parallelizations, each of which has its own: omit one of them"
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 86_400.0
 
@@ -139,7 +139,7 @@ def _no_text(value: object) -> object:
 def _rank(value: object) -> object:
     """Refuse addresses and names as ranks."""
     if isinstance(value, bool | str):
-        raise PydanticCustomError("rank", "must be a rank's number")
+        raise PydanticCustomError("rank", "must be the number of a rank")
     return value
 
 
@@ -337,11 +337,11 @@ class JobSpec(Frozen):
         names = Counter(way.name for way in self.parallelizations)
         for number, way in enumerate(self.parallelizations):
             if names[way.name] > 1:
-                yield FieldProblem(f"parallelizations[{number}].name", f"'{cut(way.name)}' is the name of several")
-            if not way.collectives and not way.transfers:
                 yield FieldProblem(
-                    f"parallelizations[{number}]", "what it sends is not known: give collectives or transfers"
+                    f"parallelizations[{number}].name", f"'{cut(way.name)}' is the name of several parallelizations"
                 )
+            if not way.collectives and not way.transfers:
+                yield FieldProblem(f"parallelizations[{number}]", "has no traffic: give collectives or transfers")
 
     def _wrong_rails(self) -> Iterator[FieldProblem]:
         """Yield the first wrong address of each rail.
@@ -359,11 +359,15 @@ class JobSpec(Frozen):
             nic_of: dict[str, str] = {}
             for rank, (host, nic) in enumerate(zip(self.endpoints, rail.endpoints, strict=True)):
                 if nic in taken:
-                    message = f"{nic} is in {taken[nic]} too; an address is in one rail only"
+                    message = f"{nic} is also in {taken[nic]}; each address may be in one rail only"
                 elif nic_of.setdefault(host, nic) != nic:
-                    message = f"ranks on {host} have {nic_of[host]}; ranks on one host have one address in a rail"
+                    message = (
+                        f"another rank on {host} has {nic_of[host]}; ranks on one host need the same address in a rail"
+                    )
                 elif host_of.setdefault(nic, host) != host:
-                    message = f"ranks on {host_of[nic]} have {nic} too; ranks on two hosts have two addresses"
+                    message = (
+                        f"ranks on {host_of[nic]} also have {nic}; ranks on different hosts need different addresses"
+                    )
                 else:
                     continue
                 yield FieldProblem(f"{where}[{rank}]", message)
@@ -382,13 +386,13 @@ def _misfits(sends: JobSpec | Parallelization, where: str, ranks: int) -> Iterat
     for g, group in enumerate(sends.groups):
         path = f"{where}groups[{g}]"
         if names[group.name] > 1:
-            yield FieldProblem(f"{path}.name", f"'{cut(group.name)}' is used by {names[group.name]} groups")
+            yield FieldProblem(f"{path}.name", f"'{cut(group.name)}' is the name of {names[group.name]} groups")
         if max(group.ranks) >= ranks:
             for r, rank in enumerate(group.ranks):
                 yield from without_endpoint(f"{path}.ranks[{r}]", rank)
         if len(set(group.ranks)) < len(group.ranks):
             ((rank, times),) = Counter(group.ranks).most_common(1)
-            yield FieldProblem(f"{path}.ranks", f"rank {rank} appears {times} times; a group has a rank once")
+            yield FieldProblem(f"{path}.ranks", f"rank {rank} appears {times} times; name each rank once per group")
     known = ", ".join(sorted(names)[:8]) or "none"
     for c, collective in enumerate(sends.collectives):
         for g, name in enumerate(collective.groups):

@@ -123,7 +123,7 @@ def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
     given = _annotations(job)
     InvalidInput.refuse(_wrong_annotations(given))
     if given[ANNOUNCE] != "true":
-        return Idle("it is not announced")
+        return Idle("its annotations do not announce it")
     kind, spec = KINDS[key.kind], job.get("spec") or {}
     places = kind.places_in(spec, _names(given.get(WORKERS, "")))
     networks = _names(given.get(NETWORK, "")) or [""]

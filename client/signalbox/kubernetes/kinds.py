@@ -54,7 +54,7 @@ class Kind:
     def places_in(self, spec: Body, workers: Sequence[str]) -> list[Place]:
         """Return the places of the pods, at least one. Raises ``InvalidInput``."""
         if workers and self.name != "JobSet":
-            raise InvalidInput.of(WORKERS, f"is for JobSets; the workers of a {self.name} are known")
+            raise InvalidInput.of(WORKERS, f"is for JobSets only; omit it for a {self.name}")
         places = [*islice(self.places(spec, workers), MAX_ENDPOINTS + 1)]
         if len(places) > MAX_ENDPOINTS:
             raise InvalidInput.of("spec", f"at most {MAX_ENDPOINTS} pods can be announced as one job")

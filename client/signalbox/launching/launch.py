@@ -45,7 +45,7 @@ def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
             _nodelist(command[1:]) or allocated(environ, step=False), "srun names no nodes, and there is no Slurm job"
         )
     # Open MPI's daemons run in a Slurm step of their own, on all nodes but the first.
-    return _of(allocated(environ, step="OMPI_COMM_WORLD_RANK" not in environ), f"{program} does not name them")
+    return _of(allocated(environ, step="OMPI_COMM_WORLD_RANK" not in environ), f"{program} does not name hosts")
 
 
 def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
@@ -75,7 +75,7 @@ def _of_torch(nodes: torch.Nodes, environ: Mapping[str, str]) -> Launch:
         return Launch(LOCAL)
     hosts = [Host(host.name, nodes.ranks_per_node) for host in allocated(environ, step=True)]
     only_on = nodes.meeting if nodes.first is None and rank_of(environ) is None else ""
-    return _of(hosts, "the launcher names only the host where its nodes meet", only_on)
+    return _of(hosts, "the launcher names only the host of its rendezvous", only_on)
 
 
 def _of(hosts: Sequence[Host], why: str, only_on: str = "") -> Launch:

@@ -97,7 +97,7 @@ def join(
         rank = dist.get_rank()
         endpoints = endpoints_of(reports)
         if job_id is None:
-            raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
+            raise InvalidInput.of("job", f"the id of the job is missing: {HOW_TO_NAME_THE_JOB}")
         groups = groups_of(reports)
         known = {"groups": [group._asdict() for group in groups], **gradients_of(reports, groups)}
         if fields.get("parallelizations"):
@@ -119,9 +119,9 @@ def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
 
     Each rank calls the collective even after an error of its own, so that no other rank waits for it."""
     if not dist.is_available() or not dist.is_initialized():
-        raise InvalidInput.of("", "there is no process group yet; join after torch.distributed.init_process_group")
+        raise InvalidInput.of("", "there is no process group yet; call join after torch.distributed.init_process_group")
     if dist.get_world_size() < 2:
-        raise InvalidInput.of("", "it has one rank, which sends nothing")
+        raise InvalidInput.of("", "the job has only one rank, so there is no traffic to announce")
     _refuse_missing_ranks()
     models: list[Any] = []
     try:
@@ -157,7 +157,7 @@ def _refuse_missing_ranks() -> None:
             store.wait([key], timedelta(seconds=MEET_S))
     if store.compare_set(key, "", "all" if here == ranks else "some") != b"all":
         found = store.add(f"{key}/ranks", 0)
-        text = f"{min(found, ranks)} of {ranks} ranks have called signalbox.torch.join within {MEET_S:g} s; all must"
+        text = f"all ranks must call signalbox.torch.join; {min(found, ranks)} of {ranks} did within {MEET_S:g} s"
         raise InvalidInput.of("", text)
 
 

@@ -69,7 +69,7 @@ class TooManyCalls(InvalidInput):
 
     @classmethod
     def in_trace(cls) -> TooManyCalls:
-        return cls.of("", f"more than {MAX_CALLS} calls; cut the trace down to a few iterations")
+        return cls.of("", f"the trace has more than {MAX_CALLS} calls; record fewer iterations")
 
 
 def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
@@ -84,7 +84,9 @@ def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
             raise InvalidInput.of("endpoints", message)
     missing = next((rank for rank in everyone if rank not in calls), None)
     if missing is not None and any(len(call.kind.ranks) < ranks for made in calls.values() for call in made):
-        raise InvalidInput.of("", f"no trace of rank {missing}, which may have groups that no other rank has")
+        raise InvalidInput.of(
+            "", f"the trace of rank {missing} is missing; the rank may have groups that no other rank has"
+        )
 
 
 def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = None) -> dict[Kind, Amount]:
@@ -122,7 +124,7 @@ def _iteration(rank: int, made: Sequence[Call]) -> slice:
                 return slice(start, start + period)
     raise InvalidInput.of(
         f"rank {rank}",
-        f"its {len(made)} calls do not repeat, so that the length of an iteration is not known; record more "
+        f"the {len(made)} calls of the rank do not repeat, so the length of an iteration is unknown; record more "
         "iterations, or give their number with --iterations",
     )
 
@@ -149,9 +151,9 @@ def _contradictions(sent: Mapping[Kind, Mapping[int, int]], calls: Mapping[int, 
         first = next(iter(sizes))
         for rank in kind.ranks:
             if rank in calls and rank not in sizes:
-                yield FieldProblem(f"rank {rank}", f"has no {kind}, which rank {first} has")
+                yield FieldProblem(f"rank {rank}", f"made no {kind}, but rank {first} did")
             elif sizes.get(rank, sizes[first]) != sizes[first] and kind.what != "all_to_all":
-                message = f"has {sizes[rank]} bytes per iteration in {kind}, rank {first} has {sizes[first]}"
+                message = f"sends {sizes[rank]} bytes per iteration in {kind}, but rank {first} sends {sizes[first]}"
                 yield FieldProblem(f"rank {rank}", message)
 
 

@@ -153,7 +153,7 @@ def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
         return None
     what = _COLLECTIVES.get(_needed(number, "comm_type"))
     if what is None:
-        raise InvalidInput.of("comm_type", f"is {number}; it goes from 0 to {max(_COLLECTIVES)}")
+        raise InvalidInput.of("comm_type", f"must be from 0 to {max(_COLLECTIVES)} (given: {number})")
     if what == "barrier":
         return None
     ranks = _group(attributes, rank, given)
@@ -166,13 +166,13 @@ def _group(attributes: Mapping[str, Any], rank: int, given: JobSpec) -> tuple[in
     name = attributes["pg_name"].string_val if "pg_name" in attributes else ""
     if not name:
         if "involved_dim" in attributes and not all(attributes["involved_dim"].bool_list.values):
-            message = "only some ranks take part, and no pg_name names them; record it, or give transfers"
+            message = "only some ranks take part, and no pg_name names their group; record pg_name, or give transfers"
             raise InvalidInput.of("involved_dim", message)
         return tuple(range(len(given.endpoints)))
     groups = {group.name: group.ranks for group in given.groups}
     if name not in groups:
         known = ", ".join(list(groups)[:8]) or "none"
-        raise InvalidInput.of("pg_name", f"no group is called '{cut(name)}'; given are: {known}. --spec gives groups")
+        raise InvalidInput.of("pg_name", f"no group is called '{cut(name)}'; groups of --spec: {known}")
     if rank not in groups[name]:
         raise InvalidInput.of("pg_name", f"rank {rank} is not in group '{cut(name)}'")
     return groups[name]

@@ -201,13 +201,13 @@ class _Dump:
         self.libraries.add(library)
         ranks = groups[_group_name(entry)[0]]
         if self.rank not in ranks:
-            raise InvalidInput.of("process_group", f"rank {self.rank} is not in it; it has {_few(ranks)}")
+            raise InvalidInput.of("process_group", f"must be a group of rank {self.rank}; this group has {_few(ranks)}")
         overlaps = bool(entry.get("overlaps"))
         if what != SEND:
             first = _root(entry, len(ranks)) if what in _ROOTED else 0
             return Call(Kind(what, ranks[first:] + ranks[:first]), _size(entry, what, len(ranks)), overlaps)
         if one is None or one == other or max(int(one[:9]), int(other[:9])) >= len(ranks):
-            raise InvalidInput.of("profiling_name", f"must name two of the group's ranks, 0 to {len(ranks) - 1}")
+            raise InvalidInput.of("profiling_name", f"must name two ranks within the group, 0 to {len(ranks) - 1}")
         pair = (ranks[int(one)], ranks[int(other)])
         if name == "recv":
             return Call(Kind(SEND, pair[::-1]), _bytes(entry, "output"), overlaps)
@@ -247,7 +247,7 @@ def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
         for name, group in dump.config.items():
             ranks = _ranks(group.get("ranks")) if isinstance(group, dict) else ()
             if name and ranks and found.setdefault(str(name), ranks) != ranks:
-                message = f"has {_few(ranks)}, in another dump {_few(found[name])}"
+                message = f"has {_few(ranks)}, but {_few(found[name])} in another dump"
                 raise InvalidInput.of(f"{dump.name}: pg_config", f"process group '{cut(name)}' {message}")
     return found
 
@@ -256,7 +256,7 @@ def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
     """Return name and description of a call's group: the default group when none is recorded (PyTorch before 2.4)."""
     group = entry.get("process_group", ("0", "default_pg"))
     if not isinstance(group, list | tuple) or len(group) != 2 or not all(isinstance(part, str) for part in group):
-        raise InvalidInput.of("process_group", "must be a name and a description")
+        raise InvalidInput.of("process_group", "must be a list of two texts, the name and the description of the group")
     return group[0], group[1]
 
 
@@ -278,7 +278,7 @@ def _ranks(text: object) -> tuple[int, ...]:
 def _root(entry: Mapping[str, Any], n: int) -> int:
     root = entry.get("root", 0)
     if type(root) is not int or root not in range(n):
-        raise InvalidInput.of("root", f"must be the place of one of the group's {n} ranks, from 0")
+        raise InvalidInput.of("root", f"must be a rank within the group, 0 to {n - 1}")
     return root
 
 

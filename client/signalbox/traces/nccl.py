@@ -124,7 +124,7 @@ def _communicators(log: Log) -> list[Communicator]:
     made: defaultdict[tuple[Process, int], int] = defaultdict(int)
     for member in log.members:
         if member.size == 0:
-            message = f"rank {member.rank} has a ring or tree, and no line 'comm 0x... rank {member.rank} nranks ...'"
+            message = f"rank {member.rank} has a ring or tree, but no line 'comm 0x... rank {member.rank} nranks ...'"
             raise InvalidInput.of(member.where, message)
         if member.size > 1:
             nth = 0 if member.comm_id else made[member.process, member.size]
@@ -139,14 +139,14 @@ def _communicator(found: list[Member]) -> Communicator:
     for member in found:
         other = by_rank.setdefault(member.rank, member)
         if other is not member:
-            message = f"there is a rank {member.rank} of {size} in {other.where} too"
+            message = f"rank {member.rank} of {size} is also in {other.where}"
             if not member.comm_id:
-                message += "; NCCL logs which ranks belong together from 2.18 on (commId)"
+                message += "; from version 2.18 on, NCCL logs which ranks belong together (commId)"
             raise InvalidInput.of(member.where, message)
     where = f"communicator {found[0].comm_id or found[0].pointer} of {size} ranks"
     missing = [rank for rank in range(size) if rank not in by_rank]
     InvalidInput.refuse(
-        FieldProblem(where, f"no line of rank {rank}; give the output of all ranks") for rank in missing
+        FieldProblem(where, f"has no line of rank {rank}; give the output of all ranks") for rank in missing
     )
     members = tuple(by_rank[rank] for rank in range(size))
     channels = 1 + max((channel for member in members for channel in member.rings), default=-1)
@@ -162,7 +162,9 @@ def _communicator(found: list[Member]) -> Communicator:
     rings = tuple(_ring(where, channel, members) for channel in range(channels))
     for channel, ring in listed.items():
         if ring != rings[channel][: len(ring)]:
-            raise InvalidInput.of(where, f"channel {channel} is {ring} for rank 0, and {rings[channel]} by all ranks")
+            raise InvalidInput.of(
+                where, f"rank 0 lists channel {channel} as {ring}, but the lines of all ranks give {rings[channel]}"
+            )
     return Communicator(members, rings)
 
 
@@ -186,7 +188,7 @@ def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...
             break
         found.append(after)
     if len(found) != len(members):
-        raise InvalidInput.of(where, f"ring {channel:02} from rank 0 returns to it after {len(found)} ranks")
+        raise InvalidInput.of(where, f"ring {channel:02} does not pass each of the {len(members)} ranks once")
     return tuple(found)
 
 
@@ -208,14 +210,12 @@ def _addresses(log: Log, rank_of: Mapping[Process, int], given: Mapping[str, Any
         network = log.networks.get(host, "Socket")
         if network.lower() != "socket" or host not in log.addresses:
             why = f"uses the network {network}" if network.lower() != "socket" else "has no line 'NET/Socket : Using'"
-            message = (
-                f"host {host} {why}, so the log does not give its address; give that of each rank with --endpoints"
-            )
+            message = f"host {host} {why}, so the log lacks the host's address; give all addresses with --endpoints"
             raise InvalidInput.of("endpoints", message)
         of_rank.append(log.addresses[host])
     if len({len(addresses) for addresses in of_rank}) != 1:
         raise InvalidInput.of(
-            "endpoints", "hosts have different numbers of interfaces; choose one of each with --endpoints"
+            "endpoints", "hosts have different numbers of interfaces; choose one address per rank with --endpoints"
         )
     endpoints, *rails = zip(*of_rank, strict=True)
     return {"endpoints": endpoints, "rails": tuple({"endpoints": rail} for rail in rails)}
@@ -233,10 +233,11 @@ def _amounts(
     ranks_of = [tuple(rank_of[member.process] for member in found.members) for found in communicators]
     if all_reduce_bytes is not None:
         if log.calls:
-            raise InvalidInput.of("--bytes", "the log has calls, which give the bytes")
+            raise InvalidInput.of("--bytes", "omit this option: the log has calls, which contain the numbers of bytes")
         if len(communicators) > 1:
             message = (
-                f"the log has {len(communicators)} communicators; log calls to tell them apart: NCCL_DEBUG_SUBSYS=COLL"
+                f"needs a log with one communicator, but the log has {len(communicators)}; log the calls with "
+                "NCCL_DEBUG_SUBSYS=COLL"
             )
             raise InvalidInput.of("--bytes", message)
         tag = "0 tree" if log.algorithm in _TREE else "0"

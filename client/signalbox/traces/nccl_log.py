@@ -172,20 +172,22 @@ class _Reader:
         if member is None or member.made:
             member = self._new(where, thread)
         if member.rank not in (-1, rank):
-            raise InvalidInput.of("", f"has rank {rank}, in {member.where} the same thread has rank {member.rank}")
+            raise InvalidInput.of("", f"the thread has rank {rank} here, but rank {member.rank} in {member.where}")
         member.rank = rank
         return member
 
     def _new(self, where: str, thread: tuple[Process, int]) -> Member:
         if len(self.log.members) == MAX_COMMUNICATORS:
-            raise InvalidInput.of("", f"more than {MAX_COMMUNICATORS} communicators, counted once per rank")
+            raise InvalidInput.of(
+                "", f"at most {MAX_COMMUNICATORS} communicators are allowed, each counted once per rank"
+            )
         member = self._now[thread] = Member(thread[0], where)
         self.log.members.append(member)
         return member
 
     def _comm(self, where: str, thread: tuple[Process, int], text: str, pointer: str, rank: str, size: str) -> None:
         if int(size) > MAX_ENDPOINTS:
-            raise InvalidInput.of("", f"a communicator of {size} ranks; at most {MAX_ENDPOINTS} are allowed")
+            raise InvalidInput.of("", f"the communicator has {size} ranks; at most {MAX_ENDPOINTS} are allowed")
         begins = "Init START" in text
         member = self._now.get(thread)
         if member is None or (member.pointer not in ("", pointer)) or (begins and member.made):
@@ -193,7 +195,10 @@ class _Reader:
         if member.made and not begins:
             return
         if member.rank not in (-1, int(rank)) or member.size not in (0, int(size)):
-            raise InvalidInput.of("", f"comm {pointer} is rank {rank} of {size}, in {member.where} it is another")
+            raise InvalidInput.of(
+                "",
+                f"comm {pointer} has rank {rank} of {size}, but rank {member.rank} of {member.size} in {member.where}",
+            )
         member.pointer, member.rank, member.size = pointer, int(rank), int(size)
         if found := _COMM_ID.search(text):
             member.comm_id = found[1]
@@ -211,7 +216,10 @@ class _Reader:
     def _call(self, process: Process, tid: int, what: str, count: str, datatype: str, root: str, pointer: str) -> None:
         member = self._by_pointer.get((process[0], process[1], pointer))
         if member is None:
-            raise InvalidInput.of("", f"a call on comm {pointer}, whose rank no earlier line gives")
+            raise InvalidInput.of(
+                "",
+                f"no earlier line has the rank of comm {pointer}, which makes this call; log from the start of the job",
+            )
         self._calls += 1
         if self._calls > MAX_CALLS:
             raise TooManyCalls.in_trace()
@@ -232,7 +240,7 @@ class _Reader:
 
 def _once(known: dict[Key, Value], key: Key, value: Value, what: str) -> None:
     if known.setdefault(key, value) != value:
-        raise InvalidInput.of("", f"{what}: {value}, an earlier line has {known[key]}")
+        raise InvalidInput.of("", f"{what}: this line has {value}, but an earlier line has {known[key]}")
 
 
 def _children(text: str) -> frozenset[int]:

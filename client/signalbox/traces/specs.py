@@ -121,11 +121,15 @@ def file_of_rank(files: Sequence[Path]) -> dict[int, Path]:
     found: dict[int, Path] = {}
     for file, number in zip(files, numbers, strict=True):
         if not number:
-            raise InvalidInput.of(called(file), "its name has no number for its rank, unlike others")
+            raise InvalidInput.of(called(file), "the file name has no rank number, but names of other files have one")
         rank = int(number[-1][:9])
         if rank >= MAX_ENDPOINTS:
-            raise InvalidInput.of(called(file), f"is of rank {rank} by its name; ranks go to {MAX_ENDPOINTS - 1}")
+            raise InvalidInput.of(
+                called(file), f"the file name gives rank {rank}; the largest possible rank is {MAX_ENDPOINTS - 1}"
+            )
         if rank in found:
-            raise InvalidInput.of(called(file), f"is of rank {rank} by its name, and so is {called(found[rank])}")
+            raise InvalidInput.of(
+                called(file), f"the file name gives rank {rank}, as that of {called(found[rank])} does"
+            )
         found[rank] = file
     return dict(sorted(found.items()))

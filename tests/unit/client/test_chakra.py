@@ -117,7 +117,7 @@ GOOD = trace(collective(1, 0, 8))
     (GOOD + b"\x80", "the file ends within a length"),
     (GOOD + varint(MAX_MESSAGE_BYTES + 1), "at most 16777216 are allowed"),
     (trace(b"\xff\xff"), "node 0: is not a message of a Chakra trace"),
-    (trace(collective(7, 11, 8)), r"node 7 \('node'\): comm_type: is 11; it goes from 0 to 9"),
+    (trace(collective(7, 11, 8)), r"node 7 \('node'\): comm_type: must be from 0 to 9 \(given: 11\)"),
     (trace(node(7, COLLECTIVE, attribute("comm_type", INT64, 0))), r"node 7 \('node'\): comm_size: is missing"),
     (trace(node(7, COLLECTIVE)), r"node 7 \('node'\): comm_type: is missing"),
     (trace(node(7, SEND, attribute("comm_size", INT64, 1))), r"comm_dst: is missing"),
@@ -126,7 +126,7 @@ GOOD = trace(collective(1, 0, 8))
     (trace(collective(7, 0, 8, attribute("pg_name", STRING, b"dp"))), "pg_name: no group is called 'dp'"),
     (trace(collective(7, 0, 8, attribute("involved_dim", BOOL_LIST, b"\x0a\x02\x01\x00"))),
      "involved_dim: only some ranks"),
-    (trace(collective(1, 0, 9)), "rank 1: has 9 bytes per iteration in all_reduce of ranks 0, 1, rank 0 has 8"),
+    (trace(collective(1, 0, 9)), "rank 1: sends 9 bytes per iteration in all_reduce of ranks 0, 1, but rank 0 sends 8"),
 ])  # fmt: skip
 def test_a_broken_trace_is_refused_with_its_place(tmp_path: Path, data: bytes, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
@@ -137,7 +137,9 @@ def test_the_trace_of_one_rank_does_if_all_calls_are_of_all_ranks(tmp_path: Path
     pair = trace(collective(1, 0, 8, attribute("pg_name", STRING, b"pair")))
     files = written(tmp_path, GOOD, pair, pair)
     assert [c.bytes_per_iteration for c in job_spec(files[:1], given(3)).collectives] == [8]
-    with pytest.raises(InvalidInput, match="no trace of rank 0, which may have groups that no other rank has"):
+    with pytest.raises(
+        InvalidInput, match="the trace of rank 0 is missing; the rank may have groups that no other rank has"
+    ):
         job_spec(files[1:], given(3, groups=[{"name": "pair", "ranks": [1, 2]}]))
     with pytest.raises(InvalidInput, match="endpoints: rank 2 has a trace but no address"):
         job_spec(written(tmp_path, GOOD, GOOD, GOOD), given(2))
@@ -150,7 +152,7 @@ def test_files_are_taken_by_the_numbers_in_their_names(tmp_path: Path) -> None:
     spec = job_spec(sorted(files), given(11))
     assert [(t.src, t.dst) for t in spec.transfers] == [(10, 2)]
     (same := tmp_path / "other.2.et").write_bytes(GOOD)
-    with pytest.raises(InvalidInput, match="is of rank 2 by its name, and so is"):
+    with pytest.raises(InvalidInput, match="the file name gives rank 2, as that of"):
         job_spec([*files, same], given(11))
 
 

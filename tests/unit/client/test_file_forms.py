@@ -59,19 +59,19 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
     ({"hosts": "10.0.1.250-256"}, "hosts[0]", "must be IPv4 addresses such as"),
     ({"hosts": ["10.0.1.1", 7]}, "hosts[1]", "must be text (given: 7)"),
     ({"hosts": "127.0.0.1-2"}, "hosts", "endpoints[1]: must be the address of a host (given: '127.0.0.2')"),
-    ({"hosts": ["10.0.1.1-2", "10.0.1.2"]}, "hosts", "10.0.1.2 is there 2 times; list a host once, with ranks_per"),
+    ({"hosts": ["10.0.1.1-2", "10.0.1.2"]}, "hosts", "10.0.1.2 appears 2 times; list a host once, with ranks_per"),
     ({"hosts": "10.0-255.0-255.1"}, "hosts", "at most 4096 hosts are allowed (given: 65536)"),
-    ({"hosts": "10.0.0-3.1-255", "ranks_per_host": 8}, "hosts", "with 8 ranks each these are 8160; at most 4096"),
-    ({"ranks_per_host": 2, "endpoints": ["10.0.1.1"] * 2}, "ranks_per_host", "is for hosts; endpoints have an address"),
+    ({"hosts": "10.0.0-3.1-255", "ranks_per_host": 8}, "hosts", "1020 hosts with 8 ranks each make 8160; at most 4096"),
+    ({"ranks_per_host": 2, "endpoints": ["10.0.1.1"] * 2}, "ranks_per_host", "is only for jobs with hosts"),
     ({**OBSERVED, "rails": [{"hosts": "10.1.1.1"}]}, "rails[0].hosts", "one address per host is needed: 4 (given: 1)"),
-    ({**OBSERVED, "rails": [{}]}, "rails[0]", "give endpoints or hosts, one of them"),
-    ({**OBSERVED, "rails": [{"hosts": "10.0.1.1-4"}]}, "rails[0].hosts", "10.0.1.1 is in endpoints too"),
+    ({**OBSERVED, "rails": [{}]}, "rails[0]", "give either endpoints or hosts"),
+    ({**OBSERVED, "rails": [{"hosts": "10.0.1.1-4"}]}, "rails[0].hosts", "10.0.1.1 is also in endpoints"),
     ({"endpoints": ["10.0.1.1", "10.0.2.1"], "rails": [{"hosts": "10.1.1.1-2"}]}, "rails[0].hosts",
      "is for jobs with hosts; give endpoints, an address per rank"),
     ({**OBSERVED, "parallelism": {"tensor": 2}}, "parallelism",
-     "describes a model, and there is no 'model'; give both or neither"),
-    ({**OBSERVED, "model": MODEL, "groups": []}, "groups", "is what the model stands for: give one or the other"),
-    ({**OBSERVED, "model": MODEL, "library": "openmpi"}, "library", "must be another one with a model: openmpi"),
+     "needs a model: give both or neither"),
+    ({**OBSERVED, "model": MODEL, "groups": []}, "groups", "cannot be combined with a model"),
+    ({**OBSERVED, "model": MODEL, "library": "openmpi"}, "library", "must not be openmpi with a model"),
     ({**OBSERVED, "model": {**MODEL, "width": 3}}, "model.width", "unknown field; known are preset, layers, hidden"),
     ({**OBSERVED, "model": {"layers": 4}}, "model.hidden", "is missing"),
     ({**OBSERVED, "model": "gpt4"}, "model.preset", "must be 'gpt3-175b', 'llama2-70b', "),
@@ -80,7 +80,7 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
     ({**OBSERVED, "model": {**MODEL, "micro_batch": 4}}, "model.global_batch",
      "must be a multiple of 16: data 4 x micro"),
     ({**OBSERVED, "model": MODEL, "parallelism": {"tensor": 3}}, "parallelism",
-     "tensor 3 x pipeline 1 makes 3: that many"),
+     "tensor 3 x pipeline 1: a multiple of 3 ranks"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_as_it_was_given(job: dict[str, Any], path: str, message: str) -> None:
     found = problems(**job)
@@ -125,11 +125,11 @@ def test_each_parallelization_has_short_forms_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("changes", "path", "message"), [
-    ({"model": MODEL}, "parallelizations[1].transfers", "is what the model stands for: give one or the other"),
+    ({"model": MODEL}, "parallelizations[1].transfers", "cannot be combined with a model"),
     ({"parallelism": {"tensor": 2}}, "parallelizations[1].parallelism",
-     "describes a model, and there is no 'model'; give both or neither"),
+     "needs a model: give both or neither"),
     ({"name": "by model"}, "parallelizations[1].name", "'by model' is the name of several"),
-    ({"transfers": []}, "parallelizations[1]", "what it sends is not known: give a model, collectives or transfers"),
+    ({"transfers": []}, "parallelizations[1]", "has no traffic: give a model, collectives or transfers"),
     ({"transfers": [{"src": 0, "dst": 4, "bytes_per_iteration": 1}]}, "parallelizations[1].transfers[0].dst",
      "rank 4 has no endpoint"),
     ({"collectives": [{"algorithm": "all_to_all", "groups": ["a"], "bytes_per_iteration": 1}]},
@@ -146,7 +146,7 @@ def test_what_is_wrong_in_a_parallelization_is_told_as_it_was_given(
 
 @pytest.mark.parametrize("name", ["groups", "collectives", "transfers", "parallelism"])
 def test_what_parallelizations_say_is_not_said_of_the_job_too(name: str) -> None:
-    told = "is defined by each of the parallelizations: give one or the other"
+    told = "cannot be combined with parallelizations, each of which has its own: omit one of them"
     assert problems(**OFFER, **{name: {} if name == "parallelism" else []}) == {name: told}
 
 

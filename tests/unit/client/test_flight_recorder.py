@@ -49,7 +49,9 @@ def test_json_says_the_same_as_a_pickle() -> None:
 def test_one_rank_does_not_say_what_others_do_in_their_groups() -> None:
     with pytest.raises(InvalidInput, match=r"rank_0: the ranks of process group '1' are not recorded"):
         job_spec(PICKLES[:1], given(4))
-    with pytest.raises(InvalidInput, match="no trace of rank 1, which may have groups that no other rank has"):
+    with pytest.raises(
+        InvalidInput, match="the trace of rank 1 is missing; the rank may have groups that no other rank has"
+    ):
         job_spec(PICKLES[:1], given(4, groups=[{"name": "1", "ranks": [0, 1]}]))
 
 
@@ -118,7 +120,7 @@ def test_a_root_that_an_entry_has_is_the_first_rank(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("root", [3, -1, True, "0"])
 def test_a_root_that_is_no_place_in_the_group_is_refused(tmp_path: Path, root: object) -> None:
-    with pytest.raises(InvalidInput, match=r"entries\[0\]: root: must be the place of one of the group's 3 ranks"):
+    with pytest.raises(InvalidInput, match=r"entries\[0\]: root: must be a rank within the group, 0 to 2"):
         of_all(tmp_path, entry("broadcast", [50], root=root))
 
 
@@ -212,14 +214,14 @@ def test_what_is_no_dump_is_refused_and_nothing_of_it_is_run(
     [
         ({"profiling_name": 3}, r"entries\[0\]: profiling_name: must be like nccl:all_reduce"),
         ({"profiling_name": "nccl:mystery"}, r"entries\[0\]: profiling_name: what 'mystery' sends is not known"),
-        ({"profiling_name": "nccl:send"}, "must name two of the group's ranks, 0 to 2"),
-        ({"profiling_name": "nccl:send 0->3"}, "must name two of the group's ranks, 0 to 2"),
+        ({"profiling_name": "nccl:send"}, "must name two ranks within the group, 0 to 2"),
+        ({"profiling_name": "nccl:send 0->3"}, "must name two ranks within the group, 0 to 2"),
         ({"input_sizes": 3}, "input_sizes: must be a list of shapes, with input_dtypes for each"),
         ({"input_sizes": [[-1]]}, "input_sizes: must be a list of shapes such as"),
         ({"input_sizes": [[1]] * 2000}, "input_sizes: at most 1024 tensors are allowed"),
         ({"input_dtypes": ["Quaternion"]}, "input_dtypes: the size of 'Quaternion' is not known; known are byte"),
         ({"input_dtypes": [3]}, "input_dtypes: must be names such as Float"),
-        ({"process_group": 3}, "process_group: must be a name and a description"),
+        ({"process_group": 3}, "process_group: must be a list of two texts"),
         ({"process_group": ("9", "undefined")}, "the ranks of process group '9' are not recorded"),
     ],
 )
@@ -231,11 +233,13 @@ def test_a_wrong_entry_is_refused_with_its_place(tmp_path: Path, wrong: dict[str
 
 def test_dumps_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     one, other = entry("all_reduce", [50]), entry("all_reduce", [60])
-    with pytest.raises(InvalidInput, match=r"rank 2: has 120 bytes per iteration in all_reduce .* rank 0 has 100"):
+    with pytest.raises(InvalidInput, match=r"rank 2: sends 120 bytes per iteration in all_reduce .* rank 0 sends 100"):
         job_spec(dumped(tmp_path, [one] * 2, [one] * 2, [other] * 2), given(3))
     files = dumped(tmp_path, [one] * 2, [one] * 2, [one] * 2)
     files[1].write_bytes(pickle.dumps({"entries": [one] * 2, "pg_config": {"0": {"ranks": "[0, 1]"}}}))
-    with pytest.raises(InvalidInput, match="rank_1: pg_config: process group '0' has ranks 0, 1, in another"):
+    with pytest.raises(
+        InvalidInput, match="rank_1: pg_config: process group '0' has ranks 0, 1, but ranks 0, 1, 2 in another"
+    ):
         job_spec(files, given(3))
 
 

@@ -56,7 +56,7 @@ def test_hosts_are_named_by_addresses_with_ranges_and_by_names() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "it names no host"),
+        ("", "must name at least one host"),
         ("10.0.1.1-300", "must be IPv4 addresses such as"),
         ("10.0.1.1,n[1", "'n[1' does not name hosts"),
     ],
@@ -87,7 +87,7 @@ def test_a_file_has_the_address_of_each_nic_of_a_host(write: Callable[[str], Pat
 WRONG = {
     "n1: 10.0.1.1\nn2: eth0\n": ":2:1: n2: must be IPv4 addresses such as",
     "n1: 10.0.1.1\nn2: 7\n": ":2:1: n2: must be a list",
-    "n[1-4]: 10.0.1.1-3": ":1:1: n[1-4]: 10.0.1.1-3 has 3 addresses; one for each of 4 hosts is needed",
+    "n[1-4]: 10.0.1.1-3": ":1:1: n[1-4]: 10.0.1.1-3 makes 3 addresses, but there are 4 hosts; give one per host",
     "n[1: 10.0.1.1": ":1:1: 'n[1' does not name hosts",
     "- n1": ": must have the address of each host",
     "n1: [10.0.1.1": ":2:1: not YAML",

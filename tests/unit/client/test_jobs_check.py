@@ -145,7 +145,9 @@ def test_of_several_jobs_those_that_are_done_are_named(signalbox: Signalbox, fil
     file.write_text(f"{RING}---\n{taken.replace('1000', '2000')}")
     result = signalbox("jobs", "register", file)
     assert (result.status, result.out) == (8, "")
-    assert result.err.startswith("done: ring; not the others\nerror: job 'taken' is registered with another spec")
+    assert result.err.startswith(
+        "registered: ring; not the other jobs\nerror: job 'taken' is registered with another spec"
+    )
 
 
 def test_each_parallelization_of_a_job_is_checked_and_told(signalbox: Signalbox, file: Path) -> None:

@@ -106,7 +106,7 @@ def test_an_announcement_is_updated_and_wrong_updates_are_only_logged(
     transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
     with signalbox.join(SPEC) as job:
         job.update(transfers=[{"src": 0, "dst": 2, "bytes_per_iteration": 1000}])
-        assert "stays announced as it was, the training continues: transfers[0].dst: rank 2" in caplog.text
+        assert "does not change, the training continues: transfers[0].dst: rank 2" in caplog.text
         job.update(transfers=transfers)
         until(lambda: len(clients.specs) == 2)
     job.update(transfers=[])
@@ -140,7 +140,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a field": ("job", {"endpoints": ["10.0.1.1", "10.0.2.300"]}, "endpoints[1]: must be an IPv4 address"),
     "an option": ("job", {"endpoints": ENDPOINTS, "adress": "192.0.2.10:50051"}, "adress: unknown field"),
     "nothing else": ("job", {}, "endpoints: is missing"),
-    "no id": (None, {"endpoints": ENDPOINTS}, "job: its id is missing: give it, or set SIGNALBOX_JOB"),
+    "no id": (None, {"endpoints": ENDPOINTS}, "job: the id of the job is missing: give it, or set SIGNALBOX_JOB"),
     "a number": (7, {"endpoints": ENDPOINTS}, "job_id: must be text"),
     "no address": (SPEC, {"address": "192.0.2.10"}, "address: must be HOST:PORT or unix:PATH"),
     "a rank": (SPEC, {"rank": "first"}, "first"),

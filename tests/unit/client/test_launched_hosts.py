@@ -150,11 +150,11 @@ def test_open_mpi_is_told_over_which_networks_it_communicates(command: str, envi
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("./train.sh", "train.sh does not name them"),
-        ("python3 -m train --nnodes 2", "python3 does not name them"),
+        ("./train.sh", "train.sh does not name hosts"),
+        ("python3 -m train --nnodes 2", "python3 does not name hosts"),
         ("srun -N 2 ./train", "srun names no nodes, and there is no Slurm job"),
-        ("torchrun --nnodes 2 train.py", "the launcher names only the host where its nodes meet"),
-        ("accelerate launch train.py", "the launcher names only the host where its nodes meet"),
+        ("torchrun --nnodes 2 train.py", "the launcher names only the host of its rendezvous"),
+        ("accelerate launch train.py", "the launcher names only the host of its rendezvous"),
     ],
 )
 def test_hosts_that_are_not_said(command: str, why: str) -> None:

@@ -158,15 +158,15 @@ def test_experts_exchange_tokens_and_are_replicated_less_often() -> None:
 
 
 @pytest.mark.parametrize(("model", "parallelism", "path", "message"), [
-    ({}, {"tensor": 8, "data": 3}, "parallelism.tensor", "must divide the model's heads, 4 (given: 8)"),
+    ({}, {"tensor": 8, "data": 3}, "parallelism.tensor", "must divide the number of heads, 4 (given: 8)"),
     ({}, {"data": 5}, "model.global_batch", "must be a multiple of 10: data 5 x micro_batch 2 (given: 48)"),
-    ({}, {"pipeline": 8, "data": 1}, "parallelism.pipeline", "must be at most the layers, 6 (given: 8)"),
+    ({}, {"pipeline": 8, "data": 1}, "parallelism.pipeline", "must be at most 6, the number of layers (given: 8)"),
     ({}, {"data": 4, "expert": 2}, "parallelism.expert", "must be 1: the model has no experts"),
-    ({"experts": 3}, {"data": 4, "expert": 2}, "parallelism.expert", "must divide data, 4, and the model's experts, 3"),
-    ({"experts": 1}, {"data": 4}, "model.experts_per_token", "must be at most experts, 1 (given: 2)"),
-    ({"experts": 4, "expert_layers": 7}, {"data": 4}, "model.expert_layers", "must be at most the layers, 6"),
-    ({"experts": 4, "parameters": 9}, {"data": 4}, "model.parameters", "must be at least those of the experts, 49152"),
-    ({"kv_heads": 8}, {"data": 4}, "model.kv_heads", "must be at most heads, 4 (given: 8)"),
+    ({"experts": 3}, {"data": 4, "expert": 2}, "parallelism.expert", "must divide data, 4, and the number of"),
+    ({"experts": 1}, {"data": 4}, "model.experts_per_token", "must be at most the number of experts, 1 (given: 2)"),
+    ({"experts": 4, "expert_layers": 7}, {"data": 4}, "model.expert_layers", "must be at most 6, the number of layers"),
+    ({"experts": 4, "parameters": 9}, {"data": 4}, "model.parameters", "must be at least the parameters of the"),
+    ({"kv_heads": 8}, {"data": 4}, "model.kv_heads", "must be at most the number of heads, 4 (given: 8)"),
     ({"parameters": 1 << 50}, {"data": 4}, "model", "data groups send 4503599627370496 bytes in each iteration; at"),
     ({}, {"data": 1}, "model", "sends nothing between hosts, so there is nothing to announce"),
 ])  # fmt: skip
@@ -183,8 +183,8 @@ def test_ranks_that_are_left_are_replicas_and_others_are_refused() -> None:
     model, endpoints = Model(**SMALL), [f"10.0.{rank}.1" for rank in range(8)]
     assert collectives(traffic(model, Parallelism(tensor=2), endpoints))[1][1] == [(0, 2, 4, 6), (1, 3, 5, 7)]
     for parallelism, message in (
-        (Parallelism(tensor=2, data=3), "tensor 2 x pipeline 1 x data 3 makes 6: that many ranks are needed"),
-        (Parallelism(pipeline=3), "tensor 1 x pipeline 3 makes 3: that many ranks, or a multiple, are needed"),
+        (Parallelism(tensor=2, data=3), "tensor 2 x pipeline 1 x data 3: 6 ranks are needed"),
+        (Parallelism(pipeline=3), "tensor 1 x pipeline 3: a multiple of 3 ranks is needed"),
     ):
         with pytest.raises(InvalidInput) as error:
             traffic(model, parallelism, endpoints)

@@ -29,7 +29,7 @@ def test_the_iteration_is_what_repeats(text: str, counts: dict[str, int]) -> Non
 
 
 def test_calls_that_do_not_repeat_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"rank 0: its 4 calls do not repeat.*--iterations"):
+    with pytest.raises(InvalidInput, match=r"rank 0: the 4 calls of the rank do not repeat.*--iterations"):
         both("abcd")
 
 
@@ -77,9 +77,11 @@ def test_where_ranks_contradict_each_other_in_the_order_there_is_one_phase() -> 
 
 
 def test_ranks_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="rank 1: has 7 bytes per iteration in all_reduce of ranks 0, 1, rank 0 has"):
+    with pytest.raises(
+        InvalidInput, match="rank 1: sends 7 bytes per iteration in all_reduce of ranks 0, 1, but rank 0 sends"
+    ):
         per_iteration({0: calls("aa"), 1: calls("aa", {"a": 7})})
-    with pytest.raises(InvalidInput, match="rank 1: has no all_reduce of ranks 0, 1, which rank 0 has"):
+    with pytest.raises(InvalidInput, match="rank 1: made no all_reduce of ranks 0, 1, but rank 0 did"):
         per_iteration({0: calls("aa"), 1: []})
 
 

@@ -78,7 +78,10 @@ def test_foreign_rules_are_counted_but_not_listed(api: Running, fabric: FakeFabr
 def test_a_switch_that_is_not_read_yet_is_refused(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
     api.control.board.publish(replace(fabric.status, rules={}))
     refused = signalbox("rules", "leaf1")
-    assert (refused.status, refused.err) == (8, "error: switch 0x1 is not connected, or its rules are not read yet\n")
+    assert (refused.status, refused.err) == (
+        8,
+        "error: switch 0x1 is not connected, or the controller has not read its rules yet; try again later\n",
+    )
     assert signalbox("rules", "leaf99").status == 5
     with Client(api.addresses[0]) as client, pytest.raises(NotKnownYet):
         client.list_rules(99)

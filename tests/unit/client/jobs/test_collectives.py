@@ -253,8 +253,8 @@ def test_transfers_and_nics_count_towards_the_limit() -> None:
 def test_what_a_library_does_is_refused_where_it_is_not_known() -> None:
     spec = job(groups=ALL, library="openmpi", collectives=[collective("broadcast", 100, "all")])
     assert [str(p) for p in check(spec)] == [
-        "collectives[0].algorithm: what openmpi sends in broadcast of 100 bytes over 4 ranks is not known; "
-        "announce the algorithm by its name, or transfers"
+        "collectives[0].algorithm: the transfers of openmpi for broadcast of 100 bytes over 4 ranks are not known; "
+        "announce another algorithm, or transfers"
     ]
     with pytest.raises(InvalidInput, match="not known"):
         virtual_links(spec)

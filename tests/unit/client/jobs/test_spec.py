@@ -71,7 +71,7 @@ def test_ranks_need_an_endpoint_and_appear_once() -> None:
     found = problems(groups=[{"name": "dp", "ranks": [0, 3]}, {"name": "pp", "ranks": [1, 1]}])
     assert found == {
         "groups[0].ranks[1]": "rank 3 has no endpoint; ranks go from 0 to 2",
-        "groups[1].ranks": "rank 1 appears 2 times; a group has a rank once",
+        "groups[1].ranks": "rank 1 appears 2 times; name each rank once per group",
     }
 
 
@@ -94,7 +94,7 @@ def transfer(**changes: Any) -> list[dict[str, Any]]:
     [
         ({"src": 3}, "src: rank 3 has no endpoint; ranks go from 0 to 2"),
         ({"dst": 4}, "dst: rank 4 has no endpoint; ranks go from 0 to 2"),
-        ({"src": "10.0.1.1"}, "src: must be a rank's number (given: '10.0.1.1')"),
+        ({"src": "10.0.1.1"}, "src: must be the number of a rank (given: '10.0.1.1')"),
         ({"src": -1}, "src: must be at least 0 (given: -1)"),
         ({"dst": 0}, "dst: rank 0 sends to itself"),
         ({"bytes_per_iteration": 0}, "bytes_per_iteration: must be at least 1 (given: 0)"),
@@ -113,13 +113,13 @@ def test_transfers_that_are_none_are_refused(changes: dict[str, Any], message: s
 @pytest.mark.parametrize(("rails", "path", "message"), [
     ([["10.1.1.1", "10.1.2.1"]], "rails[0].endpoints", "one address per rank is needed: 3 (given: 2)"),
     ([["10.1.1.1", "10.1.1.1", "10.0.3.1"]], "rails[0].endpoints[2]",
-     "10.0.3.1 is in endpoints too; an address is in one rail only"),
+     "10.0.3.1 is also in endpoints; each address may be in one rail only"),
     ([["10.1.1.1", "10.1.1.1", "10.1.3.1"], ["10.2.1.1", "10.2.1.1", "10.1.3.1"]], "rails[1].endpoints[2]",
-     "10.1.3.1 is in rails[0].endpoints too; an address is in one rail only"),
+     "10.1.3.1 is also in rails[0].endpoints; each address may be in one rail only"),
     ([["10.1.1.1", "10.1.2.1", "10.1.3.1"]], "rails[0].endpoints[1]",
-     "ranks on 10.0.1.1 have 10.1.1.1; ranks on one host have one address in a rail"),
+     "another rank on 10.0.1.1 has 10.1.1.1; ranks on one host need the same address in a rail"),
     ([["10.1.1.1", "10.1.1.1", "10.1.1.1"]], "rails[0].endpoints[2]",
-     "ranks on 10.0.1.1 have 10.1.1.1 too; ranks on two hosts have two addresses"),
+     "ranks on 10.0.1.1 also have 10.1.1.1; ranks on different hosts need different addresses"),
     ([["10.1.1.1", "10.1.1.1", "nic"]], "rails[0].endpoints[2]", "must be an IPv4 address such as 10.0.1.2"),
 ])  # fmt: skip
 def test_rails_that_do_not_fit_the_endpoints_are_refused(rails: list[list[str]], path: str, message: str) -> None:
@@ -259,7 +259,7 @@ def test_what_was_measured_counts_as_long_as_all_parallelizations_send_the_same(
 
 
 def test_a_job_with_parallelizations_sends_nothing_of_its_own() -> None:
-    told = "is defined by each of the parallelizations: give one or the other"
+    told = "cannot be combined with parallelizations, each of which has its own: omit one of them"
     assert problems(OFFER, **SENDS) == {"groups": told, "collectives": told}
     assert problems(OFFER, transfers=transfer()) == {"transfers": told}
 
@@ -271,8 +271,8 @@ def test_a_job_with_parallelizations_sends_nothing_of_its_own() -> None:
         ({"name": "as ever"}, "parallelizations[1].name", "'as ever' is the name of several"),
         ({"name": ""}, "parallelizations[1].name", "must have at least 1 characters"),
         ({"name": "a\nb"}, "parallelizations[1].name", "must have printable characters only"),
-        ({"transfers": []}, "parallelizations[1]", "what it sends is not known: give collectives or transfers"),
-        ({"groups": SPEC["groups"], "transfers": []}, "parallelizations[1]", "what it sends is not known"),
+        ({"transfers": []}, "parallelizations[1]", "has no traffic: give collectives or transfers"),
+        ({"groups": SPEC["groups"], "transfers": []}, "parallelizations[1]", "has no traffic"),
         (
             {"collectives": collective()},
             "parallelizations[1].collectives[0].groups[0]",
@@ -284,7 +284,7 @@ def test_a_job_with_parallelizations_sends_nothing_of_its_own() -> None:
             "rank 3 has no endpoint",
         ),
         ({"groups": [{"name": "a", "ranks": [0, 0]}]}, "parallelizations[1].groups[0].ranks", "rank 0 appears 2 times"),
-        ({"groups": [SPEC["groups"][0]] * 2}, "parallelizations[1].groups[1].name", "'dp' is used by 2 groups"),
+        ({"groups": [SPEC["groups"][0]] * 2}, "parallelizations[1].groups[1].name", "'dp' is the name of 2 groups"),
         ({"transfers": transfer(src=3)}, "parallelizations[1].transfers[0].src", "rank 3 has no endpoint"),
         ({"transfers": transfer(dst=0)}, "parallelizations[1].transfers[0].dst", "rank 0 sends to itself"),
         ({"compute": [{"seconds": -1}]}, "parallelizations[1].compute[0].seconds", "must be at least 0"),

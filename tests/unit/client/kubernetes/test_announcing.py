@@ -152,7 +152,7 @@ def test_a_secondary_network_is_waited_for_too() -> None:
         ("JobSet", {"status": {"conditions": [{"type": "Completed", "status": "True"}]}}, "it has ended (Completed)"),
         ("MPIJob", {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}, "it has ended (Succeeded)"),
         ("Job", {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, "it has ended (Failed)"),
-        ("Job", {"metadata": {"annotations": {"signalbox/announce": "false"}}}, "it is not announced"),
+        ("Job", {"metadata": {"annotations": {"signalbox/announce": "false"}}}, "its annotations do not announce it"),
     ],
 )
 def test_a_job_that_does_not_run_is_not_announced(kind: str, change: dict[str, Object], why: str) -> None:
@@ -234,7 +234,7 @@ def test_what_gives_no_ranks_is_refused() -> None:
     job["spec"] |= {"completions": 5000, "parallelism": 5000}
     assert refused(job, pods) == "spec: at most 4096 pods can be announced as one job"
     annotate(job, workers="ring")
-    assert refused(job, pods) == "signalbox/workers: is for JobSets; the workers of a Job are known"
+    assert refused(job, pods) == "signalbox/workers: is for JobSets only; omit it for a Job"
     job, pods = recorded("JobSet")
     annotate(job, workers="workers, trainers")
     message = "signalbox/workers: there is no replicated job 'trainers'; there are: driver, workers"

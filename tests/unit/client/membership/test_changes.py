@@ -43,7 +43,7 @@ def test_a_change_that_is_not_allowed_leaves_the_job_as_it_was_until_it_is(
     training.report(1)
     training.go_on(LEASE_S)
     assert (controller.reported, controller.opened, training.contacts) == ([1], 1, [True])
-    assert "stays announced as it was" in caplog.records[0].getMessage()
+    assert "does not change" in caplog.records[0].getMessage()
     controller.refuses_updates = None
     training.go_on(LEASE_S)
     assert controller.updates == [changed]

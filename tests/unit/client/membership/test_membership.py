@@ -78,7 +78,7 @@ def test_a_job_whose_update_is_refused_stays_as_it_was(
     training.report(0)
     training.go_on(LEASE_S)
     assert controller.reported == [0]
-    assert caplog.messages == [f"job 'job' stays announced as it was, the training continues: {why}"]
+    assert caplog.messages == [f"the announcement of job 'job' does not change, the training continues: {why}"]
     controller.forget()
     training.go_on(LEASE_S)
     assert [one["spec"] for one in controller.registrations] == [training.spec] * 2
@@ -96,7 +96,7 @@ def test_an_update_that_other_jobs_are_in_the_way_of_is_tried_again_with_each_re
     controller.refuses_updates = InvalidInput.of("transfers", "is wrong") if final else Conflict("of another job", {})
     training.membership.update(CHANGED)
     training.go_on(3 * LEASE_S)
-    assert caplog.text.count("stays announced as it was") == 1
+    assert caplog.text.count("does not change") == 1
     assert (training.membership.change is None) == (controller.spec == CHANGED)
     controller.refuses_updates = None
     training.go_on(LEASE_S)
@@ -162,7 +162,7 @@ def test_iterations_that_the_controller_refuses_are_not_sent_again(
     training.round()
     assert controller.reported == [5]
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job': iterations are left out, the training continues: iterations[0].duration: a time above 0 is needed"
+        "job 'job': iterations are left out, the training continues: iterations[0].duration: must be more than 0"
     ]
     assert training.membership.registered
 

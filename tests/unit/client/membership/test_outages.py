@@ -69,7 +69,7 @@ def test_each_outage_has_its_line(
 ) -> None:
     for _ in range(3):
         training.go_on(LEASE_S)
-        controller.away = TooSlow("no answer from the controller at localhost: it took too long")
+        controller.away = TooSlow("no answer from the controller at localhost: the call took too long")
         training.go_on(LEASE_S / 2)
         controller.away = UNREACHABLE
         training.go_on(LEASE_S / 2)
@@ -233,8 +233,8 @@ def test_an_id_that_is_taken_is_waited_for_or_taken_over(
     assert max(training.go_on(HOUR_S)) <= LEASE_S / 6
     assert not training.membership.registered
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job': not announced yet, the training continues: its id belongs to another registration; it is announced "
-        "when that one ends, or at once with take_over (signalbox run --take-over)"
+        "job 'job': not announced yet, the training continues: the id belongs to another registration; the job is "
+        "announced when that registration ends, or now with take_over (signalbox run --take-over)"
     ]
     controller.forget()
     training.go_on(LEASE_S / 6)
@@ -261,7 +261,7 @@ def test_a_refused_spec_is_told_once_with_its_fields_and_not_sent_again(
 
 def test_an_answer_that_was_too_slow_is_not_the_controllers(controller: FakeController, training: Training) -> None:
     """The controller is starting or busy, so the client keeps waiting for its answer."""
-    controller.away = TooSlow("no answer from the controller at localhost: it took too long")
+    controller.away = TooSlow("no answer from the controller at localhost: the call took too long")
     training.round()
     assert not training.membership.tried.is_set()
     controller.away = InvalidInput.of("endpoints", "must be at least 2")

@@ -67,7 +67,7 @@ def test_what_counters_have_not_confirmed_is_said_of_each_job() -> None:
 
 def test_a_job_without_a_prediction_is_not_slow_by_its_measured_efficiency() -> None:
     """The job is an all-to-all on an idle fabric."""
-    withheld = "up to 3 hosts send to one at once; how its port is shared is not known"
+    withheld = "up to 3 hosts send to one host at once; how they share its port is not known"
     job = pb.Job(
         spec=pb.JobSpec(job_id="experts"), slowdown=1.0, efficiency_measured=0.57, prediction_withheld=withheld
     )
