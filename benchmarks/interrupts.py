@@ -240,7 +240,7 @@ def main(
 ) -> None:
     """End the demo and the lab at many instants in every way, and list what remains."""
     if unknown := set(only.split(",")) - PROGRAMS.keys():
-        raise typer.BadParameter(f"no such program: {', '.join(sorted(unknown))}")
+        raise typer.BadParameter(f"unknown program: {', '.join(sorted(unknown))}; choose from {', '.join(PROGRAMS)}")
     first, last = (int(bound) if bound else None for bound in part.split(":"))
     runs = []
     for program in only.split(","):

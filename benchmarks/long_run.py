@@ -176,7 +176,7 @@ def measured(folder: Path, load: Load, cycles: int) -> list[Sample]:
             each.result()
         samples.append(_sample(controller, load, time.monotonic() - began))
         if left := len(operator.list_jobs()):
-            raise SignalboxError(f"{left} jobs are registered that were ended")
+            raise SignalboxError(f"{left} ended jobs are still registered")
     return samples
 
 

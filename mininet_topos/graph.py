@@ -24,7 +24,8 @@ class Graph(FabricTopo):
         ``FabricTopo``."""
         fabric = graph_topology(path)
         if fabric.circuits:
-            raise InvalidInput.of(str(path), "is a directed graph: in the lab circuits are rules of optical switches")
+            message = "is a directed graph (circuits); the lab needs an undirected one, or --fabric direct-connect"
+            raise InvalidInput.of(str(path), message)
         scale = host_mbps * 1e6 / max((host.bps for host in fabric.hosts), default=1.0)
         cables = tuple(cable._replace(bps=cable.bps * scale) for cable in fabric.cables)
         hosts = tuple(host._replace(bps=host.bps * scale) for host in fabric.hosts)

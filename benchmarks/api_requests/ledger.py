@@ -84,13 +84,13 @@ class Ledger:
         for job_id, job in self.jobs.items():
             now = found.get(job_id)
             if now is None:
-                yield f"{job_id} was acknowledged and is not there"
+                yield f"job '{job_id}' was acknowledged, but the controller does not list it"
             elif now.uid != job.uid:
-                yield f"{job_id} has the uid {now.uid} and not {job.uid}"
+                yield f"job '{job_id}' has the uid {now.uid}, not {job.uid}"
             elif now.spec != job.spec:
-                yield f"{job_id} has another spec than was acknowledged"
+                yield f"job '{job_id}' has another spec than the acknowledged one"
         for job_id in found.keys() - self.jobs.keys() - self.undecided:
-            yield f"{job_id} is there, and was not registered or has been deregistered"
+            yield f"job '{job_id}' is listed, but was not registered or was deregistered"
 
 
 def _request(case: Case) -> Any:

@@ -110,7 +110,7 @@ class Run:
                 return
             self.controller.check()
             if time.monotonic() > ends:
-                raise StepFailed(f"not reached within {deadline_s:.0f} s: {what}")
+                raise StepFailed(f"waited {deadline_s:.0f} s for {what}")
             time.sleep(poll_s)
 
     def wait_quiet(self, quiet_s: float, what: str) -> None:

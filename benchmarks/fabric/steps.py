@@ -90,7 +90,9 @@ def install(run: Run) -> None:
     with run.client() as client, ThreadPoolExecutor(len(run.jobs)) as pool:
         for job in pool.map(lambda spec: client.register_job(spec).job, run.jobs):
             if job.missing_hosts:
-                raise StepFailed(f"{job.spec.job_id} misses {len(job.missing_hosts)} hosts")
+                raise StepFailed(
+                    f"job '{job.spec.job_id}' waits for {len(job.missing_hosts)} hosts that were not found"
+                )
 
         time.sleep(QUIET_S)  # leaves the cores to the controller
         _wait_pinned(run)
@@ -134,7 +136,7 @@ def planning(run: Run) -> None:
     run.figures.plans = len(plans)
     run.figures.echo_ms = Spread.of([MILLI * took for at, took in answers if at >= since + ECHO_SETTLED_S])
     with run.client() as client:
-        run.wait(lambda: client.get_status().switches == run.figures.switches, "the echo switch to leave")
+        run.wait(lambda: client.get_status().switches == run.figures.switches, "the echo switch to disconnect")
     _memory(run)
 
 
@@ -182,7 +184,7 @@ def silent_loss(run: Run) -> None:
     """Drop probes on a few links, in one direction, while their ports are up."""
     cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
     if not cuts:
-        raise StepFailed("no cable can be lost without longer paths")
+        raise StepFailed("there is no cable to cut: the loss of any cable lengthens a path")
     ends = [cut.cable.b for cut in cuts]
     run.read()
     lost = lost_hops(run.hops, cuts[-1].after)
@@ -198,7 +200,7 @@ def silent_loss(run: Run) -> None:
 
     try:
         run.switches.drop_lldp(ends)
-        run.wait(noticed, "silent links to be left", poll_s=STATUS_S)
+        run.wait(noticed, "flows to leave the silent links", poll_s=STATUS_S)
         run.figures.silent_loss_detect_s = found[0] - since
     finally:
         run.switches.pass_lldp(ends)
@@ -250,7 +252,7 @@ def _rules(run: Run) -> dict[Dpid, Rules]:
         run.read()
         return len(run.observed.changes) == known
 
-    run.wait(asked, "rules to stay as they are", poll_s=QUIET_S)
+    run.wait(asked, "rules to stop changing", poll_s=QUIET_S)
     return found
 
 
@@ -266,7 +268,7 @@ def repairs(run: Run) -> None:
             repairs.append(_repair(run, drawn))
             time.sleep(max(0.0, due - time.monotonic()))
         if not cut:
-            raise StepFailed("no cable can be lost without longer paths")
+            raise StepFailed("there is no cable to cut: the loss of any cable lengthens a path")
     finally:
         run.figures.cuts = len(repairs)
         for name in REPAIRS:
@@ -332,7 +334,7 @@ def _wait_pinned(run: Run) -> None:
             return not waiting
 
         try:
-            run.wait(pinned, "all jobs pinned", poll_s=QUIET_S)
+            run.wait(pinned, "all jobs to be pinned", poll_s=QUIET_S)
         except StepFailed as error:
             raise StepFailed(f"{error}: {', '.join(waiting)}") from None
     run.wait_quiet(QUIET_S, "rules to settle")

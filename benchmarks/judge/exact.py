@@ -121,7 +121,7 @@ class Exact:
                 yield f"{name} has shares {[float(share) for _, share in route]}"
             for path, _ in route:
                 if not self._leads(path, *flow.ends):
-                    yield f"{name} has a path {path} that is no shortest one"
+                    yield f"{name} has a path {path} that is not a shortest path"
 
     def _leads(self, path: Path, src: int, dst: int) -> bool:
         here = src

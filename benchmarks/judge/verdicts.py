@@ -126,14 +126,19 @@ class Judge:
                 known = self._better(found.routing)
         verdict.optimum = float(known)
         if known < Fraction(answer.bound) * (1 - _ROUNDING):
-            verdict.refuted.append(f"bound {answer.bound:.9g}, a routing has {float(known):.9g}")
+            verdict.refuted.append(f"the bound is {answer.bound:.9g}, but a routing reaches {float(known):.9g}")
         fluid = self._fluid or known
         if fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
-            verdict.refuted.append(f"fluid bound {answer.fluid_bound:.9g}, a routing has {float(fluid):.9g}")
+            verdict.refuted.append(
+                f"the fluid bound is {answer.fluid_bound:.9g}, but a routing reaches {float(fluid):.9g}"
+            )
         if answer.max_subflows == 1:
             self._whole = known
         if self._whole and self._whole < Fraction(answer.integer_bound) * (1 - _ROUNDING):
-            verdict.refuted.append(f"bound of whole flows {answer.integer_bound:.9g}, one has {float(self._whole):.9g}")
+            verdict.refuted.append(
+                f"the bound of whole flows is {answer.integer_bound:.9g}, but a routing reaches "
+                f"{float(self._whole):.9g}"
+            )
         self._proven(answer, vector, verdict)
         return verdict
 
@@ -145,7 +150,9 @@ class Judge:
             verdict.optimum = verdict.least = float(least)
             verdict.decided = vector[0] <= least * (1 + _BETTER)
             if self._fluid and self._fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
-                verdict.refuted.append(f"fluid bound {answer.fluid_bound:.9g}, a routing has {float(self._fluid):.9g}")
+                verdict.refuted.append(
+                    f"the fluid bound is {answer.fluid_bound:.9g}, but a routing reaches {float(self._fluid):.9g}"
+                )
         return verdict
 
     def _begin(self, answer: Answer) -> tuple[Verdict, tuple[Fraction, ...]]:
@@ -187,11 +194,11 @@ class Judge:
 
     def _wrong_slowdowns(self, answer: Answer, slowdowns: Mapping[int, Fraction]) -> Iterator[str]:
         if slowdowns.keys() != answer.job_slowdown.keys():
-            yield f"slowdowns of jobs {sorted(answer.job_slowdown)}, there are {sorted(slowdowns)}"
+            yield f"the plan has slowdowns of jobs {sorted(answer.job_slowdown)}, but the jobs are {sorted(slowdowns)}"
             return
         for job, slowdown in slowdowns.items():
             if abs(slowdown - Fraction(answer.job_slowdown[job])) > _ROUNDING * slowdown:
-                yield f"job {job} has slowdown {float(slowdown):.9g}, the plan says {answer.job_slowdown[job]:.9g}"
+                yield f"job {job} has slowdown {float(slowdown):.9g}, but the plan says {answer.job_slowdown[job]:.9g}"
 
     def _better(self, routing: Routing) -> Fraction:
         """Return the worst slowdown of the best routing so far."""
@@ -217,7 +224,10 @@ class Judge:
 
         When an entry is minimized, all earlier entries are kept at their least values."""
         if answer.slowdowns_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):
-            verdict.refuted.append(f"worst slowdown {float(vector[0]):.9g} proven, a routing has {verdict.optimum:.9g}")
+            verdict.refuted.append(
+                f"worst slowdown {float(vector[0]):.9g} is claimed as proven, but a routing reaches "
+                f"{verdict.optimum:.9g}"
+            )
         best = min(vector, self._exact.vector(self._best or answer.routes), key=cmp_to_key(_compare))
         deadline, decided = time.monotonic() + self._solve_s, verdict.decided
         least = sorted(self._exact.nic_slowdowns.values(), reverse=True)
@@ -233,8 +243,8 @@ class Judge:
                 continue
             best = min(best, self._exact.vector(found.routing), key=cmp_to_key(_compare))
         if not verdict.refuted and _compare(best[: answer.slowdowns_proven], vector[: answer.slowdowns_proven]) < 0:
-            claim = f"{answer.slowdowns_proven} slowdowns proven of {_shown(vector)}"
-            verdict.refuted.append(f"{claim}, a routing has {_shown(best)}")
+            claim = f"{answer.slowdowns_proven} slowdowns of {_shown(vector)} are claimed as proven"
+            verdict.refuted.append(f"{claim}, but a routing reaches {_shown(best)}")
         verdict.vector = [float(slowdown) for slowdown in vector]
         verdict.best_vector = [float(slowdown) for slowdown in best] if decided else []
 

@@ -66,8 +66,13 @@ def _released(what: str, ring: Ring) -> Exit:
         ring.rank(0).wait(END_S)
     ended, after_s = ring.rank(0).poll() is not None, ring.gone_after()
     said = "" if ended else "the program has not ended, "
-    said += "there" if after_s is None else f"gone {after_s:.2f} s after the program"
-    return Exit(what, said, f"{RELEASED_S:g} s at most", ended and after_s is not None and after_s <= RELEASED_S)
+    said += "registered" if after_s is None else f"gone {after_s:.2f} s after the program"
+    return Exit(
+        what,
+        said,
+        f"gone at most {RELEASED_S:g} s after the program",
+        ended and after_s is not None and after_s <= RELEASED_S,
+    )
 
 
 def ends(ring: Ring) -> Exit:
@@ -91,8 +96,13 @@ def killed(ring: Ring) -> Exit:
     asked = time.monotonic()
     left_s = seconds(ring.client.get_job(ring.job_id).lease_left)
     after_s = None if ring.gone_after() is None else time.monotonic() - asked
-    said = "there" if after_s is None else f"gone after {after_s:.2f} s"
-    return Exit("SIGKILL of rank 0", said, f"its lease had {left_s:.2f} s left", lease_ran_out(after_s, left_s))
+    said = "registered" if after_s is None else f"gone after {after_s:.2f} s"
+    return Exit(
+        "SIGKILL of rank 0",
+        said,
+        f"gone after the {left_s:.2f} s that its lease had left",
+        lease_ran_out(after_s, left_s),
+    )
 
 
 def hangs(ring: Ring) -> Exit:
@@ -106,8 +116,8 @@ def hangs(ring: Ring) -> Exit:
     waits = ring.rank(0).poll() is None and ring.iterations() == done
     same = after_s is None and ring.client.get_job(ring.job_id).uid == uid
     ring.lab.plug(lost.name, lost.leaf)
-    said = f"{'there' if same else 'gone'}, rank 0 {'waits' if waits else 'does not wait'}"
-    should = f"there for {STAYS_LEASES * lease_s:g} s, leases of {lease_s:g} s"
+    said = f"{'registered' if same else 'gone'}, rank 0 {'waits' if waits else 'does not wait'}"
+    should = f"registered for {STAYS_LEASES * lease_s:g} s, with leases of {lease_s:g} s"
     return Exit("SIGKILL of rank 1 on a host that is cut off", said, should, same and waits)
 
 

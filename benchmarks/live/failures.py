@@ -270,7 +270,7 @@ def main(
     """Cause failures under load and measure for how long traffic stops."""
     kinds = only.split(",")
     if unknown := set(kinds) - set(KINDS):
-        raise typer.BadParameter(f"no such failure: {', '.join(sorted(unknown))}")
+        raise typer.BadParameter(f"unknown kind: {', '.join(sorted(unknown))}; choose from {', '.join(KINDS)}")
     with demo_fabric("fl", out) as (topo, folder), scene_of(topo, folder, ELEMENTS, JOBS) as scene:
         for kind in kinds:
             for turn in range(times):

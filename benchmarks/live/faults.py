@@ -182,7 +182,7 @@ def failed(found: Mapping[str, Any]) -> bool:
 
 def table_of(found: Mapping[str, Any]) -> Group:
     table = Table(
-        "fault", "named", "detected s", "API", "CLI", "metrics", "alert: for, told after s", "gone: API", "CLI",
+        "fault", "named", "detected s", "API", "CLI", "metrics", "alert: for, notified after s", "gone: API", "CLI",
         "metrics", "alert",
     )  # fmt: skip
     for row in found["faults"]:
@@ -216,7 +216,7 @@ def main(
     """Make faults under training, and observe the API, the command line, the metrics and alerts."""
     names = only.split(",")
     if unknown := set(names) - set(FAULTS):
-        raise typer.BadParameter(f"no such fault: {', '.join(sorted(unknown))}")
+        raise typer.BadParameter(f"unknown fault: {', '.join(sorted(unknown))}; choose from {', '.join(FAULTS)}")
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-faults-")))

@@ -173,13 +173,15 @@ class Operator:
             if (word_in(alarm, "kind"), alarm.subject) in wanted
         ]
         if len(raised) < len(wanted):
-            seen.findings.append(f"not named: {[(word_in(a, 'kind'), a.subject, a.text) for a in self.alarms()]}")
+            seen.findings.append(
+                f"no alarm names the fault; raised: {[(word_in(a, 'kind'), a.subject, a.text) for a in self.alarms()]}"
+            )
         if not raised:
             return seen
         seen.detected = max(raised) - wall
         known = began + seen.detected
         if seen.detected > fault.within_s:
-            seen.findings.append(f"detected after {seen.detected:.1f} s, not {fault.within_s:g}")
+            seen.findings.append(f"detected after {seen.detected:.1f} s, later than {fault.within_s:g} s")
         for where, at in (("api", api), ("cli", cli), ("metrics", metrics)):
             if at is not None:
                 setattr(seen, where, max(0.0, at - known))
@@ -226,14 +228,16 @@ class Operator:
             seen.alerts.append(row)
             episode, told = self._episode(alert, since), self._told(alert, "firing", since)
             if episode is None or episode.firing is None or told is None:
-                what = "never pending" if episode is None else "never fired" if episode.firing is None else "not told"
+                what = (
+                    "never pending" if episode is None else "never fired" if episode.firing is None else "not notified"
+                )
                 seen.findings.append(f"{alert.name} {dict(alert.labels)}: {what}")
                 continue
             row["pending"] = episode.pending - named_at
             row["fired"] = episode.firing - named_at
             row["told"] = told - named_at
             if told - named_at > limit_s:
-                seen.findings.append(f"{alert.name}: told after {told - named_at:.1f} s, not {limit_s:g}")
+                seen.findings.append(f"{alert.name}: notified after {told - named_at:.1f} s, later than {limit_s:g} s")
             if episode.firing - episode.pending < for_s - 1:
                 seen.findings.append(f"{alert.name}: fired before its time")
 
@@ -249,7 +253,7 @@ class Operator:
             resolved = self._told(alert, "resolved", since)
             row["resolved"] = None if resolved is None else resolved - gone_at
             if resolved is None or resolved - gone_at > limit_s:
-                how = "never" if resolved is None else f"after {resolved - gone_at:.1f} s, not {limit_s:g}"
+                how = "never" if resolved is None else f"after {resolved - gone_at:.1f} s, later than {limit_s:g} s"
                 seen.findings.append(f"{alert.name}: resolved {how}")
 
     def _fired(self, alert: Alert, since: float) -> bool:

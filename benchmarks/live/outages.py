@@ -230,7 +230,9 @@ def main(
     """Make the controller unreachable while jobs train, and end jobs."""
     kinds = only.split(",")
     if unknown := set(kinds) - {*KINDS, EXITS}:
-        raise typer.BadParameter(f"no such kind: {', '.join(sorted(unknown))}")
+        raise typer.BadParameter(
+            f"unknown kind: {', '.join(sorted(unknown))}; choose from {', '.join((*KINDS, EXITS))}"
+        )
     outages = [one for kind in KINDS if kind in kinds for one in KINDS[kind]] * times
     with demo_fabric("ou", out) as (topo, folder):
         with site_of(topo, folder, ELEMENTS, ring_jobs, lease_s) as site:

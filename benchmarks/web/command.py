@@ -123,7 +123,7 @@ def _cost_of_top(address: str, seconds: float) -> float:
 def _refuse(message: Any) -> None:
     """Refuse a message, since there is no control loop."""
     if hasattr(message, "reply"):
-        message.reply.set_exception(SignalboxError("only a picture of a fabric"))
+        message.reply.set_exception(SignalboxError("this benchmark has no control loop; it only shows a fabric"))
 
 
 def _opened(chromium: Browser, page: WebPage) -> float:

@@ -73,7 +73,7 @@ class Meeting:
             except OSError:
                 peer.close()
                 if time.monotonic() > self._deadline:
-                    raise TimeoutError("rank 0 did not come to the meeting in time") from None
+                    raise TimeoutError("rank 0 could not be reached in time") from None
                 time.sleep(POLL_S)
 
     def _accepted(self, path: str) -> Iterator[socket.socket]:
@@ -85,7 +85,7 @@ class Meeting:
                 try:
                     yield listener.accept()[0]
                 except TimeoutError:
-                    raise TimeoutError(f"{missing} ranks did not come to the meeting in time") from None
+                    raise TimeoutError(f"{missing} ranks did not connect to rank 0 in time") from None
 
 
 @contextmanager

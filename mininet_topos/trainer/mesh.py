@@ -290,7 +290,7 @@ def _accept(
             sock, _ = listener.accept()
         except TimeoutError:
             ranks = sorted({peer for peer, _ in missing})
-            raise TimeoutError(f"no connection, or not all, from ranks {ranks}") from None
+            raise TimeoutError(f"connections are missing from ranks {ranks}") from None
         sock.settimeout(max(0.001, deadline - time.monotonic()))
         hello = sock.recv(HELLO.size, socket.MSG_WAITALL)
         which = HELLO.unpack(hello) if len(hello) == HELLO.size else (-1, 0)

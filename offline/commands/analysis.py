@@ -94,7 +94,7 @@ def explain(
         str,
         typer.Argument(
             metavar="JOB",
-            help="The job's id; offline its file's name without .txt.",
+            help="Id of the job; with --workload the name of the job's file without .txt.",
             autocompletion=completed(job_names),
         ),
     ],
@@ -125,7 +125,7 @@ def explain(
 def _only_offline(**given: object) -> None:
     for name, value in given.items():
         if value is not None:
-            message = "needs a --workload; the running controller has its own"
+            message = "needs a --workload; without one the running controller answers, with its own settings"
             raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
 
 

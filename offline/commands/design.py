@@ -124,7 +124,7 @@ def spines(
     max_slowdown: Annotated[
         float,
         typer.Option(
-            min=1, max=MOST_SLOWDOWN, help="Largest slowdown of an all-reduce with these failures; 1 for none."
+            min=1, max=MOST_SLOWDOWN, help="Largest slowdown of an all-reduce with these failures; 1 for no slowdown."
         ),
     ] = 1.0,
     max_subflows: Annotated[
@@ -201,17 +201,19 @@ def _refuse_too_many(there: Family, tried: range, rates: int, failures: int) -> 
     fewer = next((n for n in range(failures) if not possible(there, tried, rates, n)), failures) - 1
     if fewer >= 0:
         ways = there.count_of_failures(tried[-1], failures)
-        message = f"{failures} failures can happen in {ways:,} ways, too many to try; give at most {fewer}"
+        message = (
+            f"{failures} failures can happen in {ways:,} ways, which are too many to try; give at most {fewer} failures"
+        )
         message = f"{message}, a smaller --most-spines, fewer rates or a smaller fabric"
         raise typer.BadParameter(message, param_hint="--failures")
     most = next((n for n in tried if not possible(there, range(1, n + 1), rates, 0)), 1) - 1
-    message = f"{tried[-1]:,} are too many to try without failures; give at most {most:,}"
+    message = f"{tried[-1]:,} spines are too many to try, even without failures; give at most {most:,}"
     raise typer.BadParameter(message, param_hint="--most-spines")
 
 
 def _one_standard_input(network: Path, jobs: Sequence[Path]) -> None:
     if [network, *jobs].count(STANDARD_INPUT) > 1:
-        raise typer.BadParameter("standard input can be one file only")
+        raise typer.BadParameter("standard input (-) can be given only once")
 
 
 def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> tuple[Shape, dict[str, Any]]:
@@ -258,16 +260,16 @@ def _bandwidth_tables(found: Mapping[str, Any]) -> RenderableType:
 def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
     goal = "time_s" if found["objective"] == Objective.TIME else "time_x_cost"
     proven = f"{_rounded_up(max(found['gap'], SHOWN_GAP)):.0e}"
-    says = f"no other bandwidths are better by more than {proven} of it"
+    says = f"no other bandwidths are better by more than a fraction of {proven}"
     if found["gap"] > PROVEN_GAP:
-        says = f"not proven to be the best: others may be better by {proven} of it"
+        says = f"not proven to be the best: other bandwidths may be better by a fraction of {proven}"
     lines = [f"{found[goal]:.6g} {unit}; {says}"]
     for name, what in (("worth_of_total", "Gbit/s of total_gbps"), ("worth_of_budget", "unit of budget")):
         if (worth := found[name]) is not None:
-            lines.append(f"the next {what} {'takes off' if worth >= 0 else 'adds'} {abs(worth):.3g} {unit}")
+            lines.append(f"one more {what} {'saves' if worth >= 0 else 'adds'} {abs(worth):.3g} {unit}")
     for relation in found["relations"]:
         worth = relation["worth"]
-        one_more = f"; one more {'takes off' if worth > 0 else 'adds'} {abs(worth):.3g} {unit}" if worth else ""
+        one_more = f"; one more Gbit/s {'saves' if worth > 0 else 'adds'} {abs(worth):.3g} {unit}" if worth else ""
         lines.append(f"{_sum_of(relation['factors'])} is {round(relation['gbps'], 6) + 0.0:.4g} Gbit/s{one_more}")
     for other in found["others"]:
         factor = other[goal] / found[goal] if found[goal] else 1.0
@@ -314,15 +316,15 @@ def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableT
 
 
 def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) -> str:
-    goal, answer = found["max_slowdown"], found["answer"]
+    goal, answer, names = found["max_slowdown"], found["answer"], counted.replace("_", " ")
     if not found["choices"]:
-        return f"every number that was tried leaves a flow without a path when {found['failures']} have failed"
+        return f"no number of {names} that was tried keeps a path for every flow with {found['failures']} failed"
     if not answer:
-        return f"no number that was tried keeps all slowdowns at {goal:g} or less"
+        return f"no number of {names} that was tried keeps all slowdowns at {goal:g} or less"
     written = f"; written to {export}" if export else ""
-    switches = f"{answer[counted]} {counted.replace('_', ' ')} of {answer['uplink_gbps']:g} Gbit/s"
-    failed = f"with {found['failures']} failed the planner reaches {answer['planned']:.4g}"
-    return f"{switches} are enough for {goal:g}: {failed}{written}"
+    switches = f"{answer[counted]} {names} of {answer['uplink_gbps']:g} Gbit/s"
+    failed = f"with {found['failures']} failed, the planner reaches slowdown {answer['planned']:.4g}"
+    return f"{switches} are enough for slowdown {goal:g}: {failed}{written}"
 
 
 def _ranks(ranks: Mapping[str, int]) -> str:

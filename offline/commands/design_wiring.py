@@ -86,7 +86,7 @@ def _tables(found: Mapping[str, Any], export: Path | None, partly: list[str]) ->
     elif export:
         lines.append(f"written to {export}")
         if partly:
-            lines.append(f"its workload has only what rings send of {escape(', '.join(partly))}")
+            lines.append(f"the written workload has only the ring traffic of {escape(', '.join(partly))}")
     return Group(*lines)
 
 
@@ -129,17 +129,19 @@ def _verdict(job: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         planned = best["iteration_s"] / other["alternative_s"]
         lines.append(
             f"refused: {alternative(found)} is better, with parallelization {escape(other['parallelization'])}: "
-            f"{other['alternative_s']:.4g} s. Here it takes {best['break_even']:.4g} times as long by what circuits "
-            f"have to carry, {planned:.4g} times as planned"
+            f"{other['alternative_s']:.4g} s. On circuits an iteration is planned to take {planned:.4g} times as long, "
+            f"and at least {best['break_even']:.4g} times as long because of the bytes that circuits carry"
         )
     else:
         other_s = min(each["alternative_s"] for each in job["parallelizations"])
         most = best["most_ratio"]
-        limit = "however much pairs send" if most is None else f"if pairs send up to {most:.3g} times what rings do"
+        limit = (
+            "however much pairs send" if most is None else f"if pairs send up to {most:.3g} times the bytes of rings"
+        )
         lines.append(
             f"parallelization {escape(job['parallelization'])}: {best['iteration_s']:.4g} s, "
-            f"within {best['gap']:.1%} of its bound; {alternative(found)}: {other_s:.4g} s. "
-            f"Circuits can carry all sooner {limit}"
+            f"within {best['gap']:.1%} of its lower bound; {alternative(found)}: {other_s:.4g} s. "
+            f"Fully used circuits are faster {limit}"
         )
     if exact := job["exact"]:
         proven = "proven" if exact["proven"] else "not proven"

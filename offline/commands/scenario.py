@@ -58,7 +58,9 @@ class OptionalFabricCommand(FabricCommand):
         if given["workload"] is not None:
             return super().options(given)
         WrongUsage.refuse(
-            FieldProblem(option.opts[0], "needs a --workload; the running controller knows its own fabric")
+            FieldProblem(
+                option.opts[0], "needs a --workload; without one the running controller answers, about its own fabric"
+            )
             for option in self.shared
             if given[option.name] != option.default
         )

@@ -59,8 +59,8 @@ def _beyond_sums(question: Question, least: Floats, most: Floats, exactly: bool)
     all_of_it = exactly and not limits.relations
     price = limits.cost_of((cheapest(question, least, most) if all_of_it else least).tolist())
     if price > limits.budget * (1 + 1e-12):
-        what = "it costs to use up total_gbps" if all_of_it else "the least bandwidths cost"
-        message = f"must be at least what {what}, {price:.10g} (given: {limits.budget:.10g})"
+        what = "cost of all total_gbps" if all_of_it else "cost of the least bandwidths"
+        message = f"must be at least the {what}, {price:.10g} (given: {limits.budget:.10g})"
         yield FieldProblem("budget", message)
 
 
@@ -70,7 +70,7 @@ def _impossible(question: Question, most: Floats) -> Iterator[FieldProblem]:
             message = f"'{name}' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"
             yield FieldProblem(f"dimensions[{d}]", message)
         elif question.loaded[d] and most[d] <= 0:
-            yield FieldProblem(f"dimensions[{d}]", f"nothing is left for '{name}', in which jobs send")
+            yield FieldProblem(f"dimensions[{d}]", f"the limits leave no bandwidth for '{name}', in which jobs send")
 
 
 def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
@@ -103,7 +103,7 @@ def _unloaded(question: Question) -> list[FieldProblem]:
 
     A dimension without traffic gets only its minimum bandwidth."""
     return [
-        FieldProblem(f"relations[{r}]", f"nothing is sent in '{name}', so it cannot be in a relation")
+        FieldProblem(f"relations[{r}]", f"no job sends in '{name}', so this dimension cannot be in a relation")
         for r, relation in enumerate(question.limits.relations)
         for name, factor, loaded in zip(question.names, relation.factors, question.loaded, strict=True)
         if factor and not loaded

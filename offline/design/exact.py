@@ -47,8 +47,10 @@ def best_steps(
     - ``weights``: bytes by offset, each rounded to 1/10,000 of their sum; None: all offsets count alike.
 
     Raises ``ValueError`` for fewer than 2 or more than ``MOST_SERVERS`` servers, or when no steps connect them."""
-    if not 2 <= servers <= MOST_SERVERS or not interfaces >= 1 or not 0 <= rings <= interfaces:
-        raise ValueError(f"exact steps are for 2 to {MOST_SERVERS} servers and at least one interface")
+    if not 2 <= servers <= MOST_SERVERS or not interfaces >= 1:
+        raise ValueError(f"the exact search supports 2 to {MOST_SERVERS} servers and needs at least one interface")
+    if not 0 <= rings <= interfaces:
+        raise ValueError(f"the number of ring steps must be from 0 to the number of interfaces, {interfaces}")
     steps = range(1, servers)
     count = min(interfaces, len(steps))
     of_rings = totient_steps(servers)
@@ -66,7 +68,7 @@ def best_steps(
     solver.parameters.num_workers = 1
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        raise ValueError(f"no {interfaces} steps connect {servers} servers")
+        raise ValueError(f"no {interfaces} steps were found that connect {servers} servers")
     found = [step for step in steps if solver.boolean_value(taken[step])]
     found += found[: interfaces - len(found)]
     return _divided(servers, found, rings, weights), status == cp_model.OPTIMAL

@@ -147,18 +147,20 @@ def _job(data: Any, place_of: PlaceOf, shape: Shape, every: bool) -> list[Design
 
 def _misplaced(job: JobInDesign, data: Any) -> Iterator[FieldProblem]:
     if job.parallelizations:
-        yield FieldProblem("parallelizations", "are for signalbox design wiring: give the fields of one of them here")
+        yield FieldProblem(
+            "parallelizations", "are only for signalbox design wiring: give the fields of one parallelization here"
+        )
         return
     if job.model is None:
         for name in ("parallelism", "placement"):
             if name in data:
-                yield FieldProblem(name, "is for a model, which is missing; without one rank r is NPU r")
+                yield FieldProblem(name, "needs a model; without a model rank r is NPU r")
         if job.observed:
-            yield FieldProblem("", "what it sends is not known: give a model, collectives or transfers")
+            yield FieldProblem("", "the job has no traffic: give a model, collectives or transfers")
         return
     for name in ("groups", "collectives", "transfers"):
         if name in data:
-            yield FieldProblem(name, "is what the model stands for: give one or the other")
+            yield FieldProblem(name, "cannot be combined with a model, which defines the traffic: omit one of them")
 
 
 def _ranks(job: JobInDesign, shape: Shape) -> int:
@@ -168,7 +170,7 @@ def _ranks(job: JobInDesign, shape: Shape) -> int:
     else:
         ranks = len(job.endpoints) or shape.npus
     if ranks > shape.npus:
-        message = f"are {ranks:,} ranks; the network has {shape.npus:,} NPUs"
+        message = f"must have at most {shape.npus:,} ranks, the number of NPUs (given: {ranks:,})"
         raise InvalidInput.of("hosts" if job.hosts else "endpoints", message)
     return ranks
 
@@ -178,7 +180,9 @@ def _spec(job: JobInDesign, ranks: int) -> JobSpec:
 
     Its addresses are made up, since a design needs only the numbers of NPUs."""
     if ranks > MAX_ENDPOINTS:
-        message = f"has no addresses, so it has a rank per NPU, {ranks:,}; at most {MAX_ENDPOINTS:,} are allowed"
+        message = (
+            f"the job has no addresses, so it has {ranks:,} ranks, one per NPU; at most {MAX_ENDPOINTS:,} are allowed"
+        )
         raise InvalidInput.of("", f"{message} without a model")
     return JobSpec.parse(
         {

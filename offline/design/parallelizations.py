@@ -47,7 +47,9 @@ def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
     InvalidInput.refuse(FieldProblem("job_id", f"'{job}' is the id of {n} jobs") for job, n in ids.items() if n > 1)
     needed = sum(offer.servers for offer in found)
     if needed > servers:
-        raise InvalidInput.of("--servers", f"the jobs need {needed} together (given: {servers})")
+        raise InvalidInput.of(
+            "--servers", f"must be at least {needed}, the servers that all jobs need together (given: {servers})"
+        )
     return found
 
 
@@ -75,19 +77,17 @@ def _sizes(job: JobInDesign, servers: int) -> tuple[int, int]:
         of_address = Counter(job.endpoints)
         count, ranks_each = len(of_address), len(job.endpoints) // len(of_address)
         if list(job.endpoints) != [address for address in of_address for _ in range(ranks_each)]:
-            message = (
-                "must have the same number of ranks on every server, server by server, for a direct-connect fabric"
-            )
+            message = "must list the ranks server by server, with the same number of ranks on every server"
             raise InvalidInput.of("endpoints", message)
     else:
         count, ranks_each = servers, job.ranks_per_host
     if count * ranks_each > MAX_ENDPOINTS:
         message = (
-            f"{count} servers with {ranks_each} ranks each are too many; at most {MAX_ENDPOINTS} ranks are allowed"
+            f"{count} servers with {ranks_each} ranks each have too many ranks; at most {MAX_ENDPOINTS} are allowed"
         )
         raise InvalidInput.of("endpoints", message)
     if not 2 <= count <= servers:
-        message = f"are {count} servers; a job needs from 2 to {servers}, all servers of the fabric"
+        message = f"must be from 2 to {servers} servers, the number in the fabric (given: {count})"
         raise InvalidInput.of("hosts" if job.hosts else "endpoints", message)
     return count, ranks_each
 
@@ -101,4 +101,4 @@ def _misplaced(job: JobInDesign, data: Mapping[str, Any]) -> Iterator[FieldProbl
     if job.parallelizations:
         yield from misplaced_parallelizations(job, data)
     elif job.model is None and job.observed:
-        yield FieldProblem("", "what it sends is not known: give a model, collectives or transfers")
+        yield FieldProblem("", "the job has no traffic: give a model, collectives or transfers")

@@ -64,7 +64,7 @@ def part_sizes(model: Model, parallelism: Parallelism, npus: int) -> dict[Part, 
     data = parallelism.data or max(1, npus // divided)
     InvalidInput.refuse(misfits(model, parallelism, data, divided * data if parallelism.data else npus))
     if divided * data > npus:
-        message = f"needs {divided * data:,} NPUs; the network has {npus:,}"
+        message = f"needs {divided * data:,} NPUs, but the network has {npus:,}"
         raise InvalidInput.of("parallelism", message)
     return {
         Part.TENSOR: parallelism.tensor,
@@ -84,7 +84,7 @@ def placements(
     several = [part for part in MEGATRON if sizes[part] > 1]
     orders = list(permutations(several)) if order is None else [tuple(part for part in order if part in several)]
     if set(orders[0]) != set(several) or len(orders[0]) != len(several):
-        raise InvalidInput.of("placement", f"must name each of these once: {', '.join(several)}")
+        raise InvalidInput.of("placement", f"must name each of these parts once: {', '.join(several)}")
     found, last = [], None
     for each in orders:
         try:
@@ -109,9 +109,9 @@ def _spans(order: Sequence[Part], sizes: Mapping[Part, int], shape: Shape) -> di
             if free % taken:
                 size, name = shape.sizes[d], shape.names[d]
                 message = (
-                    f"{part} {sizes[part]} does not fit into '{name}': {rest} ranks are left for {free} of its {size}"
+                    f"{part} {sizes[part]} does not fit into '{name}': {rest} ranks remain, and {free} of {size} NPUs"
                 )
-                raise InvalidInput.of("parallelism", f"{message} places, and neither number divides the other")
+                raise InvalidInput.of("parallelism", f"{message} are free; one number must divide the other")
             spans[part][d] = taken
             places[d], rest = free // taken, rest // taken
             if rest == 1:

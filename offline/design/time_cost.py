@@ -79,7 +79,7 @@ def best_product(question: Question) -> Tradeoff:
         if loaded and not limits.cost[d]
     )
     if not any(question.loaded):
-        raise InvalidInput.of("", "time x cost is for jobs that send something")
+        raise InvalidInput.of("", "time x cost needs at least one job that sends something")
     least, most = box(question, exactly=True)
     best = fastest(question, exactly=True)
     least_cost = limits.cost_of(cheapest(question, least, most).tolist())

@@ -185,11 +185,11 @@ def _faults(line: Line, numbering: Numbering) -> Iterator[str]:
     first, after = numbering.first_host, numbering.first_host + len(numbering.ips)
     for end, host, tor in (("src", line.src, line.src_tor), ("dst", line.dst, line.dst_tor)):
         if not first <= host < after:
-            yield f"{end} is {host}, which is no host of the fabric; its hosts are {first} to {after - 1}"
+            yield f"{end} is {host}, which is no host of the fabric; the hosts are {first} to {after - 1}"
         elif numbering.switch_of[host - first] != tor:
             yield f"{end}_tor is {tor}, but host {host} is on switch {numbering.switch_of[host - first]}"
     if line.src == line.dst:
-        yield f"src and dst are both {line.src}"
+        yield f"src and dst are both {line.src}; they must differ"
     if line.flow_size <= 0:
         yield f"flow_size is {line.flow_size}; it must be at least 1"
     for column in ("start_time", "flow_size", "compute_time"):
@@ -209,7 +209,7 @@ def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[Fi
     sizes = Counter(line.stage_index for _, line in lines)
     for number, line in lines:
         if sizes[line.stage_index] == 1:
-            message = f"stage_index {line.stage_index} is on this line alone; a ring has at least two"
+            message = f"stage_index {line.stage_index} is on this line only; a ring needs at least two lines"
             yield FieldProblem(f"{file}:{number}", message)
         first_number, first = lines[0]
         for column in ("start_time", "compute_time"):
@@ -227,4 +227,6 @@ def _repeated(read: dict[Path, list[tuple[int, Line]]]) -> Iterator[FieldProblem
             here = f"{file}:{number}"
             first = seen.setdefault((line.src, line.dst), here)
             if first != here:
-                yield FieldProblem(here, f"{line.src} > {line.dst} is a flow already, on {first}")
+                yield FieldProblem(
+                    here, f"{line.src} > {line.dst} is also on {first}; a pair of hosts may have one flow"
+                )

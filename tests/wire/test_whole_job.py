@@ -163,12 +163,12 @@ def test_when_a_rank_ends_all_others_end(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     with (
-        pytest.raises(TimeoutError, match="1 ranks did not come to the meeting in time"),
+        pytest.raises(TimeoutError, match="1 ranks did not connect to rank 0 in time"),
         Meeting(tmp_path, 0, 2, timeout_s=0.1),
     ):
         pass
     with (
-        pytest.raises(TimeoutError, match="rank 0 did not come to the meeting in time"),
+        pytest.raises(TimeoutError, match="rank 0 could not be reached in time"),
         Meeting(tmp_path / "other", 1, 2, timeout_s=0.1),
     ):
         pass

@@ -171,10 +171,10 @@ def test_an_honest_answer_is_not_refuted_and_its_gap_is_known() -> None:
 @pytest.mark.parametrize(
     ("claim", "words"),
     [
-        ({"bound": 2.5}, "bound 2.5, a routing has 2"),
-        ({"fluid_bound": 2.1}, "fluid bound 2.1, a routing has 2"),
-        ({"integer_bound": 3.0}, "bound of whole flows 3, one has 2"),
-        ({"slowdowns_proven": 1}, "worst slowdown 3 proven, a routing has 2"),
+        ({"bound": 2.5}, "the bound is 2.5, but a routing reaches 2"),
+        ({"fluid_bound": 2.1}, "the fluid bound is 2.1, but a routing reaches 2"),
+        ({"integer_bound": 3.0}, "the bound of whole flows is 3, but a routing reaches 2"),
+        ({"slowdowns_proven": 1}, "worst slowdown 3 is claimed as proven, but a routing reaches 2"),
     ],
 )
 def test_a_claim_that_a_routing_refutes(claim: dict[str, float], words: str) -> None:
@@ -190,7 +190,7 @@ def test_a_lower_slowdown_that_is_not_proven() -> None:
     one, two, _ = exact.paths(0, 1)
     routing = [[(path, Fraction(1))] for path in (one, one, two, two)]
     verdict = of(exact, claims(exact, routing, slowdowns_proven=2))
-    assert verdict.refuted == ["2 slowdowns proven of [2.0, 2.0], a routing has [2.0, 1.0]"]
+    assert verdict.refuted == ["2 slowdowns of [2.0, 2.0] are claimed as proven, but a routing reaches [2.0, 1.0]"]
 
 
 def test_what_is_wrong_with_a_routing() -> None:
@@ -201,12 +201,12 @@ def test_what_is_wrong_with_a_routing() -> None:
         ([], "has 0 subflows"),
         (halves, "has 2 subflows"),
         ([(first, Fraction(1, 2))], "has shares [0.5]"),
-        ([(first[:1], Fraction(1))], "that is no shortest one"),
+        ([(first[:1], Fraction(1))], "that is not a shortest path"),
     ):
         fault, *_ = of(exact, claims(exact, [route, *routing[1:]], job_slowdown={})).faults
         assert words in fault
     lower = claims(exact, routing, job_slowdown={0: 1.0, 1: 3.0})
-    assert of(exact, lower).faults == ["job 0 has slowdown 3, the plan says 1"]
+    assert of(exact, lower).faults == ["job 0 has slowdown 3, but the plan says 1"]
 
 
 def test_more_subflows_that_are_worse() -> None:

@@ -80,7 +80,7 @@ def test_the_worst_come_first_and_alike_ones_are_told_once(signalbox: Signalbox,
 def test_the_table_tells_what_is_left_out(signalbox: Signalbox, workload: Path) -> None:
     found = signalbox("what-if", *FABRIC, "--workload", workload, "--top", 1)
     assert found.status == 0
-    assert "The worst is spine" in found.text, "of equal slowdowns that with most flows to re-route"
+    assert "The worst failure is that of spine" in found.text, "of equal slowdowns that with most flows to re-route"
     assert "4 more cases are no worse; --top 0 prints all." in found.text
     assert "No failure leaves a flow without a path." in found.text
 
@@ -122,7 +122,7 @@ def test_flows_that_have_no_path_already_make_it_exit_3(signalbox: Signalbox, wo
 def test_a_job_that_the_network_does_not_slow(signalbox: Signalbox, workload: Path) -> None:
     found = signalbox("explain", "A", *FABRIC, "--workload", workload)
     assert found.status == 0
-    assert "The network does not slow A" in found.text
+    assert "The network does not slow job 'A'" in found.text
     assert "Routing can gain nothing." in found.text
 
 
@@ -150,7 +150,7 @@ def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Pat
     cut = ",".join(f"leaf3:spine{spine}" for spine in range(SPINES))
     found = signalbox("explain", "B", *FABRIC, "--workload", workload, "--fail-links", cut)
     assert found.status == 3
-    assert "The network stops B: 2 flows have no path." in found.text
+    assert "The network stops job 'B': 2 flows have no path." in found.text
     assert signalbox("explain", "A", *FABRIC, "--workload", workload, "--fail-links", cut).status == 0
 
 

@@ -68,7 +68,7 @@ def test_time_x_cost_moves_bandwidth_to_where_it_is_cheap(signalbox: Signalbox) 
 
 def test_people_read_tables(signalbox: Signalbox) -> None:
     printed = signalbox("design", "bandwidth", "network.yaml", "job.yaml").out
-    assert "2.93333 s; no other bandwidths are better by more than 1e-09 of it" in printed
+    assert "2.93333 s; no other bandwidths are better by more than a fraction of 1e-09" in printed
     assert "equal split: 3.6 s, 1.227 times as much" in printed
     assert "2 x 385.7" in printed
 
@@ -87,9 +87,9 @@ def test_what_is_compared_says_when_it_is_outside_the_limits(signalbox: Signalbo
 @pytest.mark.parametrize(
     ("gap", "says"),
     [
-        (0.0, "no other bandwidths are better by more than 1e-09 of it"),
-        (np.float64(1.01e-8), "no other bandwidths are better by more than 2e-08 of it"),
-        (2.4e-4, "not proven to be the best: others may be better by 3e-04 of it"),
+        (0.0, "no other bandwidths are better by more than a fraction of 1e-09"),
+        (np.float64(1.01e-8), "no other bandwidths are better by more than a fraction of 2e-08"),
+        (2.4e-4, "not proven to be the best: other bandwidths may be better by a fraction of 3e-04"),
     ],
 )
 def test_what_is_said_to_be_proven_is_no_less_than_the_gap(
@@ -132,7 +132,7 @@ def test_relations_between_dimensions_are_kept_and_have_a_worth(signalbox: Signa
     assert relation["worth"] == pytest.approx(720 / 600**2 / 3, rel=1e-3)
     printed = signalbox("design", "bandwidth", "related.yaml", "job.yaml").out
     assert "node - 2 x pod is" in printed
-    assert "one more takes off 0.000667 s" in printed
+    assert "one more Gbit/s saves 0.000667 s" in printed
     cheap = signalbox("design", "bandwidth", "related.yaml", "job.yaml", "--objective", "time-cost", "--json").json
     assert cheap["relations"][0]["worth"] is None
 
@@ -170,7 +170,7 @@ def test_an_answer_is_a_network_that_placements_are_asked_of(signalbox: Signalbo
     """The placement on the bandwidths of the answer takes the time of the answer."""
     (tmp_path / "model.yaml").write_text(MODEL + "placement: []\n")
     refused = signalbox("design", "bandwidth", "network.yaml", "model.yaml").err
-    assert "placement: must name each of these once: tensor, data" in refused, "nothing is not the usual one"
+    assert "placement: must name each of these parts once: tensor, data" in refused, "nothing is not the usual one"
     (tmp_path / "model.yaml").write_text(MODEL)
     options = ("bandwidth", "network.yaml", "model.yaml", "--export")
     found = signalbox("design", *options, "built.json", "--json").json
@@ -194,7 +194,7 @@ def test_spines_are_as_many_as_the_planner_needs(signalbox: Signalbox, workload:
     found = signalbox("design", "spines", *fabric, "--most-spines", 4, "--json").json
     assert (found["answer"]["spines"], found["answer"]["planned"]) == (3, 1)
     printed = signalbox("design", "spines", *fabric, "--most-spines", 4, "--export", tmp_path / "out").out
-    assert "3 spines of 100 Gbit/s are enough for 1: with 1 failed the planner reaches 1" in printed
+    assert "3 spines of 100 Gbit/s are enough for slowdown 1: with 1 failed, the planner reaches slowdown 1" in printed
     files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "spine0", "--json")
     assert signalbox("plan-file", *files).json["max_slowdown"] == 1
 
@@ -203,7 +203,7 @@ def test_too_few_spines_are_said_to_be_too_few(signalbox: Signalbox, workload: P
     fabric = ("--workload", workload, "--leaves", 4, "--spines", 2, "--hosts-per-leaf", 2)
     result = signalbox("design", "spines", *fabric, "--uplink-gbps", "50,100")
     assert result.status == 3
-    assert "no number that was tried keeps all slowdowns at 1 or less" in result.out
+    assert "that was tried keeps all slowdowns at 1 or less" in result.out
     assert "'0' must be rates from" in signalbox("design", "spines", *fabric, "--uplink-gbps", "0").err
 
 
@@ -223,7 +223,10 @@ def test_a_fat_trees_cores_are_an_answer_that_is_planned_simulated_and_emulated(
     asked = ("design", "spines", "--workload", between_pods, "--fabric", "fat-tree", "--k", 4)
     assert signalbox(*asked).status == 3
     printed = signalbox(*asked, "--most-spines", 4, "--export", tmp_path / "out").out
-    assert "3 cores per group of 100 Gbit/s are enough for 1: with 1 failed the planner reaches 1" in printed
+    assert (
+        "3 cores per group of 100 Gbit/s are enough for slowdown 1: with 1 failed, the planner reaches slowdown 1"
+        in printed
+    )
     files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "core0", "--json")
     assert signalbox("plan-file", *files).json["max_slowdown"] == 1
     (simulated,) = signalbox("simulate", *files, "--scheme", "planned").json["schemes"]
@@ -240,16 +243,16 @@ def test_too_many_failures_are_refused_with_how_many_can_be_tried(signalbox: Sig
     result = signalbox("design", "spines", *options, "--failures", 2, "--most-spines", 300)
     assert result.status == 2
     says = " ".join(result.err.replace("│", " ").split())
-    assert "2 failures can happen in 16 ways, too many to try; give at most 1" in says
+    assert "2 failures can happen in 16 ways, which are too many to try; give at most 1" in says
     result = signalbox("design", "spines", *options, "--failures", 0, "--most-spines", 10**9)
     says = " ".join(result.err.replace("│", " ").split())
-    assert (result.status, "without failures; give at most 702" in says) == (2, True)
+    assert (result.status, "even without failures; give at most 702" in says) == (2, True)
 
 
 def test_failures_that_cut_all_choices_off_are_said_to(signalbox: Signalbox, between_pods: Path) -> None:
     options = ("--workload", between_pods, "--fabric", "fat-tree", "--k", 4, "--failing", "aggregation")
     result = signalbox("design", "spines", *options, "--failures", 2)
-    found = (result.status, "every number that was tried leaves a flow without a path when 2 have failed" in result.out)
+    found = (result.status, "that was tried keeps a path for every flow with 2 failed" in result.out)
     assert found == (3, True)
 
 

@@ -237,7 +237,7 @@ def test_a_written_plan_is_verified(signalbox: Signalbox, workload: Path, tmp_pa
         found = signalbox("plan-file", *FABRIC, "--workload", workload, *options, "--json").json
         said = signalbox("verify", file)
         assert (said.status, said.err) == (0, "")
-        assert said.out == f"worst slowdown {slowdown}, none is below {slowdown}; 2 of 2 proven\n"
+        assert said.out == f"worst slowdown {slowdown}, at least {slowdown} with any routes; 2 of 2 slowdowns proven\n"
         assert found["slowdowns_proven"] == 2
 
 
@@ -247,11 +247,11 @@ def test_a_plan_that_does_not_follow_is_refused(signalbox: Signalbox, workload: 
     plan = json.loads(file.read_text())
     file.write_text(json.dumps(plan | {"proofs": []}))
     refused = signalbox("verify", file)
-    assert (refused.status, refused.err) == (1, f"error: {file}: nothing proves slowdown 1 from the worst\n")
+    assert (refused.status, refused.err) == (1, f"error: {file}: no proof covers slowdown number 1 from the worst\n")
     file.write_text(json.dumps(plan | {"proofs": [], "proven": 0, "searched": 2}))
     unchecked = signalbox("verify", file)
     assert unchecked.status == 4
-    assert "0 of 2 proven, 2 more by a search, which cannot be checked" in unchecked.out
+    assert "0 of 2 slowdowns proven, 2 more by a search, which cannot be checked" in unchecked.out
     file.write_text('{"denominator": 1.5}')
     assert signalbox("verify", file).err.startswith(f"error: {file}: invalid literal for int()")
 
@@ -329,7 +329,7 @@ def test_wrong_lines_are_errors_with_file_and_line(signalbox: Signalbox, workloa
     assert result.status == 1
     seven, outside = result.err.splitlines()
     assert seven.startswith(f"error: {file}:10: has 7 columns; 8 are expected")
-    assert outside.startswith(f"error: {file}:11: src is 99, which is no host of the fabric; its hosts are 8 to 23")
+    assert outside.startswith(f"error: {file}:11: src is 99, which is no host of the fabric; the hosts are 8 to 23")
 
 
 @pytest.mark.parametrize(

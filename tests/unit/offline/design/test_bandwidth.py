@@ -93,8 +93,8 @@ def test_any_prices_give_a_bound_below_every_design() -> None:
 @pytest.mark.parametrize(("limits", "path", "message"), [
     ({}, "dimensions[0]", "'a' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"),
     ({"total": 8.0, "least": (5.0, 4.0)}, "total_gbps", "must be at least what the dimensions need, 9 (given: 8)"),
-    ({"budget": 8.0, "least": (5.0, 4.0)}, "budget", "must be at least what the least bandwidths cost, 9 (given: 8)"),
-    ({"total": 5.0, "least": (5.0, 0.0)}, "dimensions[1]", "nothing is left for 'b', in which jobs send"),
+    ({"budget": 8.0, "least": (5.0, 4.0)}, "budget", "must be at least the cost of the least bandwidths, 9 (given: 8)"),
+    ({"total": 5.0, "least": (5.0, 0.0)}, "dimensions[1]", "the limits leave no bandwidth for 'b', in which jobs send"),
 ])  # fmt: skip
 def test_limits_that_leave_no_answer_are_refused(limits: dict[str, Any], path: str, message: str) -> None:
     assert refused(question(Term(1.0, (9.0, 2.0)), **limits)) == (path, message)
@@ -147,7 +147,11 @@ def test_any_prices_of_relations_give_a_bound_below_every_design() -> None:
     ("relation", "path", "message"),
     [
         (Relation((1.0, -1.0), least=10.0), "relations", "leave no bandwidths within the other limits"),
-        (Relation((1.0, 0.0, -1.0), 0.0), "relations[0]", "nothing is sent in 'c', so it cannot be in a relation"),
+        (
+            Relation((1.0, 0.0, -1.0), 0.0),
+            "relations[0]",
+            "no job sends in 'c', so this dimension cannot be in a relation",
+        ),
     ],
 )
 def test_relations_that_cannot_be_are_refused(relation: Relation, path: str, message: str) -> None:
@@ -247,5 +251,5 @@ def test_of_one_dimension_the_next_gbps_is_worth_what_time_and_cost_make_it() ->
 def test_a_budget_that_does_not_pay_for_all_of_the_total_is_refused() -> None:
     """A total of 40 Gbit/s in the cheap dimension and 60 Gbit/s in the dear ones costs 640."""
     dear = question(*_SENDS, total=100.0, cost=(1.0, 10.0, 10.0), most=(40.0, math.inf, math.inf), budget=600.0)
-    with pytest.raises(InvalidInput, match="must be at least what it costs to use up total_gbps, 640"):
+    with pytest.raises(InvalidInput, match="must be at least the cost of all total_gbps, 640"):
         best_product(dear)

@@ -131,7 +131,7 @@ def test_a_budget_below_the_cheapest_use_of_the_total_is_refused() -> None:
     with pytest.raises(InvalidInput) as error:
         best_product(Question(("a", "b", "free"), (Term(1.0, (1.0, 1.0, 0.0)),), limits))
     (problem,) = error.value.problems
-    assert (problem.path, "at least what it costs to use up total_gbps, 20 (" in problem.message) == ("budget", True)
+    assert (problem.path, "at least the cost of all total_gbps, 20 (" in problem.message) == ("budget", True)
 
 
 def test_what_is_not_short_is_worth_nothing() -> None:

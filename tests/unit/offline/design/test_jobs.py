@@ -177,20 +177,21 @@ A_MODEL = dump({"job_id": "a", "model": MODEL})
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("job_id: a\nweight: 0\ntransfers: []", "2:1: weight: must be more than 0 (given: 0)"),
-    ("job_id: a", "1:1: what it sends is not known: give a model, collectives or transfers"),
+    ("job_id: a", "1:1: the job has no traffic: give a model, collectives or transfers"),
     (f"job_id: a\nplacement: [tensor]\n{A_TRANSFER}",
-     "2:1: placement: is for a model, which is missing; without one rank r is NPU r"),
+     "2:1: placement: needs a model; without a model rank r is NPU r"),
     (f"job_id: a\n{A_TRANSFER.replace('1, b', '64, b')}",
      "2:22: transfers[0].dst: rank 64 has no endpoint; ranks go from 0 to 63"),
-    (f"{A_MODEL}parallelism: {{tensor: 8, data: 16}}", "3:1: parallelism: needs 128 NPUs; the network has 64"),
+    (f"{A_MODEL}parallelism: {{tensor: 8, data: 16}}", "3:1: parallelism: needs 128 NPUs, but the network has 64"),
     (f"{A_MODEL}placement: [tensor]\nparallelism: {{tensor: 2, pipeline: 2}}",
-     "3:1: placement: must name each of these once: tensor, data, pipeline"),
+     "3:1: placement: must name each of these parts once: tensor, data, pipeline"),
     (f"{dump({'job_id': 'a', 'model': MODEL | {'heads': 6}})}parallelism: {{tensor: 6, data: 8}}",
-     "3:1: parallelism: tensor 6 does not fit into 'package': 6 ranks are left for 4 of its 4 places, "
-     "and neither number divides the other"),
-    (f"job_id: a\nhosts: 10.0.1-4.1-32\n{A_TRANSFER}", "2:1: hosts: are 128 ranks; the network has 64 NPUs"),
+     "3:1: parallelism: tensor 6 does not fit into 'package': 6 ranks remain, and 4 of 4 NPUs "
+     "are free; one number must divide the other"),
+    (f"job_id: a\nhosts: 10.0.1-4.1-32\n{A_TRANSFER}", 
+     "2:1: hosts: must have at most 64 ranks, the number of NPUs (given: 128)"),
     (f"job_id: a\nparallelizations: [{{name: b, {A_TRANSFER}}}]",
-     "2:1: parallelizations: are for signalbox design wiring: give the fields of one of them here"),
+     "2:1: parallelizations: are only for signalbox design wiring: give the fields of one parallelization here"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, shape: Shape, text: str, expected: str) -> None:
     assert problem(tmp_path, shape, text) == f"job.yaml:{expected}"

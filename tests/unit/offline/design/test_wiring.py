@@ -220,18 +220,18 @@ def test_the_best_steps_are_told_for_few_servers(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "problem"), [
-    ("job_id: a", "job.yaml:1:1: what it sends is not known"),
+    ("job_id: a", "job.yaml:1:1: the job has no traffic"),
     (ONE_TO_ONE + "rails: [{hosts: 10.0.0.1-2}]", "rails: does not apply to a direct-connect fabric"),
-    (JOB + "compute: [{seconds: 1}]", "compute: is defined by each of the parallelizations"),
+    (JOB + "compute: [{seconds: 1}]", "compute: cannot be combined with parallelizations"),
     (JOB.replace("hybrid", "data"), "parallelizations[0].name: 'data' is the name of several"),
     (JOB.replace("[all], bytes_per_iteration: 120 MB, phase", "[none], bytes_per_iteration: 120 MB, phase"),
      "parallelizations[1].collectives[1].groups[0]: no group is called 'none'"),
-    (ONE_TO_ONE + "hosts: 10.0.0.1-20", "hosts: are 20 servers; a job needs from 2 to 12, all servers of the fabric"),
-    (ONE_TO_ONE + "hosts: 10.0.0.1\nranks_per_host: 2", "hosts: are 1 servers"),
+    (ONE_TO_ONE + "hosts: 10.0.0.1-20", "hosts: must be from 2 to 12 servers, the number in the fabric (given: 20)"),
+    (ONE_TO_ONE + "hosts: 10.0.0.1\nranks_per_host: 2", "hosts: must be from 2 to 12 servers"),
     (ONE_TO_ONE + "endpoints: [10.0.0.1, 10.0.0.2, 10.0.0.1]",
-     "endpoints: must have the same number of ranks on every server"),
+     "endpoints: must list the ranks server by server"),
     (ONE_TO_ONE + "---" + ONE_TO_ONE, "'pair' is the id of 2 jobs"),
-    (ONE_TO_ONE + "---" + ONE_TO_ONE.replace("pair", "b"), "--servers: the jobs need 24 together (given: 12)"),
+    (ONE_TO_ONE + "---" + ONE_TO_ONE.replace("pair", "b"), "--servers: must be at least 24"),
     ("[]", "there is no job in it"),
 ])  # fmt: skip
 def test_wrong_jobs_are_refused_by_field(tmp_path: Path, text: str, problem: str) -> None:
@@ -289,7 +289,7 @@ def test_the_command_names_parallelization_wiring_and_bound(signalbox: Signalbox
     out = signalbox("design", "wiring", "job.yaml", *FABRIC, "--export", "out").out
     assert "parallelization hybrid" in out
     assert "4 of rings, steps 1 5 11 7" in out
-    assert "its workload has only what rings send of dlrm" in out
+    assert "the written workload has only the ring traffic of dlrm" in out
 
 
 @pytest.mark.usefixtures("_in_folder")
@@ -300,7 +300,7 @@ def test_the_command_refuses_with_the_figure_and_the_alternative(signalbox: Sign
     assert not Path("out").exists()
     words = " ".join(refused.out.split())
     assert "refused: one switch with 1.25 Gbit/s per server is better, with parallelization as given: 0.64 s" in words
-    assert "0.3125 times as long by what circuits have to carry, 1.25 times as planned" in words
+    assert "planned to take 1.25 times as long, and at least 0.3125 times as long" in words
     assert signalbox(*PAIR, "--alternative-gbps", 0.5).status == 0
 
 

@@ -60,7 +60,7 @@ def test_jobs_come_by_file_name_and_other_files_are_none(tmp_path: Path) -> None
     [
         ("3 7 0 1 500 1000 70", "has 7 columns; 8 are expected: src dst src_tor dst_tor start_time flow_size"),
         ("3 7 0 1 500 1e3 70 0", "flow_size is '1e3', which is not a whole number"),
-        ("2 7 0 1 500 1000 70 0", "src is 2, which is no host of the fabric; its hosts are 3 to 10"),
+        ("2 7 0 1 500 1000 70 0", "src is 2, which is no host of the fabric; the hosts are 3 to 10"),
         ("3 11 0 1 500 1000 70 0", "dst is 11, which is no host of the fabric"),
         ("3 7 1 1 500 1000 70 0", "src_tor is 1, but host 3 is on switch 0"),
         ("3 7 0 2 500 1000 70 0", "dst_tor is 2, but host 7 is on switch 1"),
@@ -71,8 +71,8 @@ def test_jobs_come_by_file_name_and_other_files_are_none(tmp_path: Path) -> None
         ("3 7 0 1 -500 1000 70 0", "start_time is -500; it must not be negative"),
         ("3 7 0 1 500 1000 -70 0", "compute_time is -70; it must not be negative"),
         ("3 7 0 1 501 1000 70 0", "start_time is 501, but 500 on line 2; all lines must agree"),
-        ("3 7 0 1 500 1000 70 1", "stage_index 1 is on this line alone; a ring has at least two"),
-        ("7 3 1 0 500 1000 70 0", "7 > 3 is a flow already, on"),
+        ("3 7 0 1 500 1000 70 1", "stage_index 1 is on this line only; a ring needs at least two lines"),
+        ("7 3 1 0 500 1000 70 0", "7 > 3 is also on"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
@@ -83,7 +83,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
 
 def test_a_flow_of_two_jobs_names_both(tmp_path: Path) -> None:
     found = problems(tmp_path, a=PAIR, b="4 8 0 1 0 1 0 0\n" + PAIR.replace("500 1000 70", "0 1 0"))
-    assert found[0] == f"b.txt:3: 3 > 7 is a flow already, on {tmp_path}/a.txt:2"
+    assert found[0] == f"b.txt:3: 3 > 7 is also on {tmp_path}/a.txt:2; a pair of hosts may have one flow"
 
 
 def test_all_wrong_lines_are_reported_at_once_up_to_a_limit(tmp_path: Path) -> None:
