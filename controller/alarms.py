@@ -216,7 +216,7 @@ def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterato
         (src, dst), ratio = ratios[0]
         carried, others = _times(ratio), "" if kind == "nothing" else f" with {kind}"
         if relative and kind != "nothing":
-            carried, others = f"{kind} than others in proportion to what was announced", ""
+            carried, others = f"{kind} than other pairs, in proportion to what was announced", ""
         yield f"{src} > {dst} carries {carried}{_and_more(len(ratios) - 1, others)}"
 
 
@@ -244,25 +244,25 @@ _NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spin
 
 _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown {slowdown:.2f} is worse than ECMP's mean {ecmp:.2f}",
-    AlarmKind.MASTERSHIP_LOST: "another controller has become the master of {subject}; the switch is left alone until "
-    "it connects again",
-    AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}); it is refused",
+    AlarmKind.MASTERSHIP_LOST: "another controller has become the master of {subject}; Signalbox does not use the "
+    "switch until it connects again",
+    AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
     AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
-    AlarmKind.LLDP_MALFORMED: "{subject} sends malformed LLDP with Signalbox's TLV; it is ignored",
+    AlarmKind.LLDP_MALFORMED: "{subject} sends malformed LLDP with Signalbox's TLV; Signalbox ignores this LLDP",
     AlarmKind.LLDP_FORGED: "{subject} sends LLDP with Signalbox's TLV and a wrong signature: a host that invents "
-    "links, or another controller's fabric; it is ignored",
+    "links, or another controller's fabric; Signalbox ignores this LLDP",
     AlarmKind.LLDP_REPLAYED: "{subject} sends LLDP probes that were used before or are too old: a host that repeats "
-    "what it received, or a switch with a long delay; they are ignored",
+    "what it received, or a switch with a long delay; Signalbox ignores these probes",
     AlarmKind.LLDP_REFLECTED: "{subject} sends LLDP back into the port that it left: a loop, or a host that repeats "
-    "what it received; it is ignored",
+    "what it received; Signalbox ignores this LLDP",
     AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit: {packets} "
     "packets dropped in the last {seconds:.0f} s",
     AlarmKind.STATE_NOT_SAVED: "changes of jobs cannot be saved and are refused: {why}",
     AlarmKind.CONNECTIONS_REFUSED: "connections to the OpenFlow port are refused ({subject}), the first of them from "
     "{peer}; the log names the others",
-    AlarmKind.SWITCH_FLOODS: "{subject} sends more than the controller reads of it: its messages wait, its port "
-    "changes are handled a few at a time, and rules that the controller did not give it are ignored",
-    AlarmKind.COUNTERS_STALE: "{subject} does not answer requests for counters of {what}; plans rest on old loads",
+    AlarmKind.SWITCH_FLOODS: "{subject} sends messages faster than the controller reads them: messages wait, port "
+    "changes are handled a few at a time, and foreign rules of this switch are ignored",
+    AlarmKind.COUNTERS_STALE: "{subject} does not answer requests for counters of {what}; plans use old loads",
     AlarmKind.INTERFACE_DARK: "{subject} {why}",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",
 }

@@ -82,7 +82,7 @@ class _TlsSection(Table):
         missing = [name for name in self.belong_together if getattr(self, name) is None]
         if missing and any(getattr(self, name) for name in TlsFiles._fields):
             *first, last = self.belong_together
-            message = "{first} and {last} belong together; missing: {missing}"
+            message = "{first} and {last} must be set together; missing: {missing}"
             names = {"first": ", ".join(first), "last": last, "missing": ", ".join(missing)}
             raise PydanticCustomError("tls", message, names)
         return self
@@ -162,7 +162,7 @@ class ApiConfig(_TlsSection):
     socket_role: SocketRole = SocketRole.OPERATOR
     """Role through a Unix socket without a token: operator, reader, or none."""
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
-    """Bytes of a request; larger ones are refused."""
+    """Bytes of a request; larger requests are refused."""
     max_connections: int = Field(default=2048, ge=1)
     """Connections of all clients of HAProxy."""
     max_client_connections: int = Field(default=512, ge=1)
@@ -174,7 +174,7 @@ class ApiConfig(_TlsSection):
     max_client_streams: int = Field(default=1024, ge=1)
     """Simultaneous watches of one address, in HAProxy."""
     max_client_calls_per_s: float = Field(default=800.0, ge=1, le=1_000_000)
-    """Calls that one address begins per second; large ones count as several."""
+    """Calls that one address begins per second; large calls count as several."""
     silent_s: Seconds = Field(default=5.0, le=86_400)
     """Seconds that the handshake of a connection, and the request of a call, may take."""
     stalled_s: Seconds = Field(default=30.0, le=86_400)
@@ -187,7 +187,7 @@ class MetricsConfig(_TlsSection):
     host: str = "127.0.0.1"
     """Address of ``/metrics``."""
     port: int = Field(default=9464, ge=0, le=65535)
-    """Port of ``/metrics``; 0 takes a free one and logs it."""
+    """Port of ``/metrics``; 0 takes a free port, which the log names."""
     max_connections: int = Field(default=16, ge=1, le=64)
     """Connections that are answered at one time; a further one closes the oldest."""
 
@@ -310,7 +310,7 @@ class OpticalSwitch(Table):
     dpid: int = Field(ge=1, lt=1 << 64)
     """Dpid of the optical switch, a number."""
     fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], BeforeValidator(_some_fibres)]
-    """Interfaces at its ports, port 1 first: dpid and port as ``"0x1:2"``, ``""`` for a port without one."""
+    """Interfaces at its ports, port 1 first: dpid and port as ``"0x1:2"``, ``""`` for a port without a fibre."""
 
 
 class CircuitsConfig(Table):
@@ -319,7 +319,7 @@ class CircuitsConfig(Table):
     dark_s: Seconds = 0.01
     """Seconds for which a port is dark while an optical switch connects it elsewhere."""
     fixed: bool = False
-    """Whether circuits stay until their job ends, as with patch panels; lost ones are avoided."""
+    """Whether circuits stay until their job ends, as with patch panels; lost circuits are avoided."""
     drain_s: Annotated[float, Field(ge=0, le=MAX_S, allow_inf_nan=False)] = 0.1
     """Seconds that packets may take to leave a circuit before it goes dark: the longest queue."""
     switch: tuple[OpticalSwitch, ...] = ()
@@ -363,7 +363,7 @@ class CountersConfig(Table):
     """Settings of the counters."""
 
     interval_s: Seconds = 2.0
-    """Seconds between reads of the counters; those of new jobs are read faster."""
+    """Seconds between reads of the counters; counters of new jobs are read more often."""
     window_s: Seconds = 6.0
     """Seconds over which rates are averaged; background also over a third and two thirds of this time."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
@@ -402,7 +402,7 @@ class JobsConfig(Table):
     """Limits of jobs."""
 
     max_jobs: Annotated[int, Reloaded.RAISED] = Field(default=2000, ge=1)
-    """Number of jobs; further ones are refused, and so is a start with more saved jobs."""
+    """Largest number of jobs; a controller with more saved jobs does not start."""
     max_virtual_links: Annotated[int, Reloaded.RAISED] = Field(default=200_000, ge=1)
     """Virtual links or connections of all jobs; 8 addresses, ranks or groups count as one."""
     orphan_lease_s: Seconds = 60.0
@@ -434,7 +434,7 @@ class Config(Table):
     jobs: JobsConfig = JobsConfig()
     log: LogConfig = LogConfig()
     state_dir: Path | None = None
-    """Directory of what a restarted controller must know; without it jobs must register again."""
+    """Directory of the saved state; without it jobs must register again after a restart."""
 
 
 def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:

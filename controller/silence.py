@@ -78,7 +78,7 @@ class Silences:
         """End a silence. Raises ``InvalidInput`` when there is none with this key."""
         if key not in self.of:
             what = f"'{key[1]}'" if key[1] else "all alarms of this kind"
-            raise InvalidInput.of("subject", f"there is no silence of {key[0]} for {what}", NO_SUCH_NAME)
+            raise InvalidInput.of("subject", f"no silence of {key[0]} exists for {what}", NO_SUCH_NAME)
         self.of = {one: silence for one, silence in self.of.items() if one != key}
 
     def restore(self, of: Mapping[SilenceKey, Silence]) -> None:

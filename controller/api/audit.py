@@ -124,10 +124,10 @@ class AuditLog:
 
     def _end_window(self) -> None:
         if unwritten := self._refused[""]:
-            log.warning("audit", refused_without_a_line=unwritten)
+            log.warning("audit", refused_calls_not_logged=unwritten)
         for tenant, done in self._done.items():
             if done > LINES_PER_TENANT:
-                log.warning("audit", tenant=tenant, done_without_a_line=done - LINES_PER_TENANT)
+                log.warning("audit", tenant=tenant, calls_not_logged=done - LINES_PER_TENANT)
         self._refused.clear()
         self._done.clear()
         self._waiting = False

@@ -175,16 +175,19 @@ def iterations(request: pb.ReportIterationsRequest, now: float) -> tuple[Iterati
 
 def _wrong_time(time: IterationTime, index_before: int, now: float) -> Iterator[tuple[str, str]]:
     if time.index > MAX_INDEX:
-        yield "index", f"at most {MAX_INDEX} is allowed (given: {time.index})"
+        yield "index", f"must be at most {MAX_INDEX} (given: {time.index})"
     elif time.index <= index_before:
-        yield "index", f"must be more than the one before, {index_before} (given: {time.index})"
+        yield "index", f"must be more than the index before it, {index_before} (given: {time.index})"
     for name, value_s in (("duration", time.duration_s), ("communication", time.communication_s)):
         if not 0 < value_s <= MAX_ITERATION_S:
-            yield name, f"a time above 0 is needed, at most {MAX_ITERATION_S:g} s (given: {value_s:g} s)"
+            yield name, f"must be more than 0 and at most {MAX_ITERATION_S:g} s (given: {value_s:g} s)"
     if time.ended_at is not None and not 0 <= (age_s := now - time.ended_at) <= MAX_ITERATION_S:
-        yield "age", f"a time of at least 0 is needed, at most {MAX_ITERATION_S:g} s (given: {age_s:g} s)"
+        yield "age", f"must be from 0 to {MAX_ITERATION_S:g} s (given: {age_s:g} s)"
     if time.communication_s > time.duration_s * (1 + CLOCK_ERROR) > 0:
-        yield "communication", f"is a part of the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)"
+        yield (
+            "communication",
+            f"must be at most the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)",
+        )
 
 
 def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
@@ -209,14 +212,18 @@ def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
 
 def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple[str, str]]:
     if connection.src != address:
-        turn = "; a connection that it accepted has its own port as src_port" if connection.dst == address else ""
-        yield "src", f"must be the address that reports, {address}{turn} (given: '{cut(connection.src)}')"
+        turn = (
+            "; for a connection that this host accepted, src_port is the port of this host"
+            if connection.dst == address
+            else ""
+        )
+        yield "src", f"must be the address of the reporting host, {address}{turn} (given: '{cut(connection.src)}')"
     elif connection.dst == address:
-        yield "dst", f"{address} cannot be connected with itself"
+        yield "dst", f"must be another host than src, {address}"
     for name in ("src_port", "dst_port"):
         port = getattr(connection, name)
         if not 0 < port <= MAX_PORT:
-            yield name, f"a port from 1 to {MAX_PORT} is needed (given: {port})"
+            yield name, f"must be a port from 1 to {MAX_PORT} (given: {port})"
 
 
 def mode(value: pb.Mode) -> Mode:

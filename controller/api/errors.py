@@ -95,7 +95,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
 def status_of(error: BaseException) -> status_pb2.Status:
     """Return the status for an error. The text of an error that is not a ``SignalboxError`` stays in the log."""
     code, reason = _kind(error)
-    text = "internal error; the controller's log has it"
+    text = "internal error; the controller's log has the details"
     if isinstance(error, InvalidInput):
         found, error = len(error.problems), InvalidInput(_shown(error.problems))
         left_out = found - len(error.problems)

@@ -86,5 +86,5 @@ def _identities(tokens: Path | None) -> Identities | None:
     except InvalidInput as error:
         raise error.within("api.tokens") from None
     if found.quotas_for_nobody:
-        log.warning("quotas for nobody", file=str(tokens), tenants=found.quotas_for_nobody)
+        log.warning("quotas name tenants without tokens", file=str(tokens), tenants=found.quotas_for_nobody)
     return found

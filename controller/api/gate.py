@@ -58,7 +58,7 @@ class Debts:
         """Raise ``Exhausted`` for a client that owes more than the calls of one second."""
         wait_s = self._paid_at.get(client, now) - now - 1.0
         if wait_s > 0:
-            text = f"{client}: earlier calls exceed the limit of {self._per_s:g} calls per second; retry later"
+            text = f"{client} has exceeded the limit of {self._per_s:g} calls per second; retry later"
             about = {"limit": "api.max_client_calls_per_s", "limitValue": f"{self._per_s:g}"}
             raise Exhausted(text, client, wait_s, about)
 

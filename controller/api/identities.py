@@ -43,7 +43,7 @@ MOST_PREFIXES = 1024
 MOST_NAMED = 10
 """Largest number of entries that one log line names."""
 NOBODY = (
-    "gives a role to no one, perhaps because it was not written to its end: add a [[token]] (signalbox token NAME "
+    "gives no caller a role; perhaps the file is incomplete: add a [[token]] (signalbox token NAME "
     "--role ROLE prints one) or a [[certificate]]"
 )
 

@@ -312,7 +312,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         job_id, force = request.job_id, request.force
         if request.uid and not force:
-            raise InvalidInput.of("uid", "is for force only; without force the lease token names the registration")
+            raise InvalidInput.of(
+                "uid", "is allowed only with force; without force the lease token identifies the registration"
+            )
         owner = await self._named(job_id, request.uid) if force else self._owner(job_id, request.lease_token)
         deregister = messages.DeregisterJob(JobId(job_id), owner, force and owner is None, CALLER.get().tenant)
         await self._ask(deregister)
@@ -390,10 +392,12 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         status, dpid = self._status, Dpid(request.dpid)
         rules = status.rules.get(dpid)
         if dpid in status.extension.switches:
-            text = f"{dpid:#x} is an optical switch, whose only rules are its circuits; call GetFabric for them"
+            text = f"{dpid:#x} is an optical switch, whose only rules are its circuits; GetFabric returns the circuits"
             raise InvalidInput.of("dpid", text)
         if rules is None:
-            raise NotKnownYet(f"switch {dpid:#x} is not connected, or its rules are not read yet")
+            raise NotKnownYet(
+                f"switch {dpid:#x} is not connected, or the controller has not read its rules yet; try again later"
+            )
         return await self._long_work.run(
             lambda: convert_rules.rules_bytes(dpid, self._ordered(rules), status, after, size)
         )

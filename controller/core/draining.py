@@ -195,7 +195,7 @@ class Draining:
         if left or of is None or of.empty_at is None:
             return replace(found, waits_for=of.waits_for if of and not left else ())
         if not (links or drain.key in down):
-            why = "not seen yet" if drain.key in known else "no such part is remembered: undrain it"
+            why = "not seen yet" if drain.key in known else "the controller knows no such part: undrain it"
             return replace(found, state="confirming", waits_for=(f"{name} ({why})",))
         measured = {*links, *(LinkId(*s.src) for s in senders if is_up(fabric.switches, s.src))}
         if not measured:

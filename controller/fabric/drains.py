@@ -137,8 +137,7 @@ class Drains:
             meant: set[Drainable] = {*known.cables(name), *(switches if len(switches) == 1 else ())}
             here = {name, by_end.get(name, name)} & self.parts.keys() or {by_part[p] for p in meant & by_part.keys()}
             if not here:
-                drained = f"{_some([*self.parts]) or 'nothing'} {'are' if len(self.parts) > 1 else 'is'}"
-                text = f"'{cut(name)}' is not drained; {drained}"
+                text = f"'{cut(name)}' is not drained; drained parts: {_some([*self.parts]) or 'none'}"
                 problems.append(FieldProblem(f"names[{number}]", text, NO_SUCH_NAME))
             gone |= here
         InvalidInput.refuse(problems)

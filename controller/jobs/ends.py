@@ -50,7 +50,7 @@ class JobEnd:
 
         ``id_in_use``: whether another registration has its id."""
         text, reason = _WORDS[self.reason]
-        more = "; another registration has its id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
+        more = "; another registration has the id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
         return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})
 
 
@@ -159,7 +159,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
     if end:
         return end.error(id_in_use)
     if uid and id_in_use:
-        text = f"this registration of job '{cut(job_id)}' is not known; another one has its id now"
+        text = f"this registration of job '{cut(job_id)}' is not known; another registration has the id now"
         return NotFound(text, about={"jobId": job_id})
     return no_such_job(job_id)
 

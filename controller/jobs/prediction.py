@@ -42,9 +42,9 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
         return "ranks of a tree send to several others at once, in an order that the library chooses"
     links = job.sending
     if (most := links.most_to_one) > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
-        return f"up to {most} hosts send to one at once; how its port is shared is not known"
+        return f"up to {most} hosts send to one host at once; how they share its port is not known"
     if (most := links.most_from_one) > MOST_AT_ONCE:
-        return f"one host sends to up to {most} at once; in which order is not known"
+        return f"one host sends to up to {most} hosts at once; the order is not known"
     if job.spec.library not in ONE_WAY_EACH and links.exchanges:
         return "hosts that send to each other at once may take turns; that depends on the library"
     if split and job.spec.striping is Striping.BY_SHARE:

@@ -49,7 +49,7 @@ def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Job
             continue
         first = next(n for n, wanted in enumerate(after) if wanted > before[n])
         job, used = changes[first].job, needed - after[first]
-        uses = f"{used} {things} besides the {after[first]} of job '{job.id}'"
+        uses = f"{used} {things}, not counting job '{job.id}', which needs {after[first]}"
         hint = ". Announce collectives or transfers, or fewer endpoints" if measure is learning_rules else ""
         if measure is links_of and after[first] > len(job.virtual_links):
             uses += " (reported connections count)"
@@ -95,7 +95,9 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
         return
     first = next(one for one in sizes if one.needs > one.had)
     others = have - had + needs - first.needs
-    named = f" and names as much as {first.needs - first.links} more take" if first.needs > first.links else ""
+    named = (
+        f" and names that take as much memory as {first.needs - first.links} more" if first.needs > first.links else ""
+    )
     with in_entry(first.wanted.entry):
         raise Exhausted(
             f"job '{first.wanted.registration.job_id}' {first.has}{named}; the other jobs have {others}, and at most "

@@ -156,7 +156,7 @@ class JobRegistry:
             job_id = update.job_id
             with in_entry(update.entry, "spec"):
                 if job_id in named:
-                    raise InvalidInput.of("job_id", f"'{job_id}' is that of {named[job_id]} too")
+                    raise InvalidInput.of("job_id", f"'{job_id}' is also in {named[job_id]}; name each job once")
                 named[job_id] = update.entry
                 job = self.owned(job_id, update.owner)
                 if update.spec != job.spec:  # repeating a done update is no error, whatever its revision
@@ -304,7 +304,7 @@ class JobRegistry:
         """Return a requested job whose id is free. Raises ``Exhausted``."""
         if len(self.jobs) >= self.max_jobs:
             about = limit_reached("jobs.max_jobs", self.max_jobs, len(self.jobs), 1)
-            raise Exhausted(f"{self.max_jobs} jobs are registered, which is the limit", about=about)
+            raise Exhausted(f"{self.max_jobs} jobs are registered, which is the limit (jobs.max_jobs)", about=about)
         return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
     def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:

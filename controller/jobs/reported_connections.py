@@ -93,7 +93,8 @@ def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[Fiel
         wrong = [one for one in chain.from_iterable(new.values()) if one.dst_port != ROCE_PORT]
         for one in nsmallest(MAX_NAMED, wrong, key=lambda one: (places.get(one, 0), one)):
             yield FieldProblem(
-                f"{path_of(one, places)}.dst_port", f"is {one.dst_port}; RoCEv2 is sent to {ROCE_PORT}, from both ends"
+                f"{path_of(one, places)}.dst_port",
+                f"must be {ROCE_PORT}, the RoCEv2 port, in both directions (given: {one.dst_port})",
             )
     if total > MAX_CONNECTIONS:
         yield FieldProblem("connections", f"job '{job.id}' has {total}; at most {MAX_CONNECTIONS} are allowed")

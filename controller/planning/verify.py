@@ -29,7 +29,7 @@ def read(file: Any) -> Any:
             raise ValueError(f"not JSON: {error}") from error
     _require(isinstance(plan, dict), f"a plan with its proofs is a JSON object, but this is a {type(plan).__name__}")
     missing = [name for name in ("links", "jobs", "flows", "cuts", "proofs") if name not in plan]
-    _require(not missing, f"{', '.join(missing)} missing: this is no plan with its proofs")
+    _require(not missing, f"the file is no plan with its proofs, because these are missing: {', '.join(missing)}")
     return plan
 
 
@@ -41,23 +41,26 @@ def verify(plan: Any) -> tuple[str, int]:
     try:
         of_job, whole, near = slowdowns_of(plan), plan["denominator"], plan["denominator"] + plan["tolerance"]
         for job, slowdown in zip(plan["jobs"], of_job, strict=True):
-            _require(job["slowdown"] == slowdown, f"job {job['name']} has slowdown {slowdown / whole:.9g}")
+            _require(
+                job["slowdown"] == slowdown,
+                f"job {job['name']} has slowdown {slowdown / whole:.9g}, not that of the plan",
+            )
         slowdowns, graph = sorted(of_job, reverse=True), Graph(plan["links"] if plan["cuts"] else [])
         cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
         bounds = [_bound(cuts, proof, slowdowns, whole) for proof in plan["proofs"]]
         proven, searched = plan["proven"], plan["searched"]
         _require(
-            0 <= proven <= proven + searched <= len(slowdowns), "the plan claims more proven slowdowns than it has"
+            0 <= proven <= proven + searched <= len(slowdowns),
+            "the plan claims more proven slowdowns than it has slowdowns",
         )
-        _require(whole <= near <= whole + whole // 10_000, "the tolerance is above 1/10,000")
+        _require(whole <= near <= whole + whole // 10_000, "the tolerance must be from 0 to 1/10,000")
         for place, slowdown in enumerate(slowdowns[:proven], 1):
             bound = max([whole, *(bound for jobs, bound in bounds if jobs >= place)])
-            _require(slowdown * whole <= bound * near, f"nothing proves slowdown {place} from the worst")
+            _require(slowdown * whole <= bound * near, f"no proof covers slowdown number {place} from the worst")
         worst, least = max([whole, *slowdowns]), max([whole, *(bound for _, bound in bounds)])
         known = proven + sum(slowdown <= near for slowdown in slowdowns[proven + searched :])
-        text = (
-            f"worst slowdown {worst / whole:.6g}, none is below {least / whole:.6g}; {known} of {len(slowdowns)} proven"
-        )
+        text = f"worst slowdown {worst / whole:.6g}, at least {least / whole:.6g} with any routes; "
+        text += f"{known} of {len(slowdowns)} slowdowns proven"
         text += f", {searched} more by a search, which cannot be checked" * (searched > 0)
         return text, searched
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
@@ -88,7 +91,7 @@ def slowdowns_of(plan: Any) -> list[int]:
                 for link in path:
                     cell[link] += part
         if not sound or left:
-            raise ValueError(f"the route of flow {number} is not allowed")
+            raise ValueError(f"the route of flow {number} is not a valid one")
     peaks: list[dict[int, int]] = [{} for _ in range(jobs)]
     for (job, _), cell in loads.items():
         own = peaks[job]
@@ -107,7 +110,10 @@ def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tup
     At least ``least`` jobs of each group must have the bound as slowdown. The weights show that fewer jobs than the
     proof's number cannot satisfy all groups."""
     jobs, bound = proof["jobs"], proof["bound"]
-    _require(jobs > 0 and whole <= bound <= slowdowns[jobs - 1], f"a bound is above slowdown {jobs} from the worst")
+    _require(
+        jobs > 0 and whole <= bound <= slowdowns[jobs - 1],
+        f"the bound of a proof is below 1 or above slowdown number {jobs} from the worst",
+    )
     total, of_job = 0, Counter[int]()
     for group in proof["groups"]:
         members, least, weight = set(group["jobs"]), group["least"], group["weight"]
@@ -116,7 +122,7 @@ def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tup
         _require(proves, f"cut {group['cut']} does not prove {bound / whole:.6g} for {least} of {len(members)} jobs")
         total += weight * least
         of_job.update(dict.fromkeys(members, weight))
-    _require(total > (jobs - 1) * max(of_job.values()), f"the groups for {jobs} jobs require fewer slow jobs")
+    _require(total > (jobs - 1) * max(of_job.values()), f"the groups of a proof do not require {jobs} slow jobs")
     return jobs, bound
 
 
@@ -136,7 +142,10 @@ class Cut:
         for job, phase, link, part in cut["phases"]:
             parts[job, phase][link] = part
             divided[job, link] += part
-            _require(part >= 0 <= price[link] - divided[job, link], "phases cost more than their link")
+            _require(
+                part >= 0 <= price[link] - divided[job, link],
+                "the prices of the phases of a link add up to more than the price of the link",
+            )
         _require(self._unit >= 0 and all(link >= 0 <= of for link, of in price.items()), "a price is negative")
         every, nowhere, own = Walks(graph, price), Walks(graph, {}), {job for job, _ in parts}
         walks = {cell: Walks(graph, of) for cell, of in parts.items()}

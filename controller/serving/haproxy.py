@@ -51,7 +51,7 @@ TOO_MANY = 8
 AWAY = 14, "the controller does not take the call: it is away, or too busy; retry later"
 ERRORS = {
     400: (13, "HAProxy does not understand the request"),
-    408: (4, "the request did not come in time (api.silent_s)"),
+    408: (4, "the request did not arrive in time (api.silent_s)"),
     500: (13, "HAProxy has no room for the header fields of the request"),
     502: AWAY,
     503: AWAY,

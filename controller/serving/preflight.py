@@ -46,11 +46,11 @@ def doubts(config: Config) -> Iterator[str]:
     if config.api.tokens:
         identities = Identities.load(config.api.tokens)
         for tenant in identities.quotas_for_nobody:
-            yield f"{config.api.tokens}: no token or certificate has tenant '{tenant}', so its quota applies to nobody"
+            yield f"{config.api.tokens}: no token or certificate has tenant '{tenant}', so its quota has no effect"
         for tenant in identities.without_hosts:
             yield f"{config.api.tokens}: tenant '{tenant}' has no host_prefixes, so its jobs may name any host"
         if identities.has_certificates and not config.api.ca_certificates:
-            yield f"{config.api.tokens}: no [[certificate]] applies: clients show one only with api.ca_certificates"
+            yield f"{config.api.tokens}: [[certificate]] entries have no effect without api.ca_certificates"
 
 
 def check_saved(config: Config) -> None:

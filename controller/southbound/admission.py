@@ -64,7 +64,7 @@ class Mastership:
             return
         if self._claimed:
             self.state = "master" if role == ofp.OFPCR_ROLE_MASTER else "refused"
-            self.why = f"the switch answers with role {role}"
+            self.why = f"the switch replied to the role request with role {role}"
         else:
             self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, (generation + 1) % _GENERATIONS)
 
@@ -161,7 +161,9 @@ class Admission:
         if roles is None or roles.state == "asking":
             return
         if roles.state == "refused":
-            limited_log.warning("switch used without being its master", dpid=f"{entry.holder.id:#x}", why=roles.why)
+            limited_log.warning(
+                "controller uses a switch whose master it is not", dpid=f"{entry.holder.id:#x}", why=roles.why
+            )
         entry.roles = None
         self._admit(entry.holder)
         if entry.waiting:

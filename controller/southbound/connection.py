@@ -126,7 +126,7 @@ class Connection:
             return
         unsent = len(self._transport.unsent)
         if unsent > MAX_UNSENT:
-            self.refuse("not_reading", f"it has left {unsent} bytes unread")
+            self.refuse("not_reading", f"the switch has left {unsent} bytes unread")
         elif unsent and self._draining is None:
             self._draining = spawn(self._outbox, self._drain)
 

@@ -121,7 +121,7 @@ def _group_mod(op: str, rule: GroupRule) -> bytes:
 def _meter_mod(op: str, rule: MeterRule) -> bytes:
     """Return a meter mod with one band that drops (section 7.3.4.4)."""
     if rule.burst_packets < 1 and op != "delete":
-        raise ValueError(f"a switch would not keep the burst of {rule}: Open vSwitch makes it the rate")
+        raise ValueError(f"the burst of {rule} must be at least 1 packet: Open vSwitch would replace 0 by the rate")
     body = b"" if op == "delete" else _BAND.pack(ofp.OFPMBT_DROP, _BAND.size, rule.rate_pps, rule.burst_packets)
     head = _METER_MOD.pack(_METER_COMMANDS[op], _METER_FLAGS, rule.meter_id)
     return message(ofp.OFPT_METER_MOD, head + body)
@@ -179,7 +179,7 @@ def _prefix(field: int, prefix: Prefix) -> bytes:
     if length == 32:
         return _header(field, 4) + value.packed
     if not 1 <= length < 32 or int(value) & ((1 << (32 - length)) - 1):
-        raise ValueError(f"{prefix} is not a prefix that a switch would keep")
+        raise ValueError(f"the prefix {prefix} needs a length from 1 to 32, and no address bits after the prefix")
     mask = ((1 << length) - 1) << (32 - length)
     return _header(field, 4, masked=True) + value.packed + mask.to_bytes(4, "big")
 
@@ -188,7 +188,7 @@ def _ports(match: Match) -> bytes:
     """Return the port fields (section 7.2.3.8). Raises ``ValueError`` unless the match is of TCP or UDP over IPv4."""
     fields = _PORT_FIELDS.get(match.ip_proto or 0)
     if fields is None or match.eth_type != ETH_IPV4:
-        raise ValueError(f"ports need IPv4 and TCP or UDP in {match}")
+        raise ValueError(f"the match {match} has ports, so it needs IPv4 and TCP or UDP")
     both = zip(fields, (match.src_port, match.dst_port), strict=True)
     return b"".join([_port(field, ports) for field, ports in both if ports is not None])
 
@@ -198,7 +198,7 @@ def _port(field: int, ports: PortClass) -> bytes:
     """Return the field of a port class. A single port has no mask, so that it reads back as it was written."""
     value, mask = ports
     if not 0 < mask <= _EVERY_BIT or value & ~mask:
-        raise ValueError(f"{ports} is not a class of ports that a switch would keep")
+        raise ValueError(f"the ports {ports} need a mask above 0, and a value without bits outside the mask")
     if mask == _EVERY_BIT:
         return _header(field, 2) + value.to_bytes(2, "big")
     return _header(field, 2, masked=True) + value.to_bytes(2, "big") + mask.to_bytes(2, "big")

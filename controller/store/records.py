@@ -210,12 +210,12 @@ def _spec(data: Any) -> JobSpec:
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
     spec = _spec(data["spec"])
     if spec.job_id != job_id:
-        raise ValueError(f"it is of job '{spec.job_id}'")
+        raise ValueError(f"the saved spec has the id '{spec.job_id}'")
     texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
     arrangement = _arrangement(data["wiring"]) if "wiring" in data else None
     revision = int(data.get("revision", 1))
     if revision < 1:
-        raise ValueError(f"{revision} is not a revision")
+        raise ValueError(f"the revision must be at least 1 (saved: {revision})")
     return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2], arrangement, revision)
 
 
@@ -261,7 +261,7 @@ def _part(key: PartKey, data: Mapping[str, Any]) -> Part:
         for dpid, number, switch, port in data["ends"]
     )
     if len(ends) != (2 if key.kind is PartKind.LINK else 1):
-        raise ValueError(f"a {key.kind} with {len(ends)} ends")
+        raise ValueError(f"a {key.kind} cannot have {len(ends)} ends")
     return Part(key, ends, None if data["down_since"] is None else float(data["down_since"]))
 
 
@@ -273,5 +273,5 @@ def _link(src_ip: str, dst_ip: str, phase: int, size: int) -> VirtualLink:
 
 def _shares(of_subflows: list[float]) -> tuple[float, ...]:
     if not all(share > 0 for share in of_subflows) or abs(sum(of_subflows) - 1) > ROUNDING:
-        raise ValueError(f"{of_subflows} are not shares")
+        raise ValueError(f"shares must be positive and add up to 1 (saved: {of_subflows})")
     return tuple(of_subflows)

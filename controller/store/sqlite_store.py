@@ -200,7 +200,7 @@ def _saved_in(directory: Path) -> SavedState:
             records, revision = read(path)
             return replace(decode(records), revision=revision)
         if left := [file.name for file in beside(path) if file.exists()]:
-            raise ValueError(f"{path.name} is missing beside {' and '.join(left)}")
+            raise ValueError(f"{path.name} is missing, although {' and '.join(left)} exist")
         return SavedState()
     except (sqlite3.Error, OSError, ValueError) as error:
         needed = path.stat().st_size if path.exists() else 0

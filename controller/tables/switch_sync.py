@@ -41,7 +41,7 @@ RETRY_AFTER_S = 5.0
 """Seconds until a refused rule is sent again, doubled each time."""
 MAX_PAUSE_S = 60.0
 """Longest pause in seconds before a read-back, or before a refused rule is sent again."""
-HELD = "a foreign rule holds its place"
+HELD = "a foreign rule with the same match or id exists"
 
 
 def rule_id(dpid: Dpid, rule: Rule) -> RuleId:

@@ -141,7 +141,7 @@ def test_an_entry_of_somebody_else_where_a_pin_should_be_is_not_overwritten(fabr
     ofctl(lab, "leaf1", "add-flow", f"{theirs},cookie=0x77,actions=goto_table:2")
     wait_for(lambda: "foreign rules" in alarms(client), "it raises an alarm", 8 * AUDIT_S)
     with registered(client, pair(lab, "pair", 1)):
-        wait_for(lambda: "a foreign rule holds its place" in alarms(client), "the pin is refused", 60)
+        wait_for(lambda: "a foreign rule with the same match or id exists" in alarms(client), "the pin is refused", 60)
         wait_for(lambda: crossing(client, "pair") == 1, "the other direction is pinned", 60)
         assert "cookie=0x77" in ofctl(lab, "leaf1", "dump-flows")
         ofctl(lab, "leaf1", "del-flows", "--strict", theirs)

@@ -98,7 +98,7 @@ def test_one_whose_alarm_does_not_come_back_is_forgotten(fabric: FakeFabric) -> 
 
 def test_a_silence_is_ended_by_what_it_was_made_for(fabric: FakeFabric) -> None:
     say(fabric, SilenceAlarms(Silence(MISSING, "job0", 1e9)))
-    with pytest.raises(InvalidInput, match="subject: there is no silence of hosts_missing for all alarms of this kind"):
+    with pytest.raises(InvalidInput, match="subject: no silence of hosts_missing exists for all alarms of this kind"):
         say(fabric, EndSilence((MISSING, "")))
     say(fabric, EndSilence((MISSING, "job0")))
     assert silenced(fabric) == {}

@@ -171,7 +171,7 @@ def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: py
     ):
         jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
         jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=DEADLINE_S)
-        with pytest.raises(grpc.RpcError, match="earlier calls exceed the limit of 2 calls per second") as error:
+        with pytest.raises(grpc.RpcError, match="has exceeded the limit of 2 calls per second") as error:
             jobs.GetJob(pb.GetJobRequest(job_id="large"), timeout=DEADLINE_S)
         other.hello()
         other.call(1, STATUS, b"")

@@ -133,7 +133,7 @@ def test_of_files_that_are_refused_together_the_one_at_fault_is_named(signalbox:
     several.write_text(json.dumps([json.loads(one.read_text())]))
     refused = signalbox("jobs", "update", one, several)
     assert refused.status == 1
-    assert refused.err == f"error: {several}:1:3: job_id: 'one' is that of {one}:1:1 too\n"
+    assert refused.err == f"error: {several}:1:3: job_id: 'one' is also in {one}:1:1; name each job once\n"
     assert [job["spec"] for job in signalbox("jobs", "list", "--json").json["jobs"]] == before
 
 

@@ -208,7 +208,7 @@ def test_a_broken_file_changes_nothing_and_is_named_in_the_log(controller: Reloa
 def test_a_tokens_file_that_was_cut_off_changes_nothing(controller: Reloaded) -> None:
     controller.tokens.write_text("")
     controller.hang_up('event="not reloaded: nothing has changed"')
-    assert f"api.tokens: {controller.tokens}: gives a role to no one" in controller.log()
+    assert f"api.tokens: {controller.tokens}: gives no caller a role" in controller.log()
     assert controller.status("old", controller.first)
     assert "signalbox_reload_refused 1" in controller.metrics(controller.first)
 
@@ -241,7 +241,7 @@ def test_the_last_token_of_a_tenant_with_a_quota_can_be_withdrawn(controller: Re
     controller.hang_up("event=reloaded")
     with pytest.raises(Unauthenticated):
         controller.status("stolen", controller.first)
-    assert 'event="quotas for nobody"' in controller.log()
+    assert 'event="quotas name tenants without tokens"' in controller.log()
 
 
 def test_the_log_level_changes_and_what_needs_a_restart_is_named(controller: Reloaded) -> None:

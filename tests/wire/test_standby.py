@@ -149,7 +149,7 @@ def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(p
     said = pair.hang_up(REFUSED)
     for problem in (
         f"api.certificate: cannot read {pair.certificate}",
-        f"api.tokens: {pair.tokens}: gives a role to no one",
+        f"api.tokens: {pair.tokens}: gives no caller a role",
         f"fabric.inventory: {pair.inventory}: not TOML",
     ):
         assert problem in said

@@ -149,5 +149,5 @@ def test_an_encrypted_key_is_an_error_and_not_a_prompt(tmp_path: Path) -> None:
 
 
 def test_the_three_files_belong_together() -> None:
-    with pytest.raises(ValueError, match="belong together; missing: private_key, ca_certificates"):
+    with pytest.raises(ValueError, match="must be set together; missing: private_key, ca_certificates"):
         Config.model_validate({"openflow": {"certificate": "controller.pem"}})

@@ -73,7 +73,7 @@ def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(cli
         (Conflict, r"^jobs\[1\]: job 'b' cannot announce .*: job 'other' announces it", [a, taken], {}),
         (WrongLeaseToken, r"^jobs\[1\]: the lease token is not", [a, b], {"b": "none"}),
         (NotFound, r"^jobs\[0\]: there is no job 'x'", [ring("x", FAR), b], {}),
-        (InvalidInput, r"^jobs\[2\]\.job_id: 'a' is that of jobs\[0\] too", [a, b, a], {}),
+        (InvalidInput, r"^jobs\[2\]\.job_id: 'a' is also in jobs\[0\]", [a, b, a], {}),
         (InvalidInput, "^jobs: is missing", [], {}),
         (InvalidInput, r"^jobs: at most 256 are allowed \(given: 257\)", [a] * 257, {}),
     ]
@@ -114,9 +114,9 @@ def test_a_request_counts_as_so_many_calls() -> None:
     with running_api(max_client_calls_per_s=20) as api, Client(api.addresses[0], timeout_s=10) as client:
         client.register_job(ring("a", NEAR))
         entries = [ring("a", NEAR)] * 200
-        with pytest.raises(InvalidInput, match="too"):
+        with pytest.raises(InvalidInput, match="is also in"):
             client.update_jobs(entries)
-        with pytest.raises(Exhausted, match="exceed the limit of 20 calls per second"):
+        with pytest.raises(Exhausted, match="exceeded the limit of 20 calls per second"):
             client.get_job("a")
 
 

@@ -219,7 +219,7 @@ def test_watching_alarms_sends_all_then_those_raised_and_over(api: Running, clie
     second = next(watch)
     assert [alarm.text for alarm in second.raised] == [
         "spine1 holds 3 foreign rules",
-        "another controller has become the master of leaf1; the switch is left alone until it connects again",
+        "another controller has become the master of leaf1; Signalbox does not use the switch until it connects again",
     ]
     assert second.raised[0].raise_time == first.raised[0].raise_time
     publish(api, alarms(replace(lost)))
@@ -302,7 +302,9 @@ def test_routes_of_a_registration_that_is_not_known_are_no_others(
     with running_api(address), Client(address) as other:
         other.register_job(ring())
         token = next(other.watch_routes("ring")).resume_token
-    with pytest.raises(NotFound, match="registration of job 'ring' is not known; another one has its id now") as error:
+    with pytest.raises(
+        NotFound, match="registration of job 'ring' is not known; another registration has the id now"
+    ) as error:
         next(client.watch_routes("ring", token))
     assert error.value.reason is Gone.NO_SUCH_JOB
 

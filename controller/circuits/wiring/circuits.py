@@ -89,7 +89,7 @@ class Wiring:
 
         The other servers have no circuits. Raises ``ValueError`` when numbers in ``at`` repeat or are out of range."""
         if len(set(at)) < len(at) or len(at) != self.servers or not all(0 <= place < servers for place in at):
-            raise ValueError(f"{self.servers} different places from 0 to {servers - 1} are needed")
+            raise ValueError(f"{self.servers} different server numbers from 0 to {servers - 1} are needed")
         where = dict(zip(at, range(self.servers), strict=True))
 
         def peer(peers: Peers, place: int) -> int | None:

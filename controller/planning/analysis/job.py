@@ -106,7 +106,7 @@ def _arranged(
 
 def _jobs(problem: Problem) -> str:
     jobs = sorted({flow.job_id for flow in problem.flows})
-    return f"jobs: {', '.join(jobs)}" if jobs else "there are no jobs with flows"
+    return f"jobs: {', '.join(jobs)}" if jobs else "no job has flows"
 
 
 def _verdict(slowdown: float, nic_slowdown: float, least: float, best: FoundRoutes | None) -> Verdict:

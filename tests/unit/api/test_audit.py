@@ -80,7 +80,7 @@ def test_refused_calls_of_one_host_have_a_limit_and_the_rest_is_counted() -> Non
         clock.end_window()
 
     lines = written(record)
-    assert [line.get("refused_without_a_line") for line in lines] == [None] * LINES_PER_PEER + [95, None]
+    assert [line.get("refused_calls_not_logged") for line in lines] == [None] * LINES_PER_PEER + [95, None]
 
 
 def test_many_hosts_share_a_limit() -> None:
@@ -91,7 +91,7 @@ def test_many_hosts_share_a_limit() -> None:
 
     lines = written(record)
     assert len(lines) == LINES + 1
-    assert lines[-1]["refused_without_a_line"] == 200 - LINES
+    assert lines[-1]["refused_calls_not_logged"] == 200 - LINES
 
 
 def test_what_operators_do_is_never_left_out() -> None:
@@ -118,7 +118,7 @@ def test_what_one_tenant_does_has_a_limit_and_takes_no_lines_from_another() -> N
 
     lines = written(record)
     assert [line["tenant"] for line in lines] == ["blue"] * LINES_PER_TENANT + ["red", "blue", "blue"]
-    assert lines[-2]["done_without_a_line"] == 100 - LINES_PER_TENANT
+    assert lines[-2]["calls_not_logged"] == 100 - LINES_PER_TENANT
 
 
 def test_parts_of_the_fabric_are_named_as_far_as_a_line_goes_and_as_text() -> None:

@@ -240,13 +240,13 @@ WEEK_S = 7 * 86_400
 @pytest.mark.parametrize(
     ("times", "problem"),
     [
-        ([(1, WEEK_S + 1, 1.0)], "iterations[0].duration: a time above 0 is needed, at most 604800 s"),
-        ([(1, 1.0, 1.0), (2, 0.0, 0.0)], "iterations[1].duration: a time above 0 is needed"),
-        ([(1, 1.0, 0.0)], "iterations[0].communication: a time above 0 is needed"),
-        ([(1, 1.0, -1.0)], "iterations[0].communication: a time above 0 is needed"),
-        ([(1, 1.0, 1.01)], "iterations[0].communication: is a part of the duration"),
-        ([(1, 1.0, 1.0)] * 2, "iterations[1].index: must be more than the one before, 1 (given: 1)"),
-        ([(convert.MAX_INDEX + 1, 1.0, 1.0)], "iterations[0].index: at most 9223372036854775807 is allowed"),
+        ([(1, WEEK_S + 1, 1.0)], "iterations[0].duration: must be more than 0 and at most 604800 s"),
+        ([(1, 1.0, 1.0), (2, 0.0, 0.0)], "iterations[1].duration: must be more than 0"),
+        ([(1, 1.0, 0.0)], "iterations[0].communication: must be more than 0"),
+        ([(1, 1.0, -1.0)], "iterations[0].communication: must be more than 0"),
+        ([(1, 1.0, 1.01)], "iterations[0].communication: must be at most the duration"),
+        ([(1, 1.0, 1.0)] * 2, "iterations[1].index: must be more than the index before it, 1 (given: 1)"),
+        ([(convert.MAX_INDEX + 1, 1.0, 1.0)], "iterations[0].index: must be at most 9223372036854775807"),
         ([(n, 1.0, 1.0) for n in range(convert.MAX_REPORTED + 1)], "iterations: "),
     ],
 )

@@ -13,7 +13,7 @@ def test_a_client_owes_what_is_beyond_a_second_s_calls_and_no_other_does() -> No
     debts.charge("a", 10.0, now=100.0)
     debts.refuse_debtor("a", now=100.0)
     debts.charge("a", 25.0, now=100.0)
-    with pytest.raises(Exhausted, match="a: earlier calls exceed the limit of 10 calls per second") as error:
+    with pytest.raises(Exhausted, match="a has exceeded the limit of 10 calls per second") as error:
         debts.refuse_debtor("a", now=101.0)
     assert error.value.retry_s == pytest.approx(1.5)
     debts.refuse_debtor("b", now=101.0)

@@ -156,7 +156,7 @@ def test_a_file_that_gives_a_role_to_no_one_is_refused_with_what_would_be_right(
     for text in ("", "# nobody yet", FILE[FILE.index("[[tenant]]") :]):
         file.write_text(text)
         (problem,) = problems(file)
-        assert problem.startswith("FILE: gives a role to no one")
+        assert problem.startswith("FILE: gives no caller a role")
         assert "signalbox token NAME --role ROLE" in problem
         assert "[[certificate]]" in problem
 

@@ -161,7 +161,7 @@ def test_queue_pairs_of_roce_send_from_one_port_both_ways_and_to_one(fabric: Fak
     assert fabric.loop.state.jobs.connections == {}
     report(fabric, "first", PORTS[:1])
     refusal = fabric.replies[-1].value
-    assert str(refusal) == "connections.dst_port: is 50001; RoCEv2 is sent to 4791, from both ends"
+    assert str(refusal) == "connections.dst_port: must be 4791, the RoCEv2 port, in both directions (given: 50001)"
     report(fabric, "first", [(40001, 4791), (40003, 4791)])
     fabric.run(3)
     crossed = {

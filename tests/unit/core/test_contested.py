@@ -60,7 +60,7 @@ def test_a_second_switch_with_a_dpid_is_told_of_while_it_keeps_coming_and_change
     before = fabric.status
     fabric.send(ConnectionRefused("192.0.2.5:40000", SPINE, "duplicate_dpid"))
     after = fabric.status
-    assert "a second switch, at 192.0.2.5, has the dpid of spine1 (0x101); it is refused" in alarms(fabric)
+    assert "a second switch, at 192.0.2.5, has the dpid of spine1 (0x101) and is refused" in alarms(fabric)
     assert after.refused_connections["duplicate_dpid"] == 1
     assert (fabric.mods, after.fabric) == ([], before.fabric)
     fabric.run(DUPLICATES_RECENT_S + 1, step=1)

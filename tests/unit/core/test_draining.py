@@ -222,7 +222,7 @@ def test_what_is_not_there_cannot_be_drained(fabric: FakeFabric, name: str, erro
         drain(fabric, name)
     (problem,) = refused.value.problems
     assert (problem.reason == NO_SUCH_NAME) is (name != "leaf1:5"), "a port with a host is there"
-    with pytest.raises(InvalidInput, match=r"names\[0\]: .* is not drained; nothing is"):
+    with pytest.raises(InvalidInput, match=r"names\[0\]: .* is not drained; drained parts: none"):
         undrain(fabric, name)
 
 
@@ -520,7 +520,7 @@ def test_what_was_forgotten_says_that_it_is_never_safe(fabric: FakeFabric) -> No
     fabric.run(2)
     waits = state(fabric, "leaf1:2>spine2")
     assert waits.state == "confirming"
-    assert waits.waits_for == ("leaf1:2>spine2 (no such part is remembered: undrain it)",)
+    assert waits.waits_for == ("leaf1:2>spine2 (the controller knows no such part: undrain it)",)
 
 
 def test_hosts_that_jobs_name_are_not_cut_off_though_they_are_down(fabric: FakeFabric) -> None:

@@ -230,7 +230,7 @@ def test_a_registration_that_goes_on_is_renewed_by_its_request(registry: JobRegi
 def test_an_owner_whose_id_another_has_now_learns_both(registry: JobRegistry, job: Job) -> None:
     registry.expire(60.0, WALL)
     registry.register(RegisterJob(spec()), 61.0)
-    with pytest.raises(NotFound, match=r"ran out; register it again .*; another registration has its id now") as error:
+    with pytest.raises(NotFound, match=r"ran out; register it again .*; another registration has the id now") as error:
         registry.renew(A, job.uid, 62.0)
     assert error.value.reason is Gone.LEASE_RAN_OUT
 
@@ -336,7 +336,7 @@ def test_after_a_restart_owners_learn_how_their_registrations_ended(registry: Jo
     restarted = JobRegistry(max_jobs=3)
     jobs = tuple(one.registration for one in registry.jobs.values())
     assert restarted.take_saved(SavedState(registered(*jobs), ends=registry.ends.saved), 0.0) == []
-    with pytest.raises(NotFound, match="was deregistered; another registration has its id now") as error:
+    with pytest.raises(NotFound, match="was deregistered; another registration has the id now") as error:
         restarted.renew(A, job.uid, 1.0)
     assert error.value.reason is Gone.JOB_DEREGISTERED
     with pytest.raises(NotFound) as error:
@@ -406,7 +406,7 @@ def test_connections_that_an_update_keeps_count_with_the_names_that_it_adds() ->
     reported = frozenset(Connected("10.0.0.1", port, "10.0.0.2", 9) for port in range(1, 5))
     registry.report_connections(job.id, "10.0.0.1", reported, job.uid)
     more = spec(reports_connections=True, endpoints=[f"10.0.0.{host}" for host in range(1, 10)])
-    expected = r"has 4 connections \(each counts as a virtual link\) and names as much as 1 more take; the other jobs"
+    expected = r"has 4 connections \(each counts as a virtual link\) and names that take as much memory as 1 more; "
     with pytest.raises(Exhausted, match=expected):
         registry.update([UpdateJob(more, owner=job.uid)])
     assert registry.jobs[A].spec == job.spec

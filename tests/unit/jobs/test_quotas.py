@@ -55,7 +55,7 @@ def test_a_job_that_ends_makes_room_and_one_that_is_renewed_needs_none(registry:
 def test_virtual_links_of_all_jobs_of_a_tenant_count_together(registry: JobRegistry) -> None:
     register(registry, spec(1, links=6), "blue", TEN_LINKS)
     register(registry, spec(2, links=4), "blue", TEN_LINKS)
-    expected = "has 10 virtual links besides the 1 of job 'job3'; its quota max_virtual_links is 10"
+    expected = "has 10 virtual links, not counting job 'job3', which needs 1; its quota max_virtual_links is 10"
     with pytest.raises(Exhausted, match=expected):
         register(registry, spec(3), "blue", TEN_LINKS)
 
@@ -63,7 +63,7 @@ def test_virtual_links_of_all_jobs_of_a_tenant_count_together(registry: JobRegis
 def test_an_update_and_a_take_over_count_what_they_replace(registry: JobRegistry) -> None:
     job = register(registry, spec(1, links=6), "blue", TEN_LINKS)
     registry.update([UpdateJob(spec(1, links=10), owner=job.uid)], TEN_LINKS)
-    with pytest.raises(Exhausted, match="has 0 virtual links besides the 11 of job 'job1'"):
+    with pytest.raises(Exhausted, match="has 0 virtual links, not counting job 'job1', which needs 11"):
         registry.update([UpdateJob(spec(1, links=11), owner=job.uid)], TEN_LINKS)
     with pytest.raises(Exhausted):
         register(registry, spec(1, links=11), "blue", TEN_LINKS, take_over=True)
@@ -88,7 +88,9 @@ def test_a_large_spec_counts_though_it_makes_one_virtual_link() -> None:
     register(registry, spec(2, links=44), "blue")  # 44 links and 45 addresses count as 49 links
     with pytest.raises(Exhausted, match="job 'job3' makes 2 virtual links; the other jobs have 99, and at most 100"):
         register(registry, spec(3, links=2), "blue")
-    with pytest.raises(Exhausted, match="job 'job3' makes 1 virtual links and names as much as 49 more take"):
+    with pytest.raises(
+        Exhausted, match="job 'job3' makes 1 virtual links and names that take as much memory as 49 more"
+    ):
         register(registry, JobSpec.parse(large.model_dump() | {"job_id": "job3"}), "blue")
     registry.deregister(job.id, job.uid, 0.0)
     register(registry, spec(3, links=2), "blue")
@@ -100,7 +102,9 @@ def test_what_parallelizations_say_counts_though_one_of_them_makes_virtual_links
     sends = {"transfers": plain.transfers * 20, "compute": [{"seconds": 1}] * 4}
     ways = [{"name": name, **sends} for name in "abcd"]
     large = JobSpec.parse(plain.model_dump() | {"transfers": (), "parallelizations": ways})
-    with pytest.raises(Exhausted, match="makes 20 virtual links and names as much as 96 more take; the other jobs ha"):
+    with pytest.raises(
+        Exhausted, match="makes 20 virtual links and names that take as much memory as 96 more; the other jobs ha"
+    ):
         register(registry, large, "blue")
     job = register(
         registry, large.model_copy(update={"parallelizations": large.parallelizations[:3]}), "blue"
@@ -127,8 +131,8 @@ def test_pairs_that_are_counted_for_all_observed_jobs_of_a_tenant_count_together
     register(registry, spec(2, links=30), "blue", TWENTY_RULES)
     register(registry, observed(3, 5), "red", TWENTY_RULES)
     expected = (
-        "tenant 'blue' has 12 pairs of hosts that are counted for observed jobs besides the 12 of job 'job4'; "
-        "its quota max_learning_rules is 20. Announce collectives or transfers, or fewer endpoints"
+        "tenant 'blue' has 12 pairs of hosts that are counted for observed jobs, not counting job 'job4', which needs "
+        "12; its quota max_learning_rules is 20. Announce collectives or transfers, or fewer endpoints"
     )
     with pytest.raises(Exhausted, match=expected) as error:
         register(registry, observed(4, 4), "blue", TWENTY_RULES)
@@ -140,7 +144,7 @@ def test_an_update_to_an_observed_job_counts_and_one_above_a_lowered_quota_may_b
     registry: JobRegistry,
 ) -> None:
     job = register(registry, spec(1, links=5), "blue", TWENTY_RULES)
-    with pytest.raises(Exhausted, match="besides the 30 of job 'job1'"):
+    with pytest.raises(Exhausted, match="not counting job 'job1', which needs 30"):
         registry.update([UpdateJob(observed(1, 6), owner=job.uid)], TWENTY_RULES)
     registry.update([UpdateJob(observed(1, 7), owner=job.uid)])
     registry.update([UpdateJob(observed(1, 6), owner=job.uid)], TWENTY_RULES)
@@ -155,7 +159,7 @@ def test_an_observed_job_that_reports_its_connections_counts_their_pairs(registr
         registry.report_connections(job.id, source, reported, job.uid, quota)
 
     report(10)
-    with pytest.raises(Exhausted, match="besides the 22 of job 'job1'"):
+    with pytest.raises(Exhausted, match="not counting job 'job1', which needs 22"):
         report(11)
     assert len(registry.connections[job.id]) == 20, "nothing of it was taken"
     report(12, NO_QUOTA)

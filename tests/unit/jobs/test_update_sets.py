@@ -155,7 +155,7 @@ REFUSED: dict[str, Refusal] = {
     "one is not there": (NotFound, r"^jobs\[2\]: there is no job 'x'", [spec(*A), spec(*B), spec("x", (7, 8))], {}),
     "a job is named twice": (
         InvalidInput,
-        r"^jobs\[2\].spec.job_id: 'a' is that of jobs\[0\] too",
+        r"^jobs\[2\].spec.job_id: 'a' is also in jobs\[0\]",
         [spec("a", (7, 8)), spec("b", *A[1:]), spec("a", *B[1:])],
         {},
     ),

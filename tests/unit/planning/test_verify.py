@@ -96,7 +96,7 @@ def refusal(plan: Any) -> str:
 
 
 def test_whole_flows_are_counted_in_units(whole: dict[str, Any]) -> None:
-    assert verify(whole) == ("worst slowdown 2, none is below 2; 2 of 2 proven", 0)
+    assert verify(whole) == ("worst slowdown 2, at least 2 with any routes; 2 of 2 slowdowns proven", 0)
     whole["cuts"][0]["unit"] = 0
     assert refusal(whole) == "cut 0 does not prove 2 for 1 of 2 jobs"
 
@@ -107,17 +107,17 @@ def test_only_flows_that_stay_whole_are_counted_in_units(whole: dict[str, Any]) 
 
 
 def test_a_cut_that_is_full_proves_the_slowdown_of_every_job_across(split: dict[str, Any]) -> None:
-    assert verify(split) == ("worst slowdown 1.5, none is below 1.5; 2 of 2 proven", 0)
+    assert verify(split) == ("worst slowdown 1.5, at least 1.5 with any routes; 2 of 2 slowdowns proven", 0)
 
 
 def test_a_proof_for_one_job_says_nothing_of_the_second(split: dict[str, Any]) -> None:
     split["proofs"] = [proof(1, 1500, [0, 1], 2)]
-    assert refusal(split) == "nothing proves slowdown 2 from the worst"
+    assert refusal(split) == "no proof covers slowdown number 2 from the worst"
     split["proven"] = 1
-    assert verify(split) == ("worst slowdown 1.5, none is below 1.5; 1 of 2 proven", 0)
+    assert verify(split) == ("worst slowdown 1.5, at least 1.5 with any routes; 1 of 2 slowdowns proven", 0)
     split["proofs"].append(proof(2, 1400, [0, 1], 2))
     split["proven"] = 2
-    assert refusal(split) == "nothing proves slowdown 2 from the worst", "only what is lower"
+    assert refusal(split) == "no proof covers slowdown number 2 from the worst", "only what is lower"
 
 
 def test_the_smallest_share_is_one() -> None:
@@ -130,7 +130,7 @@ def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
     split["cuts"] = [cut(split, links=(0,))]
     assert "does not prove" in refusal(split)
     split["cuts"] = [cut(split, links=(0, 3))]
-    assert verify(split)[0].endswith("2 of 2 proven")
+    assert verify(split)[0].endswith("2 of 2 slowdowns proven")
 
 
 def test_one_of_parallel_cables_without_a_price_is_free(split: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ def test_a_link_has_one_load_for_all_its_jobs() -> None:
     made = plan([flow(0, 0, [(WHOLE, 0)]), flow(1, 0, [(WHOLE, 0)])], [2000, 2000])
     made["cuts"] = [cut(made, links=(4,))]
     made["proofs"] = [proof(2, 1800, [0, 1], 2)]
-    assert verify(made)[0].startswith("worst slowdown 2, none is below 1.8")
+    assert verify(made)[0].startswith("worst slowdown 2, at least 1.8 with any routes")
 
 
 def test_a_job_divides_the_price_of_a_link_among_its_phases(split: dict[str, Any]) -> None:
@@ -151,11 +151,11 @@ def test_a_job_divides_the_price_of_a_link_among_its_phases(split: dict[str, Any
     split["flows"][1]["demand"] = [[1, RATE]]
     split["flows"][1]["route"] = [[WHOLE, [6, 0, 2, 7]]]
     split["proofs"], split["proven"] = [proof(1, 1000, [0, 1], 1)], 0
-    assert verify(split)[0].startswith("worst slowdown 1.5, none is below 1;")
+    assert verify(split)[0].startswith("worst slowdown 1.5, at least 1 with any routes;")
     split["cuts"][0]["phases"] = [[0, phase, link, 1] for link in (0, 1) for phase in (0, 1)]
-    assert refusal(split) == "phases cost more than their link"
+    assert refusal(split) == "the prices of the phases of a link add up to more than the price of the link"
     split["cuts"][0]["prices"] = [[0, 2], [1, 2]]
-    assert verify(split)[0].startswith("worst slowdown 1.5, none is below 1;")
+    assert verify(split)[0].startswith("worst slowdown 1.5, at least 1 with any routes;")
     split["cuts"][0]["phases"].pop()
     assert "does not prove" in refusal(split)
 
@@ -164,9 +164,13 @@ def test_what_a_search_has_proven_is_not_accepted_as_proof(whole: dict[str, Any]
     whole |= {"cuts": [], "proofs": [], "proven": 0, "searched": 1}
     text, searched = verify(whole)
     assert searched == 1
-    assert text == "worst slowdown 2, none is below 1; 1 of 2 proven, 1 more by a search, which cannot be checked"
+    assert (
+        text
+        == "worst slowdown 2, at least 1 with any routes; 1 of 2 slowdowns proven, 1 more by a search, which cannot be "
+        "checked"
+    )
     whole |= {"proven": 1, "searched": 0}
-    assert refusal(whole) == "nothing proves slowdown 1 from the worst"
+    assert refusal(whole) == "no proof covers slowdown number 1 from the worst"
 
 
 def test_weighted_groups_need_more_jobs_together() -> None:
@@ -178,11 +182,11 @@ def test_weighted_groups_need_more_jobs_together() -> None:
         {"cut": number, "jobs": jobs, "least": 1, "weight": 1} for number, jobs in enumerate(([0, 1], [1, 2], [0, 2]))
     ]
     made |= {"cuts": pairs, "proofs": [{"jobs": 2, "bound": 2000, "groups": groups}]}
-    assert verify(made)[0].startswith("worst slowdown 3, none is below 2")
+    assert verify(made)[0].startswith("worst slowdown 3, at least 2 with any routes")
     made["proofs"][0]["jobs"] = 3
-    assert refusal(made) == "the groups for 3 jobs require fewer slow jobs"
+    assert refusal(made) == "the groups of a proof do not require 3 slow jobs"
     made["proofs"][0] |= {"jobs": 2, "groups": groups[:1]}
-    assert refusal(made) == "the groups for 2 jobs require fewer slow jobs"
+    assert refusal(made) == "the groups of a proof do not require 2 slow jobs"
 
 
 def at(*place: Any, value: Any) -> Callable[[Any], None]:
@@ -198,7 +202,7 @@ CHANGES = {
     "a slowdown too small": (at("jobs", 0, "slowdown", value=1999), "job job0 has slowdown 2"),
     "a slowdown too large": (at("jobs", 1, "slowdown", value=1001), "job job1 has slowdown 1"),
     "a demand": (at("flows", 0, "demand", value=[[0, 50]]), "job job0 has slowdown 1.5"),
-    "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "the route of flow 0 is not allowed"),
+    "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "the route of flow 0 is not a valid one"),
     "a negative demand": (at("flows", 0, "demand", value=[[0, -RATE]]), "the route of flow 0"),
     "a capacity": (at("links", 0, value=["l", "s", 99]), "job job0 has slowdown 2.021"),
     "no capacity": (at("links", 9, value=["m", "b2", 0]), "a link has no capacity"),
@@ -217,10 +221,19 @@ CHANGES = {
     "no subflows": (at("flows", 0, "max_subflows", value=0), "the route of flow 0"),
     "a job that is not there": (at("flows", 0, "job", value=2), "the route of flow 0"),
     "a job counted from the end": (at("flows", 0, "job", value=-1), "the route of flow 0"),
-    "a bound above the plan": (at("proofs", 0, "bound", value=2001), "a bound is above slowdown 1 from the worst"),
-    "a bound below": (at("proofs", 0, "bound", value=1999), "nothing proves slowdown 1 from the worst"),
-    "a bound for more jobs": (at("proofs", 0, "jobs", value=2), "a bound is above slowdown 2 from the worst"),
-    "a bound for no job": (at("proofs", 0, "jobs", value=0), "a bound is above slowdown 0"),
+    "a bound above the plan": (
+        at("proofs", 0, "bound", value=2001),
+        "the bound of a proof is below 1 or above slowdown number 1 from the worst",
+    ),
+    "a bound below": (at("proofs", 0, "bound", value=1999), "no proof covers slowdown number 1 from the worst"),
+    "a bound for more jobs": (
+        at("proofs", 0, "jobs", value=2),
+        "the bound of a proof is below 1 or above slowdown number 2 from the worst",
+    ),
+    "a bound for no job": (
+        at("proofs", 0, "jobs", value=0),
+        "the bound of a proof is below 1 or above slowdown number 0",
+    ),
     "a larger least": (at("proofs", 0, "groups", 0, "least", value=2), "cut 0 does not prove 2 for 2 of 2 jobs"),
     "no least": (at("proofs", 0, "groups", 0, "least", value=0), "a group has no weight or no jobs"),
     "a job too few": (at("proofs", 0, "groups", 0, "jobs", value=[1]), "cut 0 does not prove 2 for 1 of 1 jobs"),
@@ -236,8 +249,8 @@ CHANGES = {
     "another unit": (at("cuts", 0, "unit", value=50), "cut 0 does not prove"),
     "a negative unit": (at("cuts", 0, "unit", value=-RATE), "a price is negative"),
     "more slowdowns than jobs": (at("proven", value=3), "the plan claims more proven slowdowns than it has"),
-    "a large tolerance": (at("tolerance", value=1), "the tolerance is above 1/10,000"),
-    "a negative tolerance": (at("tolerance", value=-1), "the tolerance is above 1/10,000"),
+    "a large tolerance": (at("tolerance", value=1), "the tolerance must be from 0 to 1/10,000"),
+    "a negative tolerance": (at("tolerance", value=-1), "the tolerance must be from 0 to 1/10,000"),
     "no denominator": (at("denominator", value=0), "a link has no capacity"),
     "a missing part": (lambda plan: plan.pop("cuts"), "this is no plan: KeyError 'cuts'"),
     "a text for a number": (at("flows", 0, "demand", value=[[0, "100"]]), "this is no plan: TypeError"),
@@ -280,7 +293,7 @@ def test_the_checker_needs_nothing_but_python() -> None:
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
-        ({}, 0, "worst slowdown 2, none is below 2; 2 of 2 proven\n"),
+        ({}, 0, "worst slowdown 2, at least 2 with any routes; 2 of 2 slowdowns proven\n"),
         ({"proven": 0, "searched": 2}, 4, "2 more by a search, which cannot be checked\n"),
         ({"cuts": []}, 1, "error: this is no plan: IndexError list index out of range\n"),
     ],
@@ -299,7 +312,10 @@ def test_it_runs_as_a_program(
     [
         ('job_id = "a"', "not JSON: Expecting value: line 1 column 1"),
         ("[]", "a plan with its proofs is a JSON object, but this is a list"),
-        ('{"jobs": [], "flows": []}', "links, cuts, proofs missing: this is no plan with its proofs"),
+        (
+            '{"jobs": [], "flows": []}',
+            "the file is no plan with its proofs, because these are missing: links, cuts, proofs",
+        ),
     ],
 )
 def test_a_file_that_is_no_plan_with_proofs_is_refused_in_words(text: str, said: str, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_quota_for_nobody_is_told_and_allowed(tmp_path: Path) -> None:
     config = Config.model_validate({"api": {"tokens": tokens}})
     preflight.check(config)
     (said,) = preflight.doubts(config)
-    assert said == f"{tokens}: no token or certificate has tenant 'bleu', so its quota applies to nobody"
+    assert said == f"{tokens}: no token or certificate has tenant 'bleu', so its quota has no effect"
 
 
 def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
@@ -81,7 +81,10 @@ def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
     ]
     tls = {"certificate": "c.pem", "private_key": "c.key", "ca_certificates": "ca.pem"}
     assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens, **tls}}))] == of_tenants
-    expected = [*of_tenants, f"{tokens}: no [[certificate]] applies: clients show one only with api.ca_certificates"]
+    expected = [
+        *of_tenants,
+        f"{tokens}: [[certificate]] entries have no effect without api.ca_certificates",
+    ]
     assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens}}))] == expected
 
 
@@ -89,7 +92,7 @@ def test_tokens_that_give_a_role_to_no_one_are_refused(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.touch(0o600)
     found = problems(api={"tokens": tokens})
-    assert found[f"api.tokens: {tokens}"].startswith("gives a role to no one")
+    assert found[f"api.tokens: {tokens}"].startswith("gives no caller a role")
 
 
 def test_what_opens_the_api_is_checked_with_its_files(tmp_path: Path) -> None:

@@ -90,11 +90,11 @@ def test_a_prefix_that_a_switch_would_not_keep_is_an_error(prefix: Prefix) -> No
 @pytest.mark.parametrize(
     ("match", "why"),
     [
-        (Match(eth_type=ETH_IPV4, src_port=PortClass(2, 6)), "need IPv4 and TCP or UDP"),
-        (Match(ip_proto=IP_TCP, src_port=PortClass(2, 6)), "need IPv4 and TCP or UDP"),
-        (Match(eth_type=ETH_IPV4, ip_proto=1, dst_port=PortClass(2, 6)), "need IPv4 and TCP or UDP"),
-        (Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=PortClass(3, 6)), "class of ports"),
-        (Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=PortClass(0, 0)), "class of ports"),
+        (Match(eth_type=ETH_IPV4, src_port=PortClass(2, 6)), "needs IPv4 and TCP or UDP"),
+        (Match(ip_proto=IP_TCP, src_port=PortClass(2, 6)), "needs IPv4 and TCP or UDP"),
+        (Match(eth_type=ETH_IPV4, ip_proto=1, dst_port=PortClass(2, 6)), "needs IPv4 and TCP or UDP"),
+        (Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=PortClass(3, 6)), "need a mask above 0"),
+        (Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=PortClass(0, 0)), "need a mask above 0"),
     ],
 )
 def test_ports_that_a_switch_would_not_keep_are_an_error(match: Match, why: str) -> None:

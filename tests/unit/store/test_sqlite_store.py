@@ -317,7 +317,9 @@ def test_every_job_that_cannot_be_read_is_named_and_the_state_stays_as_it_is(tmp
     other = encode(Key(Kind.JOB, "e"), job("e"))
     write_records(tmp_path, JOBS | {("job", "c"): bad, ("job", "d"): other})
     before = (tmp_path / "state.db").read_bytes()
-    with pytest.raises(InvalidInput, match=r"cannot be read: .*job 'c': .*algorithm.*job 'd': it is of job 'e'"):
+    with pytest.raises(
+        InvalidInput, match=r"cannot be read: .*job 'c': .*algorithm.*job 'd': the saved spec has the id 'e'"
+    ):
         read(tmp_path)
     assert (tmp_path / "state.db").read_bytes() == before
 
@@ -464,7 +466,7 @@ def test_a_log_whose_database_is_missing_is_no_new_directory(
     for name in lost:
         (directory / name).unlink()
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
-    with pytest.raises(InvalidInput, match=r"state.db is missing beside .* Restore the directory"):
+    with pytest.raises(InvalidInput, match=r"state.db is missing, although .* Restore the directory"):
         read(directory)
     assert {path.name for path in directory.iterdir()} == before.keys()
 
