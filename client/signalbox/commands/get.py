@@ -168,6 +168,7 @@ def plan(names: Jobs = None) -> None:
             of_jobs = [*kept]
             found.ClearField(field)
             getattr(found, field).extend(of_jobs)
+        found.subflows = sum(len(each.route.subflows) for each in found.routes)
     show(found, lambda: printing.plan(found))
     tell_missing(JOB, missing)
 

@@ -14,9 +14,10 @@ from controller.tables.counters import CountersRead
 from signalbox.client import Client
 from signalbox.commands import output
 from signalbox.commands.naming import completed, host_names, job_names, link_names, switch_names
+from signalbox.jobs.spec import JobId
 from tests.support.command_line import Signalbox, api, signalbox
 from tests.support.wire.api_calls import ring
-from tests.support.wire.control_stand_in import H1, H2, LEAF1, VIA_SPINE, Running
+from tests.support.wire.control_stand_in import H1, H2, LEAF1, VIA_SPINE, Running, example_plan
 
 __all__ = ("api", "signalbox")
 
@@ -103,10 +104,14 @@ def test_the_busiest_links_come_first_with_the_jobs_that_they_carry(signalbox: S
     assert "1 flow is hashed" in signalbox("get", "links", "--top", 1).out
 
 
-def test_a_plan_may_be_that_of_some_jobs(signalbox: Signalbox) -> None:
+def test_a_plan_may_be_that_of_some_jobs(signalbox: Signalbox, trained: Running) -> None:
     found = signalbox("get", "plan", "ring", "--json").json
     assert found == signalbox("plan", "--json").json
     assert signalbox("get", "plan", "nix").status == 5
+    both = replace(example_plan(), job_slowdown={JobId("ring"): 1.25, JobId("idle"): 1.0})
+    trained.control.board.publish(replace(trained.control.status, plan=both))
+    found = signalbox("get", "plan", "idle", "--json").json
+    assert ([job["job_id"] for job in found["jobs"]], found["routes"], found["subflows"]) == (["idle"], [], 0)
 
 
 # ---- forms
