@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
 from google.rpc import error_details_pb2
@@ -123,6 +124,12 @@ def _why(code: grpc.StatusCode, text: str, address: str) -> str:
         return text
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "the call took too long"
+    tried = re.search(r"ipv[46]:(\S+): .*Connection refused", text)
+    if tried and (last := unquote(tried[1])) != address:
+        return (
+            f"no process listens at {last}, one of the addresses of this name; is the controller running? If it "
+            "listens at another address, name that one with its number"
+        )
     lost = "the connection was lost" if address.startswith("unix:") else _LOST
     return next((words for part, words in _REASONS.items() if part in text), lost)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import stat
 import threading
@@ -143,3 +144,14 @@ def test_nobody_at_the_address_is_unreachable(timeout_s: float) -> None:
             client.get_status()
         expected = f"no answer from the controller at {address}: no process listens there; is the controller running?"
         assert str(error.value) == expected
+
+
+def test_nobody_at_a_name_says_which_address_was_tried() -> None:
+    """A name may have several addresses, and gRPC reports only the last one."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with Client(f"localhost:{port}", 10.0) as client, pytest.raises(Unreachable) as error:
+            client.get_status()
+    tried = rf"no process listens at (127\.0\.0\.1|\[::1\]):{port}, one of the addresses of this name"
+    assert re.search(tried, str(error.value))
