@@ -201,6 +201,21 @@ def test_the_outcomes_are_what_planning_with_the_failure_gives(full: Problem, fa
         assert outcome.slowdown <= outcome.repaired_slowdown
 
 
+def test_the_bound_before_a_failure_is_as_strong_as_that_of_a_plan() -> None:
+    """Leaves 2 and 5 have only spine 1, so both flows to leaf 3 need spine 2: no cut shows it, but a search does."""
+    fabric = leaf_spine(5, 2, without=[(2, 2), (5, 2)])
+    flows = [
+        flow("a", (1, 1), (2, 1), RATE),
+        flow("b", (1, 2), (3, 1), RATE),
+        flow("c", (4, 1), (5, 1), RATE),
+        flow("d", (4, 2), (3, 2), RATE),
+    ]
+    problem = running(problem_of(fabric, flows))
+    assert slowdown_bounds(problem).worst < planned(problem).bound == planned(problem).max_slowdown
+    present = analysed(problem, fabric).present
+    assert (present.slowdown, present.bound) == (planned(problem).max_slowdown, planned(problem).bound)
+
+
 def test_flows_that_run_over_what_fails_are_re_routed(full: Problem, fabric: Fabric) -> None:
     for outcome in analysed(full, fabric).outcomes:
         hit = [_running_over(full, failure.links) for failure in outcome.case.failures]
