@@ -141,6 +141,12 @@ def _socket(path: Path) -> Path:
     return path
 
 
+def _listed(addresses: object) -> object:
+    if isinstance(addresses, str):
+        raise PydanticCustomError("listen", 'must be a list, such as ["127.0.0.1:50051"]')
+    return addresses
+
+
 class ApiConfig(_TlsSection):
     """Listeners of the API, and the limits that HAProxy enforces for clients.
 
@@ -148,7 +154,10 @@ class ApiConfig(_TlsSection):
     simultaneous ones; a stream is no call."""
 
     listen: Annotated[
-        tuple[Annotated[str, AfterValidator(listen_address)], ...], at_most(MOST_ADDRESSES), Field(min_length=1)
+        tuple[Annotated[str, AfterValidator(listen_address)], ...],
+        at_most(MOST_ADDRESSES),
+        Field(min_length=1),
+        BeforeValidator(_listed),
     ] = ("127.0.0.1:50051",)
     """gRPC addresses, a list of ``HOST:PORT`` and ``unix:PATH``; only the former use TLS."""
     proxy_socket: Annotated[Path, AfterValidator(_socket)] | None = None

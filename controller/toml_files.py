@@ -14,12 +14,13 @@ from types import UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -69,17 +70,18 @@ class Table(BaseModel):
         return value
 
 
-def matching(pattern: str, what: str) -> AfterValidator:
-    """Return a validator that refuses text which does not match ``pattern`` as a whole.
+def matching(pattern: str, what: str) -> WrapValidator:
+    """Return a validator that refuses text which does not match ``pattern`` as a whole, and what is not text.
 
     ``what``: description of valid text."""
 
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
+    def check(value: object, checked: ValidatorFunctionWrapHandler) -> str:
+        text = checked(value) if isinstance(value, str) else None
+        if text is None or not re.fullmatch(pattern, text):
             raise PydanticCustomError("pattern", "must be {what}", {"what": what})
-        return text
+        return str(text)
 
-    return AfterValidator(check)
+    return WrapValidator(check)
 
 
 def refuse_above(less_s: float, more_s: float, less: str, more: str) -> None:

@@ -101,6 +101,12 @@ def test_an_optical_switch_without_ports_is_refused(tmp_path: Path) -> None:
         ("planning", "time_limit_s = 0", "planning.time_limit_s: must be more than 0 s (given: 0 s)"),
         ("planning", "time_limit_s = 2026-11-28", "planning.time_limit_s: must be a number (given: 2026-11-28)"),
         ("api", 'socket_mode = "660"', "api.socket_mode: must be an octal mode such as 0660, in quotes (given: '660')"),
+        ("api", "socket_mode = 0o666", "api.socket_mode: must be an octal mode such as 0660, in quotes (given: 438)"),
+        (
+            "api",
+            'listen = "0.0.0.0:1"',
+            "api.listen: must be a list, such as [\"127.0.0.1:50051\"] (given: '0.0.0.0:1')",
+        ),
         ("planning", "interval_s = 1e300", "planning.interval_s: must be at most 31536000 s (given: 1e+300 s)"),
         ("planning", "debounce_s = inf", "planning.debounce_s: must be at most 31536000 s (given: inf s)"),
         ("discovery", "hold_down_s = 61", "discovery: hold_down_s (61 s) must be at most max_hold_down_s (60 s)"),
