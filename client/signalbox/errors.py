@@ -30,6 +30,8 @@ MAX_TEXT_CHARS = 10_000
 
 NO_SUCH_NAME = "NO_SUCH_NAME"
 """Value of ``reason`` for a field that names no existing thing."""
+WRONG_USAGE = "WRONG_USAGE"
+"""Value of ``reason`` for a wrong option of a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class FieldProblem:
     """A wrong field.
 
     ``path`` is written as in the user's data (``collectives[1].bytes_per_iteration``). ``reason`` is for programs:
-    ``NO_SUCH_NAME`` or empty."""
+    ``NO_SUCH_NAME``, ``WRONG_USAGE`` or empty."""
 
     path: str
     message: str
@@ -298,11 +300,13 @@ _LENGTHS: Mapping[str, str] = {
 def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
     """Return a problem per wrong field, with its path in the data (``groups[0].name``), at most ``MAX_PROBLEMS``.
 
+    Unknown fields of the top table come first: a wrong name there explains most of the other problems.
     With ``hide_input_in_errors`` in the model's configuration no value is repeated."""
     errors: list[Any] = list(error.errors(include_url=False))
     # pydantic counts only the valid items of a list, so "too short" beside a wrong item says nothing.
     parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
     shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
+    shown.sort(key=lambda e: e["type"] != "extra_forbidden" or len(e["loc"]) > 1)
     return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in shown[:MAX_PROBLEMS])
 
 

@@ -106,11 +106,20 @@ def job_of_text(
 
 @contextmanager
 def placed(place_of: PlaceOf) -> Iterator[None]:
-    """Add the place in the file to the paths of errors raised inside."""
+    """Add the place in the file to the paths of errors raised inside, and sort them by place.
+
+    Problems without a field, such as a note of further ones, come last."""
     try:
         yield
     except InvalidInput as error:
-        raise InvalidInput(tuple(_with_place(problem, place_of(problem.path)) for problem in error.problems)) from None
+        found = [(place_of(problem.path), problem) for problem in error.problems]
+        found.sort(key=lambda of: (not of[1].path, _line_and_column(of[0])))
+        raise InvalidInput(tuple(_with_place(problem, place) for place, problem in found)) from None
+
+
+def _line_and_column(place: str) -> tuple[int, ...]:
+    found = re.search(r":(\d+):(\d+)$", place)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _with_place(problem: FieldProblem, place: str) -> FieldProblem:

@@ -123,3 +123,13 @@ def test_values_are_of_their_kind_paths_name_something_and_the_api_listens_somew
     with pytest.raises(InvalidInput) as error:
         load(file)
     assert str(error.value) == f"{file}: {problem}"
+
+
+def test_unknown_tables_come_first(tmp_path: Path) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text('[openflow]\nports = 1\n[api]\nlisten = []\n[aip]\nlisten = ["127.0.0.1:1"]\n')
+    with pytest.raises(InvalidInput) as error:
+        load(file)
+    assert [problem.path for problem in error.value.problems] == [
+        f"{file}: {field}" for field in ("aip", "openflow.ports", "api.listen")
+    ]
