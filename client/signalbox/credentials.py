@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from signalbox.addresses import host_and_port, is_loopback, listen_address
 from signalbox.certificate_files import client_problems
-from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.errors import WRONG_USAGE, FieldProblem, InvalidInput
 from signalbox.secret_files import open_to_others
 from signalbox.standard_input import MAX_SMALL_BYTES, read_bytes
 
@@ -76,9 +76,9 @@ class Credentials:
 
     def _refuse_incomplete(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise InvalidInput.of("--tls-certificate", "must be given together with --tls-key")
+            raise InvalidInput.of("--tls-certificate", "must be given together with --tls-key", WRONG_USAGE)
         if self.tls_certificate and not self.tls_ca:
-            raise InvalidInput.of("--tls-certificate", "needs --tls-ca, which turns TLS on")
+            raise InvalidInput.of("--tls-certificate", "needs --tls-ca, which turns TLS on", WRONG_USAGE)
 
 
 NO_CREDENTIALS = Credentials()
@@ -89,7 +89,7 @@ def _refuse_wrong(address: str) -> None:
     try:
         listen_address(address)
     except PydanticCustomError as error:
-        raise InvalidInput.of("--address", f"{error.message()} (given: {address!r})") from None
+        raise InvalidInput.of("--address", f"{error.message()} (given: {address!r})", WRONG_USAGE) from None
 
 
 def _only_here(address: str) -> bool:

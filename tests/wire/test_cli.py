@@ -312,7 +312,7 @@ def test_of_many_problems_sixteen_are_lines(signalbox: Signalbox, tmp_path: Path
 @pytest.mark.parametrize("more", [(), ("--token-file", "none")], ids=["", "token"])
 def test_what_is_no_address_is_an_error_line(signalbox: Signalbox, address: str, more: tuple[str, ...]) -> None:
     result = signalbox("status", "--address", address, *more)
-    assert (result.status, result.err.count("\n")) == (1, 1)
+    assert (result.status, result.err.count("\n")) == (2, 1)
     assert result.err.startswith("error: --address: ")
 
 
@@ -338,7 +338,17 @@ def test_files_that_are_no_certificates_are_named(signalbox: Signalbox, tmp_path
 
 
 @pytest.mark.parametrize(
-    "arguments", [["jobs", "register", "missing.json"], ["mode", "best"], ["nonsense"], ["jobs", "show"]]
+    "arguments",
+    [
+        ["jobs", "register", "missing.json"],
+        ["mode", "best"],
+        ["nonsense"],
+        ["jobs", "show"],
+        ["status", "--tls-certificate", "own.pem"],
+        ["status", "--tls-certificate", "own.pem", "--tls-key", "own.key"],
+        ["token", "page", "--role", "tenant"],
+        ["token", "page", "--role", "reader", "--tenant", "a"],
+    ],
 )
 def test_wrong_usage_exits_with_2(signalbox: Signalbox, arguments: list[str]) -> None:
     assert signalbox(*arguments).status == 2

@@ -8,6 +8,7 @@ from enum import IntEnum
 from signalbox.client import Unreachable
 from signalbox.errors import (
     NO_SUCH_NAME,
+    WRONG_USAGE,
     AlreadyExists,
     Conflict,
     Exhausted,
@@ -39,7 +40,7 @@ class ExitStatus(IntEnum):
     NO_ANSWER = 7
     """No answer: the controller is away or stopping, refuses the connection, or takes too long."""
     REFUSED = 8
-    """Refused now, try later: the id is taken, a limit is reached, or data are missing or cannot be saved."""
+    """Refused as things are: an id is taken, a limit reached, hosts would be cut off, data are missing."""
 
 
 _OF: Mapping[type[BaseException], ExitStatus] = {
@@ -60,7 +61,11 @@ _OF: Mapping[type[BaseException], ExitStatus] = {
 def exit_status(error: SignalboxError) -> ExitStatus:
     """Return the exit status of a command that this error ends.
 
-    If one of several problems is a name that no thing has, the status is ``NOT_FOUND``."""
-    if isinstance(error, InvalidInput) and any(problem.reason == NO_SUCH_NAME for problem in error.problems):
+    If one of several problems is a name that no thing has, the status is ``NOT_FOUND``. If one is a wrong use of
+    options, it is ``USAGE``."""
+    reasons = {problem.reason for problem in error.problems} if isinstance(error, InvalidInput) else ()
+    if NO_SUCH_NAME in reasons:
         return ExitStatus.NOT_FOUND
+    if WRONG_USAGE in reasons:
+        return ExitStatus.USAGE
     return next(_OF[kind] for kind in type(error).__mro__ if kind in _OF)
