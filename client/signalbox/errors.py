@@ -165,7 +165,7 @@ class NotFound(SignalboxError):
 
 
 def no_such_job(job_id: str) -> NotFound:
-    return NotFound(f"there is no job '{cut(job_id)}'", about={"jobId": job_id})
+    return NotFound(f"there is no job '{cut(job_id)}'; signalbox jobs list shows all jobs", about={"jobId": job_id})
 
 
 class AlreadyExists(SignalboxError):

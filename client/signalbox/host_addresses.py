@@ -160,7 +160,10 @@ def _uneven(known: Mapping[str, Nics]) -> Iterator[FieldProblem]:
     counts = {len(nics): host for host, nics in known.items()}
     if len(counts) > 1:
         (few, one), (many, other), *_ = sorted(counts.items())
-        yield FieldProblem(one, f"has {few} addresses and {other} has {many}; all hosts of a job need the same number")
+        addresses = "address" if few == 1 else "addresses"
+        yield FieldProblem(
+            one, f"has {few} {addresses} and {other} has {many}; all hosts of a job need the same number"
+        )
 
 
 def endpoints_of(ranks: Sequence[Nics]) -> dict[str, Any]:

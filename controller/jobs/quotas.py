@@ -35,7 +35,8 @@ def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Job
     others = [one for one in others if one.registration.tenant == tenant]
     is_new = any(change.held is None for change in changes)
     if is_new and quota.max_jobs is not None and len(others) >= quota.max_jobs:
-        raise _exhausted(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs, len(others), 1)
+        has = f"{len(others)} {'job' if len(others) == 1 else 'jobs'}"
+        raise _exhausted(tenant, has, "max_jobs", quota.max_jobs, len(others), 1)
     for name, limit, measure, things in (
         ("max_virtual_links", quota.max_virtual_links, links_of, "virtual links"),
         ("max_learning_rules", quota.max_learning_rules, learning_rules, _LEARNT),

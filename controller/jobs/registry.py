@@ -304,7 +304,8 @@ class JobRegistry:
         """Return a requested job whose id is free. Raises ``Exhausted``."""
         if len(self.jobs) >= self.max_jobs:
             about = limit_reached("jobs.max_jobs", self.max_jobs, len(self.jobs), 1)
-            raise Exhausted(f"{self.max_jobs} jobs are registered, which is the limit (jobs.max_jobs)", about=about)
+            jobs = "1 job is" if self.max_jobs == 1 else f"{self.max_jobs} jobs are"
+            raise Exhausted(f"{jobs} registered, which is the limit (jobs.max_jobs)", about=about)
         return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
     def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:

@@ -43,7 +43,8 @@ def verify(plan: Any) -> tuple[str, int]:
         for job, slowdown in zip(plan["jobs"], of_job, strict=True):
             _require(
                 job["slowdown"] == slowdown,
-                f"job {job['name']} has slowdown {slowdown / whole:.9g}, not that of the plan",
+                f"job {job['name']} has slowdown {slowdown / whole:.9g} by its routes, but the plan claims "
+                f"{job['slowdown'] / whole:.9g}",
             )
         slowdowns, graph = sorted(of_job, reverse=True), Graph(plan["links"] if plan["cuts"] else [])
         cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
@@ -56,7 +57,11 @@ def verify(plan: Any) -> tuple[str, int]:
         _require(whole <= near <= whole + whole // 10_000, "the tolerance must be from 0 to 1/10,000")
         for place, slowdown in enumerate(slowdowns[:proven], 1):
             bound = max([whole, *(bound for jobs, bound in bounds if jobs >= place)])
-            _require(slowdown * whole <= bound * near, f"no proof covers slowdown number {place} from the worst")
+            _require(
+                slowdown * whole <= bound * near,
+                f"no proof covers slowdown number {place} from the worst: it is {slowdown / whole:.9g}, and proofs "
+                f"show at least {bound / whole:.9g}",
+            )
         worst, least = max([whole, *slowdowns]), max([whole, *(bound for _, bound in bounds)])
         known = proven + sum(slowdown <= near for slowdown in slowdowns[proven + searched :])
         text = f"worst slowdown {worst / whole:.6g}, at least {least / whole:.6g} with any routes; "

@@ -44,7 +44,7 @@ def _drafts(name: str, problem: Problem, limits: PlanLimits, bounds: Bounds) -> 
     numbered = Numbered(problem)
     routed = _routed(name, numbered, limits)
     if routed is None:
-        raise Fault(f"{name} found no routing within {limits.time_limit_s:g} s")
+        raise Fault(f"{name} found no routing within {limits.time_limit_s:g} s; --time-limit gives it more time")
     routing = draft(problem, name, numbered.next_hops.routes(routed.links))
     splits = any(flow.max_subflows > 1 for flow in problem.flows)
     worst = 1.0 if splits else routed.bound  # nothing is proven for flows that may be split

@@ -128,7 +128,7 @@ def test_of_files_that_are_refused_together_the_one_at_fault_is_named(signalbox:
     before = [job["spec"] for job in signalbox("jobs", "list", "--json").json["jobs"]]
     job_file(one, "one", ("10.0.8.1", "10.0.9.1"))
     refused = signalbox("jobs", "update", one, job_file(two, "two", (H1, H2)))
-    assert refused == Result(5, "", f"error: {two}:1:1: there is no job 'two'\n")
+    assert refused == Result(5, "", f"error: {two}:1:1: there is no job 'two'; signalbox jobs list shows all jobs\n")
     several = tmp_path / "several.json"
     several.write_text(json.dumps([json.loads(one.read_text())]))
     refused = signalbox("jobs", "update", one, several)
@@ -138,7 +138,8 @@ def test_of_files_that_are_refused_together_the_one_at_fault_is_named(signalbox:
 
 
 def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -> None:
-    assert signalbox("jobs", "update", spec_file) == Result(5, "", "error: there is no job 'ring'\n")
+    refused = "error: there is no job 'ring'; signalbox jobs list shows all jobs\n"
+    assert signalbox("jobs", "update", spec_file) == Result(5, "", refused)
     signalbox("jobs", "register", spec_file)
     spec_file.write_text(json.dumps({**SPEC, "max_subflows": 4}))
     assert signalbox("jobs", "register", spec_file).status == 8
@@ -227,7 +228,8 @@ def test_a_name_that_exists_is_answered_with_the_option_that_takes_it(signalbox:
 def test_a_job_id_names_a_file_in_the_folder_whatever_it_is(signalbox: Signalbox, leases: Path) -> None:
     leases.mkdir(parents=True)
     (leases.parent / "other.token").write_text("not to be read")
-    assert signalbox("jobs", "renew", "../other").err == "error: there is no job '../other'\n"
+    refused = "error: there is no job '../other'; signalbox jobs list shows all jobs\n"
+    assert signalbox("jobs", "renew", "../other").err == refused
     assert signalbox("jobs", "deregister", "../other", "--force").status == 5
     assert (leases.parent / "other.token").exists()
 
@@ -509,7 +511,10 @@ def test_a_name_of_nothing_ends_a_command_with_5_and_is_shown_as_it_was_typed(si
         (("describe", "host", "10.9.9.9"), "there is no host '10.9.9.9'"),
         (("get", "job", "x"), "there is no job 'x'"),
         (("describe", "job", "x"), "there is no job 'x'"),
-        *((("jobs", verb, "x"), "there is no job 'x'") for verb in ("show", "renew", "deregister", "watch")),
+        *(
+            (("jobs", verb, "x"), "there is no job 'x'; signalbox jobs list shows all jobs")
+            for verb in ("show", "renew", "deregister", "watch")
+        ),
     ):
         found = signalbox(*command)
         assert (found.status, found.out) == (5, ""), command
@@ -635,7 +640,7 @@ def test_watching_the_status_through_a_pipe_prints_lines_and_goes_on_when_the_co
         assert watching.stderr.readline().endswith("; trying again\n")
         with running_api(address), Client(address) as client:
             client.register_job(JobSpec.parse(json.loads(spec_file.read_text())))
-            assert any("2 hosts, 1 jobs" in line for line in watching.stdout)
+            assert any("2 hosts, 1 job (" in line for line in watching.stdout)
             watching.send_signal(signal.SIGINT)
             assert watching.stderr.read() == "", "said once"
 

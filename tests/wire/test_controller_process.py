@@ -88,7 +88,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_unless_the_state_is_lost(tm
         wait_for(lambda: events.read_text().count('"job_alarm"') == len(alarms), "the alarms in the event file")
         controller.kill()
     saved = state_files(tmp_path)
-    refused = r"(?s)ended with status 1.*job 'recommender': 1 jobs are registered"
+    refused = r"(?s)ended with status 1.*job 'recommender': 1 job is registered"
     with pytest.raises(SignalboxError, match=refused), replace(controller, settings=ONE_JOB).running():
         pass
     assert state_files(tmp_path) == saved

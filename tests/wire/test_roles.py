@@ -422,7 +422,7 @@ def test_a_quota_holds_for_registering_and_updating(tmp_path: Path) -> None:
     quotas = '\n[[tenant]]\nname = "blue"\nmax_jobs = 1\nmax_virtual_links = 1\n'
     with running_api(tokens=tokens_file(tmp_path, quotas)) as api, client(api, tmp_path, "blue") as blue:
         blue.register_job(spec())
-        with pytest.raises(Exhausted, match="tenant 'blue' has 1 jobs; its quota max_jobs is 1"):
+        with pytest.raises(Exhausted, match="tenant 'blue' has 1 job; its quota max_jobs is 1"):
             blue.register_job(spec("second", (H1, H2)))
         with pytest.raises(Exhausted, match="its quota max_virtual_links is 1"):
             blue.update_job(spec(both_ways=True))

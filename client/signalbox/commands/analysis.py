@@ -18,7 +18,7 @@ from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.naming import completed, job_names, part_names
 from signalbox.commands.output import escape, show, waiting
 from signalbox.commands.tables import Column, Fitted, facts
-from signalbox.live.shown import optional, word
+from signalbox.live.shown import counted, optional, word
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
@@ -170,7 +170,7 @@ def _job(found: pb.ExplainResponse) -> RenderableType:
 
 def _full_link(link: pb.BusyLink) -> tuple[str, str, str]:
     shares = [f"{share.job_id} {share.flows} ({share.load:.2f})" for share in link.jobs]
-    more = [f"{len(shares) - MOST_NAMES} more jobs"] if len(shares) > MOST_NAMES else []
+    more = [counted(len(shares) - MOST_NAMES, "more job")] if len(shares) > MOST_NAMES else []
     name = f"{link.link} (NIC)" if link.nic else link.link
     return name, f"{link.load:.2f}", ", ".join([*shares[:MOST_NAMES], *more])
 

@@ -239,7 +239,7 @@ def status_line(found: pb.GetStatusResponse) -> str:
     return (
         f"{word(word_in(found, 'mode'))}: {found.switches_in_sync} of "
         f"{max(found.switches, found.known_switches)} switches in sync, {connected}"
-        f"{found.links} links, {found.hosts} hosts, {found.jobs} jobs ({found.jobs_pending} pending), "
+        f"{found.links} links, {found.hosts} hosts, {counted(found.jobs, 'job')} ({found.jobs_pending} pending), "
         f"{found.pins} pins, efficiency {_efficiency(found)}, {len(found.alarms)} alarms"
         + (f", {critical} of them critical" if critical else "")
     )

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from signalbox.live.shown import counted
 from signalbox.v1 import signalbox_pb2 as pb
 
 ListedRoute = pb.ListedRoute
@@ -65,15 +66,15 @@ def flows_at_switch(dpid: int, fabric: pb.GetFabricResponse, routes: Iterable[Li
 def jobs_of(flows: Iterable[CrossingSubflow | ListedRoute]) -> dict[str, int]:
     """Return the number of flows of each job, largest number first; subflows of one flow count once."""
     pairs = {(flow.job_id, flow.src, flow.dst) for flow in flows}
-    counted = Counter(job_id for job_id, *_ in pairs)
-    return dict(sorted(counted.items(), key=lambda of_job: (-of_job[1], of_job[0])))
+    number = Counter(job_id for job_id, *_ in pairs)
+    return dict(sorted(number.items(), key=lambda of_job: (-of_job[1], of_job[0])))
 
 
 def jobs_in_words(flows: Iterable[CrossingSubflow | ListedRoute], most: int = 3) -> str:
     """Return jobs with their numbers of flows, such as ``ring (4), bert (2)``; empty without flows."""
     jobs = jobs_of(flows)
     named = [f"{job_id} ({count})" for job_id, count in [*jobs.items()][:most]]
-    return ", ".join(named + [f"{len(jobs) - most} more jobs"] * (len(jobs) > most))
+    return ", ".join(named + [counted(len(jobs) - most, "more job")] * (len(jobs) > most))
 
 
 def hashed(fabric: pb.GetFabricResponse, routes: Iterable[ListedRoute]) -> int:

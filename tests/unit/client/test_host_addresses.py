@@ -128,7 +128,7 @@ def test_a_name_without_one_address_is_refused(host: str, said: str) -> None:
 
 
 def test_hosts_of_a_job_have_equally_many_nics() -> None:
-    with pytest.raises(InvalidInput, match="n1: has 1 addresses and n4 has 2; all hosts of a job need the same number"):
+    with pytest.raises(InvalidInput, match="n1: has 1 address and n4 has 2; all hosts of a job need the same number"):
         addresses_of(["n1", "n4"], {"n4": ("10.0.4.1", "10.1.4.1")})
 
 

@@ -168,7 +168,7 @@ def test_the_ilps_bound_says_nothing_of_flows_that_may_be_split() -> None:
 def test_the_ilp_without_time_is_no_plan() -> None:
     answer = SCHEMES["ilp"](problem_of(leaf_spine(4, 4), demo_flows()), replace(LIMITS, time_limit_s=0.0))
     assert isinstance(answer, NoPlan)
-    assert answer.reason == "ilp found no routing within 0 s"
+    assert answer.reason == "ilp found no routing within 0 s; --time-limit gives it more time"
 
 
 # ---- properties of all baselines
