@@ -58,7 +58,7 @@ class Route:
 
     - ``pinned``: whether rules fix the path; otherwise ECMP chooses it by hash
     - ``switches``: names along the path; empty for a flow that is split or not pinned
-    - ``subflows``: parts of a split flow"""
+    - ``subflows``: parts of a pinned flow; a whole flow has one"""
 
     src: str
     dst: str

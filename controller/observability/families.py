@@ -280,7 +280,11 @@ FAMILIES: tuple[Family, ...] = (
         "Counted over announced bytes, if all announced pairs of the job share that factor; otherwise no series.",
         lambda d: d.difference.factor if d.difference else None,
     ),
-    per_demand("signalbox_job_learning", "1 while all pairs of the job's hosts are counted.", lambda d: d.learning),
+    per_demand(
+        "signalbox_job_learning",
+        "1 while all pairs of the job's hosts are counted; 0 while new jobs are, until their bytes are confirmed.",
+        lambda d: d.learning,
+    ),
     Family(
         "signalbox_job_demand_source",
         "Always 1; a label names the source of the bytes that the job is planned for.",
