@@ -53,8 +53,8 @@ def _confirmed(found: JobAnalysis) -> str:
         now = f"pattern {demand.pattern}" if demand.pattern else "another pattern"
         rests_on = "this pattern" if demand.idle_phases else "all of these patterns"
         return (
-            f"J{job[1:]} changes between {demand.patterns} traffic patterns that switches count, and sends {now} now. "
-            f"What follows rests on {rests_on}."
+            f"Job '{found.job_id}' changes between {demand.patterns} traffic patterns that switches count, and "
+            f"sends {now} now. What follows rests on {rests_on}."
         )
     if source is DemandSource.MEASURED and announced:
         return (
@@ -65,13 +65,13 @@ def _confirmed(found: JobAnalysis) -> str:
         return f"Counters have not yet confirmed the announcement of {job}. What follows rests on the announcement."
     if source is DemandSource.PROVISIONAL and demand.pairs <= announced:
         return (
-            f"J{job[1:]} announced its traffic as provisional, and counters have not yet confirmed it. What follows "
-            "rests on the announcement."
+            f"Job '{found.job_id}' announced its traffic as provisional, and counters have not yet confirmed it. "
+            "What follows rests on the announcement."
         )
     if source is DemandSource.PROVISIONAL and announced:
         return (
-            f"J{job[1:]} sends on pairs of hosts that it did not announce; counters have not yet confirmed how much. "
-            "What follows assumes that these pairs send equal bytes."
+            f"Job '{found.job_id}' sends on pairs of hosts that it did not announce; counters have not yet confirmed "
+            "how much. What follows assumes that these pairs send equal bytes."
         )
     if source is DemandSource.PROVISIONAL:
         return (
@@ -132,9 +132,9 @@ def _at_nic(found: JobAnalysis) -> str:
     """Return the cause when the job is limited at one of its NICs."""
     job, nic = f"job '{found.job_id}'", found.fullest_nic
     if others := _sharing(found):
-        return f"J{job[1:]} is slowed by a NIC that it shares with {listed(others)}, not by the fabric"
+        return f"Job '{found.job_id}' is slowed by a NIC that it shares with {listed(others)}, not by the fabric"
     if nic and nic.background >= LEAST_BACKGROUND:
-        return f"J{job[1:]} is slowed by unannounced traffic at one of its NICs, not by the fabric"
+        return f"Job '{found.job_id}' is slowed by unannounced traffic at one of its NICs, not by the fabric"
     at = nic.link if nic else "of a host"
     return f"Several flows of {job}, and none of other jobs, share the NIC {at}"
 

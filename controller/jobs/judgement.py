@@ -219,9 +219,8 @@ class Judge:
         likely = bounds.likely[longest]
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(judged[longest] & (likely > 0), done[longest] / likely, 1.0)
-        off, surely = (
-            self._outside(lower, highest, own) for lower in (lowest, at_least[spans.reported].max(axis=0, initial=0.0))
-        )
+        off = self._outside(lowest, highest, own)
+        surely = self._outside(at_least[spans.reported].max(axis=0, initial=0.0), highest, own)
         if spans.numbered is not None:
             if not _most(off, own):
                 apart_at_least, apart_highest = _limits(done, bounds.apart(APART), judged)
