@@ -34,6 +34,9 @@ LATELY = 8
 PAUSE = 0.5
 """Fraction of the fastest iteration that a gap must exceed to count as one in which iterations were done."""
 
+SLOW = 1.5
+"""Multiple of the usual duration above which only the reporting rank may be slow, as while it writes a checkpoint."""
+
 
 class IterationCounts(NamedTuple):
     """Numbers of iterations whose bytes each reading of counters includes.
@@ -46,7 +49,7 @@ class IterationCounts(NamedTuple):
     begun: Floats
     """Number of iterations that any rank may have begun.
 
-    While an iteration of the reporting rank takes longer than usual, other ranks may have begun the next one."""
+    While a slow iteration of the reporting rank continues, other ranks may have begun the next one."""
     possibly_begun: Floats
     """Number of iterations that had begun, including all that may have been done in the gaps between reported ones."""
     surely_ended: Floats
@@ -151,7 +154,8 @@ class Iterations:
         if not len(self.ends):
             return None
         begins = self.ends - self.durations_s
-        others_end = begins + np.minimum(self.durations_s, self._usual_s)  # earlier if only this rank is slow
+        slow = self.durations_s > SLOW * self._usual_s
+        others_end = begins + np.where(slow, self._usual_s, self.durations_s)
         earliest = np.append(begins[:1], np.minimum(begins[1:], others_end[:-1])) - self._late_s
         earliest = np.minimum.accumulate(earliest[::-1])[::-1]
         early, late = at - LAG_S - JITTER * self._usual_s, at + JITTER * self._usual_s

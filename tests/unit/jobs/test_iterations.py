@@ -65,6 +65,13 @@ def test_other_ranks_may_begin_an_iteration_while_the_reporting_rank_writes_a_ch
     assert between(job, 20.0, 31.0)[0] == 1
 
 
+def test_an_iteration_that_varies_within_the_usual_range_ends_on_all_ranks() -> None:
+    """Wrong announcements were found late when every iteration above the median counted as slow."""
+    varied = reported([10.0, 12.0, 14.0], 2.0)
+    varied.add(np.array([2.9]), np.array([16.9]), 16.9)
+    assert between(varied, 16.0, 16.1)[1] == 1
+
+
 def test_iterations_of_a_late_report_that_does_not_say_when_ended_at_any_time_since_the_one_before() -> None:
     """The job trained for 8 s and paused for 10, while the controller was unreachable (benchmark, seed 830226)."""
     job = reported([10.0, 12.0, 14.0], 2.0, says_when=False)
