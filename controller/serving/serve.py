@@ -99,7 +99,7 @@ def _serve(
     InvalidInput.refuse(exposure.problems(config.api))
     store = store_of(config)
     if stand_by and isinstance(store, NothingSaved):
-        raise InvalidInput.of("state_dir", "is missing; --standby needs it, because its owner is the active controller")
+        raise InvalidInput.of("state_dir", "is missing; --standby needs it, because the controller that holds its lock is active")
     logs.configure(json=config.log.json_lines, level=config.log.level)
     for doubt in preflight.doubts(config):
         log.warning("questionable setting", what=doubt)
@@ -317,7 +317,7 @@ class _Driver:
         self.outbox.send(southbound)
 
     def _worked_out(self, question: object, answer: Future[object]) -> None:
-        """Put the answer into the inbox, from the thread of ``answers``."""
+        """Put the answer into the inbox. The thread of ``answers`` calls this method."""
         why = answer.exception()
         self.inbox.put(WorkedOut(question, str(why) if why else answer.result()))
 

@@ -132,7 +132,7 @@ def _printable(name: bytes) -> str:
 def port_status(body: bytes) -> tuple[Port, bool]:
     """Return the port, and whether it was removed (section 7.4.3)."""
     if len(body) != _PORT_STATUS.size + _PORT.size:
-        raise Malformed(f"port status of {len(body)} bytes")
+        raise Malformed(f"port status of {len(body)} bytes; it must have {_PORT_STATUS.size + _PORT.size}")
     (reason,) = _PORT_STATUS.unpack_from(body)
     if reason >= _PORT_REASONS:
         raise Malformed(f"port status with reason {reason}")
@@ -144,12 +144,12 @@ def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
 
     For an experimenter's error, None is returned instead of type and code (section 7.4.4)."""
     if len(body) < _ERROR.size:
-        raise Malformed(f"error message of {len(body)} bytes")
+        raise Malformed(f"error message of {len(body)} bytes; it needs at least {_ERROR.size}")
     kind, code = _ERROR.unpack_from(body)
     if kind != ofp.OFPET_EXPERIMENTER:
         return (kind, code), f"{ofp.ofp_error_type_to_str(kind)}: {ofp.ofp_error_code_to_str(kind, code)}"
     if len(body) < _EXPERIMENTER_ERROR.size:
-        raise Malformed(f"experimenter's error message of {len(body)} bytes")
+        raise Malformed(f"experimenter error message of {len(body)} bytes; it needs at least {_EXPERIMENTER_ERROR.size}")
     _, number, experimenter = _EXPERIMENTER_ERROR.unpack_from(body)
     return None, f"experimenter error {experimenter:#x}/{number}"
 

@@ -129,7 +129,7 @@ def file_of_rank(files: Sequence[Path]) -> dict[int, Path]:
             )
         if rank in found:
             raise InvalidInput.of(
-                called(file), f"the file name gives rank {rank}, as that of {called(found[rank])} does"
+                called(file), f"the file name gives rank {rank}, and so does the name of {called(found[rank])}"
             )
         found[rank] = file
     return dict(sorted(found.items()))

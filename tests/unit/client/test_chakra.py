@@ -56,7 +56,7 @@ def written(folder: Path, *traces: bytes) -> list[Path]:
     (7, "reduce_scatter", MEBI),
 ])  # fmt: skip
 def test_a_collective_of_all_ranks(tmp_path: Path, number: int, algorithm: str, size: int) -> None:
-    """The microbenchmarks of astra-sim have such calls; the size of an all-gather is the share of one rank."""
+    """The microbenchmarks of astra-sim call all ranks; the size of an all-gather is the share of one rank."""
     one = trace(collective(1, number, MEBI, attribute("is_cpu_op", BOOL, 0)))
     spec = job_spec(written(tmp_path, one, one, one, one), given(4))
     assert [(c.algorithm, c.bytes_per_iteration) for c in spec.collectives] == [(algorithm, size)]
@@ -80,7 +80,7 @@ def test_sends_and_receives_go_by_the_type_of_the_node(tmp_path: Path) -> None:
 
 
 def test_the_hosts_side_of_a_call_is_left_out(tmp_path: Path) -> None:
-    """PyTorch's traces of version 1.0.1 have such nodes, with the schema as an attribute of the metadata."""
+    """PyTorch's traces of version 1.0.1 have nodes for the host's side, and the schema among the metadata."""
     metadata = part(2, part(1, b"schema") + part(STRING, b"1.0.1"))
     host = node(1, COLLECTIVE, attribute("is_cpu_op", BOOL, 1), name="c10d::allreduce_")
     more = attribute("is_cpu_op", BOOL, 0), attribute("involved_dim", BOOL_LIST, b"\x0a\x01\x01")
@@ -152,7 +152,7 @@ def test_files_are_taken_by_the_numbers_in_their_names(tmp_path: Path) -> None:
     spec = job_spec(sorted(files), given(11))
     assert [(t.src, t.dst) for t in spec.transfers] == [(10, 2)]
     (same := tmp_path / "other.2.et").write_bytes(GOOD)
-    with pytest.raises(InvalidInput, match="the file name gives rank 2, as that of"):
+    with pytest.raises(InvalidInput, match="the file name gives rank 2, and so does"):
         job_spec([*files, same], given(11))
 
 

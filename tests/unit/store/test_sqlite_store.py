@@ -95,7 +95,7 @@ def read(directory: Path) -> SavedState:
 
 
 def full() -> SavedState:
-    """Return a state with an example of every kind."""
+    """Return a saved state with an example of every kind of record."""
     transfers = JobSpec.parse(
         {
             "job_id": "c",
@@ -301,7 +301,7 @@ def test_a_virtual_link_has_bytes_and_a_phase() -> None:
     saved = decode([(Key(Kind.MEASURED, "a"), '[["10.0.0.1", "10.0.0.2", 0, 1]]')])
     assert saved.measured[JobId("a")] == VirtualLinks([VirtualLink("10.0.0.1", "10.0.0.2", 0, 1)])
     for phase, size in ((0, 0), (-1, 1), (0, -1)):
-        with pytest.raises(Unreadable, match=f"{size} bytes in phase {phase} are not a virtual link"):
+        with pytest.raises(Unreadable, match=f"{size} bytes in phase {phase}"):
             decode([(Key(Kind.MEASURED, "a"), f'[["10.0.0.1", "10.0.0.2", {phase}, {size}]]')])
 
 
@@ -384,7 +384,7 @@ def states(count: int) -> list[SavedState]:
 def test_damaged_files_open_at_one_earlier_commit_or_are_refused(
     seed: int, tmp_path: Path, killed: tuple[Path, list[SavedState]]
 ) -> None:
-    """A killed process leaves the database and its log. Either is cut, or altered, at a random place."""
+    """A killed process leaves the database and its log. The test cuts or alters one file at a random place."""
     directory, commits = killed
     shutil.copytree(directory, tmp_path / "state")
     draw = random.Random(seed)
@@ -435,7 +435,7 @@ def left(tmp_path: Path) -> tuple[Path, list[SavedState]]:
     store.begin()
     for before, after in pairwise(commits):
         commit(store, before, after)
-    commit(store, commits[-1], commits[-1])  # ends after the store's work that follows the last commit
+    commit(store, commits[-1], commits[-1])  # returns when the store has ended its work after the last commit
     shutil.copytree(tmp_path / "live", tmp_path / "killed")
     store.close()
     return tmp_path / "killed", commits
@@ -627,7 +627,7 @@ def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["state.db", "lock"])
 @pytest.mark.parametrize("replaced", [False, True])
 def test_changes_are_refused_when_a_file_lost_its_name(tmp_path: Path, name: str, replaced: bool) -> None:
-    """Data in a file without a name is lost after a restart; a lock without a name excludes nobody."""
+    """Data in a file without a name is lost after a restart; a lock file without a name excludes no other process."""
     store = SqliteStore(tmp_path)
     store.load()
     store.begin()
