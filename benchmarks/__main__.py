@@ -44,7 +44,7 @@ MODULES = {
     "wiring": "benchmarks.wiring.command",
     "rewiring": "benchmarks.rewiring.command",
 }
-"""Module of each command, whose function ``main`` is the command. Only the module of the command to run is imported."""
+"""Module by command name; its function ``main`` is the command. Only the requested command's module is imported."""
 
 
 def benchmarks() -> None:

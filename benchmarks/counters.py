@@ -1,9 +1,9 @@
 """CPU time per second that counters cost the controller, from reading the switches' replies to answering scrapes.
 
-On each leaf-spine fabric three jobs of rings over most hosts are planned and pinned. The controller's own poller polls
-all switches every two seconds, and replies have the bytes that a switch would send. The result is a table of CPU time
-per second by stage and ``out/bench/counters.json``; ``--json`` prints the JSON instead. No sockets are used, so the
-time for sending and receiving is not included.
+On each leaf-spine fabric three ring jobs span most hosts, and every flow has a planned route with its own rules (a
+pin). The controller's own poller polls all switches every two seconds, and replies have the bytes that a switch would
+send. The result is a table of CPU time per second by stage and ``out/bench/counters.json``; ``--json`` prints the JSON
+instead. No sockets are used, so the time for sending and receiving is not included.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Switches:
                     yield self.planning.plan(replace(command, limits=limits), problem)
 
     def replies(self, loop: ControlLoop, busy: bool, now: float) -> dict[Dpid, dict[int, bytes]]:
-        """Return the body of every reply of every switch at the time ``now``.
+        """Return the bodies of the multipart replies at the time ``now``, by switch and multipart type.
 
         ``busy``: every port and pinned flow carries 40 Gbit/s in full packets; every second packet is acknowledged by
         a packet of 66 bytes."""

@@ -1,9 +1,10 @@
-"""Remains of the demo and the lab on the machine after an interruption at many instants and in every way.
+"""Processes, interfaces and files that the demo and the lab leave on the machine when they are interrupted.
 
     sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab] [--json]
 
-Each run has its own network and mount namespaces, its own ``/run``, Open vSwitch and temporary directory, and its own
-terminal. The benchmark therefore sees everything that the run leaves, and nothing else:
+The programs are interrupted at many instants, each time in the next of ``WAYS``. Each run has its own network and mount
+namespaces, its own ``/run``, Open vSwitch and temporary directory, and its own terminal. The benchmark therefore sees
+everything that the run leaves, and nothing else:
 
 - processes, recognized by a variable in their environment;
 - interfaces, named namespaces, and bridges in Open vSwitch's database;
@@ -77,7 +78,9 @@ class Run:
 
 
 class Place:
-    """Namespaces and directories of one run. ``folder``: directory of its files."""
+    """Namespaces and directories of one run.
+
+    ``folder``: directory of the run's files. ``holder``: id of a process that keeps the namespaces."""
 
     def __init__(self, folder: Path, holder: int) -> None:
         self.folder = folder
@@ -153,7 +156,7 @@ class Terminal:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self.output = b""
         self._master, slave = pty.openpty()
-        # No preexec function between fork and exec: eventlet, which some tests import, warns about that.
+        # setsid instead of preexec_fn: eventlet, which some tests import, warns about code between fork and exec.
         words = ["setsid", "--ctty", *argv]
         self.process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)

@@ -1,4 +1,4 @@
-"""Many short jobs and renewals on a controller set up as a user has it: memory and files must stay bounded.
+"""Many short jobs and lease renewals on a controller with a usual configuration: memory and files must stay bounded.
 
     .venv/bin/python -m benchmarks long-run [--cycles 50000] [--renewals 1000000] [--calls-per-s N] [--folder DIR]
 
@@ -123,7 +123,7 @@ def _job(job_id: str, client_number: int, size: int) -> JobSpec:
 
 
 def _secured(folder: Path) -> Credentials:
-    """Make an authority, a certificate of the controller and a token in the folder, if they are missing."""
+    """Return a client's credentials; make the CA, the controller's certificate and the token if they are missing."""
     authority, token = folder / "ca.pem", folder / "trainers.token"
     if not token.exists():
         own = ("-subj", "/CN=authority", "-keyout", folder / "ca.key", "-out", authority)

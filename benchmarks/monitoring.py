@@ -186,7 +186,7 @@ def alertmanager(folder: Path, receivers: str) -> Iterator[str]:
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """Return the generated dashboards by the names of their files."""
+    """Return the generated Grafana dashboards as parsed JSON, by file name without suffix."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(DASHBOARDS.glob("*.json"))}
 
 

@@ -197,9 +197,9 @@ def peak_mib() -> float:
 
 
 def _timed(of: Callable[..., _T], snapshot: Snapshot, *others: object) -> tuple[float, float, _T]:
-    """Return processor seconds, wall seconds and the result of a call.
+    """Return processor seconds, wall seconds and the result of a call of ``of``.
 
-    The snapshot of the call has no computed candidate paths."""
+    The argument is a copy of ``snapshot`` without computed candidate paths."""
     fresh = replace(snapshot, paths=snapshot.paths.without(()))
     gc.collect()
     gc.freeze()

@@ -19,7 +19,7 @@ STEP_BYTES = 1 << 20
 def random_flows(fabric: Fabric, flows: int, jobs: int, seed: int) -> Workload:
     """Return ``flows`` equal flows in one ring per job; each random host sends and receives one flow.
 
-    Raises ``InvalidInput`` when there are fewer hosts, or fewer than two flows for a job."""
+    Raises ``InvalidInput`` when there are fewer hosts than flows, or fewer than two flows per job."""
     numbering = Numbering(fabric)
     if not 2 * jobs <= flows <= len(numbering.ips):
         message = (

@@ -1,8 +1,8 @@
-"""Time to compute the rules of every switch and the stages to send.
+"""Time to compute the rules of every switch and the stages in which they are sent, each ended by a barrier.
 
-Three changes are measured: the full install on empty switches, a cut, and the new routes that repair the cut. On each
-leaf-spine fabric three jobs of random rings over all hosts are planned. The result is a table of medians of several
-runs, and ``out/bench/rules.json``; ``--json`` prints the JSON instead.
+Three changes are measured: the full install on empty switches, a cut cable, and the new routes that repair the cut. On
+each leaf-spine fabric three jobs of random rings over all hosts are planned. The result is a table of medians of
+several runs, and ``out/bench/rules.json``; ``--json`` prints the JSON instead.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
     """Return the rows of three changes.
 
     - full install on empty switches;
-    - changes after the cut of a cable that pins use, with ``planned`` still pinned;
-    - new routes for the flows that lost their routes.
+    - a cable on planned routes is cut, and the rules still follow ``planned``;
+    - flows whose route used the cable have new routes.
 
     In a row ``plan_ms`` is the time from the cut fabric to the new routes. ``rules`` is the number of rules on the
     switches afterwards, and ``mods`` the number of messages of all stages."""

@@ -38,7 +38,7 @@ from signalbox.jobs.subflows import Dividing
 LEAVES, SPINES, HOSTS_PER_LEAF, JOBS = 64, 32, 32, 1000
 LINK_BPS = 100e9
 BACKGROUND_EVERY = 10
-"""Number of links, of which the first carries unannounced traffic."""
+"""Distance between links with unannounced traffic: every tenth link carries some."""
 SCRAPES = 20
 LOOP = 1_000_000
 """Rounds of the plain loop."""
@@ -131,7 +131,7 @@ def plain_loop_s() -> float:
 
 
 def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: int) -> list[Row]:
-    """Return a row for each encoding."""
+    """Return the size and the median CPU time of a scrape, a row for each content encoding."""
     board = StatusBoard()
     status = network(leaves, spines, hosts_per_leaf, jobs)
     board.publish(status)

@@ -35,7 +35,7 @@ class SecondSpine:
 
     @property
     def socket(self) -> str:
-        """Unix socket that Open vSwitch accepts as the bridge's controller, relative to its run directory's parent."""
+        """Unix socket where the bridge reaches its controller, relative to the parent of OVS's run directory."""
         return f"openvswitch/{self.name}.controller"
 
     def build(self) -> None:
@@ -80,7 +80,7 @@ class SecondSpine:
 def second_spine(lab: Lab, controller_port: int, leaves: Sequence[str]) -> Iterator[SecondSpine]:
     """Run the second spine while the block runs.
 
-    Its cables are removed with the namespaces. The lab's bridges keep the ports of these cables until they are deleted.
+    Its cables are removed with the namespaces. The lab's bridges keep the ports of these cables as long as they exist.
     """
     with place() as inside:
         made = SecondSpine(lab, inside, leaves)

@@ -56,7 +56,7 @@ class Missed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm."""
+    """An alarm that is raised: its kind, its subject, and the facts about it."""
 
     kind: AlarmKind
     subject: str

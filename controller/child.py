@@ -3,9 +3,9 @@
 Long work runs in separate processes, so that OpenFlow, the control loop and the API do not share an interpreter with
 it. ``answerer`` answers questions there, and ``planning.process`` plans.
 
-Signals to all processes of a terminal or a unit are meant for the controller only, which ends its children. A child
-begins with these signals blocked, because its imports take a while, and ignores them afterwards. When the controller is
-killed, the kernel kills its children, idle ones included.
+Signals to all processes of a terminal or systemd unit are meant for the controller only, which ends its children. A
+child begins with these signals blocked, because its imports take a while, and ignores them afterwards. When the
+controller is killed, the kernel kills its children, idle ones included.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ class ControlLoop:
         self.state = state.initial(config, saved, declared, now)
         """State of the controller, with one owner for each kind of state."""
         self.extension = configured(config, self.state, now)
-        """Configured extension."""
+        """Configured extension; an ``Extension`` that does nothing if none is configured."""
         self.derived = Derived(config, self.state, self.extension)
-        """Values derived from the state."""
+        """All values that are derived from the state."""
         self.state.commits.start(KnownJobs(self.derived.jobs(), self.state.demand.demands))
         self._intake = Intake(config, self.state, self.derived, self.extension)
         self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + GO_ON_S)
@@ -142,7 +142,7 @@ class ControlLoop:
         return effects.commands
 
     def _begin_arranged(self, now: float) -> None:
-        """Let jobs for which the extension has made links use the routes that were found for these links.
+        """Let each job for which the extension has made links use the routes that it found for these links.
 
         Plans start from these routes. If the extension returns a job without routes, the cycle under way is dropped,
         because its plan would leave the job on detours until the next plan."""
@@ -197,7 +197,7 @@ class ControlLoop:
     def _break_more_routes(self, now: float) -> bool:
         """Return whether routes use more lost links than at the last call.
 
-        The first lost link ends the validity of the latest repair, because the next repair may find no path."""
+        If all routes were intact before, the latest repair is forgotten, because the new loss may not be repairable."""
         s = self.state
         was_whole = not s.losses.broken
         more = s.losses.break_more_routes(self.derived.routed_lost_links(), now)
@@ -253,7 +253,7 @@ class ControlLoop:
         return sent
 
     def _poll_soon(self) -> list[Command]:
-        """Return the command to poll other switches if the jobs being learnt are on other switches than before."""
+        """Return the command to poll other switches more often, if jobs are learnt on other switches than before."""
         before, self._polled_soon = self._polled_soon, self.derived.polled_soon()
         return [] if self._polled_soon == before else [PollLearning(self._polled_soon)]
 
@@ -273,7 +273,7 @@ class ControlLoop:
         return self._pending.has_due(Work.RULES, now)
 
     def _is_due(self, work: Work, now: float) -> bool:
-        """Return whether this work is due; it counts as done then."""
+        """Return whether this work is due; if it is, remove it from the pending work."""
         due = self._pending.has_due(work, now)
         if due:
             self._pending = self._pending.without(work)

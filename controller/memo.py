@@ -63,7 +63,7 @@ def when(
 ) -> Callable[[], Value]:
     """Return a function that returns the value of ``row`` while the condition is true, else of ``otherwise``.
 
-    The function of the row is not called while the condition is false."""
+    While the condition is false, ``row`` is not derived."""
     return lambda: row() if condition() else otherwise()
 
 
@@ -77,7 +77,7 @@ class Touched(NamedTuple, Generic[Key]):
 
 
 class ChangedKeys(Generic[Key]):
-    """Detection of the keys whose entries changed since the last call, in a mapping or in mappings beside it.
+    """Detection of the keys whose entries, in any of several mappings, changed since the last call.
 
     For a ``SharedMap``, only entries that may have changed are examined."""
 
@@ -85,7 +85,9 @@ class ChangedKeys(Generic[Key]):
         self._before: tuple[Mapping[Key, object], ...] | None = None
 
     def __call__(self, mapping: Mapping[Key, object], *beside: Mapping[Key, object]) -> Touched[Key]:
-        """Return the changed and the removed keys; at the first call, all keys count as changed."""
+        """Return the keys with changes, divided by whether ``mapping`` has the key.
+
+        At the first call, all keys of ``mapping`` count as changed."""
         before, self._before = self._before, (mapping, *beside)
         if before is None:
             return Touched(list(mapping), [])
@@ -124,8 +126,8 @@ def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
     """Return a function that derives a mapping, each value from the entries of its key in other mappings.
 
     ``function`` gets the key, its value in the first mapping, and its values in the other mappings; a missing value is
-    None. ``function`` returns None for a key without a derived value. It is called only for keys with other values than
-    at the last call. The derived mapping is the same object while no value changes."""
+    None. ``function`` returns None for a key without a derived value. ``function`` is called only for keys with other
+    values than at the last call. The derived mapping is the same object while no value changes."""
     changed_keys, kept = ChangedKeys[Any](), _Kept[Any, Any]()
 
     def derive(mapping: Mapping[Any, Any], *beside: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -138,11 +140,11 @@ def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
 def joined(
     refers_to: Callable[[A], Set[Other]], function: Callable[[A, *Inputs], Value | None]
 ) -> Callable[[Mapping[Any, A], *Inputs], Mapping[Any, Value]]:
-    """Return a function that derives a mapping, each value from one value of a mapping and from entries of tables.
+    """Return a function that derives a mapping, each value from the same key's value and from entries of tables.
 
     ``refers_to`` returns the keys of the table entries that a value depends on. ``function`` gets the value and the
-    tables, and returns None for a key without a derived value. It is called for values that have changed, and for
-    values that refer to changed entries. The derived mapping is the same object while no value changes."""
+    tables, and returns None for a key without a derived value. ``function`` is called for values that have changed, and
+    for values that refer to changed entries. The derived mapping is the same object while no value changes."""
     changed_keys, kept, before = ChangedKeys[Any](), _Kept[Any, Value](), list[Mapping[Any, object]]()
 
     def derive(mapping: Mapping[Any, A], *tables: *Inputs) -> Mapping[Any, Value]:

@@ -1,4 +1,4 @@
-"""Frozen mappings with tens of thousands of entries of which few change at a time.
+"""Frozen mappings for tens of thousands of entries, a few of which change at a time.
 
 A mapping is made from another mapping and shares its unchanged entries. Each mapping records the keys of its latest few
 changes. Therefore a change, and the difference of two mappings, takes time in proportion to the changes and not to the
@@ -27,7 +27,7 @@ MOST_PIECES = 4096
 """Largest number of pieces, whose list is copied with each change."""
 
 STEPS = 16
-"""Number of latest changes whose keys are known."""
+"""Number of latest changes whose keys a mapping records."""
 
 
 class SharedMap(Mapping[Key, Value]):
@@ -212,9 +212,9 @@ def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -
 def unequal(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
-    """Yield pairs of parts of both mappings, without parts that are known to be equal.
+    """Yield the parts in which the mappings may differ, as pairs: a part of ``before``, and the same part of ``now``.
 
-    Each key is in the parts of one pair only."""
+    Each key is in one pair at most."""
     if before is now:
         return
     if not (isinstance(before, SharedMap) and isinstance(now, SharedMap)):

@@ -20,12 +20,14 @@ MOST = 1000
 """Largest number of silences at a time."""
 
 FORGOTTEN_S = 3600.0
-"""Seconds after the start until a silence without end time is dropped if its alarm has not been raised."""
+"""Seconds after which a silence without end time is dropped if its alarm has not been raised.
+
+The time begins at the start of the silence, or at the start of the controller if that is later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A silence."""
+    """Silence of an alarm, or of all alarms of a kind if ``subject`` is empty."""
 
     kind: str
     """Kind of the alarm, an ``AlarmKind``."""
@@ -60,7 +62,7 @@ class EndSilence:
 
 
 class Silences:
-    """All silences."""
+    """All silences that are in force."""
 
     def __init__(self, saved: Mapping[SilenceKey, Silence]) -> None:
         self.of: Mapping[SilenceKey, Silence] = saved
@@ -93,7 +95,8 @@ class Silences:
     def follow(self, raised: Collection[SilenceKey]) -> bool:
         """Drop silences that are over and return whether there were any. ``raised``: the alarms raised now.
 
-        A silence without an end time is over when its alarm was raised since the start and is not raised any more."""
+        A silence without an end time is over when its alarm, which was raised since the controller started, is not
+        raised any more. If the alarm is not raised at all, the silence is over after ``FORGOTTEN_S``."""
         over = [key for key, silence in self.of.items() if self._is_over(key, silence, raised)]
         self._raised = ({key for key in self.of if self._is_raised(key, raised)} | self._raised) - {*over}
         if over:

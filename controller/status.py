@@ -68,7 +68,7 @@ class JobStatus:
     dividing: Dividing
     """Ports that tell the subflows of a flow apart."""
     routes_known: bool = True
-    """Whether some switch has confirmed or given up a route of the job since the start."""
+    """Whether a route of the job has been confirmed, or a confirmed route removed, since the start."""
     flows_without_path: int = 0
     """Number of virtual links between hosts that the fabric does not connect now."""
     waiting: str = ""
@@ -123,7 +123,7 @@ class JobStatus:
 
     @property
     def efficiency_predicted(self) -> float | None:
-        """Efficiency by the running routes.
+        """Predicted efficiency of the job under the running routes.
 
         The efficiency is 0 while the job waits for hosts or some flow has no path, and None while it is unknown or
         withheld."""
@@ -239,7 +239,7 @@ class Status:
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
     """Source, by job, of the bytes for which the newest plan was made."""
     goal: GoalPlanLeft | None = None
-    """Goal plan that the plans lead to; None if the newest plan is the best."""
+    """Goal plan that the plans approach step by step; None if the newest plan is the best."""
     baseline_slowdowns: Mapping[str, float] = field(default_factory=dict)
     """Slowdown of each baseline on the problem of the newest plan."""
     pins: int = 0
@@ -279,7 +279,7 @@ class Status:
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
     alarms_before: Mapping[AlarmKey, float] = field(default_factory=dict)
-    """Alarms from before the start that have not been raised again and still may be, with their starts."""
+    """Alarms from before the restart that may still be raised again, with their starts in monotonic seconds."""
     rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
     """Rules of each switch that was read."""
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)
@@ -287,7 +287,7 @@ class Status:
     drained: frozenset[LinkId | PartKey] = frozenset()
     """Existing links of drained parts, drained switches, and drained cables that are down."""
     parts: Mapping[PartKey, Part] = field(default_factory=dict)
-    """Remembered parts of the fabric."""
+    """Known switches, cables and hosts, present or down."""
     down_parts: Mapping[PartKey, Part] = field(default_factory=dict)
     """Parts that are down."""
     absent_parts: Mapping[PartKind, int] = field(default_factory=dict)

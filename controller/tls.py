@@ -65,14 +65,14 @@ _VERSION = 0xA0
 
 
 class DerPart(NamedTuple):
-    """A value in the encoding of ITU-T X.690."""
+    """A value in DER, an encoding of ITU-T X.690."""
 
     tag: int
     value: bytes
 
 
 def certificate_fields(certificate: bytes) -> list[DerPart]:
-    """Return the signed fields (RFC 5280 section 4.1).
+    """Return the signed fields of a certificate in DER, without its version (RFC 5280 section 4.1).
 
     The fields are serial number, algorithm, issuer, validity, subject, and the remaining ones in the order of the RFC.
     Raises ``ValueError`` when the bytes are no certificate."""
@@ -82,7 +82,7 @@ def certificate_fields(certificate: bytes) -> list[DerPart]:
 
 
 def der_parts(data: bytes) -> Iterator[DerPart]:
-    """Yield the consecutive values (X.690 section 8.1). Raises ``ValueError`` for a truncated value."""
+    """Yield the consecutive values in DER data (X.690 section 8.1). Raises ``ValueError`` for a truncated value."""
     at = 0
     while at < len(data):
         start = at + 2

@@ -71,7 +71,7 @@ class Table(BaseModel):
 
 
 def matching(pattern: str, what: str) -> WrapValidator:
-    """Return a validator that refuses text which does not match ``pattern`` as a whole, and what is not text.
+    """Return a validator that accepts only text that matches ``pattern`` as a whole.
 
     ``what``: description of valid text."""
 

@@ -34,20 +34,22 @@ OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORTS = 10_000
 
 Settings = Mapping[str, Mapping[str, object]]
-"""Values of the configuration, by section and key."""
+"""Part of the controller's configuration: values by section and key."""
 
 
 def reserve_port() -> int:
     """Return a TCP port for a program that this process starts. Raises ``SignalboxError`` when there is none.
 
     The port stays bound as long as this process lives, so no other process reserves it. A server that sets
-    SO_REUSEADDR, as all do here, can listen on it. It is outside of ``OUTGOING``, so the kernel gives it to no outgoing
-    connection. Otherwise a switch that connects before the controller listens could get it as its own port."""
+    SO_REUSEADDR, as all do here, can listen on it. The port is outside of ``OUTGOING``, so the kernel gives it to no
+    outgoing connection. Otherwise a switch that connects before the controller listens could get this port as its
+    source port."""
     first_outgoing = int(OUTGOING.read_text().split()[0])
     for port in random.sample(range(first_outgoing - PORTS, first_outgoing), PORTS):
         with socket.socket() as held, suppress(OSError):
             held.bind(("127.0.0.1", port))
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not earlier: it would share a reserved port
+            # Before bind this option would allow a port that another process has reserved.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.detach()  # stays open until the process ends
             return port
     raise SignalboxError(f"no free port between {first_outgoing - PORTS} and {first_outgoing}")

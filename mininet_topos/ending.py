@@ -138,8 +138,8 @@ def unwinding() -> Iterator[None]:
 def run(program: Callable[[], object]) -> NoReturn:
     """Run the program and end the process.
 
-    Failures after a signal, or because the terminal is closed, cause no traceback: Ctrl-C reaches the commands that the
-    program has started too."""
+    No traceback is printed for a failure after a signal or because the terminal is closed. Such failures are usual,
+    since Ctrl-C also reaches the commands that the program has started."""
     status: Any = 0
     try:
         program()

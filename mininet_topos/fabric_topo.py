@@ -51,8 +51,9 @@ class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]
     def config(self, window_mbps: float | None = None, **params: Any) -> dict[str, Any]:
         """Configure the host.
 
-        ``window_mbps``: rate that the TCP window fits: that of the host's link, or of the fastest cable of the host's
-        switch if that is slower. No flow to another switch is faster. None keeps Linux's defaults."""
+        ``window_mbps``: rate in Mbit/s for which the TCP window is sized; None keeps Linux's defaults. It is the rate
+        of the host's link, or of the fastest cable of the host's switch if this cable is slower than the link. No flow
+        to another switch is faster."""
         ending.check()
         result: dict[str, Any] = super().config(**params)
         if window_mbps is not None:

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the Debian package of the controller, which brings its own Python environment: `make deb` calls this.
+# Builds the Debian package of the controller, which contains its own Python environment: `make deb` calls this.
 #
 #   scripts/deb.sh FOLDER
 #
-# For Debian 12, and on it, because the environment uses the system's Python 3.11. Needs no root. Python packages come from
-# requirements/deb.txt, every file checked against its hash. The same sources give the same file.
+# The package is for Debian 12 and is built on Debian 12, because the environment uses the system's Python 3.11. The
+# script needs no root. requirements/deb.txt lists the Python packages; every file is checked against its hash. The same
+# sources give the same file.
 set -Eeuo pipefail
 
 readonly root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -12,7 +13,8 @@ readonly uv=$root/.venv/bin/uv
 readonly python=/usr/bin/python3
 readonly version=$(<"$root/client/VERSION")
 readonly name=signalbox-controller
-# A new version does not replace the files of the one that runs: those go away when the new ones are complete.
+# Each version has its own folder, so an upgrade removes the files of the running version only when all new files are
+# installed.
 readonly environment=usr/lib/signalbox/$version
 export SOURCE_DATE_EPOCH=315532800 PYTHONHASHSEED=0
 
@@ -28,15 +30,15 @@ install_environment() {
     "${install[@]}" --require-hashes --build-constraints "$root/requirements/build-constraints.txt" \
         -r "$root/requirements/deb.txt"
     "${install[@]}" --no-index --find-links "$work/wheels" "signalbox-client==$version" "signalbox-controller==$version"
-    # uv's own: commands that start with another Python, and times.
+    # Remove uv's additions: commands that would start another Python, and files that contain times.
     rm -rf "$site/bin" "$site/.lock" "$site"/*.dist-info/uv_cache.json
     sed -i '/uv_cache.json/d' "$site"/signalbox_*.dist-info/RECORD
-    # Of a virtual environment only what Python looks for.
+    # Make only those files of a virtual environment for which Python looks.
     mkdir -p "$tree/$environment/bin"
     ln -s ../../../../bin/python3 "$tree/$environment/bin/python"
     printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11\n' >"$tree/$environment/pyvenv.cfg"
     chmod -R u=rwX,go=rX "$site"
-    # Without times: dpkg decides which source a compiled file belongs to.
+    # Compiled files contain no times of their sources: dpkg installs sources and compiled files together.
     "$python" -W ignore -m compileall -q -s "$tree" -p / --invalidation-mode unchecked-hash "$site"
     printf '#!/%s/bin/python -I\n%s\n' "$environment" \
         "$(printf '%s\n' 'from signalbox.__main__ import main' '' 'if __name__ == "__main__":' '    main()')" \

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Python with network, mounts and processes of its own, and with an Open vSwitch that it shares with nobody (root).
+# Runs Python in its own namespaces of network, mounts and processes, with a private Open vSwitch. Needs root.
 #
 #   scripts/lab_python.sh -m pytest tests/lab/test_lab.py
 #   .venv/bin/python -m pytest tests/lab --dist loadfile --tx '3*popen//python=scripts/lab_python.sh'
 #
-# The files of Open vSwitch are in memory. Whatever the command leaves, processes, bridges and namespaces, ends with it.
+# The files of Open vSwitch are in memory. Processes, bridges and namespaces that the command leaves behind end with it.
 set -euo pipefail
 
 if [[ ${1:-} != --inside ]]; then

@@ -8,7 +8,8 @@
 # Daemons that already run are used and left alone. Of several commands at once, the last one to end stops the
 # daemons. OVS_RUNDIR, OVS_DBDIR, OVS_SYSCONFDIR and OVS_LOGDIR mean what they mean to ovs-ctl.
 #
-# SIGINT, SIGTERM and SIGHUP end the command and then the daemons, whenever they come: this script only notes them.
+# SIGINT, SIGTERM and SIGHUP end the command and then the daemons, whenever they arrive: the script itself only notes
+# these signals.
 set -euo pipefail
 
 readonly ovs_ctl=${OVS_PKGDATADIR:-/usr/share/openvswitch}/scripts/ovs-ctl
@@ -21,8 +22,8 @@ die() {
     exit 1
 }
 
-# In a session of its own: a start or stop that is half done would leave a daemon. ovs-ctl speaks of missing kernel
-# modules and limits whenever it runs in a container: only a failure is worth reading.
+# Run ovs-ctl in a session of its own, because an interrupted start or stop would leave a daemon. Show its output only
+# after a failure: in a container ovs-ctl always warns of missing kernel modules and of limits.
 quietly() {
     local output
     output=$(
@@ -33,7 +34,7 @@ quietly() {
 
 running() { "$ovs_ctl" status >/dev/null 2>&1; }
 
-# ours DAEMON: it runs, and this script has started it.
+# ours DAEMON: whether the daemon runs and was started by this script.
 ours() {
     local pid
     pid=$(cat "$rundir/$1.pid" 2>/dev/null) && grep -qzxF "$mark" "/proc/$pid/environ" 2>/dev/null
@@ -68,14 +69,14 @@ stop() {
 leave() {
     trap '' INT TERM HUP
     lock
-    flock --exclusive --nonblock 8 2>/dev/null && stop # 8 is closed where this was interrupted before it began
+    flock --exclusive --nonblock 8 2>/dev/null && stop # fails if a signal arrived before "run" opened descriptor 8
     return 0
 }
 
-# The command keeps the terminal: Ctrl-C and a closed terminal reach it too, and what is sent to this script alone is
-# passed on. A background job of a script ignores SIGINT until it says otherwise. A byte on a pipe tells that it does not
-# any more; a SIGINT that came before is passed on then. Not a signal: one that interrupts "wait" while the command ends
-# makes bash 5.2 forget its exit status.
+# The command keeps the terminal, so Ctrl-C and a closed terminal also reach the command. This script passes on the
+# signals that only the script receives. Bash starts a background job with SIGINT ignored. The job resets SIGINT, then
+# writes a byte to a pipe; a SIGINT that the script received earlier is passed on after this byte. A signal cannot replace
+# the pipe: if it interrupts "wait" while the command ends, bash 5.2 loses the exit status of the command.
 noted='' child='' listens='' woken=''
 
 note() {
@@ -113,7 +114,7 @@ run() {
     listens=yes
     pass
     wait "$child" || status=$?
-    while [[ -n $woken ]]; do # a signal may have ended the wait and not the command; 127: it had ended before
+    while [[ -n $woken ]]; do # a signal may have ended "wait" but not the command; 127: the command had ended before
         woken=''
         again=0
         wait "$child" 2>/dev/null || again=$?
@@ -126,7 +127,7 @@ case ${1:-} in
     run)
         shift
         [[ $# -gt 0 ]] || die "run what?  $0 run COMMAND..."
-        case " $* " in # these note signals when they begin (mininet_topos/ending.py); until then signals wait
+        case " $* " in # these programs note signals (mininet_topos/ending.py); until they do, signals are blocked
             *"signalbox lab "* | *" -m mininet_topos.demo "*) set -- env --block-signal=INT,TERM,HUP "$@" ;;
         esac
         if running && ! ours ovs-vswitchd; then # foreign daemons: nothing to start, nothing to stop

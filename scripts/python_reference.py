@@ -31,7 +31,7 @@ the docstrings.
 """
 
 for part in ("", ".distributed", ".distributed.device_mesh", ".optim", ".optim.optimizer"):
-    sys.modules[f"torch{part}"] = MagicMock()  # what is not called need not be installed
+    sys.modules[f"torch{part}"] = MagicMock()  # nothing calls PyTorch here, so it need not be installed
 
 OF_TORCH = importlib.import_module("signalbox.torch.joining")
 SHOWN = (

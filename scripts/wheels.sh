@@ -3,14 +3,14 @@
 #
 #   scripts/wheels.sh FOLDER [NAME...]   NAME: signalbox-client, signalbox-controller, signalbox-offline or ryu; all without one
 #
-# Ours are built from a copy of the sources, with the tools that .venv has. Ryu is on the index without a wheel, and its
-# build fails with any recent setuptools; requirements/build-constraints.txt names those that it works with.
+# Wheels of Signalbox are built from a copy of the sources, with the tools in .venv. The package index has no wheel of
+# Ryu, and Ryu's build fails with recent setuptools; requirements/build-constraints.txt names the versions that work.
 # The same sources give the same files.
 set -Eeuo pipefail
 
 readonly root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly python=$root/.venv/bin/python
-export SOURCE_DATE_EPOCH=315532800 # 1980, the earliest that a zip file can have
+export SOURCE_DATE_EPOCH=315532800 # 1980, the earliest time that a zip file can store
 
 die() {
     printf 'wheels: %s\n' "$@" >&2
@@ -18,7 +18,7 @@ die() {
 }
 
 ours() {
-    # What is left of other builds would get into the wheel.
+    # Files that other builds left behind would get into the wheel.
     tar -C "$root" --exclude=__pycache__ --exclude=build --exclude='*.egg-info' -cf - \
         pyproject.toml README.md LICENSE client controller offline mininet_topos | tar -C "$work" -xf -
     "$root/.venv/bin/uv" build --quiet --wheel --no-build-isolation --python "$python" --package "$1" -o "$folder" "$work"
@@ -26,7 +26,7 @@ ours() {
 
 ryu() {
     awk '/^ryu==/ { on = 1 } on; on && !/\\$/ { exit }' "$root/requirements/lock.txt" >"$work/ryu.txt"
-    # pip before 25.3 takes the first of the two for builds, later ones only the second.
+    # For builds, pip before 25.3 reads PIP_CONSTRAINT, and later versions read only PIP_BUILD_CONSTRAINT.
     PIP_CONSTRAINT=$root/requirements/build-constraints.txt PIP_BUILD_CONSTRAINT=$root/requirements/build-constraints.txt \
         "$python" -m pip --quiet --disable-pip-version-check wheel --no-cache-dir --no-deps --require-hashes \
         -r "$work/ryu.txt" -w "$folder"

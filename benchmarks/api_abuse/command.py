@@ -3,11 +3,11 @@
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
         [--per-s N] [--seconds S] [--json]
 
-The real controller runs in its own process, with HAProxy before its API; HAProxy's memory and CPU time count too.
+The real controller runs in its own process, with HAProxy in front of its API; HAProxy's memory and CPU time count too.
 Attackers (``attackers``) connect from several addresses, and reopen connections that are ended. Well-behaved clients
-use one more address. They send calls at a fixed rate, timed from when each call is due, register jobs and connect
-switches. At the end the controller is killed and restarted, and must still know every registration that it
-acknowledged.
+use one more address. They register jobs, connect switches, and send calls at a fixed rate. The time of a call counts
+from when the call is due. At the end the controller is killed and restarted, and must still know every registration
+that it acknowledged.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a run. ``late_*``: lateness of a thread that only sleeps; ``*alone_ms``: before the attack."""
+    """Result of a run.
+
+    ``late_*``: time by which a thread that only sleeps wakes late. ``*alone_ms``: figures from before the attack."""
 
     late_alone_ms: Spread | None
     late_ms: Spread | None
@@ -136,7 +138,7 @@ def background(*bodies: Any) -> Iterator[None]:
 
 
 def call_at_a_rate(address: str, token: str, first_s: float, beside: Beside, stopping: threading.Event) -> None:
-    """Renew a lease at a fixed rate, as one of ``CALLERS`` threads. Times count from when a call is due."""
+    """Renew a lease at a fixed rate, as one of ``CALLERS`` threads. The time of a call counts from when it is due."""
     period_s = CALLERS / CALLS_PER_S
     due = time.monotonic() + first_s
     with Client(address) as client:
@@ -201,7 +203,7 @@ def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> No
 def attacking(
     address: str, per_s: float, silent: int, greeted: int, half_open: int, watchers: int, inflated: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Run the attackers; yield the latest report of each."""
+    """Run the attackers; yield the latest report of each attacker process."""
     newest: list[dict[str, Any]] = [{"open": {}, "ended": {}} for _ in range(PROCESSES)]
     processes: list[subprocess.Popen[bytes]] = []
 

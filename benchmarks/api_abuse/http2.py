@@ -51,7 +51,7 @@ def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> b
 
 
 def hello(window: int | None = None) -> bytes:
-    """Return the first bytes of a client. ``window``: bytes that it accepts per stream; without it 65,535."""
+    """Return the first bytes that a client sends. ``window``: bytes that it accepts per stream; None means 65,535."""
     settings = b"" if window is None else struct.pack("!HI", INITIAL_WINDOW_SIZE, window)
     return PREFACE + frame(Kind.SETTINGS, payload=settings)
 
@@ -81,7 +81,7 @@ def request(stream: int, message: bytes) -> bytes:
 def frames(sock: socket.socket) -> Iterator[Frame]:
     """Yield the frames from a socket until the peer ends the connection.
 
-    Raises ``TimeoutError`` when the socket has a time limit."""
+    Raises ``TimeoutError`` when the socket has a timeout and nothing arrives within it."""
     held = b""
     while True:
         while len(held) >= _HEAD.size:

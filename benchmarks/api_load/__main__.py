@@ -1,7 +1,7 @@
 """Controller of the ``api-load`` benchmark.
 
-Processes that the controller starts do not import a module called ``__main__``, so they need as much memory as without
-the benchmark.
+This module only calls ``controller.main``: a process that ``multiprocessing`` spawns does not import a package's
+``__main__``. The controller's child processes therefore do not load the benchmark, and need no more memory than usual.
 """
 
 import threading

@@ -1,10 +1,10 @@
-"""Load of the API: clients that renew, report, read and change thousands of jobs, and its cost for the control loop.
+"""Load on the API by clients that renew, report, read and change thousands of jobs, and its cost in the control loop.
 
     .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
 
 200 clients send 400 calls a second in an open loop. The first load is on 2,000 jobs of 8 to 64 endpoints whose hosts
-are unknown. The second is on 1,000 jobs that are pinned on a fabric in memory (``controller``). Each is compared with
-the same load on a controller with few jobs.
+are unknown. The second is on 1,000 jobs whose flows have rules on a fabric in memory (``controller``). Each load is
+compared with the same calls on a controller with few jobs.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _hosts(size: str, folder: Path) -> Settings:
 
 
 def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:
-    """Measure the load on the jobs of one controller."""
+    """Run a controller with ``jobs`` jobs, send the calls of the load for ``seconds``, and return the figures."""
     with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
         with running(scene, Path(name)) as (controller, measured):
             result = asyncio.run(_load(scene, controller, jobs, seconds, seed))

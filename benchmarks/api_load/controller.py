@@ -194,7 +194,7 @@ class Outbox:
 
 
 def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
-    """Return a plan that keeps every route, and gives flows without one the candidate paths in turn."""
+    """Return a plan that keeps every route; flows without a route are assigned their candidate paths in turn."""
     turns = count()
     routes: dict[FlowId, Route] = {}
     for flow in problem.flows:

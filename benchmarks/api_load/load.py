@@ -1,7 +1,7 @@
 """Clients of the API in one process: an open loop of calls at a fixed rate, independent of the answers.
 
-The input is jobs, and the address of a controller. The result is how long each call took from the time at which it was
-due, by kind of call, and the errors.
+The input is jobs, and the address of a controller. The result is the errors and, by kind of call, the seconds from the
+time at which each call was due until its answer.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ MEBI = 1 << 20
 MEMORY_EVERY = 1000
 """Requests between two measurements of the memory."""
 RAW_EVERY = 40
-"""Number of requests, of which the last is sent as raw HTTP/2 frames."""
+"""Distance between requests that are sent as raw HTTP/2 frames: every 40th request."""
 MOST_FAILURES = 20
 ENDING_S = 0.5
 """Seconds that the controller may take to end after an internal error."""

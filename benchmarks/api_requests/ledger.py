@@ -18,14 +18,14 @@ from benchmarks.api_requests.sending import Outcome
 from signalbox.v1 import signalbox_pb2 as pb
 
 SHORT_LEASE_S = 600
-"""Shortest lease in seconds with which a job must last for the run; a shorter lease may expire during it."""
+"""Seconds: a shorter lease may expire during the run, so that its job need not exist at the end."""
 
 _CHANGES = {f"/signalbox.v1.JobService/{name}" for name in ("RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob")}
 _UNDECIDED = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
 
 
 class Ledger:
-    """Acknowledged jobs. ``undecided``: ids for which a job may or may not exist, and with an unknown spec."""
+    """Acknowledged jobs by id. ``undecided``: ids of jobs that may or may not exist, and whose spec is unknown."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, pb.Job] = {}
@@ -61,8 +61,8 @@ class Ledger:
     def _deregistered(self, request: pb.DeregisterJobRequest) -> None:
         """Record a successful deregistration.
 
-        With ``force`` the token does not matter. Otherwise OK is also the answer when the registration of the token was
-        deregistered before and another job has the id now."""
+        With ``force``, or without a token, the job with this id has ended. Otherwise the job with the token has ended,
+        possibly earlier, and the id may belong to a newer job. A token begins with the uid of its job."""
         job = self.jobs.get(request.job_id)
         if request.force or not request.lease_token:
             self.jobs.pop(request.job_id, None)

@@ -277,7 +277,7 @@ _FILL: Mapping[str, Callable[[Random, Any, Known], None]] = {
     "Watch": _health,
     "ServerReflectionInfo": _reflection,
 }
-"""Functions that fill in the request of a method; other methods have no field that must be valid."""
+"""Function that fills in the request, by name of the method; correct requests of other methods are empty."""
 
 
 # ---- boundary values
@@ -344,7 +344,7 @@ def _repeat(items: Any, count: int) -> None:
 
 
 def fill(rng: Random, message: Message, depth: int = 0) -> None:
-    """Give some fields boundary values, whatever they mean."""
+    """Set random fields, also of nested messages, to boundary values that ignore the meaning of the fields."""
     message.SetInParent()
     fields: Sequence[Any] = message.DESCRIPTOR.fields
     for chosen in fields:

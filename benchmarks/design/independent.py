@@ -1,7 +1,7 @@
 """Search for good bandwidths by trial: a grid, then random steps from its best point that become smaller.
 
-The search shares no code with ``offline.design``, so that it can reveal its errors. The input is arrays, the result is
-bandwidths within all limits.
+The search shares no code with ``offline.design``, so that a difference reveals an error. The input is arrays, the
+result is bandwidths within all limits.
 """
 
 from __future__ import annotations

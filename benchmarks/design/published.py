@@ -25,9 +25,9 @@ FAILURES = 1
 def rows(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the answers for each workload and number of subflows.
 
-    ``bound_at_published``: lower bound with as many spines as in the publication, one of them failed. ``goals``: by
-    goal the number of spines and the slowdown that the planner reaches; None when more spines than those tried are
-    needed."""
+    - ``bound_at_published``: lower bound of the slowdown with the published number of spines, one of them failed.
+    - ``goals``: by goal, the number of spines and the slowdown that the planner reaches; None when no number in
+      ``TRIED`` suffices."""
     there = Leaves(LEAVES, HOSTS_PER_LEAF, LINK_GBPS)
     numbered = there.fabric(SPINES, LINK_GBPS)
     for workload in workload_folders(folder):

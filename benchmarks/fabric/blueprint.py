@@ -104,8 +104,8 @@ class Blueprint:
     def settings(self, inventory: Path) -> Settings:
         """Return the controller's settings: the defaults with link rates, the inventory, and no learning of jobs.
 
-        The jobs send nothing, so the controller would never confirm their traffic. It would keep the rules that count
-        their unannounced pairs."""
+        The jobs send nothing, so the controller would never confirm their traffic. With learning it would keep the
+        rules that count pairs of hosts which the jobs do not announce."""
         bps = next(iter(self.fabric.links.values())).capacity_bps
         fabric = {"link_bps": bps, "host_link_bps": bps, "inventory": str(inventory)}
         return {"fabric": fabric, "jobs": {"max_learning_rules": 0}}

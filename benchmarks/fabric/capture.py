@@ -97,8 +97,8 @@ class _Direction:
 class Capture:
     """Conversion of packets to records.
 
-    A connection is recorded from its first packet on. Which switch it belongs to is known once the switch has sent its
-    features reply, which has the dpid."""
+    A connection is reassembled from its first packet on. Its records begin with the features reply, which has the dpid
+    of the switch."""
 
     def __init__(self, port: int) -> None:
         self._port = port

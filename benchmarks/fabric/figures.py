@@ -116,7 +116,7 @@ def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
 
 
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
-    """Return when the last pin to a group with a lost next hop was confirmed on another path.
+    """Return the time at which the last pin that led to a lost next hop was confirmed on another path.
 
     The result is None when there are no such pins, or while one of them has not moved."""
     pins = set(dead.pins)
@@ -228,7 +228,7 @@ class Figures:
     repair_routes_ms: Spread | None = None
     """Time from the first port-status of a cut until each pin whose path was cut is confirmed on another path."""
     routes_repaired: int | None = None
-    """Number of cuts that cut the path of a pin."""
+    """Number of cuts that interrupted the path of a pin."""
     replug_s: float | None = None
     """Time from plugging in all cut cables at once until all next hops are used again."""
     rss_mb: float | None = None

@@ -285,7 +285,7 @@ def repairs(run: Run) -> None:
 
 
 def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
-    """Cut one cable and return its figures of ``REPAIRS``."""
+    """Cut one cable, and return the milliseconds of each figure in ``REPAIRS``; see ``Figures``."""
     run.read()
     dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
     ports, changes = len(run.observed.ports), len(run.observed.changes)

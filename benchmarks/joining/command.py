@@ -1,4 +1,4 @@
-"""Real jobs of a library on the emulated fabric, under ECMP and planned, compared with one flat switch.
+"""Real Gloo or Open MPI jobs on the emulated fabric, with ECMP and with planned routes, compared with one flat switch.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks joining [--library open-mpi] [--seed N]… [--mode M]…
 

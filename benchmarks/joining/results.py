@@ -121,7 +121,7 @@ def flat_s(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def hashed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each job the mean and worst of ECMP's draws, relative to the flat switch."""
+    """Return for each job the mean and the worst iteration time of ECMP's draws, relative to the flat switch."""
     flat = flat_s(rows)
     drawn: dict[str, list[float]] = {}
     for row in rows:
@@ -155,7 +155,7 @@ def planned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def totals(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a line per announcement."""
+    """Return a line per announcement, with counts, sums and maxima over the jobs of ``planned``."""
     found = []
     for announced in dict.fromkeys(line["announced"] for line in lines):
         mine = [line for line in lines if line["announced"] == announced]

@@ -104,7 +104,7 @@ class Watch:
 
 
 def truth(jobs: RunningJobs, number: int) -> dict[str, dict[int, dict[Pair, float]]]:
-    """Return the bytes counted by the sockets, in the phases of each job's algorithm."""
+    """Return the bytes that the sockets counted, by job, phase of the job's algorithm, and pair."""
     found: dict[str, dict[int, dict[Pair, float]]] = {}
     for job in jobs.jobs:
         sent = jobs.carried(job, number)
@@ -122,7 +122,7 @@ def truth(jobs: RunningJobs, number: int) -> dict[str, dict[int, dict[Pair, floa
 
 
 def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each job's row. ``ends``: the jobs at the end of the window."""
+    """Yield for each job the fields of ``Row`` that judge the controller. ``ends``: jobs of the API at the end."""
     traffic = truth(jobs, number)
     leaf_of = {host.ip: host.leaf for job in jobs.jobs for host in job.hosts}
     sent = {job: {pair for phase in phases.values() for pair in phase} for job, phases in traffic.items()}

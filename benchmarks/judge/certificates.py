@@ -2,7 +2,7 @@
 
 The checker must refuse a changed copy unless the change is harmless. Instances are given by seed. The result is a table
 or JSON. Every verdict is in a file, and a run continues where the previous one ended. ``implied``, which shares no code
-with the controller, decides whether the claims of a plan follow. docs/benchmarks.md has the results.
+with the controller, decides whether the claims of a plan follow from its proofs. docs/benchmarks.md has the results.
 """
 
 from __future__ import annotations

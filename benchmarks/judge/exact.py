@@ -185,7 +185,8 @@ class Exact:
     def whole_cut_slowdown(self) -> Fraction:
         """Lower bound of the worst slowdown for all routings of whole flows.
 
-        It is ``_fullest`` with one phase of each job."""
+        The bound is the largest ``_fullest`` over all cuts and flow sizes; flows of at least this size are counted.
+        Only the first phase of each job is considered."""
         first = {
             job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
         }

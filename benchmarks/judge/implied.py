@@ -1,8 +1,8 @@
 """Check whether the claims of a plan's file follow from its witnesses, independently of the product's checker.
 
-All walks are listed, sums are fractions, and sets of jobs are tried one by one. This module imports nothing of the
-controller. The input is the plan as plain data (docs/reference/json-output.md). The results are whether its claims
-follow, and the slowdowns of its routes.
+The witnesses are the file's cuts and proofs. All walks are listed, sums are fractions, and sets of jobs are tried one
+by one. This module imports nothing of the controller. The input is the plan as plain data
+(docs/reference/json-output.md). The results are whether its claims follow, and the slowdowns of its routes.
 """
 
 from __future__ import annotations

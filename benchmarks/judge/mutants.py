@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.judge.implied import slowdowns
 
 SAME = Fraction(3, 10**4)
-"""Relative difference up to which the planner treats two slowdowns as one, or nearly so."""
+"""Relative difference up to which two slowdowns count as the same here; the planner's own tolerance is smaller."""
 
 
 def with_own_slowdowns(plan: Any) -> Any:

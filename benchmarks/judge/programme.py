@@ -144,7 +144,8 @@ class _Model:
     def _slowdowns(self) -> dict[int, Any]:
         """Return a variable for the slowdown of each job.
 
-        At most m slowdowns are above entry m (from 0) of the vector, to which the variable to minimize is appended."""
+        The variable to minimize is appended to the vector as its last entry. At most m slowdowns may be above entry m,
+        counted from 0."""
         model, exact = self._model, self._exact
         highest = self._vector[0]
         least = {job: min(float(slowdown), highest) for job, slowdown in exact.nic_slowdowns.items()}

@@ -250,7 +250,7 @@ class Judge:
 
 
 def first_difference(slowdowns: Sequence[Fraction], others: Sequence[Fraction]) -> int | None:
-    """Return the index of the first entries that are not the same slowdown."""
+    """Return the first index at which the two vectors differ by more than 2 ``SAME``, relatively; None if nowhere."""
     for index, (a, b) in enumerate(zip(slowdowns, others, strict=True)):
         if abs(a - b) > 2 * SAME * max(a, b):
             return index
@@ -262,6 +262,6 @@ def _shown(slowdowns: Sequence[Fraction]) -> list[float]:
 
 
 def _compare(slowdowns: Sequence[Fraction], others: Sequence[Fraction]) -> int:
-    """Return a negative number if the first entry that differs is smaller, 0 if none differs."""
+    """Return -1 if ``slowdowns`` is smaller at the ``first_difference``, 1 if it is larger, 0 without a difference."""
     where = first_difference(slowdowns, others)
     return 0 if where is None else -1 if slowdowns[where] < others[where] else 1

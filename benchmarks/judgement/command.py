@@ -1,9 +1,9 @@
-"""False alarms of the judgement on right announcements, and the time until it corrects wrong ones, in virtual time.
+"""Check of announced traffic against counters: false alarms, and the time until wrong announcements are found.
 
-The input is jobs of nine kinds with iterations of 0.1 to 30 s, generated (``windows``) or recorded. The result is a
-table by kind and by kind of error, and ``out/bench/judgement.json``. The targets are at most one false alarm per 1,000
-hours of a kind, and nine of ten wrong announcements found within ``MOST_S``. The exit status is 1 when a target is
-missed.
+The controller's own check runs in virtual time (``watching``). The input is jobs of nine kinds with iterations of 0.1
+to 30 s, generated (``windows``) or recorded. The result is a table by kind and by kind of error, and
+``out/bench/judgement.json``. The targets are at most one false alarm per 1,000 hours of a kind, and nine of ten wrong
+announcements found within ``MOST_S``. The exit status is 1 when a target is missed.
 """
 
 from __future__ import annotations

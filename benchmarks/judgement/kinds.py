@@ -36,11 +36,11 @@ class Kind:
     announced: Mapping[str, Any]
     """Collectives and transfers of the spec, and its library."""
     matrix: Floats
-    """Bytes of one iteration, from rank to rank."""
+    """Bytes of one iteration from rank to rank, shape (rank, rank)."""
     ranges: Floats
     """Begin and end of the time in which a pair sends, as fractions of the communication, shape (rank, rank, 2)."""
     crowded: NDArray[np.bool_]
-    """Pairs that share their destination with at least two others at one time."""
+    """Pairs whose destination receives from at least two other pairs in the same phase, shape (rank, rank)."""
 
     def spec(self, factor: float = 1.0) -> JobSpec:
         """Return the announcement, with ``factor`` times the bytes."""

@@ -33,9 +33,10 @@ class Watched:
 
 
 def watch(polls: Polls, until_contradicted: bool = False) -> Watched:
-    """Replay the polls to the controller's judgement, whose requested rules count from the next poll on.
+    """Replay the polls to the controller's judgement, ``MeasuredDemand``.
 
-    ``until_contradicted``: whether to stop at the first contradiction."""
+    Rules that the judgement requests count from the next poll on. ``until_contradicted``: whether to stop at the first
+    contradiction."""
     demand = MeasuredDemand(polls.interval_s, MAX_RULES)
     registry = JobRegistry(1)
     registry.register(RegisterJob(polls.spec), 0.0)
@@ -68,7 +69,7 @@ class _Driver:
         self._ask(0)
 
     def poll(self, number: int, now: float) -> float:
-        """Give the counters of this poll to the controller, and return the largest payload of a pair so far."""
+        """Pass the counters of this poll to the controller; return the largest payload in bytes of a pair so far."""
         polls = self._polls
         counts = np.stack((polls.bytes[number], polls.packets[number]), axis=1)
         for dpid, first, what, places, base in self._asked:

@@ -15,7 +15,7 @@ from mininet_topos.probe.queues import large_socket_buffers
 
 @contextmanager
 def demo_fabric(prefix: str, out: Path) -> Iterator[tuple[LeafSpine, Path]]:
-    """Yield the topology and a folder, whose log of the controller is copied to ``out`` at the end.
+    """Yield the topology and a temporary folder; the controller's log in the folder is copied to ``out`` at the end.
 
     ``prefix``: prefix of the names of interfaces and namespaces, so that labs can run side by side."""
     out.mkdir(parents=True, exist_ok=True)

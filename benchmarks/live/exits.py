@@ -134,7 +134,7 @@ def exits(
     ways: Sequence[Way] = WAYS,
     lease_s: float = LEASE_S,
 ) -> list[Exit]:
-    """Try each way, and return the results.
+    """Run one job for each way to exit, and return the results.
 
     - ``address``: address of the controller.
     - ``folder``: folder for the files of ranks.

@@ -3,9 +3,9 @@
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
 
 The fabric and its three rings are those of the demo. Before each failure the benchmark selects two pinned pairs that
-use the element about to fail, and probes them every millisecond. It probes all other pairs, and idle ones that are
-hashed, every 10 ms. The result is a table, and ``failures.json`` with every single event; ``--json`` prints the JSON
-instead. The exit status is 1 when a job had to restart.
+use the element about to fail, and probes them every millisecond. It probes all other pinned pairs, and pairs of idle
+hosts whose flows ECMP hashes, every 10 ms. The result is a table, and ``failures.json`` with every single event;
+``--json`` prints the JSON instead. The exit status is 1 when a job had to restart.
 """
 
 from __future__ import annotations

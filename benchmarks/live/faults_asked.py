@@ -32,7 +32,7 @@ EMPTY: Mapping[str, str] = {
 
 
 def asked(job: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and expression of each query. ``job``: job that its dashboard shows."""
+    """Yield the name and expression of each query. ``job``: job that is selected in the dashboards."""
     for dashboard, panel in panels():
         for target in panel["targets"]:
             yield f"panel {dashboard}: {panel['title']}, {target['refId']}", filled_in(target["expr"], job)

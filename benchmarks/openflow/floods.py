@@ -183,7 +183,7 @@ def phantoms(port: int) -> None:
 
 
 def same_dpid(port: int) -> None:
-    """Connect a second switch with the dpid of the good one, again and again."""
+    """Connect a second switch with the dpid of the good switch, again and again."""
     connection = _connected(port, PlainSwitch(GOOD_DPID, 2))
     while True:
         connection.hear()

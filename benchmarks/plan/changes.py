@@ -51,7 +51,7 @@ class ChangeRow:
     before_slowdown: float
     """Worst slowdown of the plan that was in force."""
     displaced: int
-    """Number of flows that lost their path; their new paths are no moves."""
+    """Number of flows that lost their path; their new paths do not count as moves."""
     repair_slowdown: float
     """Worst slowdown after the repair, which moves no other flow."""
     repair_ms: float

@@ -23,7 +23,7 @@ from benchmarks.plan.workloads import FAILURES, IRREGULAR, ONE_JOB, WHOLE_SPINES
 
 @dataclass(slots=True)
 class Results:
-    """Measurements of a run. ``asked``: its options. ``finished``: whether all steps are done."""
+    """Measurements of a run. ``asked``: options of the run. ``finished``: whether all steps are done."""
 
     asked: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Results:
         }
 
     def save(self, file: Path) -> None:
-        """Replace the file. Raises ``OSError``."""
+        """Replace the file by one with all measurements as JSON. Raises ``OSError``."""
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(".part")
         fresh.write_text(json.dumps(self.data(), indent=1) + "\n", encoding="utf-8")
@@ -162,7 +162,7 @@ class _Rule:
 
 
 def _off(row: Row) -> float:
-    """Return the slowdown / the best possible slowdown, or its bound where no closed form is known."""
+    """Return the slowdown relative to the smallest possible one, or to the bound where no closed form is known."""
     return row.slowdown / (row.closed_form or row.bound)
 
 

@@ -23,7 +23,7 @@ from signalbox.jobs.spec import JobSpec
 EACH = 6
 """Number of servers of each job."""
 STEPS = ((1, 2, 3, 4), (2, 3, 1, 4))
-"""Steps of the wirings that alternate; three interfaces of each server change."""
+"""Steps of the two alternating wirings (``circulant``); three interfaces of each server change their destination."""
 CIRCUITS = 18
 PROBE_S = 0.02
 SETTLED_S, JOINED_S, LEFT_S = 1.0, 60.0, 30.0

@@ -43,7 +43,7 @@ say = Console(stderr=True, highlight=False).print
 
 @dataclass(frozen=True)
 class Measuring:
-    """Job to measure: scaled, with the design's answer for it, and its parallelizations by name."""
+    """Job to measure. ``job``: with scaled bytes. ``ways``: parallelizations by name. ``answer``: wiring of each."""
 
     name: str
     job: Job
@@ -61,7 +61,7 @@ class Measuring:
         return self._row(CHOSEN, found.parallelization, max(map(len, orders), default=0), modelled_s, found)
 
     def random(self, fabric: Circuits, number: int) -> Row:
-        """Train on a random wiring. ``number``: its seed, from 1."""
+        """Train on a random wiring. ``number``: seed of the wiring, from 1."""
         best = self.answer.best
         wiring = random_wiring(SERVERS, self.size.interfaces, number)
         runs = on_wiring(self.ways[best.name], best.found.orders, wiring, self.size)

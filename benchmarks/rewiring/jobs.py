@@ -16,7 +16,7 @@ RESNET_50 = 25_600_000
 
 DENSE_LAYERS, DENSE_WIDTH = 8, 2048
 TABLES, ROWS, EMBEDDING, BATCH_PER_SERVER = 64, 20_000, 128, 1024
-"""Sizes of the recommender; a sample looks up one row of each table."""
+"""Sizes of the model in ``recommender``; each training example looks up one row of each table."""
 
 GPT2_SMALL = {
     "layers": 12,

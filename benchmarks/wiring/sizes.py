@@ -1,6 +1,7 @@
 """Quality of the finder's wirings and time to find them, for all sizes of a table, with one job over all servers.
 
-For each number of servers and interfaces a row has the hops of
+A wiring with steps connects interface k of server n to server n + step k, modulo the number of servers. For each number
+of servers and interfaces a row has the hops of
 
 - near-geometric steps;
 - the finder's steps, also as counted by networkx's search on the finder's circuits;

@@ -1,6 +1,6 @@
 """The ``signalbox`` command.
 
-The package ``commands`` holds its commands; other distributions add theirs (``distributions``).
+The package ``commands`` contains the commands; other installed Python distributions can add more (``distributions``).
 
 A command prints tables or, with ``--json``, the messages of the API as JSON, with field names as in the proto file and
 default values included. Each error is one line on stderr; the exit status says what kind of error it is."""
@@ -20,7 +20,7 @@ from signalbox.commands import (
     events,
     get,
     jobs,
-    keep,  # noqa: F401  adds to jobs
+    keep,  # noqa: F401  adds a command to jobs
     kubernetes,
     maintenance,
     network,
@@ -28,8 +28,8 @@ from signalbox.commands import (
     rules,
     run,
     top,
-    topology,  # noqa: F401  adds to get
-    traces,  # noqa: F401  adds to jobs
+    topology,  # noqa: F401  adds a command to get
+    traces,  # noqa: F401  adds a command to jobs
     watch,
     web,
 )

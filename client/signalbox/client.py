@@ -425,7 +425,8 @@ class Client(ClientConnection):
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
         """Stop expecting parts of the fabric that are down, and return all parts that were forgotten.
 
-        Raises ``InvalidInput`` for a name that no part has, and ``Conflict`` for a part that is up or declared."""
+        Raises ``InvalidInput`` for a name that no part has. Raises ``Conflict`` for a part that is up, or that the
+        controller's inventory file declares."""
         request = pb.ForgetPartsRequest(names=names)
         return tuple(self._call(self._controller.ForgetParts, request).parts)
 

@@ -61,7 +61,7 @@ def _yield_to_training() -> None:
 
 
 def _import() -> None:
-    """Import the client, which takes long and fails in some environments."""
+    """Import the client, so that an error of this slow import reaches the training process before any call."""
     import signalbox.client  # noqa: F401
 
 

@@ -1,4 +1,4 @@
-"""Installed distributions of Signalbox, and the commands that they add to the client's commands.
+"""Installed Python distributions of Signalbox, and the commands that they add to the client's commands.
 
 The functions import ``importlib.metadata`` themselves: its import takes a moment that most commands can save."""
 

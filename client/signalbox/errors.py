@@ -1,7 +1,8 @@
 """Errors that users see; each names the field, the mistake and the correct form.
 
 ``field_problems`` turns pydantic's findings in a file or request into a ``FieldProblem`` per field. This module does
-not import pydantic: ``mn`` loads it with the system's Python (see ``offline.scenarios.topologies``)."""
+not import pydantic, because Mininet's command ``mn`` loads it with the system's Python (see
+``offline.scenarios.topologies``)."""
 
 from __future__ import annotations
 

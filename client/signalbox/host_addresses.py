@@ -167,6 +167,6 @@ def _uneven(known: Mapping[str, Nics]) -> Iterator[FieldProblem]:
 
 
 def endpoints_of(ranks: Sequence[Nics]) -> dict[str, Any]:
-    """Return the fields ``endpoints`` and ``rails`` of a job spec, from the host of each rank."""
+    """Return the fields ``endpoints`` and ``rails`` of a job spec. ``ranks``: NIC addresses of each rank's host."""
     first, *rails = zip(*ranks, strict=True)
     return {"endpoints": first, "rails": [{"endpoints": rail} for rail in rails]}

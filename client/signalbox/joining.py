@@ -45,7 +45,7 @@ STRICT_S = 30.0
 MAX_ITERATION_S = 7 * 86_400.0
 """Longest iteration in seconds that the API accepts."""
 AT_ONCE = 8
-"""Number of first iterations that are reported as soon as they end: the controller judges the announcement by them."""
+"""Number of first iterations reported as soon as they end, because the controller checks the announcement with them."""
 
 log = logging.getLogger("signalbox")
 
@@ -85,7 +85,7 @@ def join(
       seconds if the job announces ``reports_connections``. Default: the connections of this process.
     - ``take_over``: whether to end another registration that has the job's id, such as one that a killed run has left.
       If false, the job is registered when that registration's lease has run out. Default: whether SIGNALBOX_TAKE_OVER
-      is 1. ``signalbox run`` sets this, so that the program can take over its registration.
+      is 1. ``signalbox run`` sets it to 1, so that the program can take over the registration of ``signalbox run``.
     - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise errors of the announcement. These
       are ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other errors
       of ``Client.register_job``."""
@@ -147,7 +147,7 @@ class Job:
 
     @property
     def registered(self) -> bool:
-        """Whether the registration by this process is in force, as far as this process knows."""
+        """True while the registration by this process is in force, as far as this process knows."""
         return self._ended is None and self._membership is not None and self._membership.registered
 
     @property
@@ -212,7 +212,7 @@ class Job:
 
     @property
     def shares(self) -> Shares:
-        """Shares of a split flow's bytes per class of source ports, by (source, destination). See ``routes``."""
+        """Shares of each split flow, by (source, destination): one share per class of source ports. See ``routes``."""
         return shares_of(self.routes)
 
     # ---- sockets
@@ -226,8 +226,8 @@ class Job:
     def exchanged(self) -> dict[Pair, Exchanged]:
         """Return the bytes that the job's connections of this process have carried, by own and peer address.
 
-        A closed connection counts with its bytes at the previous call of this method. The call takes about 4 µs per
-        TCP socket of the machine."""
+        The bytes of a closed connection are those of the last call of this method before it was closed. A call takes
+        about 4 µs per TCP socket of the machine."""
         return self._read(lambda sockets: sockets.exchanged) or {}
 
     # ---- the end

@@ -181,7 +181,7 @@ class Keeper:
             self._changed.notify_all()
 
     def _hurry_changes(self) -> None:
-        """Retry refused changes now that they may be possible."""
+        """Retry the changes that the controller has not accepted; the end of a job may have made them possible."""
         for job in self._jobs.values():
             if job.membership.change:
                 job.membership.try_again()

@@ -23,7 +23,7 @@ AGAIN_S = 10.0
 AGAIN_TIMES = 10.0
 """Smallest pause before wrong files are read again, as a multiple of the time that reading took.
 
-A resolver that does not answer takes seconds per name."""
+Reading takes seconds per host name while the resolver does not answer."""
 
 log = logging.getLogger("signalbox")
 
@@ -79,12 +79,12 @@ class KeptFolder:
 
     @property
     def jobs(self) -> set[str]:
-        """Ids of the jobs in the files."""
+        """Ids of the jobs that the files of the folder described at the last ``look``."""
         return set(self._owners)
 
     @property
     def problems(self) -> bool:
-        """Whether a file was wrong, or the folder unreadable, at the last ``look``; then ``jobs`` may be incomplete."""
+        """True if a file was wrong, or the folder unreadable, at the last ``look``; then ``jobs`` may be incomplete."""
         return bool(self._problems)
 
     def look(self) -> None:

@@ -106,7 +106,8 @@ class Membership:
     - ``on_token``: called with the lease token of each registration made here
     - ``report_s``: longest pause in seconds between two rounds of calls, for a job that reports
 
-    All methods except ``report``, ``update``, ``release`` and ``cancel`` belong to one thread at a time."""
+    Any thread may use ``report``, ``update``, ``change``, ``try_again``, ``release`` and ``cancel``. All other methods
+    are for one thread at a time."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class Membership:
         self._try_again = False
         self.registered = False
         self.in_touch = False
-        """Whether the latest calls succeeded."""
+        """True if the latest calls succeeded."""
         self.first_error: Exception | None = None
         self.tried = threading.Event()
         """Set after the first round that was answered or failed for good.

@@ -7,7 +7,7 @@ Sources:
 - Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019, arXiv
   1909.08053: tensor parallelism.
 - Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, arXiv
-  2104.04473: pipelines, micro-batches, and all three kinds together.
+  2104.04473: pipelines, micro-batches, and data, tensor and pipeline parallelism together.
 - Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022, arXiv 2205.05198: sequence
   parallelism.
 - Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, arXiv 1910.02054.

@@ -27,7 +27,9 @@ from signalbox.rounds import LEAVE_S, start_deaf
 _CREDENTIALS = struct.Struct("=iii")
 """Layout of ``struct ucred``: process, user, group (unix(7))."""
 _STOP, _CALLED = b"\0", b"\xff"
-"""Bytes that are not numbers of signals. The signal handler writes ``_CALLED``, ``restore`` writes ``_STOP``."""
+"""Bytes sent to the thread of ``_Sigterm``, besides numbers of signals.
+
+The signal handler writes ``_CALLED``, ``restore`` writes ``_STOP``."""
 
 
 class Held(Protocol):
@@ -61,13 +63,13 @@ def hold(thing: Held) -> None:
             ending.Finalize(None, _at_exit, exitpriority=0)
             _ends_as_child = True
         if not _sigterm and _is_first_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            with suppress(ImportError, OSError, RuntimeError):  # without the handler a lease runs out
+            with suppress(ImportError, OSError, RuntimeError):  # then SIGTERM releases no job; leases run out
                 _sigterm = _Sigterm()
         _held.add(thing)
 
 
 def let_go(thing: Held) -> None:
-    """Forget a thing that has been released."""
+    """Forget a thing that has been released; after the last one, restore SIGTERM if this is the first thread."""
     global _sigterm
     with _once:
         _held.discard(thing)
@@ -139,7 +141,7 @@ class _Sigterm:
         self._notice.setblocking(False)
         start_deaf(threading.Thread(target=self._run, name="signalbox-sigterm", daemon=True))
         self._former_fd = signal.set_wakeup_fd(self._notice.fileno(), warn_on_full_buffer=False)
-        if self._former_fd != -1:  # the program has its own; Python's handler then waits for the first thread
+        if self._former_fd != -1:  # the program's own; then the handler runs only when the first thread can
             signal.set_wakeup_fd(self._former_fd)
         signal.signal(signal.SIGTERM, self._handle)
 
@@ -161,7 +163,7 @@ class _Sigterm:
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         """Record the signal without taking a lock, because the interrupted thread may hold that lock.
 
-        A handler of the program may call this one as the earlier action."""
+        A handler that the program sets later may call this handler as the earlier action."""
         self._received = True
         self._write(_CALLED)
 

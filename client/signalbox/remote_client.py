@@ -5,10 +5,10 @@ leave a child that uses gRPC waiting for ever. So the training process does not 
 clients of this process, over one socket per client. Calls return answers, or raise the errors of
 ``signalbox.client.Client``.
 
-The other process ends when this process ends. It notices the end of a socket whose other side only this process has. It
-also watches this process's id, because children that C code forks keep the socket open. The other process is not a
-child of this process, so a program that waits for all children does not wait for it. It inherits no descriptors of the
-program, so readers of the program's output see the end of that output."""
+The other process ends when this process ends. It notices that the control socket is closed, whose other side only this
+process has. It also watches this process's id, because children that C code forks keep that side open. The other
+process is not a child of this process, so a program that waits for all children does not wait for it. It inherits no
+descriptors of the program, so readers of the program's output see the end of that output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MARGIN_S = 1.0
 
 _LENGTH = struct.Struct("=I")
 _OPTIONS = ("-P", "-S", *(("-E",) if sys.flags.ignore_environment else ()))
-"""Options of the interpreter. ``site`` is left out because it runs code meant for the program, such as a join."""
+"""Options of the interpreter. ``-S`` leaves out ``site``, which runs code meant for the program, such as a join."""
 # The process first closes the program's descriptors, such as pipes whose readers wait for their end. Then it sets the
 # search path of its modules, without the working directory.
 _START = """

@@ -172,7 +172,7 @@ class RouteFollower:
         self.leave()
 
     def leave(self) -> None:
-        """End the following; return at once."""
+        """Stop following the routes; return at once."""
         self._left = True
         self._rounds.leave()
         self.reopen()

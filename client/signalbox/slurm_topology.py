@@ -42,9 +42,9 @@ class TreeSwitch(NamedTuple):
 def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) -> list[TreeSwitch]:
     """Return the switches of the tree.
 
-    ``cables``: pairs of switch names. ``nodes``: nodes of each switch that has some. A switch is in tier k when its
-    nearest switch with nodes is k cables away. For each k, the tree has one switch above each set of leaves that are
-    connected through switches of tiers up to k."""
+    ``cables``: pairs of switch names. ``nodes``: nodes of each switch that has some; such a switch is a leaf. A switch
+    is in tier k when its nearest leaf is k cables away. For each k, the tree has one switch above each set of leaves
+    that are connected through switches of tiers up to k."""
     neighbours: defaultdict[str, set[str]] = defaultdict(set)
     for one, other in cables:
         neighbours[one].add(other)
@@ -93,7 +93,9 @@ def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set
 
 
 def topology_conf(switches: Iterable[TreeSwitch]) -> str:
-    """Return the text of the file. Characters that Slurm refuses in a name become underscores; names stay distinct."""
+    """Return the text of a file topology.conf(5).
+
+    Characters that Slurm refuses in a name become underscores; names stay distinct."""
     switches = [*switches]
     called: dict[str, str] = {}
     for switch in switches:

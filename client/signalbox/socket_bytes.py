@@ -1,8 +1,8 @@
 """Bytes that this process's own TCP connections have carried, as counted by the kernel.
 
-``OwnSockets`` reads sock_diag(7), which needs no privileges, and finds which sockets are this process's. Layouts are
-those of linux/netlink.h, linux/inet_diag.h and linux/tcp.h. The time of a poll is linear in the number of TCP sockets
-of the network namespace."""
+``OwnSockets`` reads sock_diag(7), which needs no privileges, and finds which sockets are this process's. The layouts
+of the messages are from linux/netlink.h, linux/inet_diag.h and linux/tcp.h. The time of a poll is linear in the number
+of TCP sockets of the network namespace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INODE = struct.Struct("=I")
 _ATTRIBUTE = struct.Struct("=HH")
 _COUNTED = struct.Struct("=QQ")
 _ENDS_AT, _INODE_AT, _ATTRIBUTES_AT = 20, 84, 88
-"""Offsets in a message, with its header of 16 bytes."""
+"""Offsets in bytes of ports and addresses, of the inode, and of the attributes, in a message with its header."""
 _COUNTED_AT = 4 + 120
 """Offset of ``tcpi_bytes_acked``, followed by ``tcpi_bytes_received``, in an attribute with its header."""
 
@@ -102,7 +102,7 @@ class OwnSockets:
                 carried.pop(inode, None)
         self._open = set(carried)
         for inode in missing:
-            if inode in ours:  # reset, or skipped by a dump while others were opened or closed
+            if inode in ours:  # reset, or missing in this dump because other sockets opened or closed
                 carried[inode] = self._carried[inode]
             else:
                 self._add(self._closed, inode, self._carried[inode])

@@ -175,7 +175,7 @@ def _form_of(text: str) -> str:
 
 
 def _nodes(text: str, name: str) -> list[Node]:
-    from signalbox.yaml_text import documents  # its import takes a moment, which nothing else needs
+    from signalbox.yaml_text import documents  # a slow import that only some files need
 
     try:
         return documents(text)
@@ -205,7 +205,7 @@ def _json_root(text: str, name: str) -> Node | None:
     try:
         (root,) = _nodes(_as_yaml(text), name)
     except (InvalidInput, ValueError):
-        return None  # such as a control character in a text, which YAML forbids
+        return None  # the text has, for example, a control character, which YAML forbids
     return root
 
 

@@ -23,7 +23,7 @@ MAX_DEPTH = 32
 """Largest depth of nested lists and objects, and number of parts in a dotted TOML key; a job spec needs 4."""
 
 MAX_VALUES = 850_000
-"""Largest number of values in one text, names of fields included; the transfers of one job may have 720,896."""
+"""Largest number of values in one text, names of fields included; one job's transfers may consist of 720,896 values."""
 
 MAX_LISTS = 200_000
 """Largest number of lists and objects in one text. Each takes half a kilobyte; a valid job spec has fewer."""

@@ -11,7 +11,8 @@ from typing import Self
 class Step:
     """Iteration of a training program, from entering the context to its end.
 
-    At its end its wall time and its communication time are reported."""
+    When the context ends without an error, ``report`` receives the wall time and the communication time in seconds. The
+    communication time is None when ``communication`` was not used."""
 
     def __init__(self, report: Callable[[float, float | None], None]) -> None:
         self._report = report

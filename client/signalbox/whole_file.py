@@ -13,7 +13,7 @@ from signalbox.standard_input import STANDARD_INPUT
 
 
 def write(file: Path, data: bytes) -> None:
-    """Write a file readable by its owner only. For the main thread. Raises ``OSError``."""
+    """Write a file readable by its owner only; call it in the main thread. Raises ``OSError``."""
     if file == STANDARD_INPUT:
         sys.stdout.buffer.write(data)
         return

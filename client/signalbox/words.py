@@ -43,7 +43,10 @@ class AlarmKind(StrEnum):
 
 
 class EventKind(StrEnum):
-    """Subject of an event. ``JOB_ALARM``: an alarm about a job; the number of these alarms depends on the jobs."""
+    """Subject of an event.
+
+    ``JOB_ALARM``: an alarm about a single job; the number of such alarms depends on the jobs. ``ALARM``: any other
+    alarm."""
 
     CONTROLLER = "controller"
     FABRIC = "fabric"

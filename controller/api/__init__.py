@@ -6,7 +6,7 @@ In: calls. Out: messages for the control loop, each with a future for its reply;
 A call passes:
 
 - ``server``: gRPC on loopback and Unix sockets. Where the network reaches the API, HAProxy is in front of the API and
-  limits each address. HAProxy's calls arrive at a second gRPC server, so that no other client can pass for HAProxy.
+  limits each address. HAProxy's calls arrive at a second gRPC server, so that no other client can pose as HAProxy.
 - ``guard``: around every handler: requests that never arrive, broken bytes, errors and time limits become a status.
 - ``gate``: identifies the caller (``peers``, ``identities``, ``certificate_names``) and checks its rights (``access``).
   It charges the caller for the additional cost of a large request, since HAProxy only counts requests.

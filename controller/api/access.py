@@ -32,8 +32,8 @@ _OPERATOR = frozenset({Role.OPERATOR})
 class Rule:
     """Access rule of one method.
 
-    ``roles``: roles that may call the method. ``of_job``: the request names a job, which must exist for the caller.
-    ``audited``: the call changes what the controller does, so every call of it has a line in the audit log."""
+    ``roles``: roles that may call the method. ``of_job``: the request names jobs; a tenant may name only its own.
+    ``audited``: the method changes what the controller does, so each of its calls has a line in the audit log."""
 
     roles: frozenset[Role]
     of_job: bool = False
@@ -41,15 +41,15 @@ class Rule:
 
 
 RULES: Mapping[str, Rule] = {
-    # RegisterJob with the id of another tenant's job ends with ALREADY_EXISTS, so the job need not exist for the
-    # caller.
+    # RegisterJob names a job that need not exist yet; with the id of another tenant's job it ends with ALREADY_EXISTS.
     "/signalbox.v1.JobService/RegisterJob": Rule(_JOB_CHANGES, audited=True),
     "/signalbox.v1.JobService/GetJob": Rule(_ALL, of_job=True),
     "/signalbox.v1.JobService/ListJobs": Rule(_ALL),
     "/signalbox.v1.JobService/UpdateJob": Rule(_JOB_CHANGES, of_job=True, audited=True),
     "/signalbox.v1.JobService/UpdateJobs": Rule(_JOB_CHANGES, of_job=True, audited=True),
     "/signalbox.v1.JobService/DeregisterJob": Rule(_JOB_CHANGES, of_job=True, audited=True),
-    # A job may send many of these three calls a minute, and they affect no other job: only refusals have a line.
+    # A job may make many calls of these three methods a minute, and they affect no other job: only refused calls have
+    # a line in the audit log.
     "/signalbox.v1.JobService/RenewLease": Rule(_JOB_CHANGES, of_job=True),
     "/signalbox.v1.JobService/ReportIterations": Rule(_JOB_CHANGES, of_job=True),
     "/signalbox.v1.JobService/ReportConnections": Rule(_JOB_CHANGES, of_job=True),
@@ -94,7 +94,7 @@ def only_tenant(caller: Caller) -> str | None:
 
 
 def own_ends(caller: Caller, ends: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Return the ends of the jobs that the caller may see."""
+    """Return the records of ended jobs that the caller may see."""
     return tuple(end for end in ends if may_see(caller, end.tenant)) if caller.role is Role.TENANT else ends
 
 

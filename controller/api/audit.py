@@ -20,6 +20,7 @@ from controller.api.identities import Caller
 log = structlog.get_logger(__name__)
 
 WINDOW_S = 1.0
+"""Length in seconds of a window, for which the number of lines is limited."""
 LINES_PER_PEER = 5
 """Lines of refused calls per peer and window. All ports of a host count as one peer."""
 LINES = 20
@@ -118,8 +119,8 @@ class AuditLog:
     def _begin_window(self) -> None:
         if not self._waiting:
             self._waiting = True
-            # Run in an empty context: the log fields of the call that begins the window do not belong to the lines at
-            # its end.
+            # Run in an empty context: the summary at the end of the window must not have the log fields of the call
+            # that began the window.
             Context().run(self._later or asyncio.get_running_loop().call_later, WINDOW_S, self._end_window)
 
     def _end_window(self) -> None:

@@ -63,7 +63,7 @@ LINKS_OF_CABLE = 2
 MAX_LINKS_OF_SET = 8192
 """Largest number of virtual links of all jobs that one request changes together.
 
-The control loop expands the links in one turn, at 0.1 ms each."""
+The control loop processes all of them before it handles anything else, at 0.1 ms per link."""
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_ADDRESS_CHARS = 15
@@ -308,7 +308,7 @@ def demand_message(demand: JobDemand, with_pairs: bool = False) -> pb.Demand:
 
 
 def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
-    """Return the traffic of all pairs that were announced or that carry payload."""
+    """Return the traffic of all pairs of hosts that the job announced or that carry payload, sorted by address."""
     declared, measured = demand.declared, demand.measurement
     bps = dict(zip(measured.pairs, measured.bps.tolist(), strict=True)) if measured else {}
     iteration_s = measured.iteration_s if measured else None

@@ -1,7 +1,8 @@
 """Converter for ``WhatIf``, beside ``convert``.
 
 From the wire: requests, which are checked. To the wire: results of ``planning.analysis``, with an answer in sentences.
-Slowdowns in the sentences have two decimals. Each part of a result has the same fields as its message.
+Slowdowns in the sentences have two decimals. The classes of results name most of their fields as the messages do, so
+that ``message_of`` can copy these fields.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]
 
 
 def what_if_message(found: FailureAnalysis, circuits: bool = False) -> pb.WhatIfResponse:
-    """Return the response. ``circuits``: some of the failing parts are circuits."""
+    """Return the response. ``circuits``: whether some of the failing parts are circuits."""
     present = found.present
     planned = "" if found.pinned else "No flow is pinned now: these results are for the routes that would be planned."
     return pb.WhatIfResponse(

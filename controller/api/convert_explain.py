@@ -1,7 +1,8 @@
-"""Converter for ``Explain``, beside ``convert``.
+"""Converter for ``Explain``, a supplement of ``convert``.
 
 It turns the result of ``planning.analysis`` for one job into a message with an answer in sentences. Slowdowns in the
-sentences have two decimals. Each part of a result has the same fields as its message.
+sentences have two decimals. The classes of results name most of their fields as the messages do, so that ``message_of``
+can copy these fields.
 """
 
 from __future__ import annotations

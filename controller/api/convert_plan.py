@@ -146,8 +146,8 @@ def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: 
     """Fill ``message``, which is already part of the enclosing message, with a route.
 
     A separate message would be copied into the enclosing message, which takes longer than all other work.
-    ``dividing``: division of the job's flows into subflows. A single subflow has all ports of the flow; several
-    subflows have a port class or some connections each."""
+    ``dividing``: division of the job's flows into subflows. A single subflow has all ports of the flow; each of several
+    subflows has a port class or some of the flow's connections."""
     message.src, message.dst = flow.src_ip, flow.dst_ip
     if route is None:
         return
@@ -237,7 +237,8 @@ def _route_paths(flow: FlowId, route: Route, fabric: Fabric) -> list[pb.RoutePat
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
     """Return the names of the switches on a path.
 
-    An empty path stays inside the switch of the source. Without that host in the fabric, the result is empty."""
+    An empty path stays inside the switch of the source host. The result is empty for an empty path whose source host
+    is not in the fabric."""
     source = fabric.hosts.get(flow.src_ip)
     if path:
         return fabric.path_names(path, path[0].dpid)

@@ -33,17 +33,17 @@ _SCHEME = "Bearer "
 MAX_ENTRIES = 256
 """Jobs in one request. The control loop checks all of them in one turn, and answers no other call meanwhile."""
 _WITHOUT_TOKEN = ("take_over", "force")
-"""Fields of requests that replace the lease token."""
+"""Flags of requests that allow a change without the lease token of the registration."""
 
 COST: ContextVar[Callable[[float], None]] = ContextVar("cost", default=lambda _calls: None)
 """Function that charges the current caller for a number of additional calls."""
 
 
 class Debts:
-    """Additional calls that each client is charged for requests that cost more than an ordinary call.
+    """Debt of each client for large requests, each of which is charged as several additional calls.
 
-    A proxy before the API counts requests, but cannot know their contents. A client may make ``per_s`` calls per
-    second, and additional calls up to one second's worth are free. ``now`` is in monotonic seconds."""
+    A proxy before the API counts requests, but does not see their contents. A debt decreases by ``per_s`` calls per
+    second, and a client that owes more than ``per_s`` calls is refused. ``now`` is in monotonic seconds."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s

@@ -1,9 +1,9 @@
 """Guard around every handler of the API.
 
-The guard is between gRPC and the services, which do not know it. Missing requests, bytes that are no message of the
-method, errors, and calls that exceed their time become a status with details (``errors``). Unexpected exceptions also
-go to the log. Every method is registered in gRPC's streaming form, because only that form is called before the request
-has arrived. The wire format is the same.
+The guard is between gRPC and the services, which do not refer to it. Missing requests, bytes that are no message of the
+method, errors, and calls that exceed their time become a status with details (``errors``). Unexpected exceptions are
+also logged. Every method is registered with a stream of requests, because gRPC calls only the handlers of such methods
+before the request has arrived. The wire format is the same.
 """
 
 from __future__ import annotations
@@ -155,8 +155,9 @@ def task_of_call() -> asyncio.Task[Any]:
 def freed(answer: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a handler whose errors keep no frames alive.
 
-    gRPC keeps the error that ended a call, its traceback keeps the frames, and these keep the call. Such a cycle holds
-    20 kB of gRPC's own memory, and the garbage collector would free it up to an hour later."""
+    gRPC's object of a call refers to the error that ended the call. The error's traceback refers to the frames, and the
+    frames refer to the call. This cycle occupies 20 kB of gRPC's own memory, and the garbage collector would free the
+    memory up to an hour later."""
 
     async def freed(requests: object, context: Any) -> Any:
         try:
@@ -257,7 +258,7 @@ async def _errors_answered(name: str, context: Context) -> AsyncIterator[None]:
         yield
     except grpc.aio.AbortError:
         raise
-    except grpc.aio.InternalError:  # it could not send, because the client is gone
+    except grpc.aio.InternalError:  # gRPC could not send, because the client has disconnected
         await asyncio.sleep(CANCELLED_WITHIN_S)
         raise
     except TimeoutError:
@@ -278,7 +279,7 @@ async def _within(limit: float | None) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            _LIMIT.reset(before)  # the timeout refers to the task, and the task to its context variables
+            _LIMIT.reset(before)  # break the cycle of references: timeout, task, context variables of the task
 
 
 @contextmanager

@@ -192,8 +192,8 @@ class Identities:
     def load(cls, path: Path) -> Identities:
         """Return the contents of the file.
 
-        Raises ``InvalidInput`` with every problem of the file, when it gives a role to no one, and when others can read
-        or change it."""
+        Raises ``InvalidInput``, with every problem, for invalid entries, for a file without roles, and for a file that
+        other users can read or change."""
         _refuse_open_file(path)
         file = read_toml(path, _TokensFile)
         InvalidInput.refuse(FieldProblem(f"{path}: {p.path}", p.message) for p in _problems(file))
@@ -204,8 +204,8 @@ class Identities:
     def differences(self, before: Identities) -> dict[str, object]:
         """Return the changes since ``before`` for the log.
 
-        They are the numbers of tokens and certificates, and the entries that were added, changed or withdrawn, such as
-        ``token ops``."""
+        The result has the numbers of tokens and certificates, before and now, and the names of added, changed and
+        withdrawn entries, such as ``token ops``."""
         old, new = before._entries, self._entries
         changes = {
             "added": [name for name in new if name not in old],

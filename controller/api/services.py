@@ -57,7 +57,7 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 VERSION = version("signalbox-controller")
 
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
-"""Numbers of virtual links and of reported connections that each cost the control loop about as much as one call."""
+"""Number of virtual links, and number of reported connections, that take the control loop about as long as one call."""
 
 MAX_JOB_IDS = 10_000
 """Jobs that one request for routes may name. A request without job ids lists the routes of all jobs."""
@@ -160,8 +160,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _certain(self, job_id: str, uid: str) -> None:
         """Wait until the status has this registration or its end.
 
-        The status contains neither of them while another registration takes the job over and is not on disk yet: that
-        take-over may still be reverted."""
+        The status has neither while another registration takes the job over and is not on disk yet, because a failed
+        write reverts the take-over."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))

@@ -135,7 +135,7 @@ class WatchTable(Generic[Key, Value]):
     ) -> None:
         self.version = 0
         self.forgotten = 0
-        """Version up to which removed rows may be forgotten."""
+        """Version up to which removals of rows may be missing from the table."""
         self._encoding = rows
         self._remembered = remembered
         self._message_bytes = message_bytes

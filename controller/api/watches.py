@@ -27,8 +27,10 @@ from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 
 SPACING_S = 1.0
-"""Seconds between messages to a watcher: the first change is sent at once, and later ones together, since rates of
-links change all the time."""
+"""Seconds between messages to a watcher.
+
+The first change is sent at once. Changes during the following seconds are sent together, since rates of links change
+all the time."""
 
 ROUTES_SPACING_S = 0.02
 """Seconds between messages with routes, which trainers wait for."""
@@ -131,7 +133,7 @@ class LargeMessages:
         self._turns = asyncio.Semaphore(LARGE_TOGETHER)
 
     async def write(self, write: Write, message: bytes) -> None:
-        """Write the message, and return when it is written."""
+        """Write the message; a large one first waits until fewer than ``LARGE_TOGETHER`` others are being written."""
         if len(message) <= LARGE_BYTES:
             await write(message)
             return
@@ -197,7 +199,7 @@ class Feed(Generic[Key, Value]):
 
 
 class Routes:
-    """Routes of jobs: one message has all routes of a job."""
+    """Watches of the routes of a job; each message has all routes of the job."""
 
     def __init__(
         self, board: StatusBoard, uid_of: UidOf, ended: Ended, large: LargeMessages, long_work: LongWork
@@ -278,7 +280,7 @@ def _encoded(token: str, job: JobStatus, status: Status) -> bytes:
 
 
 class Watches:
-    """Watches of all kinds."""
+    """Watches of jobs, the fabric, the plan, alarms, and the routes of a job."""
 
     def __init__(self, board: StatusBoard, uid_of: UidOf, ended: Ended, long_work: LongWork) -> None:
         large = LargeMessages()

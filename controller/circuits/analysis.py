@@ -40,9 +40,10 @@ def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
 
 
 def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, str], fabric: Fabric) -> WhyNot:
-    """Return the reason against draining for each name of an optical switch, of an interface at one, or of circuits.
+    """Return, for each name of an optical part, the reason why the part cannot be drained.
 
-    ``optical``: names of the optical switches."""
+    Optical parts are optical switches, interfaces of servers at them, and circuits. ``optical``: names of the optical
+    switches."""
     if not optical or not names:
         return NO_REASONS
     switches = {name: dpid for dpid, called in optical.items() for name in (called, f"{dpid:#x}")}
@@ -167,7 +168,7 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
 def _limited(found: JobAnalysis, use: Use) -> bool:
     """Return whether the slowdown of the job results only from its own traffic on its circuits.
 
-    All of them must work, its flows must be pinned, and no other traffic may be on its most loaded links."""
+    All circuits of the job must work, its flows must be pinned, and no other traffic may be on its most loaded link."""
     if use.unusable or found.flows_hashed or found.flows_without_a_path:
         return False
     fullest = found.fullest_links[0]

@@ -1,4 +1,7 @@
-"""Answers to questions about wirings, computed in a separate process, because each answer needs many plans."""
+"""Answers to questions about the wiring (the circuits) of a job.
+
+They are computed in a separate process, because each answer needs many plans.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Circuits of optical switches as an extension of the control loop. This module connects the others of its folder.
+"""Circuits of optical switches as an extension of the control loop. This module uses the others in its folder.
 
 In: messages of optical switches, jobs, and the ports where probes arrive (``core.extension``). Out: circuits as one-way
 links, the reasons why jobs wait, and the circuits of each job."""
@@ -43,7 +43,7 @@ class CircuitExtension(Extension):
     - ``fibres``: fibres that are not as configured.
     - ``wirings``: jobs that wait for circuits.
 
-    The rows are computed again when their inputs change:
+    Cached results (``memo.Row``), which are computed again when their inputs change:
 
     - ``interfaces``: interfaces that work.
     - ``unwired``: reasons why jobs wait.
@@ -155,7 +155,7 @@ class CircuitExtension(Extension):
     def work(self) -> Sequence[Command]:
         """Begin a change of circuits, if one is due, and return the next question about a wiring.
 
-        From then on, rules lead around circuits that the change ends."""
+        After the change has begun, rules lead around the circuits that it ends."""
         s, optical = self._s, self.optical
         optical.own(self.owned())
         if s.phases.adopting:
@@ -202,7 +202,7 @@ class CircuitExtension(Extension):
         return ExtensionStatus(optical.optical, optical.change_times, optical.latest_change)
 
     def no_parts(self, names: Sequence[str]) -> WhyNot:
-        """Return the reason against draining, for each name of an optical switch, interface at one, or circuit."""
+        """Return the reason why a part cannot be drained, for each name that ``analysis.no_parts`` recognizes."""
         called = {dpid: self.optical.name(dpid) for dpid in self.cabling.optical}
         return no_parts(names, self.cabling, called, self._s.fabric)
 

@@ -37,9 +37,9 @@ class FibreState:
     misrouted: Circuits = field(default_factory=dict)
     """Receiving interface of each interface whose probes arrive where neither its circuit nor a swap leads."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
-    """Circuits over which no probe has arrived yet, unless a swap explains it.
+    """Circuits over which no probe has arrived yet, as (sender, receiver), unless either is in one of the ``swaps``.
 
-    An entry is removed when probes of its sender have arrived somewhere and probes have arrived at its receiver."""
+    A circuit is removed when probes of its sender have arrived somewhere and probes have arrived at its receiver."""
     _seen: tuple[Circuits, Circuits] = field(default_factory=lambda: ({}, {}))
     _looks_at: float = math.inf
     _is_read: bool = False
@@ -53,10 +53,10 @@ class FibreState:
         is_changing: bool,
         now: float,
     ) -> frozenset[Dpid]:
-        """Update the findings; call it ten times a second. Return optical switches that should be read.
+        """Update the findings, and return the optical switches whose cross-connects should be read again.
 
-        The controller reads these switches before it reports anything about their fibres, because another controller or
-        a person may have changed their cross-connects.
+        Call it ten times a second. The controller reads these switches before it reports anything about their fibres,
+        because another controller or a person may have changed their cross-connects.
 
         ``missing``: circuits that are made, but over which no probes arrive.
         ``heard``: for each interface, the interface at which its probes arrive.

@@ -1,4 +1,6 @@
-"""Questions about wirings, and their answers, which another process computes because each answer needs many plans.
+"""Questions about the wiring (the circuits) of a job, and their answers.
+
+Another process computes the answers, because each answer needs many plans.
 
 A server is identified by its position in the question's ``servers``, and an optical switch by its position in
 ``optical``. An interface has the number of its optical switch."""

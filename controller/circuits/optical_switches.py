@@ -316,7 +316,7 @@ class OpticalSwitches:
         return found
 
     def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
-        """Update ``missing``: the circuits of jobs without probes, including circuits that cannot be made.
+        """Update ``missing``, the circuits of jobs over which no probes arrive.
 
         Call it ten times a second.
 

@@ -16,7 +16,7 @@ class FibreStatus:
     interface: PortRef
     """Interface of the server at the port."""
     up: bool
-    """Whether the port is up; False while the optical switch is disconnected."""
+    """True while the port is up and the optical switch is connected."""
     out_port: PortNo | None
     """Port by which the incoming light leaves, as last read; None before the first reading or without cross-connect."""
 

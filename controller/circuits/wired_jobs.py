@@ -42,7 +42,7 @@ class Refused(NamedTuple):
 
     asked: FindWiring
     why: str
-    """Better alternative with its times, or the error."""
+    """Text that names the better alternative and its times, or the error message."""
     again_at: float = math.inf
     """Time of the next attempt after an error; infinity otherwise."""
 
@@ -147,7 +147,7 @@ class Wirings:
                 wiring = mended_wiring(asked, found, cabling)
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
                 if not (asked.dead or _fits(wiring, asked.servers, cabling)):
-                    waits_s = RETRY_S  # the job would be wired again, with the same circuits if there are no others
+                    waits_s = RETRY_S  # the job will be wired anew, with the same circuits if there are no others
                 self._others[job.id] = _Other(asked.wiring, wiring, now + waits_s)
             return None
         if not _is_of(asked, job) or _to_wire(job, hosts, cabling) != asked.servers:

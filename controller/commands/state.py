@@ -1,7 +1,7 @@
 """``signalbox state``: lists and drops the jobs in a state directory that no controller uses.
 
-It serves for jobs with which a controller refuses to start, after a limit was lowered or with rules of another version.
-Nothing else in the directory is changed, and its records need not be valid.
+Operators use the command when a controller refuses to start with the saved jobs, because a limit was lowered or because
+another version has other rules. Nothing else in the directory is changed, and its records need not be valid.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ In: messages of switches, of the API, of the planner and of the store. Out: comm
 
 - ``state``: state of the controller. Each kind of state has an owner, and only the owner's methods change it.
 - ``intake``, ``requests``: assignment of messages to owners, and the work that becomes due.
-- ``effects``: due work as a value. Several values merge. Work is due only if such a value contains it.
+- ``effects``: work that messages make due, and commands, as values that can be merged.
 - ``derived``: one row per derived value: candidate paths, problem, pins, rules, confirmed routes, status of jobs.
 - ``phases``: adopting, steady, removing next hops, repairing. A table contains the legal transitions.
-- ``planning_cycle``: the problem that is being solved, and the use of the answer.
+- ``planning_cycle``: the problem that the planner is solving, and the adoption of its plan.
 - ``load_events``: changes of load that start a plan.
 - ``sending``: the next stage of rules, confirmed routes, and replies that wait for confirmation.
 - ``commits``: requests that wait for the disk; they are undone when a commit fails.

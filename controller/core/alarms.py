@@ -35,10 +35,11 @@ Key = TypeVar("Key")
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
-"""Smallest number of missing switches, and smallest fraction of the switches, that raise one alarm instead of one each.
+"""Thresholds above which missing switches raise one common alarm instead of an alarm per switch.
 
-The fraction refers to all expected switches, or to the switches of one role. So many switches are missing if the
-inventory describes another fabric, or if the control network is cut."""
+At least ``MANY_AT_LEAST`` switches must be missing, and more than ``MANY_FRACTION`` of all expected switches or of the
+expected switches of one role. This happens if the inventory describes another fabric, or if the control network is
+cut."""
 
 _LLDP_KINDS = {
     "malformed": AlarmKind.LLDP_MALFORMED,
@@ -46,7 +47,7 @@ _LLDP_KINDS = {
     "replayed": AlarmKind.LLDP_REPLAYED,
     "reflected": AlarmKind.LLDP_REFLECTED,
 }
-"""Kind of alarm for each reason to refuse LLDP.
+"""Kind of alarm for each reason why the controller refuses an LLDP packet.
 
 Other reasons raise no alarm: LLDP of hosts, and of ports that go down, is common."""
 
@@ -54,7 +55,8 @@ Other reasons raise no alarm: LLDP of hosts, and of ports that go down, is commo
 def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
     """Return the alarm of a job whose traffic contradicts its announcement, else None.
 
-    A job that is silent or slow raises no alarm: it may be writing a checkpoint, and the lease of a killed job ends."""
+    A job that sends nothing, or slowly, raises no alarm: it may be writing a checkpoint. If the job was killed, the end
+    of its lease removes it."""
     facts = {"difference": demand.difference}
     return Alarm(AlarmKind.DEMAND_DIFFERS, job_id, facts) if demand.contradicted else None
 
@@ -171,7 +173,8 @@ def switch_alarms(
 ) -> Mapping[PartKey | None, Alarm]:
     """Return an alarm for each switch that is down, or one for all under the key None when many are down.
 
-    ``known``: number of switches that are remembered or declared. ``roles``: see ``Declared.role_of``."""
+    ``known``: number of switches that are remembered or declared. ``roles``: role of each switch that has one, by dpid
+    or by name."""
     missing = [part for key, part in down.items() if key.kind is PartKind.SWITCH and key not in excepted]
     expected = Counter[SwitchRole | None](roles.values())
     expected[None] = known - expected.total()
@@ -209,14 +212,14 @@ def _are_many(missed: Missed) -> bool:
 
 
 GO_ON_S = 60.0
-"""Shortest time in seconds after a restart in which an alarm that is raised again keeps its start.
+"""Seconds for which an alarm that is raised again after a restart keeps the start time that it had before.
 
-It is counted from the end of the patience with missing parts, and extended while parts are awaited (``KnownParts``).
-Some alarms need this time, because they are raised only after no counters have been read for a while."""
+The seconds begin when the controller stops waiting for missing parts of the fabric to appear (``KnownParts``). Alarms
+about stale counters need them: such an alarm is raised only after no counters have been read for a while."""
 
 
 class AlarmTimes:
-    """Start and silence of each alarm.
+    """Start time and silence of each raised alarm.
 
     ``before``: start, in monotonic seconds, of each alarm that was raised when the previous controller stopped. An
     entry is dropped when its alarm is raised again, and all entries are dropped at ``before_until``."""
@@ -242,8 +245,8 @@ class AlarmTimes:
     ) -> Mapping[AlarmKey, Alarm]:
         """Return the alarms with starts and silences; an alarm that was not raised at the last call starts ``now``.
 
-        ``groups``: raised alarms. The number of groups is constant and an alarm stays in its group, so only differences
-        are examined. ``awaits_parts``: whether missing parts may still be discovered after the restart."""
+        ``groups``: raised alarms. Each alarm is in the same group at every call, so only changed entries are examined.
+        ``awaits_parts``: whether missing parts may still be discovered after the restart."""
         changes: dict[AlarmKey, Alarm | None] = {}
         for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
             for _, was, alarm in differing(before, raised):

@@ -57,7 +57,7 @@ class Commits:
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved
-        """State on disk."""
+        """State on disk: written by the latest successful commit, or read at the start."""
         self.known = KnownJobs()
         """Jobs and demands at the moment when the state on disk was passed to the store."""
         self.revision = saved.revision
@@ -74,7 +74,7 @@ class Commits:
         self._next: list[_Held] = []
 
     def start(self, known: KnownJobs) -> None:
-        """Record the saved jobs before any request."""
+        """Record the jobs and demands of the saved state; called once, before any request."""
         self.known = known
 
     @property
@@ -103,14 +103,15 @@ class Commits:
 
     @property
     def may_return(self) -> tuple[Job, ...]:
-        """Jobs with an arrangement that a failed commit would restore: their values before the waiting requests."""
+        """Jobs that a failed commit would restore, as they were before; only jobs that an extension has arranged."""
         held = (*self._under_way, *self._next)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
-        """Write the difference between ``state`` and the state on disk. Must not be called while ``busy``.
+        """Return the command that writes the difference between ``state`` and the state on disk.
 
-        After a failure an empty difference is written too: it shows whether the disk works again."""
+        If nothing differs, the replies to the waiting requests are returned instead. After a failure, an empty
+        difference is written too, to find out whether the disk works again. Must not be called while ``busy``."""
         changed = changes(self.on_disk, state)
         self._under_way, self._next = self._next, []
         if not changed and not self.why:

@@ -104,7 +104,7 @@ class Derived:
         self.missing = Row(joined(addresses, _missing), lambda: (s.jobs.jobs, s.fabric.hosts))
         """Addresses of the unknown hosts of each job; a job without unknown hosts has no entry."""
         self.ready = Row(per_key(_if_ready), lambda: (self.jobs(), self.missing(), extension.waiting()))
-        """Jobs that can be planned."""
+        """Jobs that can be planned: all their hosts are known, and the extension does not make them wait."""
         self.waiting = Row(per_key(_flow_ids), lambda: (self.missing(), self.jobs()))
         """Flows of the jobs that wait for unknown hosts."""
         self.flows = Row(Flows(), lambda: (self.ready(), s.fabric.hosts))
@@ -114,7 +114,7 @@ class Derived:
         self.measured = Row(per_key(_measured), lambda: (s.demand.demands,))
         """Measured virtual links of each job that is planned with them, to be saved."""
         self.polled_soon = Row(leaves_of, lambda: (s.demand.soon, s.fabric.hosts))
-        """Leaves whose counters are polled more often, because jobs are being learnt there."""
+        """Leaf switches whose counters are polled more often, to learn the traffic of jobs on their hosts sooner."""
 
         # ---- links that plans may use, and links that packets are sent over
 
@@ -142,7 +142,7 @@ class Derived:
         )
         """Fabric of the forwarding links, from which rules are derived."""
         self.closed = Row(_closed, lambda: (one_way, extension.links))
-        """Ports for one direction that the extension connects to no other port at the moment."""
+        """All one-way ports that the extension connects to no other port at the moment."""
         self.routed_lost_links = Row(lost_links, lambda: (self.flows_by_link(), s.fabric.links))
         """Lost links that running routes use."""
 
@@ -169,7 +169,7 @@ class Derived:
             background,
             lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
         )
-        """Background in bit/s of each link that has any."""
+        """Background of each link that has any, in bit/s: measured traffic that no announced flow explains."""
         self.planned_background = when(
             lambda: s.recent.held,
             Row(
@@ -198,7 +198,7 @@ class Derived:
                 self.excluded(),
             ),
         )
-        """Inputs of the next planning problem."""
+        """Inputs of the next planning problem: capacities, candidate paths, flows and running routes."""
 
         # ---- rules
 
@@ -209,15 +209,17 @@ class Derived:
         self.pins = Row(
             pins, lambda: (self.forwarding(), self.with_rules(), s.routes.routes, s.routes.orphans, pins.turn)
         )
-        """Pins of all flows. When many flows change, each turn updates the pins of only some of these flows."""
+        """Wanted pins: rules that lead a flow along its route, or only count it.
+
+        When many flows change, each turn updates the pins of only some of these flows."""
         self.pins_due: Callable[[], bool] = lambda: pins.due
-        """Whether some jobs still have outdated pins because their turn has not come."""
+        """Whether the pins of some jobs are outdated until a later turn updates them."""
         self.next_pins: Callable[[], None] = pins.next_turn
         """Start the next turn: the next call of ``pins`` updates more pins."""
         self.rules = Row(
             pipeline.desired, lambda: (s.fabric, self.pins(), s.sync.installed, self.forwarding(), self.closed())
         )
-        """Rules that every switch should hold."""
+        """Rules that every switch should hold, by dpid."""
         self.rules_and_unknown = Row(
             KeepUnknown(gateways), lambda: (s.fabric.hosts, self.rules(), s.sync.installed, self.closed())
         )
@@ -229,7 +231,7 @@ class Derived:
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(
             s.fabric.hosts, s.fabric.links, self.plannable()
         )
-        """Whether no input of ``counted_links`` except the pins has changed, so that a call takes little time."""
+        """Whether no input of ``counted_links`` except the pins has changed, so that it is quickly derived again."""
         self.confirmed = Row(
             ConfirmedRoutes(),
             lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins, s.wanted.rules, s.sync.installed),
@@ -245,7 +247,7 @@ class Derived:
         self.published_jobs = Row(published, lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
         """Jobs as they may be published, without changes that are not on disk."""
         self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
-        """Measured demands of the published jobs."""
+        """Demand of each job as it may be published, without changes that are not on disk."""
         self.published_missing = Row(joined(addresses, _missing), lambda: (self.published_jobs(), s.fabric.hosts))
         """Addresses of the unknown hosts of each published job; a job without unknown hosts has no entry."""
         self.published_waiting: Callable[[], Mapping[JobId, str]] = lambda: extension.waiting_as_published(
@@ -293,7 +295,7 @@ class Derived:
         self.saved_parts = Row(per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
         """Parts of the fabric to be saved for a restart."""
         self.known_switches = Row(per_key(if_switch), lambda: (s.parts.parts,))
-        """Remembered switches."""
+        """Switches among the known parts of the fabric, by part key."""
         self.down_parts = Row(per_key(if_down), lambda: (s.parts.parts,))
         """Parts that are down."""
         self.drained_keys = Row(drained_keys, lambda: (s.drains.parts, self.down_parts()))

@@ -30,7 +30,7 @@ BYTES_PER_PROBE = 200
 Switches send LLDP of their own at most as often as the controller sends probes."""
 
 MAX_NAMED = 4
-"""Largest number of names in ``waits_for``."""
+"""Largest number of obstacles that ``DrainStatus.waits_for`` names."""
 
 
 class Drained(NamedTuple):
@@ -56,7 +56,9 @@ class _Emptying:
     """Obstacles that the part waits for, in words."""
 
     def wait_for(self, names: Mapping[str, None], now: float) -> None:
-        """Record the obstacles in ``names``; without any, the part is empty, from ``now`` on unless it was before."""
+        """Record the obstacles in ``names``.
+
+        If there are none, the part is empty, since ``now`` or since the earlier call that found no obstacle."""
         self.waits_for = _some(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
@@ -72,7 +74,7 @@ class _Emptying:
 
 
 class _Beside(NamedTuple):
-    """Forwarding state of the switches around drained parts."""
+    """Forwarding state of the switches that have cables to drained parts."""
 
     sending: frozenset[PortRef] = frozenset()
     """Ports that may send to a drained part, by the rules that their switches hold or are about to get."""
@@ -119,7 +121,9 @@ class Draining:
         self._emptying = {}
 
     def _beside(self, drained: Drained, fabric: Fabric) -> _Beside:
-        """Return the forwarding state around drained parts; it is empty, without any work, when all ports are quiet."""
+        """Return the forwarding state around drained parts.
+
+        If all ports that lead to drained parts are quiet, nothing is computed and the state is empty."""
         if all(of.quiet.get(one.src) for name, of in self._emptying.items() for one in drained.parts[name].senders):
             return _Beside()
         senders = {sender for part in drained.parts.values() for sender in part.senders}
@@ -144,7 +148,7 @@ class Draining:
     def _why_not_quiet(self, sender: Sender, of: _Emptying, beside: _Beside | None, fabric: Fabric) -> str:
         """Return why a port may still send to the part, or an empty string when it does not.
 
-        A disconnected switch keeps its rules, so the last result for it counts. ``beside``: None while rules are
+        A disconnected switch keeps its rules, so the last result for its port counts. ``beside``: None while rules are
         due."""
         src = sender.src
         is_read = src.dpid in self._sync.installed

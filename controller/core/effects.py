@@ -17,7 +17,7 @@ MAX_DEBOUNCES = 10
 
 
 class Work(Enum):
-    """Kinds of work."""
+    """Kinds of work that messages make due."""
 
     RULES = auto()
     """Derive the rules that switches should hold."""

@@ -23,7 +23,7 @@ from controller.status import NO_EXTENSION, ExtensionStatus
 from signalbox.jobs.spec import JobId
 
 Arrange = Callable[[Job, Arrangement, float], Effects]
-"""Callback that makes a job run with an arrangement from the given time on.
+"""Callback that makes a job run with the traffic of an ``Arrangement`` of the extension, from the given time on.
 
 If it raises ``SignalboxError``, nothing has changed."""
 
@@ -50,7 +50,7 @@ class Extension:
         return NOTHING
 
     def take_settings(self, config: Config) -> None:
-        """Apply the settings that may change at run time."""
+        """Apply the settings that may change at run time (``controller.config.Reloaded``)."""
 
     # ---- output
 

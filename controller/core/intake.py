@@ -55,9 +55,9 @@ PARTS_QUIET_S = 1.0
 Hundreds of parts may change together, and one part may change repeatedly; a single commit saves all these changes."""
 
 ASLEEP_S = 1.0
-"""Smallest time in seconds between two ticks that shows that the process, or the machine, was stopped.
+"""Time in seconds between two ticks from which the process, or the machine, counts as having been suspended.
 
-The controller heard no lease renewals meanwhile, so it restarts all leases."""
+A suspended controller receives no lease renewals, so it restarts all leases afterwards."""
 
 LINKS_QUIET_S = 0.2
 """Time in seconds for which new links wait for more links, because thousands appear when a fabric is discovered.
@@ -109,7 +109,7 @@ class Intake:
     def pass_time(self, now: float) -> Effects:
         """Give up disconnected switches and end phases whose time is over; return the effects.
 
-        Both may become due between two ticks."""
+        Called with all messages and not only at ticks, because these times may end between two ticks."""
         s = self._state
         s.phases.pass_time(now)
         gone = s.departures.due(now)

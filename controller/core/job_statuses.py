@@ -96,7 +96,7 @@ class JobStatuses:
 
 
 class _Routed(NamedTuple):
-    """State and routes of a job."""
+    """Fields of a job's status that depend on its confirmed routes."""
 
     state: JobState
     withheld: str
@@ -119,7 +119,7 @@ def _routed(
 
 
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
-    """Return the ideal time of each phase, in seconds."""
+    """Return the ideal time of each phase of the job's traffic, in seconds, by phase."""
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
     return ideal_time_s(job.sending, nic_bps, OVERHEAD[job.transport])
 

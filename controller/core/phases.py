@@ -38,8 +38,8 @@ MANY_AT_LEAST = 3
 MOST_PATIENCES = 8
 """Longest duration of an adoption, in multiples of ``adoption_patience_s``.
 
-Every new switch restarts this wait. A peer that connects with one dpid after another could otherwise keep the
-controller from planning for ever."""
+Every new switch restarts the wait for further switches. A peer that connects with one dpid after another could
+otherwise keep the controller from planning for ever."""
 
 
 class Phase(Enum):
@@ -223,7 +223,7 @@ class Departures:
         self._waiting.pop(dpid, None)
 
     def due(self, now: float) -> list[Dpid]:
-        """Return the switches to give up now."""
+        """Return the switches to give up now, and remove them from the waiting switches."""
         due = [dpid for dpid, at in self._waiting.items() if at <= now - GRACE_S]
         for dpid in due:
             del self._waiting[dpid]
@@ -235,7 +235,7 @@ class LinkLosses:
 
     def __init__(self) -> None:
         self.before: Mapping[LinkId, Link] = {}
-        """Links before the last call of ``lost``."""
+        """Links of the fabric before the change that the last call of ``lost`` examined."""
         self.repair_s: float | None = None
         """Seconds from the latest loss until the switches confirmed the repaired routes; None until then."""
         self.repair_times = Histogram()
@@ -262,7 +262,7 @@ class LinkLosses:
         return bool(more)
 
     def all_confirmed(self, now: float) -> None:
-        """Record that the switches hold all wanted rules."""
+        """Record that the switches hold all wanted rules: a repair is complete, unless routes still use lost links."""
         if not self._unrouted and self._broken_since is not None:
             self.repair_s, self._broken_since = now - self._broken_since, None
             self.repair_times = self.repair_times.observed(self.repair_s)

@@ -109,8 +109,8 @@ class PlanningCycle:
     def answer_next(self, waiter: Future[Any]) -> None:
         """Keep a request whose reply is the outcome of the next cycle that begins.
 
-        A running cycle is finished first: otherwise no plan would be adopted while requests arrive faster than
-        answers."""
+        A running cycle is finished first: otherwise no plan would be adopted while requests arrive faster than the
+        planner answers."""
         self._waiters_for_next.append(waiter)
 
     def wait_for_plan(self, job_id: JobId) -> None:
@@ -134,8 +134,7 @@ class PlanningCycle:
     ) -> list[Command]:
         """Begin a cycle and return its commands.
 
-        ``snapshot``: problem of all ``jobs`` with known hosts on these ``links``; its generation is ``self.generation +
-        1``.
+        ``snapshot``: problem of all ``jobs`` with known hosts on ``links``, of generation ``self.generation + 1``.
         ``demand_source``: source of the bytes of each job with known hosts.
         ``repairs``: whether flows with lost paths are repaired before the plan arrives.
         ``lost``: whether links were lost. Otherwise a repair only moves flows off a detour, or follows a host that
@@ -162,7 +161,9 @@ class PlanningCycle:
         return [WorkOutSlowdowns(snapshot, self._config.ecmp_draws)]
 
     def take_slowdowns(self, slowdowns: Slowdowns) -> None:
-        """Record slowdowns, of baselines for the newest plan or of the running routes, unless they are outdated."""
+        """Record slowdowns unless they are outdated.
+
+        The slowdowns are those of the baselines on the newest plan's problem, or those under the running routes."""
         if slowdowns.of_scheme is not None:
             if self.plan and self.plan.generation == slowdowns.generation:
                 self.baseline_slowdowns = slowdowns.of_scheme
@@ -171,7 +172,7 @@ class PlanningCycle:
 
     @property
     def limits(self) -> PlanLimits:
-        """Limits of every cycle."""
+        """Limits of the planner in every cycle, as configured."""
         config = self._config
         return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
 

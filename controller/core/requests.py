@@ -121,7 +121,7 @@ class Requests:
         return at_once(Work.SAVE)
 
     def _analyse(self, message: Question) -> Effects:
-        """Return the command that has a question about the current network answered."""
+        """Return the command to answer a question about the current network."""
         s, d = self._state, self._derived
         intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())
         network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded())

@@ -54,9 +54,9 @@ class Sending:
 
     def __init__(self, sync: SwitchSync, topology: TopologyState, phases: Phases) -> None:
         self.pins = 0
-        """Number of confirmed pins to a path."""
+        """Number of confirmed pins that lead a flow along a path."""
         self.routes: Mapping[str, Mapping[FlowId, Route]] = {}
-        """Confirmed routes of each job; see ``Confirmed``."""
+        """Confirmed routes by job: routes whose pins the switches hold (``Confirmed``)."""
         self.generation: Mapping[JobId, int] = {}
         """Generation of the confirmed routes, by job; a job whose routes have never changed has no entry.
 
@@ -100,7 +100,7 @@ class Sending:
         return not (self._phases.adopting or self._phases.urgent)
 
     def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], at: float) -> None:
-        """Keep the confirmed routes, and begin an epoch of each job whose routes have changed.
+        """Keep the confirmed routes, and begin an epoch (``jobs.job.Reported``) of each job whose routes have changed.
 
         ``jobs``: jobs with the virtual links that they are planned with. ``at``: now in monotonic seconds."""
         self.pins = confirmed.pins

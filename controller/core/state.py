@@ -81,31 +81,31 @@ class State:
     topology: TopologyState
     """Switches, ports, links and hosts."""
     parts: KnownParts
-    """Parts of the fabric that have ever been seen, and which are down."""
+    """Switches, cables and hosts that are declared or have been seen, and whether each is down."""
     drains: Drains
     """Parts that operators have taken out of use."""
     draining: Draining
     """Progress of the drains: whether the drained parts still carry traffic."""
     hosts: HostDiscovery
-    """ARP questions to hosts, and claims of addresses."""
+    """ARP requests that search for hosts, and claims of ports to addresses."""
     jobs: JobRegistry
     """Specs, leases and reported times of jobs."""
     epochs: Epochs
-    """Start of new epochs in the reported times of jobs, when their planned traffic changes."""
+    """Detector of changes in the planned traffic of a job, each of which begins an epoch (``jobs.job.Reported``)."""
     demand: MeasuredDemand
     """Measured traffic of jobs."""
     routes: RunningRoutes
-    """Running routes."""
+    """Route that each pinned flow should take now; flows without a route use ECMP."""
     load: LinkLoad
     """Samples of counters, and the measured background."""
     recent: RecentBackground
-    """Background of the recent past."""
+    """Links whose background was higher until recently, with the higher value."""
     load_events: LoadEvents
-    """Loads that start a plan."""
+    """Detector of changed loads that start a plan."""
     counters: CounterIntake
     """Counters of all switches, and the times when they were read."""
     tables: TableUses
-    """Use of the flow tables."""
+    """Entries and capacity of each switch's flow, group and meter tables, as far as they are reported."""
     cycle: PlanningCycle
     """Planning cycle and newest plan."""
     wanted: Wanted

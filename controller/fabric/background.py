@@ -1,9 +1,9 @@
-"""Background of every link: measured traffic minus possible traffic of announced flows that no rule counts yet.
+"""Background of every link: traffic that no announced flow can have sent.
 
-A source may send more than its counted flows account for. Until its other flows are counted, any link that these flows
-may use may carry this excess, so the excess is subtracted on each such link. The background of a link is the remaining
-traffic: more than the sources can have sent, or more than the destinations have received. Registering a job therefore
-does not hide traffic of others.
+``link_load`` measures the traffic of each link beyond the flows that rules count. Announced flows that no rule counts
+yet may have sent part of this traffic. This module therefore subtracts, on each link, as much as the uncounted flows
+can have sent. The limit follows from the traffic that their sources sent and their destinations received. The remaining
+traffic is the background, so registering a job does not hide the traffic of others.
 
 ``RecentBackground`` keeps links that were busy until lately from counting as free.
 """
@@ -36,12 +36,16 @@ def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -
 
 
 def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Iterator[Floats]:
-    """Yield arrays of bounds in bit/s: for each link, an upper bound of the traffic of the uncounted flows.
+    """Yield arrays with an upper bound in bit/s, for each link, of the traffic of the uncounted flows.
 
-    The first array is computed from the estimated traffic of the hosts. Each further array is computed from the largest
-    possible traffic of the hosts in one part of the window. A bound is the smallest of three sums: the traffic that the
-    sources sent, the traffic that the destinations received, and, over the flows, the smaller of the traffic of source
-    and destination. Traffic of counted flows is left out. The bound is 0 on links without other traffic."""
+    The first array is computed from the estimated traffic of the hosts (``Measured.sent_bps``). Each further array is
+    computed from one column of ``Measured.most_sent_bps``, the largest possible traffic of the hosts.
+
+    The bound is 0 on links without traffic beyond counted flows. On other links it is the smallest of three sums:
+
+    - the traffic that the sources of the flows on the link sent,
+    - the traffic that the destinations of the flows received,
+    - for each flow, the smaller of the traffic of its source and of its destination."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)
     dst = np.array([place.get(hosts[flow.dst_ip].downlink, -1) for flow in uncounted], np.int64)
@@ -51,9 +55,10 @@ def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) ->
     flows = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
 
     def by_host(of: Rows) -> tuple[Rows, Rows]:
-        """Return the distinct pairs of a link and the source, or destination, of a flow on the link, as two arrays.
+        """Return the distinct pairs of a link and a host that has a flow on the link, as two arrays of link indices.
 
-        ``of``: place of the source's, or destination's, link, by flow."""
+        A host is given by the index of its own link. ``of``: index of the source's uplink, or of the destination's
+        downlink, by flow."""
         pairs = np.sort(links * (len(place) + 1) + of[flows] % (len(place) + 1))
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique would hash: far slower
         return np.divmod(pairs, len(place) + 1)
@@ -67,7 +72,7 @@ def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) ->
 
 
 def _carrying(measured: Measured, links: frozenset[LinkId]) -> Rows:
-    """Return the places of the given links that carry traffic beyond counted flows."""
+    """Return the indices (``Measured.place``) of the given links that carry traffic beyond counted flows."""
     rows = np.array([measured.place[link] for link in links if link in measured.place], np.int64)
     carrying: Rows = rows[measured.beyond_bps[rows] > 0]
     return carrying
@@ -76,15 +81,15 @@ def _carrying(measured: Measured, links: frozenset[LinkId]) -> Rows:
 # ---- links that were busy
 
 HOLD_S = 15.0
-"""Seconds from the end of the background on a link until the link counts as free for flows on other links.
+"""Seconds for which a link counts as busy after its background has ended, unless pinned flows use the link.
 
 Intermittent traffic would otherwise attract flows between its bursts and drive them away again with each burst."""
 
 NEAR = 0.9
-"""Fraction of a link's largest recent background; a link at or above it counts as still carrying the largest."""
+"""Fraction of a link's largest recent background from which the link counts as still carrying that background."""
 
 LEFT_S = 2 * SETTLE_S
-"""Seconds after flows have left a link in which their bytes may hide background on the link."""
+"""Seconds for which the bytes of flows that have left a link may still hide background on this link."""
 
 
 class _Held(NamedTuple):
@@ -95,11 +100,11 @@ class _Held(NamedTuple):
 
 
 class RecentBackground:
-    """Largest background of each link within ``HOLD_S``."""
+    """Largest background of each link in the last ``HOLD_S`` seconds."""
 
     def __init__(self) -> None:
         self.held: Mapping[LinkId, float] = {}
-        """Largest background in bit/s of the links that carry less now; each change makes another object."""
+        """Largest recent background in bit/s of each link that carries less now; a new mapping on each change."""
         self.left: frozenset[LinkId] = frozenset()
         """Links that flows have left within ``LEFT_S``."""
         self._most: dict[LinkId, _Held] = {}
@@ -113,10 +118,10 @@ class RecentBackground:
         uncounted: Uses,
         now: float,
     ) -> None:
-        """Record the measured background of links between switches; no route can avoid links of hosts.
+        """Record the measured background of links between switches.
 
-        ``flows``: flows pinned to each link. The record of a link that ``uncounted`` flows may use is dropped, because
-        these flows may have sent the traffic."""
+        Links of hosts are not needed, because no route can avoid them. ``flows``: flows pinned to each link. The record
+        of a link that ``uncounted`` flows may use is dropped, because these flows may have sent the traffic."""
         unknown = _links_of(uncounted) if self._most else frozenset()
         self._most = {link: most for link, most in self._most.items() if now < most.at + HOLD_S and link not in unknown}
         for link, bps in background_bps.items():

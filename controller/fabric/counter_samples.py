@@ -24,14 +24,14 @@ DEPTH = 32
 """Largest number of samples per counter; samples that arrive more often are thinned out evenly over the span."""
 
 WRAP = 1 << 48
-"""Largest increase of a counter that wrapped around at 2^64; any other decrease is a reset of the counter."""
+"""Limit for counters that fell: an increase modulo 2^64 below it is a wrap-around, any other a reset of the counter."""
 
 _MISSING = -1e15
 """Time in place of missing samples; earlier than the time of any sample."""
 
 
 class Samples(Generic[Key]):
-    """Samples of counters. ``span_s``: seconds for which samples are kept."""
+    """Latest samples of cumulative counters, a row per counter. ``span_s``: seconds for which samples are kept."""
 
     def __init__(self, span_s: float) -> None:
         self._spacing_s = span_s / (DEPTH - 2)
@@ -98,7 +98,7 @@ class Samples(Generic[Key]):
 
     @property
     def numbering(self) -> int:
-        """Number that changes whenever a counter gets a row or another row."""
+        """Number that changes whenever a counter gets a row or another row, so that callers look up the rows again."""
         return self._numbered
 
     @property
@@ -306,7 +306,7 @@ class RecentFigures:
         self._readings += 1
 
     def renumbered(self) -> None:
-        """Record that rows were numbered again."""
+        """Record that ``Samples`` has numbered its rows again, so that all figures are computed again."""
         self._rates_bps = np.zeros(0)
         self._counted = [np.arange(len(self._links.row_of))]
         self._readings += 1
@@ -348,7 +348,7 @@ class RecentFigures:
 
 
 def _spread(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], place: Mapping[LinkId, int]) -> Floats:
-    """Return the values as an array: NaN for links that were not measured, 0 for links without a value."""
+    """Return the values as an array in the order of ``place``: NaN for links not ``measured``, 0 for missing values."""
     spread = np.array([0.0 if measured.get(link) else np.nan for link in place])
     for link, value in values.items():
         if link in place and measured.get(link):

@@ -14,8 +14,9 @@ _NOWHERE = PortRef(UNKNOWN_DPID, PortNo(0))
 class DeclaredParts:
     """Declared parts and the number of known parts that match each declaration.
 
-    A stand-in exists as long as no known part matches its declaration. A declared host, and a declared switch with a
-    dpid, are known from the start under the key that they will have when they appear."""
+    A stand-in is a ``Part`` that represents a declaration as long as no known part matches the declaration. A declared
+    host, and a declared switch with a dpid, are known from the start under the key that they will have when they
+    appear."""
 
     def __init__(self, declared: Declared) -> None:
         self.roles = declared.role_of
@@ -31,7 +32,7 @@ class DeclaredParts:
         return map(host_key, self._hosts)
 
     def all(self) -> Iterator[Part]:
-        """Yield a part for every declaration, as it is before any part was seen."""
+        """Yield the parts of all declarations as they are before any part was seen: stand-ins, hosts and switches."""
         for name, dpid in self._dpids.items():
             at = _NOWHERE if dpid is None else PortRef(dpid, PortNo(0))
             key = _key(PartKind.SWITCH, name) if dpid is None else switch_key(dpid)

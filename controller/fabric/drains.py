@@ -151,9 +151,10 @@ class Drains:
         self.waiting = (self.waiting | waiting) & drained_links(parts, links)
 
     def go_on(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, Collection[object]], most: float) -> None:
-        """Exclude waiting links, cable by cable, as long as at most ``most`` flows use the excluded links.
+        """Remove cables from ``waiting``, as long as at most ``most`` flows in all use the removed cables.
 
-        At least one cable is excluded. ``flows``: flows that use each link."""
+        At least one cable is removed. No flow is planned on a removed cable any more. ``flows``: flows that use each
+        link."""
         room = most
         for link in sorted(self.waiting):
             if link not in self.waiting:
@@ -307,7 +308,7 @@ def _refuse_cut_off(
 
     Switches are cut off when hosts could not reach each other any more, or when a switch with hosts is to be drained
     itself: hosts on it reach each other only through it. ``leaves``: switches with hosts. ``parts``: parts to be
-    drained."""
+    drained. ``before``, ``after``: drained links without and with these parts."""
     for leaf in sorted(leaf for leaf in leaves if leaf in parts):
         raise Conflict(f"hosts on {fabric.name(leaf)} would have no path to others: nothing is drained")
     leaves = fabric.switches.keys() & leaves

@@ -1,8 +1,8 @@
 """Discovery of hosts without flooding: ARP requests of the controller at edge ports, and answers to waiting hosts.
 
-A host that sends from a port other than its own has moved if its own port is down. Otherwise the controller first sends
-a request to the known port (``HostClaims``). However many claims there are, the owner of the address gets few
-requests.
+A host that sends from another port than the known port of its address has moved if the known port is down. Otherwise
+the controller first sends an ARP request to the known port (``HostClaims``). However many claims there are, the owner
+of the address gets few requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_LOOKED_AT = 256
 MAX_QUESTION_FRAMES = 10_000
 """Largest number of request frames in one second; an unknown address is requested at every edge port.
 
-One address per second is always requested."""
+At least one address per second is requested, even if that takes more frames."""
 MAX_WAITED_FOR = 4
 """Largest number of unknown addresses that hosts of one port may wait for.
 
@@ -105,7 +105,9 @@ class HostClaims:
             self.refuse(inquiry.at, now)
 
     def advance(self, now: float) -> tuple[list[SendArpRequest], dict[str, Inquiry]]:
-        """Return the requests that are due, each to one port, and the claims of addresses that have moved."""
+        """Return the requests that are due, each to one port, and the claims to addresses that have moved, by address.
+
+        An address has moved when the known port has not answered any of ``QUESTIONS`` requests."""
         questions, moved = [], {}
         for ip, inquiry in list(self._inquiries.items()):
             if now < inquiry.asked_at + ASK_EVERY_S:
@@ -169,7 +171,7 @@ class _Turns:
                 self._again[who] = None
 
     def next(self) -> str:
-        """Return the address to request next. Some address must be missing."""
+        """Return the address to request next. The caller checks first that some address is missing."""
         self._turn += 1
         if self._never and (self._turn % 2 or not self._again):
             who, left = next(iter(self._never.items()))

@@ -48,9 +48,9 @@ V = TypeVar("V")
 class KnownParts:
     """Remembered parts of the fabric, present or down.
 
-    ``patience_s``: seconds in which expected parts may appear before they count as down. They run from the start, and
-    again from the appearance of each expected switch or cable; for cables also from the connection of their switch.
-    ``hosts``: addresses that saved jobs name."""
+    ``patience_s``: seconds in which expected parts may appear before they count as down. The time runs from the start
+    of the controller, and starts again whenever an expected switch or cable appears. For a cable it also starts again
+    when the switch of the cable connects. ``hosts``: addresses that saved jobs name."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class KnownParts:
         hosts: Iterable[str] = (),
     ) -> None:
         self.parts: Mapping[PartKey, Part] = SharedMap()
-        """All parts."""
+        """All remembered parts, present or down; a new mapping on each change."""
         self.explained: Mapping[PartKey, bool] = SharedMap()
         """Cables and hosts whose absence is explained by a switch, so that they do not count as faults of their own.
 
@@ -69,7 +69,7 @@ class KnownParts:
         self.absent: Mapping[PartKind, int] = {}
         """Number of absent parts of each kind, including parts that do not count as down yet."""
         self.awaited: frozenset[PartKey] = frozenset()
-        """Parts from before the start that have not appeared and may still appear."""
+        """Parts known from before the start of the controller that have not appeared yet, and do not count as down."""
         self._declared = DeclaredParts(declared)
         self._patience_s = patience_s
         self._fabric = Fabric()
@@ -284,7 +284,7 @@ class KnownParts:
             return f"{name} is declared in the inventory file: remove it there, and restart the controller"
         return ""
 
-    # ---- one way to change a part
+    # ---- all changes of parts
 
     def _set(self, key: PartKey, part: Part | None) -> None:
         before = self._known.get(key)
@@ -339,7 +339,7 @@ class KnownParts:
         self._explain_at = min((end for end in until.values() if now < end < math.inf), default=math.inf)
 
     def _explained_until(self, part: Part) -> float:
-        """Return the monotonic time until which a part that is down is explained.
+        """Return the monotonic time until which a switch explains why the part is down.
 
         The time is infinite while a switch of the part is down. A part that was down before the start is explained only
         by a switch that is still down; otherwise the part was lost by itself."""

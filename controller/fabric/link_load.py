@@ -1,7 +1,7 @@
 """Load of each link: rates from counters, and the traffic beyond counted flows.
 
-The excess of a link is the traffic that its port sent minus that of the announced flows that may have used the link. A
-job's own bytes never count as background, at the price of underestimating the background
+The excess of a link is the traffic that its port sent, minus the counted traffic of the announced flows that may have
+used the link. A job's own bytes never count as background, at the price of underestimating the background
 (docs/explanation/discovery.md). ``background`` then subtracts the possible traffic of uncounted flows. Thousands of
 links are evaluated together, in arrays.
 """
@@ -21,6 +21,8 @@ from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.memo import Memo
 
 PARTS = 3
+"""Number of equal parts of the window of ``LinkLoad``; rates are measured over the last one, two and three parts."""
+
 LAG_S = 0.5
 """Seconds by which flow counters may lag: Open vSwitch reads them from its datapath twice a second."""
 
@@ -36,18 +38,24 @@ SETTLE_S = 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """Result of ``update``. Arrays have one value in bit/s for each link, at the index ``place[link]``."""
+    """Result of ``LinkLoad.update``. Arrays have a value or row for each link, at index ``place[link]``, in bit/s."""
 
     place: Mapping[LinkId, int]
     """Index of each link in the arrays."""
     beyond_bps: Floats
     """Traffic beyond counted flows; 0 where it is uncertain or noise."""
     certain_bps: Floats
-    """Lower bound of the traffic beyond counted flows in each part of the window; NaN where unknown."""
+    """Lower bound of the traffic beyond counted flows; NaN where unknown.
+
+    The columns are the bounds over the last one, two and three parts of the window."""
     sent_bps: Floats
-    """Estimated maximum of the traffic beyond counted flows, for links of hosts; infinite where unknown."""
+    """Largest estimate of the traffic beyond counted flows, for links of hosts; infinite where unknown.
+
+    The estimates are made over the same parts of the window as the columns of ``certain_bps``."""
     most_sent_bps: Floats
-    """Upper bound of the same traffic as ``sent_bps`` in each part of the window; infinite where unknown."""
+    """Upper bound of the traffic beyond counted flows, for links of hosts; infinite where unknown.
+
+    The columns are as in ``certain_bps``."""
     noise_bps: Floats
     """Rate below which traffic counts as noise."""
     counted: frozenset[Pair]
@@ -153,7 +161,7 @@ class LinkLoad:
         announced, self._announced = self._announced, []
         for first, since, work_out in announced:
             appeared = self._uses.change(since, work_out())
-            self._flows.begin_anew(appeared.again)  # earlier samples do not continue
+            self._flows.begin_anew(appeared.again)  # earlier samples belong to the removed rule
             for what, others in appeared.anew.items():
                 # Other rules have counted the flow so far, and this rule started at zero. Before the first sample of
                 # these other rules, the bytes of the flow are not known.
@@ -226,7 +234,7 @@ class LinkLoad:
         beyond, sent, certain, most_sent = *np.zeros((2, len(rows))), *np.zeros((2, len(rows), PARTS))
         certain[left] = excess - slack
         beyond[left] = _lately(excess, certain[left], noise_bps[left])
-        # The traffic that links seem to carry for flows with removed rules may be that of other flows.
+        # On links of flows with removed rules nothing is subtracted: their apparent traffic may be of other flows.
         sent[left] = _most(np.where(of_gone[left, None], carried, excess))
         at_most = np.where(of_gone[left, None], carried, np.minimum(carried, excess + slack))
         most_sent[left] = np.nan_to_num(np.maximum(at_most, 0.0), nan=np.inf)
@@ -286,7 +294,7 @@ class LinkLoad:
 
 
 class _Pairs(NamedTuple):
-    """Pairs of a link and a flow that may have used the link, and the time until which it may have; see ``Users``."""
+    """Pairs of a link and a flow, each with the time until which the flow may have used the link; see ``Users``."""
 
     links: Rows
     flows: Rows

@@ -137,7 +137,7 @@ class RefusedPacket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PacketsRefused:
-    """Number of refused packets since the last ``PacketsRefused`` message, at least a second ago."""
+    """Number of refused packets since the last ``PacketsRefused`` message; there is at most one message a second."""
 
     counts: Mapping[RefusedPacket, int]
 

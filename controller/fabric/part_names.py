@@ -17,7 +17,7 @@ from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
 
 
 def limited(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names. Raises ``InvalidInput`` for more than ``MAX_NAMES`` names."""
+    """Return the names as a tuple. Raises ``InvalidInput`` for more than ``MAX_NAMES`` names."""
     found = tuple(names)
     if len(found) > MAX_NAMES:
         raise InvalidInput.of("names", f"at most {MAX_NAMES} (given: {len(found)})")

@@ -15,7 +15,7 @@ from controller.fabric.topology import Dpid, Host, Link, PortNo, PortRef, Switch
 from controller.fabric.topology_state import DeclaredHost
 
 UNKNOWN_DPID = Dpid(-1)
-"""Dpid of a switch that only the inventory file names; no switch has it."""
+"""Dpid in place of the unknown dpid of a switch that only the inventory file names; no real switch has this dpid."""
 
 DECLARED = "declared "
 """Prefix of the id of a part that was never seen; the name of the part follows."""
@@ -173,7 +173,7 @@ class DeclaredBundle:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Contents of the inventory file. Switches that links and hosts name are declared too."""
+    """Contents of the inventory file. Switches named by cables, bundles or hosts are declared too."""
 
     hosts: tuple[DeclaredHost, ...] = ()
     switches: tuple[DeclaredSwitch, ...] = ()

@@ -23,7 +23,9 @@ from controller.shared_map import differing
 
 
 class Counted(NamedTuple):
-    """Traffic that one rule counts: a flow between two addresses, or the ``part`` of its packets that matches."""
+    """Traffic that one rule counts: a flow between two addresses, or the ``part`` of its packets that the rule matches.
+
+    ``part`` is None for all packets of an announced flow."""
 
     src_ip: str
     dst_ip: str
@@ -48,7 +50,7 @@ class Appeared(NamedTuple):
     again: list[Counted]
     """Rules that were removed and are back, and whose flows had no other rule meanwhile."""
     anew: Mapping[Counted, list[Counted]]
-    """Rules whose flows other rules have counted until now, each with these other rules."""
+    """New rules for pairs of addresses that had rules before, each with these earlier rules of its pair."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +66,7 @@ class Users:
     gone: Rows
     """Rows of samples of rules that do not exist any more."""
     pairs: tuple[Pair, ...]
-    """Addresses of all existing rules."""
+    """Source and destination address of each rule that exists now."""
     rows: Rows
     """Row of samples of each rule in ``pairs``; -1 for a rule without samples."""
 

@@ -26,7 +26,7 @@ FLOODS_RECENT_S = 30.0
 CONNECTIONS_RECENT_S = 60.0
 """Seconds for which refused packets, duplicate dpids, floods and refused connections raise an alarm.
 
-A refused switch reconnects every few seconds."""
+A refused switch tries again every few seconds, so its alarm continues until it is accepted or gives up."""
 NO_PORT = PortNo(0)
 
 
@@ -41,8 +41,8 @@ class Refusals:
         self.last_connections: dict[RefusalReason, tuple[str, float]] = {}
         """Peer and time of the latest refusals, by reason, except duplicate dpids.
 
-        The peer is the first one refused after ``CONNECTIONS_RECENT_S`` without refusals, the time that of the last
-        refusal."""
+        The peer is the first one that was refused after ``CONNECTIONS_RECENT_S`` without refusals. The time is the time
+        of the last refusal."""
         self.last_packets: dict[RefusedPacket, float] = {}
         """Time of the last refusal, by port and reason."""
         self.taken: dict[Dpid, str] = {}
@@ -74,7 +74,9 @@ class Refusals:
         self.floods[message.dpid] = now
 
     def switch_left(self, message: SwitchLeft | MastershipLost) -> None:
-        """Forget the floods of a switch that disconnected or that another controller took over."""
+        """Forget the floods of a switch that has disconnected, or that has another controller as its master now.
+
+        ``taken`` has the switch only in the second case."""
         self.floods.pop(message.dpid, None)
         self.taken.pop(message.dpid, None)
         if isinstance(message, MastershipLost):

@@ -41,8 +41,8 @@ def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
 class ShortestPaths:
     """Next hops of successive fabric snapshots.
 
-    A link that appears or vanishes changes the next hops of one switch for most destinations, and distances for few.
-    Only those few destinations are searched again; an unchanged destination keeps its object."""
+    For most destinations, a link that appears or vanishes changes only the next hops of one switch. Destinations to
+    which distances change are searched again. An unchanged destination keeps its object."""
 
     def __init__(self) -> None:
         self._links: Mapping[LinkId, Link] = {}
@@ -163,7 +163,7 @@ class CandidatePaths:
         return CandidatePaths(replace(self._fabric, links=left), self.max_paths)
 
     def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
-        """Return the shortest paths: no path if unconnected, one empty path from a switch to itself.
+        """Return the shortest paths: no path if there is none, one empty path from a switch to itself.
 
         The order is deterministic and alternates between the next hops at every switch. The first k paths use as many
         different first links as k paths can, so a limit does not prefer one spine."""
@@ -221,7 +221,7 @@ class CandidatePaths:
     def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
         """Return whether a path of this length in links from ``src`` to ``dst`` is a shortest path.
 
-        Such a path must exist."""
+        The result is valid only if there is a path of this length."""
         if length == 2 and src != dst:
             return dst not in self._next.get(src, ())
         if length == 4 and src != dst:

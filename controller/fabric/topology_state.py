@@ -1,9 +1,9 @@
 """Conversion of the southbound's reports into the ``Fabric`` that all other parts use.
 
-A cable is used when LLDP has arrived in both directions, both ports are up and both switches hold their rules. A cable
-that failed is not used until all this is true again and its hold-down is over. A link of a one-way port is used when
-the extension allows it (``core.extension``) and LLDP has arrived over it; it has no hold-down. Hosts stay at the port
-where they were last seen. ``now`` is monotonic seconds.
+A cable is used when LLDP has arrived in both directions, both ports are up and both switches have confirmed their
+rules. A cable that failed is not used until all this is true again and its hold-down is over. A *one-way port* leads
+to an optical switch. Its link is used when the extension allows the link (``core.extension``) and LLDP has arrived over
+it; the link has no hold-down. Hosts stay at the port where they were last seen. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class TopologySettings:
     hold_down_s: tuple[float, float]
     """First and longest hold-down in seconds."""
     edge_after_s: float
+    """Seconds for which a port must be up without LLDP until it counts as an edge port, where hosts may be."""
     capacity_bps: Callable[[Switch, Port, bool], float]
     """Capacity in bit/s, each way, by switch, port, and whether a host is connected to the port."""
     one_way: frozenset[PortRef] = frozenset()

@@ -3,7 +3,7 @@
 In: requests of jobs and of operators (``messages``), counters per pair of addresses. Out: frozen ``Job`` snapshots with
 the virtual links to plan for, replies, and the state to save for a restart (``messages.SavedState``).
 
-- ``registry``: accepted jobs by id, their owners and leases. ``replacements`` judges several updates as one set.
+- ``registry``: accepted jobs by id, their owners and leases. ``replacements`` checks several updates as one set.
 - ``job``: the frozen job. Its ``Vitals`` hold the values that change all the time: the lease and reported iterations.
 - ``announcements``: announced pairs of addresses, and the jobs that announced them.
 - ``measured_demand``: the bytes that every job is planned for.

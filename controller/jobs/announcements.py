@@ -31,7 +31,7 @@ class Announcing(Protocol):
 
 
 class Announcements:
-    """Announced and found pairs of all jobs."""
+    """Pairs of all jobs: those that jobs announced, and those on which counters found them sending."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -122,7 +122,7 @@ class Announcements:
         return self.first(pair) or self.first((dst, src))
 
     def near(self, pairs: Iterable[Pair]) -> Iterator[tuple[JobId, Pair]]:
-        """Yield the jobs that announced, or were ``found`` on, one of these pairs or its reverse, with that pair."""
+        """Yield each job that announced, or was ``found`` on, one of the pairs or a reverse pair, with that pair."""
         for src, dst in pairs:
             for pair in ((src, dst), (dst, src)):
                 if job_id := self._alone.get(pair):
@@ -140,7 +140,7 @@ MANY = 20_000
 def pairs_within(spec: JobSpec) -> list[Pair]:
     """Return all pairs of addresses that the job's transfers can have: between first NICs, and within each rail.
 
-    There can be more than a hundred million, so call ``count_pairs`` first."""
+    There can be more than a hundred million pairs, so call ``count_pairs`` first."""
     return [pair for addresses in _nics(spec) for pair in permutations(sorted(addresses), 2)]
 
 
@@ -161,24 +161,28 @@ def _nics(spec: JobSpec) -> list[set[str]]:
 
 
 def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
-    """Return the pairs that no other job has announced, or the pairs with connections of a job that reports them."""
+    """Return the pairs to count in order to learn a job: pairs of its addresses that no other job has announced.
+
+    For a job that reports its connections, return the pairs of these connections instead."""
     if job.dividing.owner:
         return list(job.dividing.connections)
     return [pair for pair in pairs_within(job.spec) if announced.owner(pair) in (None, job.id)]
 
 
 def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
-    """Return the number of pairs that ``pairs_to_learn`` would return; above ``MANY``, the number of all pairs."""
+    """Return the number of pairs that ``pairs_to_learn`` would return.
+
+    If the job has more than ``MANY`` pairs and does not report its connections, return the number of all its pairs."""
     if not job.dividing.owner and (most := count_pairs(job.spec)) > MANY:
         return most
     return len(pairs_to_learn(job, announced))
 
 
 def pairs_to_count(job: Job, announced: Announcements, known: Iterable[Pair], learning: bool) -> dict[Pair, None]:
-    """Return the ``known`` pairs with their reverse pairs, and the pairs to learn, in order.
+    """Return the ``known`` pairs, then their reverse pairs and, if ``learning``, then the pairs to learn.
 
-    If the job does not report its connections, pairs of other jobs are left out, because their rules count for those
-    jobs."""
+    If the job does not report its connections, pairs of other jobs are left out, because the rules of these pairs count
+    for the other jobs."""
     pairs = dict.fromkeys(known)
     pairs |= {(dst, src): None for src, dst in pairs}
     own = job.pairs

@@ -1,4 +1,4 @@
-"""Known traffic of each job, and the jobs with the virtual links that they are planned with."""
+"""Traffic that each job is planned with (``JobDemand``), and the jobs as the planner gets them (``MeasuredJobs``)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class DemandSource(StrEnum):
     """Source of the bytes that a job is planned with."""
 
     DECLARED = "declared"
-    """The spec, which has not been judged yet."""
+    """The spec, which counters have neither confirmed nor contradicted yet."""
     CONFIRMED = "confirmed"
     """The spec, which agrees with the counters."""
     MEASURED = "measured"
-    """The counters."""
+    """Counters, because they contradict the spec, or because the spec announces no traffic."""
     LEARNING = "learning"
     """No source yet: the traffic of the job is being learnt."""
     PROVISIONAL = "provisional"
@@ -127,7 +127,7 @@ class JobDemand:
     pattern: int = 0
     """Number of the pattern that the job sends now, from 1; 0 if none."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` that only other patterns have; empty unless the current pattern should last."""
+    """Phases of ``virtual_links`` in which the current pattern sends nothing; empty unless it is expected to last."""
 
     @property
     def contradicted(self) -> bool:
@@ -136,7 +136,7 @@ class JobDemand:
 
     @property
     def pairs(self) -> frozenset[Pair]:
-        """Pairs of the virtual links."""
+        """Pairs of source and destination address of the virtual links."""
         return self.virtual_links.pairs
 
 

@@ -1,4 +1,6 @@
-"""New jobs whose pairs are all counted although their declarations may be right, as far as other jobs leave rules.
+"""Early learning: all pairs of a new job are counted before counters have confirmed or contradicted its declaration.
+
+Early learning uses only counting rules that no other job needs.
 
 A job that shares two hosts with another job is not learnt early: either of the two jobs may send on a pair that no job
 announced. A change of one job causes no work for other jobs.
@@ -22,7 +24,7 @@ class _Learnt(NamedTuple):
 
 
 class EarlyLearning:
-    """Jobs that are learnt early, with their rules.
+    """Jobs that are learnt early, with the number of rules that count the pairs of each job.
 
     If there are too few rules, jobs are removed until the rules suffice: each time the oldest job of the tenant with
     the most rules."""
@@ -65,13 +67,13 @@ class EarlyLearning:
         return removed
 
     def newest(self) -> Iterator[tuple[JobId, int, float]]:
-        """Yield each job with its rules and the time when it was added, newest first."""
+        """Yield each job with its number of rules and the time when it was added, newest first."""
         for job_id, learnt in reversed(self._jobs.items()):
             yield job_id, learnt.rules, learnt.since
 
 
 class JobsByAddress:
-    """Jobs at each address."""
+    """Index of the jobs whose specs name an address, by address."""
 
     def __init__(self) -> None:
         self._at = defaultdict[str, dict[JobId, None]](dict)
@@ -87,6 +89,6 @@ class JobsByAddress:
                 del self._at[address]
 
     def sharing(self, addresses: Collection[str]) -> list[JobId]:
-        """Return the jobs that have at least two of these addresses."""
+        """Return the jobs whose specs name at least two of these addresses."""
         at = Counter(chain.from_iterable(self._at.get(address, ()) for address in addresses))
         return [job_id for job_id, number in at.items() if number > 1]

@@ -1,7 +1,7 @@
 """Ends of registrations of jobs.
 
-``Ends`` owns the latest ends. In: each end when it happens, and again when it is final (a deregistration is final when
-it is on disk); after a restart, the saved ends. Out: the end of a registration, for its owner and for a client that
+``Ends`` owns the latest ends. In: each end when it happens, and again when it is final; after a restart, the saved
+ends. A deregistration is final when it is on disk. Out: the end of a registration, for its owner and for a client that
 repeats its request; the final ends, for everybody; and the ends to save for a restart.
 """
 
@@ -120,7 +120,7 @@ class Ends:
         return self._snapshot
 
     def of(self, job_id: JobId, uid: str | None) -> JobEnd | None:
-        """Return the end of this registration of the job."""
+        """Return the end of the registration ``uid`` of the job; None if it is not known to have ended."""
         end = self._of_uid.get(uid) if uid else None
         return end if end and end.job_id == job_id else None
 
@@ -165,7 +165,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Return the ends in ``now`` that follow the last one in ``before``, as far as they are kept."""
+    """Return the ends in ``now`` that follow the last end in ``before``; all ends if that one is not kept any more."""
     last = before[-1] if before else None
     new = list(takewhile(lambda end: end is not last, reversed(now)))
     return tuple(reversed(new))

@@ -19,16 +19,18 @@ from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Pair
 
 FEWEST_BYTES = 10 * 1448
-"""Least payload in bytes of a pair between two polls: ten full segments. Less may belong to a handshake."""
+"""Smallest payload of a pair between two polls, in bytes, that shows that the pair is used: ten full segments.
+
+A smaller payload may belong to a handshake."""
 
 LEAST_PAYLOAD = 64
-"""Least mean payload of a packet in bytes.
+"""Smallest mean payload of a pair's packets, in bytes, that shows that the packets are not only acknowledgements.
 
-An acknowledgement with three SACK blocks has 28 bytes (RFC 2018), and the acknowledged traffic may not be counted
-yet."""
+An acknowledgement with three SACK blocks has 28 bytes (RFC 2018). The acknowledged traffic may not be counted yet, so
+both directions cannot be compared."""
 
 LEAST_PART = 0.1
-"""Least rate of a pair, as a fraction of the highest rate of the job's pairs so far.
+"""Smallest rate that shows that a pair is used, as a fraction of the highest rate of the job's pairs so far.
 
 Because counters lag, they show only a fifth of a rate at first."""
 
@@ -39,7 +41,7 @@ Switches that are read together show all pairs of a collective within the lag of
 
 
 class FirstBytes:
-    """Traffic of one job since ``begin``. Totals are in the order of the job's pairs."""
+    """Pairs of one job that were found to send since ``begin``. Totals are in the order of the job's pairs."""
 
     def __init__(self, header_bytes: int) -> None:
         self._header_bytes = header_bytes
@@ -53,10 +55,10 @@ class FirstBytes:
         self._with_found = Memo(_with_found)
 
     def begin(self, totals: Totals, now: float, since: float) -> None:
-        """Begin to evaluate pairs that have rules from ``now`` on; leave out earlier counts of other rules.
+        """Begin to evaluate pairs from ``now`` on; their counts until ``now`` are left out.
 
-        A rule that was read after ``since`` exists already. Its counter lags, so counts until shortly after ``now`` are
-        left out too."""
+        A pair that was read after ``since`` has a rule already. The counter of this rule lags, so its counts until
+        ``LAG_S`` after ``now`` are left out too. Pairs that are evaluated already are not changed."""
         exists = (totals.at > since) & (totals.at < now)
         begun = Totals(np.full(len(exists), now), *(np.where(exists, np.nan, counts) for counts in totals[1:]))
         counted = self._last or begun
@@ -64,9 +66,9 @@ class FirstBytes:
         self._began_at = now
 
     def of_pairs(self, rows: Rows) -> None:
-        """Change the pairs of the totals.
+        """Change the pairs, and their order, for which later totals have values.
 
-        ``rows``: index of each new pair among the old ones, -1 if it was not there."""
+        ``rows``: index of each new pair among the old pairs, -1 if it was not there."""
         if self._last is not None:
             unknown = np.full((1, 3), np.nan)
             self._last = Totals(*np.concatenate([np.stack(self._last, axis=1), unknown])[rows].T)
@@ -74,7 +76,7 @@ class FirstBytes:
     def look(self, pairs: Sequence[Pair], totals: Totals, known: Set[Pair], iteration_s: float, now: float) -> bool:
         """Evaluate the latest counters and return whether they show pairs that are neither ``known`` nor found yet.
 
-        ``iteration_s``: seconds for which the bytes of found pairs are given."""
+        ``iteration_s``: duration of an iteration in seconds, for which the bytes of found pairs are computed."""
         last, self._last = self._last, totals
         if last is None:
             return False
@@ -102,7 +104,9 @@ class FirstBytes:
         self._found = {pair: found for pair, found in self._found.items() if pair not in self._minor}
 
     def forget_silent(self, carrying: Collection[Pair], since: float) -> None:
-        """Forget the pairs that were found before ``since`` and have sent nothing from then on."""
+        """Forget the pairs that were found before ``since`` and have sent nothing from then on.
+
+        ``carrying``: pairs that have sent since then."""
         self._found = {pair: found for pair, found in self._found.items() if found[0] >= since or pair in carrying}
 
     def added_to(self, known: VirtualLinks) -> VirtualLinks:

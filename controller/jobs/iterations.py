@@ -2,7 +2,8 @@
 
 The bounds limit the payload, in iterations, that a correct announcement shows between two readings of a pair's counters
 (see the table in docs/explanation/measured-demand.md). The most likely number assumes that no iteration was done
-between two reported iterations with consecutive numbers. It changes no bound, and suffices to confirm an announcement.
+between two reported iterations with consecutive numbers. This assumption changes no bound, and suffices to confirm an
+announcement.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from controller.fabric.link_load import LAG_S
 from signalbox.jobs.reports import REPORT_S
 
 ON_THE_WAY_S = 0.25
-"""Seconds that a report takes to arrive."""
+"""Seconds that a report may take to arrive."""
 
 JITTER = 0.2
 """Fraction of a usual iteration by which a rank may send before the reported iteration begins, or after it ends."""
@@ -32,10 +33,14 @@ LATELY = 8
 """Number of latest iterations whose median interval is the usual time from one iteration to the next."""
 
 PAUSE = 0.5
-"""Fraction of the fastest iteration that a gap must exceed to count as one in which iterations were done."""
+"""Length of a gap between reported iterations above which iterations may have been done in the gap.
+
+The length is a fraction of the duration of the fastest iteration."""
 
 SLOW = 1.5
-"""Multiple of the usual duration above which only the reporting rank may be slow, as while it writes a checkpoint."""
+"""Multiple of the usual duration above which an iteration may be slow on the reporting rank only.
+
+An example is an iteration in which this rank writes a checkpoint."""
 
 
 class IterationCounts(NamedTuple):
@@ -45,7 +50,7 @@ class IterationCounts(NamedTuple):
     is ``possibly_begun`` at its last reading minus ``surely_ended`` at its first reading."""
 
     ended: Floats
-    """Number of iterations that had ended."""
+    """Number of iterations that had certainly ended, without any that may have been done in the gaps."""
     begun: Floats
     """Number of iterations that any rank may have begun.
 
@@ -119,7 +124,7 @@ class Iterations:
         return bool(len(self.ends) and now - self.ends[-1] > 2 * (max(self._usual_s, self._cycle_s) + REPORT_S))
 
     def _gaps_s(self) -> Floats:
-        """Return the seconds between successive iterations."""
+        """Return the seconds from the end of each reported iteration to the beginning of the next one."""
         gaps_s: Floats = np.maximum(0.0, self.ends[1:] - self.durations_s[1:] - self.ends[:-1])
         return gaps_s
 

@@ -1,4 +1,4 @@
-"""Accepted job as a frozen snapshot, and its values that change all the time."""
+"""An accepted job as a frozen snapshot (``Job``), and the values of it that change all the time (``Vitals``)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ NOTICED_S = 10.0
 NOTICED_ITERATIONS = 4
 """Number of iterations after which counters have shown another traffic pattern.
 
-It applies when this many iterations take longer than ``NOTICED_S``."""
+The time of this many iterations applies if it is longer than ``NOTICED_S``."""
 
 MOST_WAITING = 1000
-"""Largest number of iterations kept until counters would have shown another pattern; further ones are not measured."""
+"""Largest number of iterations in ``Reported.waiting``; further iterations are not measured."""
 
 
 class Reported(NamedTuple):
@@ -59,7 +59,7 @@ class Reported(NamedTuple):
     alternates: bool = False
     """Whether the job changes between traffic patterns, so that recent iterations may belong to another pattern."""
     waiting: tuple[tuple[float, float], ...] = ()
-    """Iterations of an alternating job that may belong to another pattern.
+    """Iterations of an alternating job that counters may still show to belong to another pattern.
 
     An iteration is a pair: its latest possible end in monotonic seconds, and its communication time in seconds."""
     certain_s: tuple[float, ...] = ()
@@ -110,7 +110,7 @@ class Reported(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Vitals:
-    """Values of a running job that change all the time.
+    """Lease and reported iterations of a running job, which change all the time.
 
     Each value is replaced as a whole, so that every thread that has the job reads the latest one."""
 
@@ -160,7 +160,7 @@ class Job:
     of_pattern: VirtualLinks | None = None
     """Virtual links of the current traffic pattern, a part of ``virtual_links``; None if there is only one pattern."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` that only other patterns have; empty unless the current pattern should last."""
+    """Phases of ``virtual_links`` in which the current pattern sends nothing; empty unless it is expected to last."""
 
     @property
     def sending(self) -> VirtualLinks:
@@ -200,7 +200,7 @@ class Job:
 
 
 class Epochs:
-    """Start of epochs (``Reported``) of jobs whose planned bytes change.
+    """Detector of changes in the bytes that a job is planned with, each of which begins an epoch (``Reported``).
 
     ``core.sending`` begins an epoch when the confirmed routes of a job change."""
 
@@ -210,7 +210,7 @@ class Epochs:
     def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
         """Begin an epoch of each job that is new, or planned with other traffic than at the last call.
 
-        Such a job has another ideal time than in its earlier iterations."""
+        The ideal time of the job is then another one than that of its earlier iterations."""
         before, self._jobs = self._jobs, jobs
         for _, was, job in differing(before, jobs):
             if job and not (was and _same(was, job)):

@@ -34,7 +34,7 @@ INSIGNIFICANT = 0.01
 """Fraction of the busiest pair below which traffic is ignored."""
 
 TOLERANCE = 1.25
-"""Factor by which an announced amount may be wrong."""
+"""Factor by which a counted amount may differ from the announced amount without contradicting it."""
 
 AGAIN = 1.6
 """Factor by which the amount may be too high for pairs whose destination has more than ``AT_ONCE`` senders in a phase.
@@ -72,7 +72,7 @@ A rank cannot end an iteration before all others have begun it, so ranks of busy
 At most half of the pairs are excused for this reason: the other pairs keep pace with the rank that reports."""
 
 ANOTHER = 0.5
-"""Fraction of a pair's largest rate between two polls, below which traffic is no further contradiction.
+"""Fraction of a pair's largest rate between two polls below which unannounced traffic is not counted once more.
 
 Traffic at a lower rate is the beginning or the end of a burst."""
 
@@ -84,7 +84,7 @@ Traffic that was sent once has left the longest window by then."""
 Flags = NDArray[np.bool_]
 
 Profile = Mapping[Pair, Sequence[tuple[int, int]]]
-"""Phases of each announced pair, with their bytes."""
+"""Phases in which each announced pair sends, each as (phase, bytes)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class Judgement:
 
     @property
     def differs(self) -> bool:
-        """Whether any pair lastingly differs."""
+        """Whether any pair lastingly differs from the announcement."""
         return bool(self.undeclared.any() or self.off.any())
 
 
@@ -168,9 +168,10 @@ class Judge:
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
     def against_spec(self, window: Window, spans: Spans) -> Judgement:
-        """Return the lasting differences from the spec. ``window``: pairs with payload. ``spans``: amounts.
+        """Return the lasting differences from the spec.
 
-        If most announced pairs are outside their bounds at once, the contradiction is certain."""
+        ``window``: rates, which show the pairs with payload. ``spans``: bytes to compare with the announced amounts. If
+        most announced pairs are outside their bounds at once, the contradiction is certain."""
         announced, bps, recent = self._announced, window.bps, window.recent_bps
         undeclared = (announced == 0) & self._significant(bps)
         own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
@@ -209,13 +210,13 @@ class Judge:
         self._most_ago = np.where(higher, 0, self._most_ago + 1)
 
     def _compared(self, spans: Spans, own: Flags) -> _Compared:
-        """Compare the payload of all windows with its bounds. ``own``: pairs that are judged."""
+        """Compare the payload of each pair in all windows with its announced bytes. ``own``: pairs that are judged."""
         bounds = spans.bounds or self._among(spans, own)
         judged = own & (spans.seconds > 0)
         done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
         at_least, highest = _limits(done, bounds, judged)
         lowest = at_least.max(axis=0)
-        longest = int(np.argmax(spans.reported))  # of the windows without an iteration in progress, if any
+        longest = int(np.argmax(spans.reported))  # longest window without an iteration in progress, else longest of all
         likely = bounds.likely[longest]
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(judged[longest] & (likely > 0), done[longest] / likely, 1.0)
@@ -248,7 +249,7 @@ class Judge:
         return significant
 
     def _among(self, spans: Spans, own: Flags) -> Bounds:
-        """Return the bounds if no iterations are reported.
+        """Return bounds of the iterations in each window for a job that reports no iterations.
 
         Every pair is assumed to have done as many iterations as the median pair, except for one partial iteration at
         either end."""
@@ -263,7 +264,7 @@ class Judge:
         return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
-        """Return whether pairs not in ``held`` lastingly carry traffic, or held pairs carry other proportions."""
+        """Return whether the traffic lastingly differs from ``held``: other pairs send, or proportions have changed."""
         amounts = self.in_order(held)
         own = amounts > 0
         if not own.any():

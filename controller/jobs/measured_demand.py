@@ -30,7 +30,7 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Pair
 
 LATE = 2.5
-"""Number of intervals without counters of a switch after which its counts are unknown."""
+"""Number of polling intervals without counters from a switch after which the traffic that it counts is unknown."""
 
 BATCH = 64
 """Largest number of jobs that are judged at one time; all at once would block the control loop."""
@@ -138,7 +138,7 @@ class MeasuredDemand:
     def _end_early(self, new: Collection[Job]) -> list[JobId]:
         """End the early learning of jobs that share hosts with the new ones, and return them."""
         if not self._early and not any(self._jobs[job.id].early for job in new):
-            return []  # always so at a restart, whose jobs may share hosts with hundreds of others
+            return []  # always the case after a restart, when a job may share hosts with hundreds of other jobs
         sharing = [jobs for job in new if len(jobs := self._at.sharing(job.spec.addresses)) > 1]
         ended = [job_id for job_id in dict.fromkeys(chain.from_iterable(sharing)) if self._jobs[job_id].early]
         for job_id in ended:
@@ -159,7 +159,7 @@ class MeasuredDemand:
             watched.others_announced()
             if watched.pairs is before:
                 if watched.learns and self._wanted.get(watched.job.id, 0) != watched.wants_to_count:
-                    changed.append(watched.job.id)  # it waits, and needs another number of rules than before
+                    changed.append(watched.job.id)  # the job waits for rules, and needs another number than before
             else:
                 changed.append(watched.job.id)
                 if self.counters.running:
@@ -205,7 +205,7 @@ class MeasuredDemand:
         return bool(self._waiting)
 
     def go_on(self, now: float) -> None:
-        """Judge the next ``BATCH`` of the waiting jobs."""
+        """Judge the next ``BATCH`` of the jobs that ``update`` has left to be judged."""
         judged = []
         for _ in range(min(BATCH, len(self._waiting))):
             watched = self._jobs.get(self._waiting.popleft())
@@ -215,7 +215,9 @@ class MeasuredDemand:
         self._publish(judged, now)
 
     def look(self, now: float) -> None:
-        """Examine the next ``BATCH`` jobs that are being learnt, each once for all counters since the last call."""
+        """Search the counters of the next ``BATCH`` jobs that are being learnt for unknown pairs.
+
+        Each job is examined once after new counters have arrived."""
         if not self._unseen and self.counters.take_news():
             self._unseen.extend(reversed(self._wanted))  # the newest jobs have no routes yet
             self._unseen.extend(job_id for job_id, _, _ in self._early.newest())
@@ -228,7 +230,7 @@ class MeasuredDemand:
             self._publish(found, now)
 
     def _totals(self, watched: WatchedJob) -> Totals:
-        """Return the traffic of the job.
+        """Return the totals of the job's pairs.
 
         For a pair on which the job has the rule for all packets, the counts of that rule are added."""
         of_all = self.counters.totals(watched.rows("", self.counters.version))

@@ -42,7 +42,7 @@ NO_QUOTA = Quota()
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Way in which an extension makes a job run (``core.extension``)."""
+    """Decision of an extension (``core.extension``) on how a job runs, such as on its parallelization and circuits."""
 
     runs: JobSpec
     """Spec of the traffic that the job sends when it runs with this arrangement."""
@@ -71,7 +71,7 @@ class Registration:
     request_id: str = field(default="", repr=False)
     """Id that the caller chose for its request; empty if it chose none. A caller that knows it counts as the owner."""
     arrangement: Arrangement | None = None
-    """Arrangement of the extension, once it is known."""
+    """Arrangement that the extension has chosen for the job; None if there is none, or none yet."""
     revision: int = 1
     """Number of the spec in this registration, from 1; each update that changes the spec adds one."""
 

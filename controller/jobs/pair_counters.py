@@ -81,8 +81,9 @@ class PairCounters:
         self._left: dict[Dpid, tuple[float, frozenset[Pair]]] = {}
 
     def count(self, dpid: Dpid, at: float, what: tuple[Counted, ...], counts: Floats, all_rules: bool = True) -> None:
-        """Record one poll of a switch: of all its rules, or of some rules that are polled between two such polls.
+        """Record one poll of a switch.
 
+        ``all_rules``: whether all rules of the switch were polled; otherwise, only rules that are polled more often.
         ``what``: traffic that each rule counts; the same object while it does not change. ``counts``: bytes and packets
         so far, with one row per rule."""
         first = dpid not in self._polled
@@ -171,11 +172,11 @@ class PairCounters:
 
     @property
     def version(self) -> int:
-        """Number that changes whenever keys get other rows."""
+        """Number that changes whenever the results of ``rows`` become invalid."""
         return self._version
 
     def totals(self, rows: Rows) -> Totals:
-        """Return the totals in the order of the rows."""
+        """Return the totals in the order of the rows; a row of -1 has no time and no bytes."""
         nothing = np.array([[np.nan, 0.0, 0.0]])
         at, counted, packets = np.concatenate([self._totals, nothing])[rows].T
         return Totals(at, counted, packets)

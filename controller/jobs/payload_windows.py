@@ -44,22 +44,22 @@ STEADY = 30
 FITTING = 1.25
 """Factor up to which the counted bytes of an iteration may differ from the planned bytes and still match them."""
 UNREPORTED = 2
-"""Number of iterations that, if sent after the latest reported one, show that reports are missing."""
+"""Payload after the latest reported iteration that shows that reports are missing, as a number of iterations."""
 SMALL = 0.05
 """Fraction of the busiest pair's payload below which changes in the payload of a pair are ignored."""
 
 
 class Window(NamedTuple):
-    """Payload over one window of time."""
+    """Payload of a job's pairs over one window of time."""
 
     start: float
-    """Start in monotonic seconds."""
+    """Start of the window in monotonic seconds."""
     bps: Floats
     """Payload rate of each pair in bit/s; 0 for pairs that were not counted at both ends."""
     recent_bps: Floats
     """Payload rate of each pair in bit/s between the latest two readings of counters."""
     seconds: float
-    """Length of the window."""
+    """Length of the window in seconds."""
     iterations: float | None
     """Number of iterations in the window; None if no iterations are reported."""
     begun: bool
@@ -129,7 +129,7 @@ class Spans(NamedTuple):
 
 
 class _Snapshot(NamedTuple):
-    """Counters of all pairs at one time."""
+    """Latest counters of all pairs of a job at one time."""
 
     now: float
     """Time when the snapshot was taken, in monotonic seconds."""
@@ -201,9 +201,9 @@ class PayloadWindows:
         self.add(totals._replace(at=np.where(is_counted, totals.at, now)), now)
 
     def of_pairs(self, rows: Rows) -> None:
-        """Change the pairs of the totals.
+        """Change the pairs, and their order, for which later totals have values.
 
-        ``rows``: index of each new pair among the old ones, -1 if it was not there."""
+        ``rows``: index of each new pair among the old pairs, -1 if it was not there."""
         self._snapshots = [snapshot.of(rows) for snapshot in self._snapshots]
 
     def interrupted(self) -> None:

@@ -1,4 +1,4 @@
-"""Check of whether the communication time of a job can be predicted from the load of links.
+"""Check whether the communication time of a job can be predicted from the load of links.
 
 The time can be predicted where hosts send as fast as the links permit. It cannot be predicted where steps wait for each
 other, or where a port or a library decides which sender waits (measured on one flat switch, docs/joining.md). It cannot
@@ -27,7 +27,9 @@ ONE_WAY_EACH = (Library.GLOO, Library.NCCL)
 TREES = (BINOMIAL_TREE, QUATERNARY_TREE)
 
 MOST_AT_ONCE = 2
-"""Largest number of senders per receiver, and of receivers per sender, with a prediction: two rings that overlap."""
+"""Largest number of senders per receiver, and of receivers per sender, for which a prediction is published.
+
+Two rings that overlap have this number."""
 
 
 def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:

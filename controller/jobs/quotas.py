@@ -26,9 +26,10 @@ NAMES_OF_LINK = 8
 
 
 def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[JobReplacement]) -> None:
-    """Raise ``Exhausted`` when the jobs of the tenant exceed its quota after all changes, which are all of one tenant.
+    """Raise ``Exhausted`` when the jobs of a tenant would exceed its quota after the changes.
 
-    ``others``: jobs that do not change. Changes that need no more in total than before are always allowed."""
+    ``others``: jobs that do not change. ``changes``: jobs of one tenant. Changes that in total need no more of a
+    resource than the replaced jobs are always allowed."""
     if quota == NO_QUOTA or not changes:
         return
     tenant = changes[0].job.registration.tenant
@@ -62,23 +63,23 @@ _LEARNT = "pairs of hosts that are counted for observed jobs"
 
 
 class _Size(NamedTuple):
-    """Size of a requested job."""
+    """Memory that a requested job needs (``size``), and the facts about it for an error message."""
 
     wanted: Wanted
     has: str
     """Phrase of an error message that states the number of virtual links or connections of the job."""
     links: int
-    """Number of its virtual links, or of its connections if there are more."""
+    """Number of the job's virtual links, or of its connections if it has more connections than links."""
     needs: int
     """Size of the requested job, as returned by the function ``size``."""
     had: int
-    """Size of the job that it replaces; 0 for a new job."""
+    """Size of the job that the requested job replaces; 0 for a new job."""
 
 
 def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
     """Raise ``Exhausted`` when all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
 
-    Virtual links are only counted, because making the links of one small request can take megabytes."""
+    Virtual links are counted without making them, because the links of one small request can take megabytes."""
     sizes = []
     for one in wanted:
         held, registration = one.held, one.registration
@@ -108,15 +109,17 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
 
 
 def links_of(job: Job) -> int:
-    """Return the number of virtual links, or of connections if there are more, since each has rules on switches."""
+    """Return the larger of the job's number of virtual links and its number of reported connections.
+
+    Each link, and each connection, has rules on switches."""
     return max(len(job.virtual_links), count(job.dividing.connections))
 
 
 def size(spec: JobSpec, links: int) -> int:
-    """Return the memory that a job takes, in virtual links.
+    """Return the memory that a job takes, as a number of virtual links. ``links``: number of its virtual links.
 
-    Its spec counts too, which may be large although it makes few links. Only one of its parallelizations makes links,
-    so the groups, transfers and computing times of all parallelizations count as links."""
+    A spec may be large although it makes few links. Therefore its addresses and names count too, and the groups,
+    collectives, transfers and computing times of all its parallelizations."""
     addresses = len(spec.endpoints) + sum(len(rail.endpoints) for rail in spec.rails)
     for way in spec.parallelizations:
         links += len(way.groups) + len(way.collectives) + len(way.transfers) + len(way.compute)

@@ -56,7 +56,7 @@ log = structlog.get_logger(__name__)
 
 
 class Known(NamedTuple):
-    """A job, or None, with its reported connections."""
+    """The job that has an id, None if there is no such job, and the connections that it has reported."""
 
     job: Job | None
     reports: Reports
@@ -92,7 +92,7 @@ class JobRegistry:
         the existing registration reported are then forgotten, because a restarted program has other ports.
 
         Errors:
-        - ``NotFound`` when the request repeats the request of an ended registration, which a repetition cannot renew.
+        - ``NotFound`` when the request repeats the request of a registration that has ended.
         - ``InvalidInput``; see ``collectives.check``.
         - ``AlreadyExists`` when another registration has the id.
         - ``Conflict`` when another job announces one of its pairs.
@@ -144,7 +144,7 @@ class JobRegistry:
     def update(self, updates: Sequence[UpdateJob], quota: Quota = NO_QUOTA) -> tuple[Job, ...]:
         """Replace the specs of jobs, all or none, and return the jobs.
 
-        Only the result is judged, so that jobs may exchange pairs. Leases continue. Reported connections between
+        Only the result is checked, so that jobs may exchange pairs. Leases continue. Reported connections between
         addresses that remain are kept. A job that sends the same traffic keeps its arrangement.
 
         Raises ``InvalidInput`` (see ``collectives.check``), also for a job that is named twice; ``NotFound``;
@@ -199,9 +199,9 @@ class JobRegistry:
         return job.spec.lease_s
 
     def begin_lease(self, job_id: JobId, uid: str, now: float) -> None:
-        """Start the lease when the registration is acknowledged, if it still exists.
+        """Start the lease of a registration anew, if the registration still exists.
 
-        Writing it to disk may take longer than the lease lasts."""
+        Called when the registration is on disk: writing it may take longer than the lease lasts."""
         job = self.jobs.get(job_id)
         if job and job.uid == uid:
             self._begin_lease(job, now)
@@ -301,7 +301,9 @@ class JobRegistry:
         raise no_such_job(job_id)
 
     def _new(self, registration: Registration, now: float, links: VirtualLinks | None = None) -> Wanted:
-        """Return a requested job whose id is free. Raises ``Exhausted``."""
+        """Return a registration, whose id no accepted job has, as a requested job.
+
+        Raises ``Exhausted`` when ``max_jobs`` jobs are registered already."""
         if len(self.jobs) >= self.max_jobs:
             about = limit_reached("jobs.max_jobs", self.max_jobs, len(self.jobs), 1)
             jobs = "1 job is" if self.max_jobs == 1 else f"{self.max_jobs} jobs are"
@@ -309,7 +311,9 @@ class JobRegistry:
         return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
     def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:
-        """Return the replacements. Raises the errors of ``replacements``."""
+        """Check the requested jobs against the accepted jobs with the function ``replacements``, and return its result.
+
+        Raises the errors of this function."""
         accepted = Accepted(self.jobs, self._announced_by, self._size, self.max_virtual_links)
         return replacements(wanted, accepted, quota)
 
@@ -320,8 +324,8 @@ class JobRegistry:
     def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
         """Restore these jobs to a former state.
 
-        No other job may have taken their pairs meanwhile. A job whose lease has ended since stays removed. Leases of
-        the restored jobs restart, because their owners may not have been heard meanwhile."""
+        No other job may have taken their pairs meanwhile. A job whose lease has ended meanwhile stays removed. The
+        leases of the restored jobs restart, because their owners may not have been heard meanwhile."""
         self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
         back = dict[JobId, Job | None]()
         for job_id, (job, reports) in before.items():
@@ -336,7 +340,9 @@ class JobRegistry:
         self.jobs = updated(self.jobs, back)
 
     def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[JobReplacement]:
-        """Replace jobs, all or none."""
+        """Accept the requested jobs in place of the present ones, all or none.
+
+        Raises the errors of the function ``replacements``."""
         changes = self._judged(wanted, quota)
         for change in changes:  # release all first: one job may take a pair that another gives up
             if change.held:

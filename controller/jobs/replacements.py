@@ -1,6 +1,6 @@
-"""Replacement of jobs by registrations, updates and take-overs, judged as one set.
+"""Replacement of jobs by registrations, updates and take-overs, checked as one set.
 
-In: the requested jobs, and all accepted jobs. Out: the new jobs, or an error and no change. Only the result is judged,
+In: the requested jobs, and all accepted jobs. Out: the new jobs, or an error and no change. Only the result is checked,
 so a job may take a pair that another job of the set gives up. Pure.
 """
 
@@ -23,7 +23,7 @@ from signalbox.jobs.subflows import Dividing, Pair
 
 
 class Wanted(NamedTuple):
-    """A requested job."""
+    """A requested job, before it is checked."""
 
     held: Job | None
     """The present job with the same id; None for a new job."""
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     links: VirtualLinks | None = None
     """Virtual links of the spec; see ``RegisterJob``."""
     reports: Reports = NO_REPORTS
-    """Connections that the job keeps."""
+    """Reported connections that the job keeps, by reporting address."""
     entry: str = ""
     """Path in the request; see ``UpdateJob``."""
 
@@ -54,7 +54,7 @@ class Accepted(NamedTuple):
 
     jobs: Mapping[JobId, Job]
     announced_by: Mapping[Pair, JobId]
-    """Job that announces a pair, by pair, for the pairs that no other job may announce."""
+    """Job that announces each pair, without pairs that several jobs may announce."""
     size: int
     """Size of all jobs; see ``quotas.size``."""
     max_virtual_links: int
@@ -73,7 +73,7 @@ def refuse_stale(update: UpdateJob, job: Job) -> None:
 
 
 def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> list[JobReplacement]:
-    """Return the requested jobs, which have different ids.
+    """Return each requested job with the job that it replaces. No two requested jobs may have the same id.
 
     Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` beyond
     ``max_virtual_links`` or the quota; and ``Conflict`` when two jobs would announce the same pair."""
@@ -87,7 +87,9 @@ def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> 
 
 
 def _job(wanted: Wanted) -> Job:
-    """Return the requested job. Raises ``InvalidInput``."""
+    """Return the ``Job`` for a requested job; virtual links that are equal to the present ones stay the same object.
+
+    Raises ``InvalidInput``."""
     held, spec, links = wanted.held, wanted.registration.runs, wanted.links
     if held and spec == held.registration.runs:
         return with_connections(replace(held, registration=wanted.registration, vitals=wanted.vitals), wanted.reports)
@@ -104,8 +106,8 @@ def _refuse_pairs_of_others(
 ) -> None:
     """Raise ``Conflict`` for the first change that takes a pair of an unchanged job or of an earlier change.
 
-    ``announced_by``: job that announces each pair now, of the jobs that do not share pairs (``Dividing.owner`` is
-    empty)."""
+    ``announced_by``: job that announces each pair now. Jobs that may share pairs (``Dividing.owner`` is set) are not in
+    it."""
     changed = {change.job.id for change in changes}
     announced: dict[Pair, Job] = {}
     for held, job, entry in changes:

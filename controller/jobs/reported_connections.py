@@ -74,7 +74,7 @@ class ReportedConnections:
             del self._holder[key]
 
     def taken(self, job: Job, new: Reports, places: Places) -> list[tuple[Connected, JobId]]:
-        """Return the connections that another job has reported, with that job, in the order of the request."""
+        """Return the connections in ``new`` that another job has reported, each with that job, in request order."""
         reported = chain.from_iterable(new.values())
         holders = ((one, self._holder.get(_key(one, job.transport), job.id)) for one in reported)
         taken = [(one, holder) for one, holder in holders if holder != job.id]
@@ -82,7 +82,9 @@ class ReportedConnections:
 
 
 def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[FieldProblem]:
-    """Yield the problems of the ``new`` reports of a job, which has ``total`` connections with these reports."""
+    """Yield the problems of the ``new`` reports of a job.
+
+    ``total``: number of connections that the job has reported, including the new ones."""
     ours = job.spec.addresses
     for address in sorted(new.keys() - ours)[:MAX_NAMED]:
         yield FieldProblem("address", f"{address} is not an address of job '{job.id}'")
@@ -103,7 +105,9 @@ def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[Fiel
 def refuse_connections_of_others(
     job: Job, taken: Sequence[tuple[Connected, JobId]], places: Places, jobs: Mapping[JobId, Job]
 ) -> None:
-    """Raise ``Conflict`` for the first connection in ``taken``, pairs of a connection and the job that reported it."""
+    """Raise ``Conflict`` if other jobs have reported connections that ``job`` reports now.
+
+    ``taken``: these connections, each with the job that reported it first; the error names the first of them."""
     if not taken:
         return
     one, holder = taken[0]
@@ -131,7 +135,7 @@ def path_of(connection: Connected, places: Places) -> str:
 
 
 def by_source(connections: Iterable[Connected]) -> Reports:
-    """Return the connections by their source."""
+    """Return the connections by source address."""
     found: defaultdict[str, set[Connected]] = defaultdict(set)
     for connection in connections:
         found[connection.src_ip].add(connection)
@@ -160,7 +164,7 @@ def by_pair(reports: Reports, transport: Transport) -> Connections:
 
 
 def count(connections: Connections) -> int:
-    """Return the number of connections, each of which is listed in both directions."""
+    """Return the number of connections. Each connection is listed in both directions, and counts once."""
     return sum(map(len, connections.values())) // 2
 
 

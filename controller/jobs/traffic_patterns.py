@@ -28,15 +28,16 @@ LASTING = 2
 """Number of windows that must show a pattern alone for it to be known."""
 
 LONG_S = 15.0
-"""Duration of the last period of a pattern, in seconds, from which routes for it alone may be worth their moves.
+"""Seconds that the previous period of a pattern must have lasted for its present period to be expected to last.
 
-It is about twice the time that it takes to recognise a change, which is 4 to 8 s."""
+Routes for this pattern alone may then be worth their moves. The limit is about twice the time that it takes to
+recognise a change of patterns, which is 4 to 8 s."""
 
 KEPT_S = 900.0
 """Seconds for which a pattern is planned for after it was last seen; it stays known afterwards."""
 
 EXACT = 0.02
-"""Relative error of the bytes of an iteration below which the bytes are not corrected."""
+"""Relative difference up to which more exact amounts do not replace the measured amounts of a pattern."""
 
 MOST_MIXED = 4
 """Largest number of consecutive windows with a mixture of patterns; a longer mixture is new traffic."""
@@ -47,7 +48,7 @@ NO_PHASES = frozenset[int]()
 
 @dataclass(slots=True, eq=False)
 class Pattern:
-    """A traffic pattern."""
+    """A traffic pattern: the pairs that carry traffic, and the bytes of each pair."""
 
     amounts: Mapping[Pair, float]
     """Bytes of each pair per iteration, or per second if ``per_iteration`` is False."""
@@ -91,9 +92,10 @@ class TrafficPatterns:
     """Known patterns of a job, and the current one, which may not be known yet."""
 
     def __init__(self, announced: VirtualLinks, measured: VirtualLinks, now: float) -> None:
-        """Begin with the announced pattern, or with ``measured``, the links planned before a restart, if there are any.
+        """Begin with the announced pattern, or, if ``measured`` has links, with these links as the pattern.
 
-        ``measured`` may be several patterns, so its links are planned for in addition to patterns that are found."""
+        ``measured``: links planned before a restart. They may belong to several patterns, so they are planned for in
+        addition to patterns that are found later."""
         self._announced = Pattern(announced.bytes_of, announced, announced=True)
         self.known: list[Pattern] = []
         self.current = self._announced
@@ -118,7 +120,7 @@ class TrafficPatterns:
 
     @property
     def several(self) -> bool:
-        """Whether the job may send another known pattern than the current one."""
+        """Whether the job has known patterns besides the current one."""
         return any(pattern is not self.current for pattern in self.known)
 
     @property
@@ -129,7 +131,7 @@ class TrafficPatterns:
     def made_of(self, judge: Judge, bps: Floats, error: float) -> tuple[Pattern, ...]:
         """Return the smallest set of patterns, at most two, that explains these rates; empty if none does.
 
-        ``error``: relative error of the fraction that each pattern has."""
+        ``error``: relative error of the fraction of the window in which each pattern was sent."""
         candidates = self._candidates
         rates = self._rates(judge, self._version)
         return tuple(candidates[number] for number in _fewest(rates, bps, error))
@@ -165,7 +167,7 @@ class TrafficPatterns:
         self._plan()
 
     def enter(self, pattern: Pattern) -> None:
-        """Make this pattern the current one. If the job sent it before, it alternates with the previous pattern."""
+        """Make ``pattern`` the current one. If the job sent it before, the job alternates between both patterns."""
         if pattern.windows:
             pattern.periods += 1
             pattern.alternates = self.current.alternates = True
@@ -174,7 +176,7 @@ class TrafficPatterns:
         self._plan()
 
     def forget(self) -> None:
-        """Forget the known patterns, because they are parts of one iteration; longer windows show their mixture."""
+        """Forget the known patterns: each was only a part of an iteration. Longer windows show whole iterations."""
         self.known = []
         self.current.alternates = False
         self._plan()
@@ -196,8 +198,8 @@ class TrafficPatterns:
     def hold(self, amounts: Mapping[Pair, float], per_iteration: bool, error: float) -> bool:
         """Set the measured amounts of the current pattern if they resemble it; otherwise begin a new pattern.
 
-        Returns whether the pattern changed. New amounts that are no more exact than the old ones, and within their
-        error, are ignored."""
+        Returns whether amounts or pattern changed. New amounts that are no more exact than the old ones, and differ
+        from the old ones by at most the errors of both, are ignored."""
         current = self.current
         held = self.held or {}
         wrong = EXACT if error < current.error else error + current.error
@@ -289,7 +291,10 @@ def _alike(before: Mapping[Pair, float], now: Mapping[Pair, float]) -> bool:
 
 
 def _fewest(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
-    """Return the first row of ``rates`` of which ``bps`` is a multiple, or the first two that it is a mixture of."""
+    """Return the number of the first row of ``rates`` of which ``bps`` is a multiple.
+
+    If there is none, return the numbers of the first two rows of which ``bps`` is a sum with positive weights; empty if
+    there are none. ``error``: see ``TrafficPatterns.made_of``."""
     for number, rate in enumerate(rates):
         own = rate > 0
         scale = np.median(bps[own] / rate[own]) if own.any() else 0.0

@@ -32,7 +32,7 @@ from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.subflows import Connections, Pair
 
 EQUAL = 0.08
-"""Relative difference up to which amounts are planned as equal, if their uncertainty is not larger."""
+"""Relative difference up to which amounts are planned as equal; their uncertainty is used instead if it is larger."""
 
 FEW_PAIRS = 64
 """Largest number of pairs of hosts of a job that is learnt early.
@@ -44,7 +44,7 @@ STABLE = 3
 RETURNS = 2
 """Number of times that known pairs may vanish and return before windows are lengthened."""
 FEWEST_BYTES = 10 * 1448
-"""Least payload in bytes of the busiest pair in a window: ten full segments. A job that sends less counts as silent."""
+"""Smallest payload of the busiest pair in a window, in bytes, that shows that the job sends: ten full segments."""
 RELEARN_AFTER_S = 30.0
 """Seconds from learning without a new result until the next attempt; doubled each time."""
 
@@ -84,7 +84,7 @@ class WatchedJob:
         self._agreed = self._heard = self._silent = self._learning = self._hold_next = False
         self._wants_learning = job.spec.observed and not measured
         self.early = False
-        """Whether the job is learnt, as far as rules are left, although its declaration may be right."""
+        """Whether the job is to be learnt before its declaration is confirmed or contradicted (``early_learning``)."""
         self._began = self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
@@ -107,7 +107,7 @@ class WatchedJob:
         return self.job.dividing.connections
 
     def rows(self, job: str, version: int) -> Rows:
-        """Return the rows of the job's pairs in the counters."""
+        """Return the result of ``PairCounters.rows`` for the job's pairs."""
         return self._rows[job](self.pairs, job, version)
 
     @property
@@ -148,7 +148,7 @@ class WatchedJob:
         return learning
 
     def announced_again(self, job: Job) -> None:
-        """Set a new spec that describes the same traffic."""
+        """Replace the job by ``job``, whose spec describes the same traffic."""
         was, self.job = self.job, job
         if was.spec.provisional != job.spec.provisional:
             self.demand = self._state()
@@ -162,7 +162,7 @@ class WatchedJob:
         self._first.begin(totals, now, now - 2 * self._interval_s)
 
     def connections_changed(self, job: Job) -> None:
-        """Set other connections.
+        """Replace the job by ``job``, which has other reported connections.
 
         An observed job is learnt from its connections, and learnt again if they connect other hosts than before."""
         self.job = job

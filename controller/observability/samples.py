@@ -100,7 +100,7 @@ def silenced_alarms(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def jobs(snapshot: Snapshot) -> Iterator[Sample]:
-    """Yield the jobs by state; every state has a series, because a rule on ``pending`` needs the 0."""
+    """Yield the jobs by state; every state has a series, because an alerting rule on ``pending`` needs the 0."""
     states = Counter(job.state for job in snapshot.status.jobs.values())
     for state in get_args(JobState):
         yield (state,), states[state]
@@ -167,8 +167,8 @@ def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], in
 def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
     """Yield 1 for each switch that is up, 0 for each switch that is down.
 
-    Switches of the extension are not part of the fabric. If a switch of each has the same name, the name of the
-    extension's switch is made unique."""
+    Switches of the extension, such as optical switches, are not part of the fabric. If a switch of the extension and a
+    switch of the fabric share a name, the name of the extension's switch is made unique."""
     status = snapshot.status
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}

@@ -1,7 +1,7 @@
 """Routes of split flows on a leaf-spine whose leaves are all alike, in closed form, with few moves.
 
-In: the common links, flows of one demand, the largest number of subflows per flow, and the number of flows that may
-move. Out: routes that differ little from the running routes.
+In: the common links (``common_links``), flows of equal demand, the largest number of subflows per flow, and the number
+of flows that may move. Out: routes that differ little from the running routes.
 
 The *home* of a flow is the common link that carries more than half of it. Only one of several flows that share a leaf
 on the same side can have a given home. The flows of one home are therefore a matching, like the flows of one colour of
@@ -51,7 +51,7 @@ def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] |
 def cut_aligned(
     problem: Problem, flows: Sequence[Flow], common: CommonLinks, max_subflows: int, most: int | None
 ) -> dict[FlowId, Route] | None:
-    """Return routes of flows of one demand between leaves; None when ``most`` moves are too few.
+    """Return routes of flows of equal demand between leaves; None when ``most`` moves are too few.
 
     ``max_subflows``: number of subflows per flow, at least 2. ``most``: number of flows that may move, None for any
     number."""

@@ -134,7 +134,7 @@ def first_fit(choices: PathChoices, hashed: Ints) -> Ints:
 
     The scheme serves one flow after the other. It takes the flow's first path whose links all have room for the flow's
     demand, and reserves the demand on these links. A flow without such a path stays on its links of ``hashed``, and
-    nothing is reserved for it. Hedera has no phases: the demand of a flow is its largest."""
+    nothing is reserved for it. Hedera has no phases: a flow counts with its largest demand in any phase."""
     taken = hashed.copy()
     room_bps = choices.next_hops.capacity_bps * (1 + _ROUNDING)
     for number, (bps, hops) in enumerate(zip(choices.peak_bps, choices.options, strict=True)):

@@ -7,7 +7,8 @@ where not every uplink of the first leaf leads to the second leaf, and on three 
 
 - Fluid bound: the load of a link times its capacity is the sum, over the jobs, of each job's largest phase on the link.
   Summed over the links of C, these products are at least the sum of each job's largest phase D_j across the cut. So
-  some link has a load >= sum D_j / sum c. The bound also holds for split flows.
+  some link has a load >= sum D_j / sum c_l, where c_l is the capacity of link l of C. The bound also holds for split
+  flows.
 - Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that their loads add up. These flows
   fill some link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and
   flows this number is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König).
@@ -213,7 +214,7 @@ class Cuts:
             return np.zeros(len(cut))
         steps = self._steps(group, cut, rows & (slowdown > 1)[group])
         filled = np.divide(slowdown, steps, where=steps > 0, out=np.zeros(len(cut)))
-        # A demand may exceed its multiple by this tolerance (``common_unit``), and so may the sum.
+        # A demand may exceed a multiple of the unit by a factor of 1 + _TIGHT (``common_unit``), and so may the sum.
         rounded: Floats = np.ceil(filled * (1 - _TIGHT) - _TIGHT) * steps
         return rounded
 
@@ -243,8 +244,8 @@ class Cuts:
     def whole_flows(self) -> Iterator[tuple[float, Ints]]:
         """Yield (size, count) for the largest sizes of whole flows.
 
-        ``count`` is the number of a job's flows of at least ``size`` bit/s that cross a cut, in the job's phase
-        with the largest number of whole flows across the cut; shape (cuts, jobs)."""
+        ``count`` has the shape (cuts, jobs). It is the number of the job's whole flows of at least ``size`` bit/s that
+        cross the cut in one phase. This is the phase in which most whole flows of the job cross the cut."""
         kept = self._largest_phases(self.cut, ~self.splits)
         at, bps = self.cut[kept] * self._jobs + self.job[kept], self.bps[kept]
         for size in _largest_sizes(bps):

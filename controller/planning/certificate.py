@@ -22,7 +22,7 @@ from signalbox.jobs.spec import JobId
 WHOLE = 10**12
 """Denominator of slowdowns, bounds and shares."""
 _FINE = 12
-"""Smallest number of decimal digits of the largest capacity.
+"""Decimal exponent of the largest capacity when it is written as an integer.
 
 Demands and capacities that differ only by rounding thus become equal."""
 

@@ -1,21 +1,23 @@
 """Routing in closed form on a leaf-spine, part by part: optimal when the leaves of each part are alike.
 
 In: a ``Problem``. Out: routes of the flows between leaves. None when some paths do not have two links, or when the
-leaves of a part have no common link.
+leaves of a part have no common link. ``common_links`` defines *parts* of a fabric. A *common link* is a cable that all
+leaves of a part have to the same spine.
 
 Flows are edges of a bipartite multigraph, from the leaf of the source to the leaf of the destination. Edges that share
 a leaf on the same side get different colours; as many colours as the largest degree are enough (König's theorem).
 
 - *Balanced edge colouring* routes whole flows: colours are the S common links. A leaf of degree d is first cut
   into copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of
-  graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour, and no routing of whole flows does better.
-- *Interval cutting* splits flows of one demand. Colour with D colours, where D is the largest degree. Colour c owns the
-  interval [c, c+1) of a line of length D. Cut the line into segments, one per common link. A flow puts on a link the
-  share of its interval that lies in the link's segment. A leaf has at most one flow of a colour, so it loads a link
-  with at most the length of its segment. The length of a segment is proportional to its link's capacity, so that all
-  common links are equally loaded. When all links of the leaves are common links and are alike, this load is the bound
-  of the leaf's cut. A flow touches at most two segments if no segment is shorter than 1; with the slowest links first,
-  segments may even be a little shorter.
+  graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour. No routing of whole flows puts fewer flows
+  on the fullest of these S links.
+- *Interval cutting* splits flows of equal demand. Colour the flows with D colours, where D is the largest degree.
+  Colour c owns the interval [c, c+1) of a line of length D. Cut the line into segments, one per common link. A flow
+  puts on a link the share of its colour's interval that lies in the link's segment. A leaf has at most one flow of a
+  colour, so it loads a link with at most the length of the link's segment. The length of a segment is proportional to
+  its link's capacity, so that all common links are equally loaded. When all links of the leaves are common links and
+  are alike, this load is the lower bound of the leaf's cut (``bounds``). A flow touches at most two segments if no
+  segment is shorter than 1; with the slowest links first, segments may even be a little shorter.
 
 Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. The capacity of a common
 link is the smallest capacity of its links at any leaf. The slowdowns are computed from the routes and include
@@ -45,7 +47,7 @@ _NEARLY = 0.05
 
 
 def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None:
-    """Return (name, routes), with whole flows in every part where splitting gains nothing.
+    """Return (name of the method, routes), with whole flows in every part where splitting gains nothing.
 
     Return None when no flow crosses the fabric, or when the leaves of a part have no common link."""
     numbers = problem.numbers
@@ -67,14 +69,16 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
 
 
 def _colored(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
-    """Return routes of whole flows; residual links are used too if fewer flows then share a link."""
+    """Return routes of whole flows over common links.
+
+    Residual links (``residual_links``) are used too if fewer flows then share a link."""
     residual = common.has_others and nearly_equal(numbers.peak_bps[flows])
     over_all = residual_links.whole(numbers, flows, common, _even) if residual else None
     return over_all or color_evenly(numbers, flows, common)
 
 
 def _cut_where_it_gains(numbers: Numbers, flows: Ints, common: CommonLinks, floor: float) -> NumberedRoutes | None:
-    """Return routes of split flows; None when whole flows are as good, or the flows cannot be cut.
+    """Return routes of split flows; None when splitting gains nothing, or when the flows cannot be split.
 
     ``floor``: lower bound of the slowdown of every job."""
     max_subflows, demand_bps = int(numbers.most[flows].min()), nearly_equal(numbers.peak_bps[flows])
@@ -188,7 +192,9 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
-    """Return the line that is cut at ``segment_ends``. Results are cached, because parts often need equal cuts."""
+    """Return the line that is cut at ``segment_ends``. Results are cached, because parts often need equal cuts.
+
+    ``fit``: capacity of each common link / demand of a flow, descending."""
     ends = segment_ends(colors, fit, max_subflows)
     slowdown = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
     subflows = _subflows(colors, ends)
@@ -198,7 +204,9 @@ def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
 
 
 def split_evenly(numbers: Numbers, flows: Ints, common: CommonLinks, cut: Cut, colors: Ints) -> NumberedRoutes:
-    """Return routes of flows of one demand. Flows that share a leaf on the same side must have different colours."""
+    """Return routes of flows of equal demand, each split as ``cut`` splits its colour.
+
+    Flows that share a leaf on the same side must have different colours."""
     times = cut.subflows[colors]
     at = np.repeat(flows, times)
     first = (np.cumsum(cut.subflows) - cut.subflows)[colors]
@@ -207,11 +215,13 @@ def split_evenly(numbers: Numbers, flows: Ints, common: CommonLinks, cut: Cut, c
 
 
 def segment_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:
-    """Return, ascending, where each segment of the line [0, ``colors``) ends: one per common link, slowest link first.
+    """Return the ends of the segments of the line [0, ``colors``), ascending.
 
-    No colour lies in more than ``max_subflows`` >= 2 segments. ``fit``: capacity of each common link, descending. The
-    load of the most loaded link is minimal. When minimal load would need too many segments per colour, the longest
-    segment is as short as possible."""
+    There is one segment per common link; the slowest link has the first segment. No colour lies in more than
+    ``max_subflows`` >= 2 segments. The load of the most loaded link is minimal. When minimal load would need too many
+    segments per colour, the longest segment is as short as possible.
+
+    ``fit``: capacity of each common link, descending."""
     total = math.fsum(fit)
     ends = [colors * of / total for of in itertools.accumulate(reversed(fit))]
     if max(map(len, _subflows(colors, ends))) <= max_subflows:
@@ -226,7 +236,7 @@ def segment_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[f
 
 
 def _subflows(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:
-    """Return for each colour (segment, share) for the segments in which the interval of the colour lies."""
+    """Return a list of (segment, share) per colour: the segments that the colour's interval overlaps."""
     subflows: list[list[tuple[int, float]]] = [[] for _ in range(colors)]
     start = 0.0
     for common_link, end in enumerate(ends):

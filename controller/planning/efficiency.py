@@ -3,8 +3,9 @@
 Load, slowdown and efficiency are defined only here; planner, live status and metrics all use these definitions. In: a
 ``Problem``, whose flows have their demands, and routes. Out: plain numbers.
 
-- Load of a link: the sum, over the jobs, of each job's largest load in any phase, / the link's capacity. Phases of one
-  job never overlap; phases of different jobs may. A subflow loads its path with its share of the flow's demand.
+- Load of a link: traffic of all jobs (bit/s) / the link's capacity. Each job counts with the phase in which it sends
+  most over the link. Phases of one job never overlap; phases of different jobs may. A subflow loads its path with its
+  share of the flow's demand.
 - Slowdown of a job: the largest load of a link that it uses, and at least 1. Its communication takes at most slowdown x
   ideal time.
 - Network efficiency: 1 / the worst slowdown. Routings are compared by their slowdowns, sorted from the worst.
@@ -100,11 +101,10 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
 
     A saturated link gives each of its connections the same rate (docs/explanation/simulator.md). A flow has one
     connection per subflow; paced subflows together count as one connection. A connection gets at least the smallest
-    rate that any link of its path would give it if all connections sent at once. On one link this rate is the demand of
-    the connection's flow x capacity / the sum, over all connections on the link, of the demand of each connection's
-    flow. When all flows have equally many connections, this rate is the connection's part of its flow's demand / the
-    load of the link. Flows of unequal demand are assumed to get rates in proportion to their demands, as slowdowns
-    assume too."""
+    rate that any link of its path would give it if all connections sent at once. On one link this rate is capacity x
+    d / D. Here d is the demand of the connection's flow, and D is the sum of d over all connections on the link. When
+    all flows have equally many connections, this rate is the connection's part of d / the load of the link. Flows of
+    unequal demand are assumed to get rates in proportion to their demands, as slowdowns assume too."""
     routed = [(flow, number, routes[flow.id]) for number, flow in enumerate(problem.flows) if flow.id in routes]
     if not any(flow.id.subflow or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
         return frozenset()
@@ -131,7 +131,9 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
 
 
 class Peaks(NamedTuple):
-    """Largest load (bit/s) of each job over its phases; one row per pair of place and job, in ascending order."""
+    """Largest load (bit/s) of each job over its phases; one row per pair of place and job, in ascending order.
+
+    A place is the number of a link, a cut or a group of flows."""
 
     place: Ints
     job: Ints
@@ -222,8 +224,8 @@ NOTHING_FIXED = Fixed(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 class FabricLoads:
     """Loads and slowdowns of many random draws at once.
 
-    ``flows``: numbers of the flows whose paths differ between draws. They are the columns of the argument ``links`` of
-    the methods, whose shape is (hops, draws, columns). Links are numbered as in ``capacity_bps``."""
+    ``flows``: numbers of the flows whose paths differ between draws. The argument ``links`` of the methods has the
+    paths of these flows; shape (hops, draws, flows). Links are numbered as in ``capacity_bps``."""
 
     def __init__(self, problem: Problem, capacity_bps: Floats, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
         numbers = problem.numbers
@@ -276,7 +278,9 @@ class FabricLoads:
 
 
 class _Cell:
-    """Columns and fixed subflows of one phase of a job, or of all jobs that have a single phase."""
+    """Flows and fixed subflows of one phase of a job, or of all jobs that have a single phase.
+
+    ``columns``: columns of ``links`` in which ``FabricLoads`` has these flows."""
 
     def __init__(self, columns: Ints, bps: Floats, fixed_link: Ints, fixed_bps: Floats) -> None:
         self.columns = columns
@@ -292,7 +296,7 @@ class _Cell:
     def sums(self, taken: Ints, fixed_link: Ints, width: int) -> Floats:
         """Return the bit/s on every link; shape (draws, ``width``).
 
-        ``taken`` and ``fixed_link`` have the same numbering, below ``width``."""
+        Both ``taken`` and ``fixed_link`` contain numbers of links, below ``width``."""
         draws = taken.shape[1]
         at = (taken + (np.arange(draws) * width)[:, None]).ravel()
         if self._equal_bps is not None:

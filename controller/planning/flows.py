@@ -63,7 +63,7 @@ class Subflow(NamedTuple):
 
 
 Route = tuple[Subflow, ...]
-"""Subflows of one flow, in the order of their source-port classes. Their shares add up to 1."""
+"""Subflows of one flow. Subflow i has source-port class i (``signalbox.jobs.subflows``). The shares add up to 1."""
 
 Routes = Mapping[FlowId, Route]
 

@@ -12,12 +12,12 @@ A cycle uses the cap in one of two ways; the planner takes the way that gives th
 When a step is possible, the planner takes a jump only on one of two conditions:
 
 - Steps lead from the jump to the goal plan in at most ceil(moves / cap) cycles, where moves is the number of all moves
-  of the goal plan. The goal plan is then reached within one cycle more.
+  of the goal plan. The goal plan is then reached at most one cycle later than by steps alone.
 - No further steps lead from the step to the goal plan either. Another goal plan may then have to follow.
 
 Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when no better moves
-are found in time. With too many flows for goal plans, each cycle makes the best plan within the cap, as long as a plan
-is found that moves any flow.
+are found in time. When there are too many flows to find a goal plan in time, each cycle takes the best plan within the
+cap, as long as a plan is found that moves any flow.
 
 The running routes never get worse, so they stay when no moves improve them. The planner then names the smallest group
 of the goal plan's moves that would improve the routes, unless it ran out of time."""
@@ -227,7 +227,7 @@ class _Way:
 
     @cached_property
     def _first(self) -> Routes | Stuck:
-        """Step from the running routes."""
+        """Routes after a step from the running routes; ``Stuck`` when no step is found."""
         return self._step(self._running, self._cap)
 
     @property
@@ -319,11 +319,11 @@ class _Way:
         return index is not None and slowdowns[index] < other[index]
 
     def _blocked(self) -> Cycle:
-        """Return the cycle when no step leads on: nothing moves, and the goal plan names its smallest group of moves.
+        """Return the cycle when no step leads on: the smallest group of moves is made if it is within the cap.
 
-        The group itself is moved when it is within the cap. Its search can find moves that the search for a step
-        misses, because a step has more to decide. No group is named when the time is over before it is proven to be the
-        smallest."""
+        Otherwise nothing moves, and the goal plan names the group. The search for the group can find moves that the
+        search for a step misses, because a step has more to decide. No group is named when the time is over before the
+        group is proven to be the smallest."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
         together = {**self._running, **{flow: self._goal[flow] for flow in flows}}
         if self._problem.moves(together) <= self._cap:

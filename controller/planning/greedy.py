@@ -1,10 +1,10 @@
 """Greedy path assignment for any fabric, capacities and demands: repair and warm start of the planner.
 
 It follows the greedy of arXiv 2503.05324 (``baselines`` has it as published), but compares loads instead of numbers of
-flows. A *set* is all flows out of one leaf, or all flows into one leaf. The sets are served from the most loaded to the
-least loaded. Each flow takes the shortest path on which the most loaded link ends up least loaded. Of several such
-paths the flow takes its current path, or else the first path. On an intact leaf-spine with equal flows the
-largest load is at most twice the optimum, in any order of flows.
+flows. A *set* is all flows out of one leaf, or all flows into one leaf. The sets are served in descending order of
+their total demand. Each flow takes the shortest path whose most loaded link ends up with the smallest load. Of several
+such paths the flow takes its current path, or else the first path. On an intact leaf-spine with equal flows the largest
+load is at most twice the optimum, in any order of flows.
 
 In: a ``Problem``. Out: one route per flow that has a path. ``PathChoices`` holds the shortest paths of all flows as
 rows of link numbers, also for the published schemes."""
@@ -25,7 +25,7 @@ from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Rou
 _MOST_PATHS = 512
 """Number of shortest paths of a pair of switches above which only the problem's candidates are used."""
 _BLOCK = 512
-"""Number of states whose paths are listed at once, so that the arrays fit into the processor's cache."""
+"""Number of states (see ``NextHops``) whose paths are listed at once, so that the arrays fit into the CPU's cache."""
 
 
 def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
@@ -58,7 +58,7 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
 
 
 class _Loads:
-    """Loads of all links, in the numbers of ``NextHops``, updated as flows are added."""
+    """Loads of all links, numbered as in ``NextHops``; they grow as flows are added."""
 
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
         self._flows = problem.flows
@@ -67,7 +67,7 @@ class _Loads:
         self._increments = Increments(problem, next_hops.capacity_bps)
 
     def put_all(self, problem: Problem, routes: Routes) -> None:
-        """Add the loads of all routes, while every link is still without load."""
+        """Add the loads of all routes. No flow may have been added before."""
         rows = passing(problem, routes)
         place = np.array([problem.link_number[link] for link in self._number], np.int64)
         number = np.full(len(problem.capacity_bps), -1)
@@ -81,7 +81,7 @@ class _Loads:
         self._increments.count(flow, links, share)
 
     def least_loaded(self, flow: int, options: Ints) -> Ints:
-        """Return the links of the path on which the flow's most loaded link ends up least loaded.
+        """Return the links of the path whose most loaded link ends up with the smallest load.
 
         The current path wins ties, else the first path. ``options`` has the links of each path; shape (hops, paths)."""
         worst = self._load[options[0]] + self._increments.added(flow, options[0])
@@ -122,7 +122,7 @@ class PathChoices:
     - ``options``: per flow its paths as link numbers of ``next_hops``, shape (hops, paths); shorter paths are padded
       with ``nothing``. Paths cycle through the first switch's next hops, from the lowest on. The first k paths
       therefore have as many different first links as k paths can have.
-    - ``peak_bps``: per flow its largest demand, for schemes without phases.
+    - ``peak_bps``: per flow its largest demand in any phase, for schemes that do not distinguish phases.
     - ``complete``: whether ``options`` has every path that flows may take."""
 
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
@@ -145,7 +145,7 @@ class PathChoices:
 
 
 def _path_counts(next_hops: NextHops) -> Floats:
-    """Return the number of shortest paths from each state."""
+    """Return the number of shortest paths from each state (``NextHops``) to its destination."""
     counts = np.zeros(len(next_hops.size))
     counts[-1] = 1
     for _ in range(next_hops.longest):

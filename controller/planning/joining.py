@@ -1,12 +1,12 @@
-"""Candidates that put equal subflows of one flow on fewer paths.
+"""Candidates that put several equal subflows of a flow on one path.
 
 A subflow on a path of its own costs switch rules, and most flows need not be divided over paths. Some senders stripe
 the same number of bytes over each connection. A flow of such a sender becomes several equal subflows, each a whole flow
 to the planner (``signalbox.jobs.subflows``). Plans for these subflows show which slowdowns can be reached. The
 candidates here divide only the flows that must be divided to reach these slowdowns:
 
-- *Joined problem*: every flow is whole again, unless its subflows run on several paths. Its plan has all subflows of a
-  flow on one path.
+- *Joined problem*: every flow is whole again, unless its subflows run on several paths. A plan for this problem puts
+  all subflows of a whole flow on one path.
 - *Whole flows first* (``color_whole_first``): in closed form, as many whole flows on every link as the slowdown allows,
   and the subflows of the other flows on the remaining capacity.
 
@@ -87,9 +87,10 @@ def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None
 def _colored(numbers: Numbers, flows: Ints, group: Ints, common: CommonLinks, floor: float) -> NumberedRoutes | None:
     """Return routes of one part; None when flows differ.
 
-    The multigraph of whole flows has a proper colouring with D colours, where D is its largest degree. Each common link
-    gets w of the colours with the most flows. The subflows of the other colours lie colour by colour on a line, which
-    is cut into segments of equal length, one per common link.
+    The multigraph of whole flows has a proper colouring with D colours, where D is its largest degree. Every common
+    link gets the same number of whole colours, as many as its load allows; the colours with the most flows are chosen.
+    The subflows of the other colours lie colour by colour on a line, which is cut into segments of equal length, one
+    per common link.
 
     ``floor``: lower bound of all slowdowns, so that links may have this load."""
     order = np.argsort(group, kind="stable")

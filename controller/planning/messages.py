@@ -66,9 +66,9 @@ class SolvePlan:
     goal: GoalPlanLeft | None = None
     """Goal plan that an earlier cycle left."""
     installs: bool = True
-    """Whether a plan that is worth its moves becomes the running routes.
+    """Whether the control loop installs a plan that is worth its moves.
 
-    When the running routes stay, the planner computes their slowdowns."""
+    When the plan is not installed, the planner also computes the slowdowns of the running routes."""
     anew: bool = False
     """Whether an operator requests the plan.
 

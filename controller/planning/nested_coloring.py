@@ -1,8 +1,9 @@
 """Colourings of flows that are even in nested sets: in every leaf and in every pod at once.
 
-In: per side of a bipartite multigraph (sources, destinations) the set of each edge, from the innermost level to the
-outermost. Each set lies in one set of the next level. Out: a colour per edge, such that no set has more than ceil(edges
-/ colours) edges of one colour. With as many colours as the largest innermost set the colouring is proper.
+In: for each side of a bipartite multigraph (sources, destinations) and each level, from the innermost to the outermost,
+the set of each edge. Each set lies in one set of the next level. Out: a colour per edge, such that no set has more than
+ceil(edges / colours) edges of one colour. The colouring is proper when there are at least as many colours as the
+largest innermost set has edges: the edges of an innermost set then have different colours.
 
 - *Halving*: in every set the edges are paired; a left-over edge is paired with a left-over edge of another set in the
   same outer set. Pairs of both sides form paths and even cycles. The edges of a path or cycle go alternately into the
@@ -74,7 +75,8 @@ def _halves(
 ) -> dict[int, bool]:
     """Divide the edges into two halves; return for each edge whether it is in the second half.
 
-    ``second``: whether each edge is in the second half before. ``kept``: edges that should stay in their half."""
+    ``second``: whether each edge is in the second half before the call. ``kept``: edges that should stay in their
+    half."""
     left, right = (_pairs(edges, side, second) for side in sides)
     weight = dict.fromkeys(kept, 1)
     half: dict[int, bool] = {}

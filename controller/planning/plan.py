@@ -79,7 +79,7 @@ class Plan:
     - ``gap``: the worst slowdown is proven, or a solver gave a bound for it.
     - ``heuristic``: there are only closed-form bounds."""
     slowdowns_proven: int
-    """Number of entries of the descending vector of slowdowns that are proven optimal over all shortest paths."""
+    """Number of slowdowns, counted from the worst on, that are proven optimal over all shortest paths."""
     moves: int
     """Number of flows with a valid current route that the plan routes differently."""
     solver: str
@@ -90,9 +90,9 @@ class Plan:
     cut_short: bool = False
     """Whether the time limit ended a search; a faster machine might then find a better plan."""
     slowdowns_proven_listed: int = 0
-    """Number of entries of the descending vector of slowdowns that are proven optimal over the candidate paths.
+    """Number of slowdowns, counted from the worst on, that are proven optimal over the candidate paths.
 
-    It is set to 0 when it is no larger than ``slowdowns_proven``, or when the candidates are not capped."""
+    It is 0 when it would not exceed ``slowdowns_proven``, or when all shortest paths are candidates."""
     candidates_listed: int = 0
     """Largest number of candidate paths per pair of switches; 0 when ``slowdowns_proven_listed`` is 0."""
 

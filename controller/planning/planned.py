@@ -1,4 +1,4 @@
-"""Facts about routes and plans that the control loop needs. Pure.
+"""Facts about routes and plans that the control loop needs, computed by pure functions.
 
 The planning threads compute these facts. With tens of thousands of pinned flows this takes seconds, and the control
 loop would block for as long. In: the problem, and the plan or repair for it. Out: the slowdowns of the running routes,
@@ -117,7 +117,7 @@ def _placed(problem: Problem, plan: Plan) -> Plan:
 
 
 def in_place(route: Route, running: Route | None) -> Route:
-    """Return ``route`` with its subflows in an order in which as many as possible keep their source-port class.
+    """Return ``route`` with its subflows reordered, so that as many as possible keep their source-port class.
 
     Return the object ``running`` itself when nothing changes."""
     if running is None or route == running:

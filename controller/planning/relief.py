@@ -43,7 +43,7 @@ _LESS = 0.02
 _LEAST_S = 0.2
 """Seconds that a relief may take even when the time limit ends earlier.
 
-Without them no flow might move while links are overloaded."""
+Without this time, it could happen that no flow moves although links are overloaded."""
 _ROUNDING = 1e-9
 
 

@@ -4,10 +4,11 @@ The closed forms use the common links of the part and its *residual links*: the 
 have links to all leaves but a few. Flows are coloured as if each such spine were one more common link, and the flows of
 its colours take its links. A few *late* flows cannot take these links, because one of their leaves has no link to the
 spine. When flows are split, late flows get further colours, and all remaining colours are cut onto the common links
-(interval cutting). When flows are whole, each late flow takes the common link where it meets the fewest flows, and
-slows the fewest other jobs.
+(interval cutting). When flows are whole, each late flow takes the common link where it meets the fewest flows. Among
+several such links it takes the link where it slows the fewest other jobs.
 
-In: a part as arrays, and its common links. Out: routes and their slowdown; None where there is nothing to gain."""
+In: a part (``common_links``) as arrays, and its common links. Out: routes and their slowdown; None where there is
+nothing to gain."""
 
 from __future__ import annotations
 
@@ -124,8 +125,8 @@ def _fewest_late(
 ) -> tuple[Bools, _Placed]:
     """Return which flows with a colour (at least 0) are late, and the routes of the other flows with a colour.
 
-    Several ways to assign spines to colours are tried. The best way has the fewest late flows at the leaf with the most
-    of them, because late flows need as many further colours."""
+    Several ways to assign spines to colours are tried. The best way minimises the largest number of late flows at one
+    leaf, because late flows need as many further colours."""
 
     def shifted(by: int) -> tuple[int, Bools, _Placed]:
         placed = _placed(numbers, flows, common, residual, np.where(colors < 0, -1, (colors + by) % residual.count))

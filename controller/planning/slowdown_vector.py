@@ -12,10 +12,10 @@ function f does not increase with t and is one of these:
 - count: 1 / floor(t / s0) for s >= s0, else 0, because a link has room for that many flows of at least s0;
 - volume: s / t for s >= s0, else 0.
 
-In the last two a flow that leaves no room for another one of load s0 (s > t - s0) uses a whole link: f is 1. Such an f
-is a dual feasible function of bin packing (Fekete and Schepers, "New classes of fast lower bounds for bin packing
-problems", 2001). Summed over the m links of a cut the shares are at most m. When all demands are multiples of one unit,
-t is rounded down to a load that such demands can add up to.
+In the last two forms, a flow of load s > t - s0 leaves no room for another flow of load s0. It uses a whole link: f is
+1. Such an f is a dual feasible function of bin packing (Fekete and Schepers, "New classes of fast lower bounds for bin
+packing problems", 2001). Summed over the m links of a cut, the shares are at most m. When all demands are multiples of
+one unit, t is rounded down to a load that such demands can add up to.
 
 In: a problem's ``Bounds``. Out: a ``SlowdownVector``."""
 
@@ -42,7 +42,7 @@ _ROUNDING = 1e-9
 _MOST_SLOWDOWNS = 64
 """Largest number of slowdowns above the lowest one that the model distinguishes; the highest slowdowns are kept."""
 _SMALL = 0.5
-"""Load of a cut, at the jobs' own bounds, below which the cut is left out.
+"""Sum of each job's load of a cut / the job's own bound; a cut with a smaller sum is left out.
 
 No share is more than twice s / t, so the shares of such a cut cannot add up to more than 1."""
 _MOST_STEPS = 64
@@ -59,7 +59,7 @@ class SlowdownVector:
     slowdowns: tuple[float, ...]
     """Bounds sorted from the worst, one per job: no routing has lexicographically smaller sorted slowdowns."""
     ceiling: Mapping[JobId, float]
-    """Slowdown of each job at which a routing may aim; together the smallest sorted slowdowns that the cuts allow."""
+    """Slowdown that a routing may aim at for each job. Sorted, these are the smallest slowdowns that the cuts allow."""
 
 
 def slowdown_vector(bounds: Bounds, limits: PlanLimits) -> SlowdownVector:
@@ -202,6 +202,7 @@ class Need:
     loads: tuple[float, ...]
     """Loads that one flow puts on a link, descending; the last load is s0. Empty for a fluid need."""
     by_volume: bool
+    """Whether f has the form volume of the module's docstring, not the form count."""
     step: float
     """Number of which every possible load of a link is a multiple; 0 when there is no such number."""
 

@@ -8,12 +8,12 @@ In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Co
   Duguid (1959) on Clos networks whose outer switches have as many inputs as there are middle switches. Such a network
   can be rearranged to carry any permutation (Beneš, "Mathematical Theory of Connecting Networks and Telephone Traffic",
   1965). No link of a leaf has more than ceil(flows / common edge links) flows. When a plane has as many common core
-  links as a pod has leaves, no other link has more either.
-- *Split flows* of one demand, when cores have failed. Colour with D colours, where D is the largest degree of a leaf.
-  Cut the line [0, D) into segments, one per plane. A flow puts on a plane the share of its colour's interval that lies
-  in the plane's segment. The flows of one colour in one plane are coloured again, for the pods, with n colours. On a
-  second line these n colours are adjacent intervals whose length is the share. That line is cut into segments, one per
-  common core link."""
+  links as a pod has leaves, no core link has more either.
+- *Split flows* of equal demand, when cores have failed. Colour the flows with D colours, where D is the largest degree
+  of a leaf. Cut the line [0, D) into segments, one per plane. A flow puts on a plane the share of its colour's interval
+  that lies in the plane's segment. The flows of one colour in one plane are coloured again, for the pods, with n
+  colours. Each plane has a second line, on which each of these n colours has an interval as long as its share in the
+  plane. That line is cut into segments, one per common core link."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _NOTHING = 1e-12
 """Share of a flow below which a part counts as zero."""
 _BISECTIONS = 60
 _CHOICE_S = 0.3
-"""Limit for the choice of planes in deterministic time, which is about as many seconds."""
+"""Limit of the search in ``choose``, in CP-SAT's deterministic time (one unit is about one second)."""
 
 
 class CommonLinks(NamedTuple):
-    """Common links that a flow takes; -1 for none."""
+    """Numbers of the common edge link and the common core link that a flow takes; -1 for none."""
 
     edge: int
     core: int
@@ -51,7 +51,7 @@ class CommonLinks(NamedTuple):
 class _Ends:
     """Ends of the flows as numbers.
 
-    ``leaf``, ``pod``: numbers of the leaves and pods of (sources, destinations)."""
+    ``leaf``, ``pod``: two lists, for sources and destinations, with the number of each flow's leaf or pod."""
 
     def __init__(self, flows: Sequence[Flow], tiers: Tiers) -> None:
         number = {leaf: index for index, leaf in enumerate(tiers.pod)}
@@ -89,7 +89,7 @@ class _Ends:
 
 
 def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
-    """Return (name, routes), with whole flows unless splitting may lower the worst slowdown.
+    """Return (name of the method, routes), with whole flows unless splitting may lower the worst slowdown.
 
     None when the fabric has no three tiers."""
     tiers = problem.tiers
@@ -140,7 +140,10 @@ def _groups(
     """Return groups as (numbers of flows, range of the common edge links with which these flows are coloured).
 
     Normally all flows are one group, and use the links of the planes with the most common core links. When planes are
-    unequal and one group misses the slowdown ``worst``, there is a group per kind of plane (``choose``)."""
+    unequal and one group would exceed the slowdown ``worst``, ``choose`` divides the flows into several groups. Planes
+    with equally many common core links then serve the same group.
+
+    ``running``: number of the common edge link that each flow takes now, -1 for none."""
     edge_bps, core_bps = _rates(problem, tiers)
     count, load = _edge_links(tiers, ends, core_bps / edge_bps)
     together: list[tuple[Sequence[int], range]] = [(range(len(flows)), range(count))]
@@ -229,9 +232,9 @@ def choose(
     """Return the group of planes that each whole flow takes; None when no assignment is found in time.
 
     A *group* has all planes with the same number of cores. The flows of a group can afterwards be coloured evenly with
-    the planes of the group. So whole flows of one demand reach a slowdown exactly when groups can be
-    chosen within the room of every leaf and every pod. This search has a variable per flow and group, and no variable
-    for paths.
+    the planes of the group. Whole flows of equal demand can therefore reach a slowdown exactly when there is an
+    assignment of flows to groups that exceeds the ``Room`` of no leaf and no pod. This search has a variable per flow
+    and group, and no variable for paths.
 
     ``leaves``, ``pods``: numbers of the flows' leaves and pods per side (sources, destinations).
     ``current``: group of each running flow, else -1. As many flows as possible keep their group."""
@@ -284,7 +287,7 @@ class _Subflow(NamedTuple):
 def split_evenly(
     problem: Problem, flows: Sequence[Flow], tiers: Tiers, max_subflows: int
 ) -> dict[FlowId, Route] | None:
-    """Return routes of flows of one demand between leaves, with at most ``max_subflows`` subflows each.
+    """Return routes of flows of equal demand between leaves, with at most ``max_subflows`` subflows each.
 
     None when flows would need more subflows, or when several cables lead from a leaf to a plane."""
     if len(set(tiers.plane)) < len(tiers.plane):

@@ -7,9 +7,9 @@ CP-SAT solves a 0-1 programme: flow f takes its new route when x_f = 1, so the l
 sorted slowdowns after the moves must not be lexicographically greater than before. For that, one of two conditions must
 hold:
 
-- for each slowdown t of the vector, no more jobs are above t than before the moves;
-- the first condition holds down to some t, and fewer jobs are at t or above than before the moves. This t is the
-  *tie-break*.
+- for each slowdown t that a job had before the moves, no more jobs are above t than before the moves;
+- the first condition holds for the largest slowdowns, down to some t, and fewer jobs are at or above t than before the
+  moves. This t is the *tie-break*.
 
 Only the largest slowdowns, at most ``_MOST_PIVOTS``, can be tie-breaks. When there is no tie-break, no job below these
 slowdowns may become slower than before the moves. A job is above t when the load of a link that it
@@ -31,7 +31,7 @@ from signalbox.jobs.spec import JobId
 
 _MOST_PIVOTS = 4
 _MOST_ROWS = 400
-"""Largest product of the numbers of slowdowns that can be tie-breaks and of jobs.
+"""Largest product of two numbers: the slowdowns that can be tie-breaks, and the jobs.
 
 However many jobs there are, one slowdown can be a tie-break."""
 _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
@@ -129,7 +129,9 @@ class _User:
 
 
 class _Link:
-    """Load of a link, in units; moves may change it."""
+    """Load of a link, in units; moves may change it.
+
+    ``most``: upper bound of the load. ``rounding``: limit of its rounding error."""
 
     def __init__(self, cp: cp_model.CpModel, users: Mapping[JobId, _User], units: float) -> None:
         self.users = users

@@ -3,10 +3,10 @@
 It needs no solver and nothing but Python. docs/reference/json-output.md describes the file,
 docs/explanation/planning.md the proofs. The slowdown of a job is the largest load of a link that it uses.
 
-All numbers are integers; slowdowns, bounds and shares are over ``denominator``. The proof for n jobs states: let the
-flows take any walks of ``hops`` links, and let the slowdowns before the n-th from the worst be at most the plan's. Then
-the n-th slowdown is at least the bound of the proof. The plan's own n-th slowdown is at most ``tolerance`` (relative)
-above that bound."""
+All numbers are integers; slowdowns, bounds and shares are multiples of 1 / ``denominator``. The proof for n jobs
+states: let the flows take any walks of ``hops`` links, and let the n - 1 worst slowdowns be at most those of the plan.
+Then the n-th slowdown is at least the bound of the proof. The plan's own n-th slowdown is at most ``tolerance``
+(relative) above that bound."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def slowdowns_of(plan: Any) -> list[int]:
 def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tuple[int, int]:
     """Return the number of jobs and the bound of one proof. Raises ``ValueError`` when the proof is wrong.
 
-    At least ``least`` jobs of each group must have the bound as slowdown. The weights show that fewer jobs than the
-    proof's number cannot satisfy all groups."""
+    At least ``least`` jobs of each group must have a slowdown of at least the bound. The weights show that fewer jobs
+    than the proof's number cannot satisfy all groups."""
     jobs, bound = proof["jobs"], proof["bound"]
     _require(
         jobs > 0 and whole <= bound <= slowdowns[jobs - 1],

@@ -1,9 +1,10 @@
 """Witnesses of a plan's slowdowns: proofs that no routing has smaller slowdowns, as data that ``verify`` can check.
 
 A *cut* is a price per link. Multiply the demand of each flow by the price of the cheapest walk that it may take. The
-sum over all flows is at most the sum of price * traffic over the links. Hence not all jobs can stay below a certain
-slowdown. Cuts come from NICs, from the bounds (``bounds``), and from the duals of the fluid optimum
-(``split_flows.lp``), in this order. Where flows stay whole, a cut may also count their demands in whole units.
+sum of these products over all flows is at most the sum of price * traffic over all links. Hence not all jobs can stay
+below a certain slowdown. Cuts come from NICs, from the bounds (``bounds``), and from the duals of the fluid optimum
+(``split_flows.lp``), in this order. A cut may have a *unit*. It then counts only the flows that stay whole, and rounds
+their demands down to multiples of the unit.
 
 A *group* is a set of jobs of which at least a given number must have a given slowdown. A *proof* is a list of groups
 that together require a number of slow jobs. This number follows from the weights of the groups, which are a dual
@@ -63,7 +64,7 @@ class _Group(NamedTuple):
     """Set of jobs, at least ``least`` of which must have the slowdown that is to be proven."""
 
     cut: tuple[int, int]
-    """Cut that proves the group: index of its source, and its unit; 0 for a cut without a unit."""
+    """Cut that proves this: the index of its ``_Source``, and its unit or 0 if it has no unit."""
     jobs: frozenset[int]
     least: int
 

@@ -32,7 +32,9 @@ MOST_LINES = 4 * KEPT * len(EventKind)
 """Number of lines above which the file is rewritten with only the events that are kept."""
 
 MOST_BYTES = 16 << 20
-"""Size above which the file is rewritten to at most half of it. Only so many bytes at the end of a file are read."""
+"""Size in bytes above which the file is rewritten with only the newest events, in at most half of this size.
+
+At the start of the controller, at most this many bytes at the end of the file are read."""
 
 MOST_EVENTS = 2**62
 """Upper bound of event numbers, which the API sends as 64-bit integers."""
@@ -43,9 +45,9 @@ _EARLIER_KINDS: dict[str, EventKind] = {"strategy": EventKind.MODE}
 
 
 class EventFile:
-    """Event history that is kept in ``directory``, or nowhere if that is None.
+    """Event history with a file in ``directory``; None: a history in memory only.
 
-    ``history`` begins with the kept events."""
+    ``history`` begins with the events that the file contained."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / FILE if directory else None

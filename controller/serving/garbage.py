@@ -15,10 +15,14 @@ SETTLE_S = 2.0
 ALL_EVERY_S = 3600.0
 """Seconds between collections that include old objects."""
 THRESHOLDS = (5_000, 60, 20)
-"""Thresholds of the interpreter's own collections, per generation. The first covers the objects of a moment, the second
-serves for hours without a quiet moment."""
+"""Thresholds of the interpreter's own collections, per generation (``gc.set_threshold``).
+
+The first is above the number of objects that exist only for a moment. The second takes effect when no quiet moment
+occurs for hours."""
 MANY = 12
-"""Number of first-generation collections up to which a collection of new objects is short enough: at most 40 ms."""
+"""Largest number of first-generation collections after which ``Garbage.quiet`` collects new objects.
+
+The collection then takes at most 40 ms."""
 
 
 @contextmanager
@@ -38,7 +42,7 @@ class Garbage:
     """Full garbage collections, only at quiet moments and rarely.
 
     A fabric of thousands of links is half a million objects. A collection over all objects takes a fifth of a second,
-    during which no switch gets a reply. Reference counting frees the objects that matter here; cycles among objects
+    during which no switch gets a reply. Reference counting frees objects that are in no cycle; cycles among objects
     that are not old are collected as usual."""
 
     def __init__(self) -> None:

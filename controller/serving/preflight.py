@@ -173,7 +173,7 @@ def _no_room(where: str, path: Path) -> Iterator[FieldProblem]:
 def _open_state(directory: Path) -> Iterator[FieldProblem]:
     """Yield a problem when other users could read or replace files of the state directory.
 
-    Missing files have no problem: the controller creates them with the right permissions."""
+    Missing files cause no problem: the controller creates them with the right permissions."""
     with suppress(OSError):
         if problem := replaceable(directory):
             yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller creates")

@@ -15,8 +15,10 @@ from controller.tables.messages import Counters
 PUBLISH_ROUTES_S = 0.1
 """Seconds between publications while the routes of jobs change, for which trainers wait."""
 PUBLISH_S = 0.25
-"""Seconds between publications while anything else happens. A reply whose effect a status shows is preceded by a
-publication, so that a client that has received the reply reads its effect."""
+"""Seconds between publications while anything else happens.
+
+The status is also published before each reply whose effect it shows, so that a client with the reply can read the
+effect."""
 PUBLISH_COUNTERS_S = 1.0
 """Seconds between publications while only counters arrive."""
 

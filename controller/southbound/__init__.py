@@ -1,8 +1,8 @@
 """The edge to the switches: OpenFlow 1.3 on the wire, link discovery, counters.
 
 Ryu's hub has the main thread, and nothing is monkey-patched. Only Ryu's app and its events are used, not its network
-side. ``framework`` is the only file that imports Ryu or os-ken. That import takes a moment, so the API answers before
-it.
+side. ``framework`` is the only file that imports Ryu or os-ken. That import takes a moment, and the API answers before
+the import is complete.
 
 In: commands of the control loop, through ``outbox``, which wakes the hub. Out: messages for the loop. Modules marked
 *sans-IO* get bytes and the time, and neither read sockets nor clocks.

@@ -29,7 +29,7 @@ ROLES_WITHIN_S = 1.0
 ATTEMPTS = 3
 """Largest number of attempts to become the master.
 
-Another controller may claim the switch at the same moment: the later generation wins."""
+Another controller may claim the switch at the same moment: the later generation id wins."""
 MASTERSHIP_LOST = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
 """Type and code of the error of a switch whose master is now another controller."""
 

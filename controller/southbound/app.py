@@ -76,7 +76,7 @@ limited_log = LimitedLog(log, period_s=10.0)
 TICK_S = 0.1
 REPORT_S = 1.0
 FLOODING = 0.5
-"""Fraction of the time; a switch that was not read for longer floods the controller."""
+"""Fraction of the time for which reading from a switch may be paused; above it, the switch floods the controller."""
 
 
 @dataclass(frozen=True, slots=True)

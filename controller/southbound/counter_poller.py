@@ -129,8 +129,8 @@ class CounterPoller(Requests):
 class LearningPoller(Requests):
     """Polls of the rules that count pairs of jobs that are being learnt.
 
-    The traffic of a job is hashed until the controller has learnt which of its pairs carry traffic. All switches are
-    polled at the same time, so that the replies show all pairs of one collective. ``interval_s``: interval of the
+    The traffic of such a job uses ECMP until the controller knows the pairs that carry traffic. All switches are polled
+    at the same time, so that the replies show all pairs of one collective. ``interval_s``: interval of the
     regular polls."""
 
     def __init__(

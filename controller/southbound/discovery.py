@@ -24,7 +24,9 @@ from controller.southbound.ethernet_frames import ProbeFrames
 MAX_STEP_S = 0.25
 """Largest time in seconds between two ticks that counts as listening; beyond it, the hub was stalled."""
 FIRST_GAP_S = 0.25
-"""Seconds between the first two probes of a port while ports are few. The gap doubles until the port has settled."""
+"""Seconds between the first two probes of a port while ports are few.
+
+The gap doubles until a probe arrives or the probe interval is reached. After that, the port has *settled*."""
 SLOT_S = 0.5
 """Seconds between the times at which blocks of settled ports are probed, but at most a quarter of the interval."""
 BLOCK = 32
@@ -36,9 +38,9 @@ GRACE_S = 1.0
 FRESH_TIMEOUTS = 3
 """Largest age of an accepted probe, in link time-outs: more than a busy hub or switch delays a probe."""
 USUAL_PORTS = 256
-"""Largest number of ports with which a switch counts in the division of the probe rate.
+"""Number of ports of a switch up to which its share of the probe rate grows.
 
-The ports of a switch with more ports are each probed less often, and delay no probes of other switches."""
+Each port of a switch with more ports is probed less often, so that probes of other switches are not delayed."""
 QUIET_SHARE = 4
 """Factor by which ports without a link wait longer when the rate does not allow every port a probe per interval."""
 BURST = 4

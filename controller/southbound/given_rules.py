@@ -65,7 +65,7 @@ class _Switch:
 
 
 class GivenRules:
-    """Entries of all switches.
+    """Flow entries that each switch may hold.
 
     ``known``: switches with entries from the previous process, whose first replies may have any size. All other
     switches have no entries of the controller when they connect for the first time."""
@@ -131,7 +131,7 @@ class GivenRules:
         return is_taken
 
     def takes_foreign(self, dpid: Dpid, size: int) -> bool:
-        """Return True, and mark the switch as slow to read if the reply has many entries.
+        """Mark the switch as slow to read if the reply has many entries; return True in any case.
 
         ``size``: bytes of all entries in the reply, up to the end of this part. The entries may be foreign, and their
         number is not limited."""

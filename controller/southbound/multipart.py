@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 24
 """Largest number of bytes in all parts of a reply: more than a hundred thousand flow entries."""
 
 PART_BYTES = 256
-"""Size in bytes with which a smaller part of a reply is counted. A switch with a long reply fills its parts."""
+"""Smallest number of bytes that a part of a reply counts as, because a switch with a long reply fills its parts."""
 
 READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_FLOW: decode.flow_stats,

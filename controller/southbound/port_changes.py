@@ -1,4 +1,4 @@
-"""Rate limit of port changes: if a switch reports too many, the latest states of its ports follow little by little.
+"""Rate limit of port changes: if a switch reports too many, only the latest change of each port is reported, later.
 
 Sans-IO. In: port changes as switches report them. Out: the changes to report now. ``now`` is in monotonic seconds.
 """
@@ -50,7 +50,7 @@ class PortChanges:
         return [change]
 
     def tick(self, now: float) -> Iterator[PortChanged]:
-        """Yield the delayed states that may be reported now."""
+        """Yield the delayed changes that may be reported now."""
         for switch in self._switches.values():
             if switch.held and now >= switch.ends_at:
                 switch.ends_at, switch.count = now + PERIOD_S, AT_ONCE

@@ -25,7 +25,7 @@ from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable
 
 EVERY = 2
-"""Time between two reads of the numbers of entries, in intervals of counters."""
+"""Time between two reads of the numbers of entries, as a multiple of the interval of the counter polls."""
 LIMITS_EVERY_S = 60.0
 """Seconds between two reads of the limits of one switch; limits are configured and hardly ever change."""
 LIMITS_SOON_S = 7.0
@@ -33,7 +33,7 @@ LIMITS_SOON_S = 7.0
 
 By default, this is with every second poll of entries."""
 LITTLE_ROOM = 0.5
-"""Fraction of the limit; a table with at least this number of entries has little room."""
+"""Fraction of a table's capacity; a table that is full to at least this fraction has little room."""
 LIMITS_APART_S = 0.5
 """Smallest number of seconds between reads of the limits of two switches."""
 PATIENCE_S = 30.0

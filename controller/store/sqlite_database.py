@@ -57,7 +57,7 @@ class Written(NamedTuple):
 def opened(path: Path) -> sqlite3.Connection:
     """Return the open database, for the store's thread. Raises ``sqlite3.Error``.
 
-    Its files stay open, so that a commit needs no file descriptor."""
+    The files of the database stay open, so that a commit needs no new file descriptor."""
     database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")

@@ -32,7 +32,7 @@ class Store(Protocol):
 
     @property
     def is_claimed(self) -> bool:
-        """Whether this process has claimed the state."""
+        """True while this process has the claim of the state."""
 
     def owner(self) -> str:
         """Return the name, for a message, of the process that claimed the state last."""

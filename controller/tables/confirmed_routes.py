@@ -134,7 +134,7 @@ class ConfirmedRoutes:
 
 
 class _Pinned:
-    """Pins of one job that lead over a path, and which of them are confirmed. ``pins``: pins by key."""
+    """Pins of one job that lead over a path, each of them confirmed or missing. ``pins``: pins by key."""
 
     def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
         self.pins = pins
@@ -160,7 +160,7 @@ class _Pinned:
 
 
 def _are_of(paths: list[Path | None], route: Route) -> bool:
-    """Return whether pins to these paths are all pins of this route, rather than pins of an earlier route.
+    """Return whether ``paths`` has every path of the route; otherwise the pins belong to an earlier route of the flow.
 
     The pins of a large plan are derived in portions, so a flow may keep the pins of its earlier route for a while."""
     return len(paths) >= len(route) and all(path in paths for path, _ in route)

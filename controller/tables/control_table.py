@@ -43,7 +43,7 @@ _UP = (ToController(),)
 def control_rules(
     switch: Switch, fabric_ports: Set[PortNo], hosts: Iterable[Host], punt_rate_pps: int, turns_back: bool = False
 ) -> RuleSet:
-    """Return the rules of one switch; the same object for the same ports.
+    """Return the rules of table 0 of one switch; the same object while its ports and hosts stay the same.
 
     ``fabric_ports``: ports with links to other switches. ``hosts``: hosts of this switch. ``turns_back``: whether
     packets may leave by the port where they arrived, as needed where links lead one way."""
@@ -72,8 +72,8 @@ def _control_rules(
 ) -> RuleSet:
     """Return the rules, with one meter per port, so that a flooding host uses up only its own limit.
 
-    A meter has the number of its port. Fabric ports only forward ARP, because the switch of its sender has already sent
-    it to the controller."""
+    A meter has the number of its port. ARP packets that arrive at fabric ports are only forwarded, because the switch
+    of the sending host has already sent them to the controller."""
     probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NO_ADDRESS)
     onward = (AnyPort(),) if turns_back else ()
     flows = [_pass(0, Match(), onward), _pass(PUNT_PRIORITY, probes, onward)]

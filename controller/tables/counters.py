@@ -1,8 +1,8 @@
 """Intake of the counters of switches: links, and the flows that begin at each switch.
 
 ``LinkLoad`` gets the bytes of links and of flow rules, and ``PairCounters`` the bytes and packets of pairs of
-addresses. This module keeps the packets that ports sent to the controller beyond their limits, and the dropped packets
-of each kind.
+addresses. This module records the number of packets that ports sent to the controller beyond their limits, and the
+number of dropped packets of each kind.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ CountersKind = Literal["ports", "flows"]
 
 
 class CountersRead(NamedTuple):
-    """Monotonic time of the latest reading of each kind of counters; before the first reading, of the connection."""
+    """Monotonic time of the latest reading of each kind of counters.
+
+    Before the first reading it is the time when the switch connected."""
 
     ports: float
     flows: float

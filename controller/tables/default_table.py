@@ -45,17 +45,18 @@ BASE_PRIORITY = 100
 GATEWAY_PRIORITY = 140
 
 SPREAD_ROWS = 8
+"""Largest number of rows of a group; each row has a bucket for every next hop (``_spread``)."""
 MAX_SPREAD_BUCKETS = 64
-"""Largest number of buckets of a group that repeats its hops.
+"""Largest number of buckets of a group with several rows.
 
 Without a selection method, Open vSwitch uses six bits of a packet's hash."""
 
 _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
-"""Mask of each row: row i sorts the hops by port number XOR mask i, which repeats the three reversed bits of i.
+"""Mask of each row: mask i repeats the three bits of i in reverse order.
 
-Whichever bit is the highest in which two port numbers differ, half of the rows exchange the order of the two ports.
-Neighbours are exchanged as rarely as the rows allow."""
+Row i sorts the next hops by port number XOR mask i. Half of the rows exchange the order of any two ports, whichever bit
+is the highest in which the two port numbers differ. Neighbours are exchanged as rarely as the rows allow."""
 
 
 GatewayPorts = tuple[tuple[str, PortRef], ...]
@@ -139,9 +140,10 @@ def bucket(port: PortNo) -> Bucket:
 def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
     """Return one row or several rows, concatenated; each row has all hops, sorted by port number XOR a mask.
 
-    Several rows are used at odd distances: of two successive choices, one then uses the lowest bits of the hash, and
-    the other permutes the hops by the next bits. ``labels``: number that is XORed with the port numbers and differs
-    from switch to switch, so that uneven shares of the hops also differ."""
+    Several rows are used at odd distances only. Two successive switches then use different bits of the hash: one
+    chooses by the lowest bits, the other permutes the hops by the next bits. ``labels``: number that is XORed with the
+    port numbers. It differs from switch to switch, so that not all switches prefer the same hops when shares are
+    uneven."""
     rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
     return [
         hop

@@ -33,7 +33,7 @@ class SwitchRules:
     dpid: Dpid
     rules: RuleSet
     foreign: int
-    """Number of foreign flow rules on the switch."""
+    """Number of foreign flow rules on the switch: rules without our cookie, or in a form that we never install."""
     foreign_keys: frozenset[FlowKey] = frozenset()
     """Keys of the foreign flow rules that a rule of ours could have too; a switch holds one rule per key."""
 
@@ -121,7 +121,7 @@ class ReadRules:
 
 @dataclass(frozen=True, slots=True)
 class PollLearning:
-    """Poll often the rules for pairs that are being learnt, on exactly these switches from now on."""
+    """Poll the rules for pairs that are being learnt more often than other rules, on exactly these switches."""
 
     dpids: frozenset[Dpid]
 

@@ -1,9 +1,10 @@
 """Table 1: a rule per announced virtual link and direction, which is a pin to a path group or a counter before ECMP.
 
-A path group has two fast-failover buckets: the planned next hop, and the ECMP group of the same destination.
-Acknowledgements of a pinned flow are pinned to the same cables in the reverse direction. A split flow has a pin for
-each subflow, which matches ports and has a higher priority than the rule of the whole flow. Rules that count pairs to
-learn about them have a lower priority than all pins.
+A virtual link is the traffic from one host to another; in the opposite direction are its acknowledgements. A path group
+has two fast-failover buckets: the planned next hop, and the ECMP group of the same destination. Acknowledgements of a
+pinned flow are pinned to the same cables in the reverse direction. A split flow has a pin for each subflow, which
+matches ports and has a higher priority than the rule of the whole flow. Rules that count pairs to learn about them have
+a lower priority than all pins.
 """
 
 from __future__ import annotations
@@ -257,5 +258,5 @@ def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
 
 
 def miss_rule() -> FlowRule:
-    """Return the rule that sends packets of no announced flow to the default table."""
+    """Return the rule that sends all packets without another rule in the pinned table to the default table."""
     return FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)

@@ -1,9 +1,9 @@
 """Pins of announced flows, derived from the running routes that are in force.
 
 A route is in force while its paths exist and are shortest paths, and its hosts have not moved. A flow whose route is
-invalid is hashed until the next plan: a pin that leads away from the destination sends packets in a loop as soon as a
-switch behind it fails over to ECMP (docs/explanation/forwarding.md). The running routes do not change, because the next
-plan has to know that they are invalid.
+invalid uses ECMP until the next plan: a pin that leads away from the destination sends packets in a loop as soon as a
+switch behind it fails over to ECMP (docs/explanation/forwarding.md). Invalid routes remain among the running routes,
+because the next plan has to know that they are invalid.
 """
 
 from __future__ import annotations

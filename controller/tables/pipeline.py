@@ -148,7 +148,8 @@ def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -
 class _PinsAt:
     """Pins that begin at or lead over each switch, by owner.
 
-    Only owners with changed pins, or with pins of moved hosts, are examined. Their tuples become other objects."""
+    Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, even an equal tuple
+    becomes another object, so that ``SwitchRules`` derives the rules of its pins again."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}

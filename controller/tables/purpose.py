@@ -82,7 +82,7 @@ class Use(NamedTuple):
     answers: bool = False
     """Whether the rule is for the acknowledgements of the job's flow in the opposite direction."""
     towards: Dpid | None = None
-    """Switch to which the group leads; for a flow rule, the group to which the rule sends."""
+    """Switch to which the group leads; for a flow rule, the switch to which the group of the rule leads."""
 
 
 class Announcing(Protocol):

@@ -42,7 +42,7 @@ Hosts answer a probe with unicast ARP to this address, so table 0 must send thes
 NARROW = "narrow"
 """Name of the stage that only removes next hops, which is safe at any time."""
 NEW = (1, -1)
-"""Order of meters and new groups: they are sent with the first install stage, before the rules that use them."""
+"""Sort key (``_order``) of meters and new groups: the first install stage sends them before the rules that use them."""
 
 
 class Table(IntEnum):
@@ -282,7 +282,7 @@ class RuleSet:
         return RuleSet(flows, groups, meters)
 
     def divided(self, groups: Collection[int], meters: Collection[int]) -> tuple[RuleSet, RuleSet]:
-        """Return two sets: all flows with the groups and meters of these ids, and the remaining groups and meters."""
+        """Return two sets: all flows plus the groups and meters with these ids, and the other groups and meters."""
         return (
             RuleSet(
                 self.flows,
@@ -437,10 +437,10 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
 
 
 def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
-    """Return a path group to be deleted with only its fallback, if its next hop leads away from the destination.
+    """Return a path group without its planned next hop, if that hop leads away from the destination; else None.
 
-    Otherwise return None. Pins are deleted last; until then they would send packets back to switches with new
-    routes."""
+    ``rule`` is about to be deleted. Pins to the group are deleted only after all new rules are installed. Until then
+    they would send packets back to switches with new routes."""
     if not isinstance(rule, GroupRule):
         return None
     fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))

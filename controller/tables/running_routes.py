@@ -82,7 +82,7 @@ class RunningRoutes:
         return len(self.orphans) < len(before)
 
     def begin(self, job: PinnedJob, routes: Routes) -> None:
-        """Adopt the first routes of a job, which were found for flows without an owner.
+        """Adopt the first routes of a job, whose flow ids have no ``owner`` yet, and set the owner.
 
         Routes with more subflows than the flow can have are ignored."""
         most = dict(_most_subflows(job))

@@ -1,7 +1,7 @@
 """Rules of one switch, derived from its rules without pins and from the pins that lead over the switch.
 
-A group id is a function of the purpose of the group, never of its creation. The same fabric and pins thus give the same
-rules in every process, and the controller can tell its own groups on a switch from foreign groups.
+A group id depends only on the purpose of the group, never on the time of its creation. The same fabric and pins thus
+give the same rules in every process, and the controller can tell its own groups on a switch from foreign groups.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class _PathGroup(NamedTuple):
 class SwitchRules:
     """Derivation of the rules of one switch.
 
-    Only rules that may change are derived again. When pins change, these are the rules of the same owners' pins. When
-    links change, these are the path groups to leaves with other next hops, and the pins to these leaves that begin at
-    another switch. An unchanged rule remains the same object."""
+    Only rules that may change are derived again. When a pin changes, the rules of all pins of its owner are derived
+    again. When the next hops to a leaf change, the path groups to the leaf are derived again, and the rules of pins to
+    the leaf that begin at another switch. An unchanged rule remains the same object."""
 
     def __init__(self) -> None:
         self._base: _Base | None = None
@@ -288,8 +288,8 @@ def _add_path_group(
     """Add the path group of a rule; return False if the group cannot exist.
 
     A path group cannot exist without an ECMP group to fall back to or, once in millions, if another group has its id.
-    The distance of the group is the present distance to the leaf: a pin whose turn to be derived again has not come may
-    belong to another path that began at the same port."""
+    The distance of the group is the present distance to the leaf, not the distance on the path of the pin. A pin that
+    waits to be derived again may still have an earlier path that begins at the same port."""
     ecmp_id, others = ecmp_group_id(leaf), base.default.groups
     if ecmp_id not in others:
         return False
@@ -308,7 +308,7 @@ def _add_path_group(
 def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> dict[int, Dpid]:
     """Return the ids that groups of a switch can have, with the switch to which each group leads.
 
-    ``known``: switches that may not be in the fabric yet."""
+    ``known``: switches to which groups may lead although they are not in the fabric yet."""
     switch = fabric.switches.get(dpid)
     ports = tuple(switch.ports) if switch else ()
     found: dict[int, Dpid] = {}
@@ -326,7 +326,7 @@ def divided(
     All flows in ``read`` are ours: foreign flows, which have other cookies, are not read. A group or meter is ours if a
     flow of ours uses it, or if the controller installed it (``believed``). It is also ours if its id is one that this
     fabric can have: group ids are hashes of the group's purpose, and meters have the numbers of ports. ``known``:
-    switches to which groups may lead although they are not in the fabric yet."""
+    switches that are not in the fabric yet, but to which groups may lead."""
     groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
         groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()

@@ -370,8 +370,8 @@ class SwitchSync:
     def stage_done(self, message: StageDone, now: float) -> None:
         """Record the results of a stage.
 
-        A change is ignored if a newer change of the same rule was sent, which may even have been confirmed before.
-        Switches without a result are late: other switches stop waiting for them."""
+        The result of a change is ignored if a newer change of the same rule was sent: the newer change may even have
+        been confirmed first. Switches without a result are late: other switches stop waiting for them."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:

@@ -1,6 +1,6 @@
 #!/bin/bash
-# EpilogSlurmctld: removes the file of prolog-slurmctld.sh, so that the job is deregistered. Slurm runs it however a job ends,
-# and when it is requeued. It always exits with 0, after at most 0.9 s.
+# EpilogSlurmctld: removes the file that prolog-slurmctld.sh wrote, so that the job is deregistered. Slurm runs this
+# script at every end of a job, and when a job is requeued. The script always exits with 0, after at most 0.9 s.
 here=${BASH_SOURCE[0]%/*}
 trap 'exit 0' EXIT
 

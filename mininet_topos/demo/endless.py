@@ -48,7 +48,9 @@ TRAFFIC_S = 40.0
 class Step(NamedTuple):
     """Step of the training.
 
-    ``after_s``: seconds after the previous step. ``act`` raises ``SignalboxError`` to be retried."""
+    - ``after_s``: seconds after the previous step.
+    - ``what``: text that is printed when the step is done.
+    - ``act``: function that runs the step; after a ``SignalboxError`` it is called again."""
 
     after_s: float
     what: str

@@ -79,7 +79,7 @@ class TrainingJob:
 def rings_and_idle(hosts: Sequence[Host]) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
     """Return rings and idle hosts: a ring of the first host of every leaf, one of the second, and so on.
 
-    The last hosts are idle if there are several per leaf."""
+    The last host of each leaf is idle if the leaves have several hosts."""
     of_leaf: dict[str, list[Host]] = defaultdict(list)
     for host in hosts:
         of_leaf[host.leaf].append(host)
@@ -199,5 +199,5 @@ class RouteWatch:
             self.changes.append(RouteChange(time.monotonic(), job_id, paths))
 
     def in_force(self) -> dict[str, RouteChange]:
-        """Return the latest change per job."""
+        """Return the latest change of the routes of each job, by job id."""
         return {change.job_id: change for change in tuple(self.changes)}

@@ -1,8 +1,8 @@
 """Phases of the demo, on a running lab with a running controller.
 
-Three rings of four ranks, one on every leaf, train under ECMP, then on planned paths without a restart. A cable that
-carries their traffic is cut under load and plugged in again. Then the idle hosts send unannounced traffic. The result
-is the start of each phase, and the controller's reports.
+Three rings train under ECMP, then on planned paths without a restart. Each ring has four ranks, one on every leaf. A
+cable that carries traffic of the rings is cut under load and plugged in again. Then the idle hosts send unannounced
+traffic. The result is the start of each phase, and the controller's reports.
 """
 
 from __future__ import annotations

@@ -54,8 +54,12 @@ class RouteChange(NamedTuple):
 class Moments:
     """Times of the demo's events.
 
-    ``training``: every rank had finished an iteration. ``planning``: the mode planned was requested. ``planned``:
-    its last barrier was confirmed. ``end``: the phases were over."""
+    - ``training``: every rank had finished an iteration.
+    - ``planning``: the mode planned was requested.
+    - ``planned``: the switches had confirmed the last barrier of the plan's installation.
+    - ``cut``, ``replug``: the cable was cut, and plugged in again.
+    - ``unannounced``: the unannounced traffic began.
+    - ``end``: the phases were over."""
 
     training: float
     planning: float
@@ -119,7 +123,7 @@ def mean_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float
 
 
 def iteration_by_job_s(logs: Iterable[RankLog], start: float, end: float) -> dict[str, float | None]:
-    """Return each job's mean over the iterations of all its ranks."""
+    """Return the mean iteration time of each job over all of its ranks, in seconds; None without iterations."""
     return {job: pooled_iteration_s(ranks, start, end) for job, ranks in sorted(_by_job(logs).items())}
 
 
@@ -131,7 +135,7 @@ def _by_job(logs: Iterable[RankLog]) -> dict[str, list[RankLog]]:
 
 
 def pooled_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float | None:
-    """Return the mean over all iterations of all jobs and ranks; None without iterations."""
+    """Return the mean time in seconds of all iterations of all jobs and ranks; None without iterations."""
     durations = [i.duration_s for log in logs for i in log.iterations if start <= i.start and i.end <= end]
     return fmean(durations) if durations else None
 
@@ -188,7 +192,7 @@ def receivers_of_cable(
 ) -> set[str]:
     """Return the addresses that receive over the cable, in either direction, at any time in [start, end].
 
-    When no pin uses the cable, return the addresses of all hosts at its leaf."""
+    When no pin uses the cable, return the addresses of all hosts at the leaf where the cable ends."""
     used = {
         destination
         for _, destination, path in paths_between(routes, start, end)

@@ -82,7 +82,7 @@ class ForkedRanks:
         self._answer()
 
     def start(self, name: str, namespace: str, words: Sequence[str], output: Path) -> ForkedRank:
-        """Start a rank. ``words``: options of ``gloo_rank``. ``output``: file for what it prints."""
+        """Start a rank. ``words``: options of ``gloo_rank``. ``output``: file for the rank's output."""
         status = self._folder / f"{name}.status"
         wanted = {"namespace": namespace, "words": list(words), "output": str(output), "status": str(status)}
         assert self._server.stdin

@@ -138,7 +138,7 @@ def _array(tensor: torch.Tensor) -> Vector:
 
 
 def prepare() -> None:
-    """Import what the first ``DistributedDataParallel`` and optimizer would import, which takes seconds."""
+    """Import the modules that the first ``DistributedDataParallel`` and optimizer would import; this takes seconds."""
     torch.set_num_threads(1)
     importlib.import_module("torch._dynamo")
 
@@ -147,8 +147,8 @@ def prepare() -> None:
 def joined(spec: RankSpec, address: str, recorded: bool) -> Iterator[Report]:
     """Join the controller at the address, as user programs do, and yield the function that reports iterations.
 
-    ``recorded``: ``signalbox.torch.join`` records what the job sends; otherwise only its hosts are announced. All ranks
-    must call this."""
+    ``recorded``: ``signalbox.torch.join`` records the traffic of the job; otherwise only the job's hosts are announced.
+    All ranks must call this function."""
     if recorded:
         import signalbox.torch
 

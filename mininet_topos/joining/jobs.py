@@ -131,7 +131,7 @@ class RunningJobs:
         return self.folder / "control" / job.job_id
 
     def check(self) -> None:
-        """Raise ``LabError`` with the end of its output when a process has failed."""
+        """Raise ``LabError`` when a process has failed, with the end of the process's output."""
         for name, process in self._processes.items():
             if process.poll():
                 said = (self.folder / f"{name}.log").read_text(errors="replace")[-LOG_TAIL:]
@@ -166,7 +166,7 @@ class RunningJobs:
 
     @property
     def running(self) -> bool:
-        """Whether a process still runs. Raises ``LabError`` when one has failed."""
+        """True while a process still runs. Raises ``LabError`` when a process has failed."""
         self.check()
         return any(process.poll() is None for process in self._processes.values())
 

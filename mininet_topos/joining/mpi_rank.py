@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
     parser.add_argument("--round", type=int, default=0, help="Number of the round.")
     given = parser.parse_args(argv)
     if AUTOGROUP.exists():
-        AUTOGROUP.write_text("19")  # ranks poll without pause; the switches, on the same processors, go first
+        AUTOGROUP.write_text("19")  # ranks poll without pause; this gives the switches on the same processors priority
     library = OpenMpi()
     spec = spec_of(given, library.rank)
     Round(spec.control, given.round, spec.rank).wait()

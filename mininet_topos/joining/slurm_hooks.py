@@ -22,7 +22,7 @@ def installed_hooks(folder: Path, address: str = "") -> list[str]:
 
 
 def set_up(hooks: Path, folder: Path, address: str) -> None:
-    """Edit the settings as an administrator does."""
+    """Create ``folder/jobs``, and edit ``settings.sh`` of the hooks as an administrator does."""
     (folder / "jobs").mkdir()
     settings = (hooks / "settings.sh").read_text()
     for before, after in (

@@ -37,14 +37,16 @@ from offline.scenarios.topologies import Cable, Host, Switch
 Datapath = Literal["kernel", "userspace"]
 
 _TARGET = r"(tcp|ssl|unix):\S+"
-"""Addresses of controllers (ovs-vsctl(8), "Controller Commands"). A switch reports no error for any other text."""
+"""Pattern of a controller's address (ovs-vsctl(8), "Controller Commands"). A switch reports no error for other texts.
+
+The lab therefore checks the address."""
 
 
 class _Bridge(ShellThatEnds, node.Switch):  # type: ignore[misc]
     """Stand-in for a switch in Mininet; the lab makes the bridge."""
 
     shaped_later = True
-    """Whether the lab shapes the ports later: adding a port to a bridge clears its queueing discipline."""
+    """True: the lab shapes the ports later, because adding a port to a bridge clears the port's queueing discipline."""
 
     def start(self, controllers: object) -> None:
         """Do nothing: the lab makes all bridges in one transaction."""
@@ -125,8 +127,8 @@ class Lab:
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a program in a host; the end of the lab kills it.
 
-        The process is the program itself, so signals reach it.
-        It has its own session unless ``options`` say otherwise, so Ctrl-C does not reach it."""
+        The returned process is the program itself, so signals to this process reach the program. It has its own session
+        unless ``options`` say otherwise, so Ctrl-C does not reach it."""
         pid = self._node(host).pid
         program = subprocess.Popen(["mnexec", "-a", str(pid), *argv], **{"start_new_session": True, **options})
         self._programs = [*(other for other in self._programs if other.poll() is None), program]

@@ -1,4 +1,4 @@
-"""Records of the names that labs use on the machine. Each is written before its lab, so every lab can be removed.
+"""Records of the names that labs use on the machine, each written before its lab is made, so all labs can be removed.
 
 This module owns the files in ``/run/signalbox-labs``. There is one file per lab, with its bridges, namespaces and
 interfaces. The file is locked while the owner of the lab runs (the kernel releases the lock even after SIGKILL). The

@@ -20,8 +20,9 @@ from signalbox.jobs.spec import JobSpec
 def give(folder: Path, job_id: str, wiring: Wiring, parallelization: str, runs: JobSpec, planned_s: float) -> None:
     """Store the wiring for a job, before the job is announced.
 
-    ``parallelization``: parallelization of the job, empty for a job without one. ``runs``: spec with its rings and with
-    the addresses of the job."""
+    - ``parallelization``: name of the job's parallelization, empty for a job without one.
+    - ``runs``: spec that the job must run, with the rings on this wiring and with the job's addresses.
+    - ``planned_s``: modelled seconds of an iteration."""
     data = {
         "parallelization": parallelization,
         "runs": runs.model_dump(mode="json"),

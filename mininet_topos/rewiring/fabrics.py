@@ -51,8 +51,8 @@ CONTROLLER: Settings = {
     "planning": {"time_limit_s": 12.0, "interval_s": 3600.0},
     "counters": {"interval_s": 3600.0, "window_s": 3600.0},
 }
-"""Settings of the controller. It plans when a job joins, and not again while the job trains. Jobs send what they
-announce, and counters that are read while processes start would show less."""
+"""Settings of the controller. It plans when a job joins, and not again while the job trains. It practically never reads
+counters: jobs send the announced bytes, and counters that are read while processes start would show less."""
 FIRST_LEFT_OUT = 1
 """Number of first iterations that do not count, because connections are slow at first."""
 READY_S, ITERATION_S, POLL_S = 60.0, 90.0, 0.1
@@ -148,7 +148,7 @@ WIRINGS = "wirings"
 
 @contextmanager
 def circuits(size: Size, folder: Path) -> Iterator[Circuits]:
-    """Run the lab and its controller.
+    """Run a lab with optical switches, and its controller.
 
     Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
     (folder / WIRINGS).mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,9 @@ def circuits(size: Size, folder: Path) -> Iterator[Circuits]:
 
 @contextmanager
 def one_switch(size: Size) -> Iterator[Lab]:
-    """Run the alternative of equal cost, without a controller, since there is only one path."""
+    """Run the alternative that costs as much as the optical switches: one switch with a link to each server.
+
+    There is no controller, since there is only one path."""
     topo = LeafSpine(1, 1, size.servers, size.other_mbps, size.other_mbps, prefix=PREFIX)
     with large_socket_buffers(), Lab(topo, controller=None) as lab:
         lengthen_queues(lab, QUEUE_S)
@@ -210,7 +212,7 @@ class Leaves:
 
 @contextmanager
 def leaves(size: Size, leaf_count: int, spines: int, folder: Path) -> Iterator[Leaves]:
-    """Run the lab and its controller.
+    """Run a leaf-spine lab with full bisection bandwidth, and its controller.
 
     Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,9 @@ Job = Mapping[str, Any]
 def recommender() -> Job:
     """Return the recommender of docs/wiring.md, with three parallelizations.
 
-    They are all parameters on each server, tables spread over servers, and three stages of four servers."""
+    - ``data``: each server has all parameters.
+    - ``hybrid``: the tables are spread over the servers.
+    - ``pipeline``: three stages of four servers."""
     everyone = [{"name": "all", "ranks": list(range(12))}]
     stages = [
         {"name": name, "ranks": list(range(first, first + 4))}

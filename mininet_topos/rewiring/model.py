@@ -83,7 +83,7 @@ def spec_of(job: Mapping[str, Any], job_id: str, addresses: Sequence[str]) -> Jo
 
 
 def ways_of(job: Mapping[str, Any], addresses: Sequence[str]) -> tuple[Way, ...]:
-    """Return one way for each parallelization, or a single way without a name. Raises ``InvalidInput``."""
+    """Return one ``Way`` per parallelization of the job, or a single one without a name. Raises ``InvalidInput``."""
     spec = spec_of(job, "job", addresses)
     if spec.parallelizations:
         return tuple(Way(each.name, spec.of_parallelization(each.name), each.compute) for each in spec.parallelizations)
@@ -99,9 +99,10 @@ def evaluated(ways: Sequence[Way], size: Size) -> Answer:
 
 
 def on_wiring(way: Way, orders: Sequence[Orders], wiring: Wiring, size: Size) -> Runs:
-    """Return the faster execution of the job on a wiring: with rings in ``orders``, or one ring per group by rank.
+    """Return the faster of two executions of the job on a wiring, which differ in the rings of the all-reduces.
 
-    ``orders``: orders of the free rings, as in ``Found``; the wiring need not have circuits along them."""
+    Either the rings follow ``orders``, or each group has one ring in rank order. ``orders``: rings of the wiring that
+    a search has found (``Found.orders``). ``wiring`` may be a different one, without circuits along these rings."""
     rings = traffic_of(way.spec).rings
     as_chosen = in_rings(way.spec, zip(rings, orders, strict=True))
     in_rank_order = in_rings(way.spec, ((each, ()) for each in rings))

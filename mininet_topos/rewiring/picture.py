@@ -47,7 +47,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
 
 
 def places(servers: int) -> list[tuple[float, float]]:
-    """Return places on the unit circle, clockwise from the top."""
+    """Return the coordinates (x, y) of each server on the unit circle, clockwise from the top."""
     turns = (2 * math.pi * server / servers for server in range(servers))
     return [(math.sin(turn), math.cos(turn)) for turn in turns]
 

@@ -31,9 +31,10 @@ def random_wiring(servers: int, interfaces: int, seed: int) -> Wiring:
 
 
 def _drawn(servers: int, interfaces: int, rng: random.Random) -> Wiring:
-    """Return a circulant wiring with servers in random order after random exchanges.
+    """Return a circulant wiring of the servers in random order, changed by random exchanges.
 
-    Exchanges keep each interface a permutation."""
+    An exchange swaps the destinations of two circuits of one interface. Each interface therefore remains a permutation
+    of the servers."""
     order = rng.sample(range(servers), servers)
     peers = [[0] * servers for _ in range(interfaces)]
     for of, step in zip(peers, rng.sample(range(1, servers), interfaces), strict=True):

@@ -51,7 +51,7 @@ class RankLog:
 
 
 class TrainingLog:
-    """Writer of the file. Every line is flushed, so that a killed process loses none."""
+    """Writer of a rank's log file. Every line is flushed, so that a killed process loses no line."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")

@@ -51,7 +51,7 @@ class Connection:
         return (*self.sock.getsockname()[:2], *self.sock.getpeername()[:2])
 
     def send_some(self) -> None:
-        """Hand the kernel as much as it takes. Raises ``PeerLostError``."""
+        """Hand as much of the queued data to the kernel as it accepts. Raises ``PeerLostError``."""
         try:
             sent = self.sock.sendmsg([self.unsent[i] for i in range(min(len(self.unsent), MAX_GATHERED))])
         except BlockingIOError:
@@ -132,7 +132,7 @@ class Mesh:
         self._connections = tuple(one for bundle in (*to.values(), *from_.values()) for one in bundle.connections)
 
     def send(self, connection: Connection, data: memoryview | bytes) -> None:
-        """Queue ``data``, which must not change until it is sent, and send what the socket takes now."""
+        """Queue ``data``, which must not change until it is sent, and send as much of it as the kernel accepts now."""
         view = memoryview(data).cast("B")
         if len(view):
             connection.unsent.append(view)
@@ -140,7 +140,7 @@ class Mesh:
                 connection.send_some()
 
     def receive(self, connection: Connection, into: memoryview | bytearray, note_arrival: bool = False) -> None:
-        """Fill ``into``. Raises ``PeerLostError``."""
+        """Fill ``into`` with the next bytes of the connection. Raises ``PeerLostError``."""
         rest = memoryview(into).cast("B")
         while len(rest):
             got = connection.receive_some(rest)
@@ -171,7 +171,7 @@ class Mesh:
                 readable = self._wait(waiting)
 
     def flush(self) -> None:
-        """Return when the kernel has taken everything. Raises ``PeerLostError``."""
+        """Return when the kernel has accepted the queued data of all connections. Raises ``PeerLostError``."""
         while any(connection.unsent for connection in self._connections):
             self._wait(())
 

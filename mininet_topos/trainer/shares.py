@@ -63,7 +63,7 @@ def weights_of(subflows: Iterable[Subflow], source_ports: Sequence[int]) -> tupl
 
 
 class SharesFile:
-    """Shares in ``directory``, as they were read last."""
+    """File of shares in ``directory``, with the shares that were read last."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / SHARES_FILE

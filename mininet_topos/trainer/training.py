@@ -45,7 +45,7 @@ class RankSpec:
 
     @property
     def follows_shares(self) -> bool:
-        """Whether the rank divides its bytes by the shares in the controller's route stream."""
+        """True if the rank divides its bytes by the shares in the controller's route stream."""
         return self.max_subflows > 1 and self.striping is not Striping.EVEN
 
 

@@ -44,7 +44,7 @@ LIMIT = 251
 
 
 class RankPart:
-    """Work of this rank in one part, over connections of its own."""
+    """Work of this rank in one ``Part`` of the job, over connections that only this part uses."""
 
     def __init__(self, part: Part, mesh: Mesh) -> None:
         self._part, self._mesh = part, mesh
@@ -98,7 +98,9 @@ def peers_of(part: Part, place: int) -> tuple[set[int], set[int]]:
 
 @contextmanager
 def connections(job: WholeJob, rank: int, directory: Path, stall_timeout_s: float) -> Iterator[dict[str, Mesh]]:
-    """Open the connections of this rank, by the part's name. Raises ``TimeoutError`` when a rank does not connect."""
+    """Open the connections of this rank, and yield a ``Mesh`` for each part of the job, by name of the part.
+
+    Raises ``TimeoutError`` when a rank does not connect."""
     with ExitStack() as stack:
         found: dict[str, Mesh] = {}
         for part in job.parts:

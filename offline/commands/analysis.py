@@ -1,7 +1,8 @@
 """Commands ``signalbox what-if`` and ``signalbox explain``, for workload files and for the running controller.
 
-With ``--workload`` they analyse workload files and a description of a fabric here. Without it they send a request to
-the controller, like the client's commands of the same names. ``signalbox/commands/analysis.py`` prints both results.
+With ``--workload`` they themselves analyse workload files and a description of a fabric. Without this option they send
+a request to the controller, like the client's commands of the same names. In both cases
+``signalbox/commands/analysis.py`` prints the result.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def what_if(
         _only_offline(time_limit=time_limit)
         show_failures(asked_what_if(names, fail, top, within))
         return
-    # The solver takes half a second to import, which no other command needs.
+    # The solver takes half a second to import, so it is imported only where it is needed.
     from controller.public.plans import AnalyseFailures, analyse_failures, what_if_message
 
     kinds = kinds_named(fail) if fail else frozenset(FailureKind)
@@ -130,7 +131,7 @@ def _only_offline(**given: object) -> None:
 
 
 def _network(options: FabricOptions, scheme: str, time_limit: float | None) -> Network:
-    """Return the network that the options describe, with the routes of the scheme in force."""
+    """Return the network that the options describe, in which the routes that ``scheme`` plans are in force."""
     from controller.public.plans import Network, PlanningConfig, answered
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import scenario

@@ -163,9 +163,9 @@ def spines(
 
 
 def _what_there_is(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
-    """Return the fabric whose node numbers the workload files use, its family, and its count of top-tier switches.
+    """Return the fabric whose node numbers the workload files use, its ``Family``, and its count of top-tier switches.
 
-    The count is that of spines in a leaf-spine, and of cores per group in a fat-tree."""
+    The count is the number of spines of a leaf-spine, or of cores per group of a fat-tree."""
     from offline.design.spines import Leaves, Pods
     from offline.scenarios.scenario import build_fabric
 
@@ -328,7 +328,7 @@ def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) 
 
 
 def _ranks(ranks: Mapping[str, int]) -> str:
-    """Return where the ranks of a part are, such as "8 in node, 2 in pod"."""
+    """Return the number of a part's ranks in each dimension as text, such as "8 in node, 2 in pod"."""
     return ", ".join(f"{count} in {name}" for name, count in ranks.items() if count > 1)
 
 

@@ -28,7 +28,7 @@ _OPTIONAL_WORKLOAD.show_default = "ask the running controller"
 
 
 class FabricCommand(TyperCommand):
-    """Command with the fabric options followed by its own. It reports ``WrongUsage`` as wrong usage of the command."""
+    """Command with the fabric options followed by its own. It raises ``typer.BadParameter`` for ``WrongUsage``."""
 
     shared: ClassVar[Sequence[Any]] = _FABRIC_OPTIONS.params
 
@@ -50,7 +50,7 @@ class FabricCommand(TyperCommand):
 
 
 class OptionalFabricCommand(FabricCommand):
-    """``FabricCommand`` for which ``obj`` is None without ``--workload``: the running controller answers then."""
+    """``FabricCommand`` whose ``ctx.obj`` is None if ``--workload`` is missing; the running controller answers then."""
 
     shared: ClassVar[Sequence[Any]] = [_OPTIONAL_WORKLOAD, *_FABRIC_OPTIONS.params[1:]]
 
@@ -69,7 +69,7 @@ class OptionalFabricCommand(FabricCommand):
 
 def scheme_named(name: str) -> Scheme:
     """Return the routing scheme of this name. Raises ``typer.BadParameter`` when there is none."""
-    # The solver takes half a second to import, and no other command needs it.
+    # The solver takes half a second to import, so it is imported only where a scheme is needed.
     from offline.schemes import SCHEMES
 
     if name not in SCHEMES:

@@ -184,7 +184,7 @@ def _trained(
     failed_s: tuple[float, float | None],
     path_stretch: int,
 ) -> dict[str, Any]:
-    """Return the report of all schemes.
+    """Simulate the training under each scheme, and return the report.
 
     ``failed_s``: times in seconds at which the failures begin and end; the second is None if they never end."""
     from controller.public.plans import slowdown_bounds
@@ -357,7 +357,9 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
 def _job_slowdowns(slowdown: Mapping[str, float], without_path: Mapping[str, int], if_paced: bool) -> RenderableType:
     """Return the table of jobs.
 
-    A job without a path has no slowdown; the efficiency is unknown if slowdowns assume pacing."""
+    - ``slowdown``: slowdown by job; a job without a path has none.
+    - ``without_path``: number of flows without a path, by job.
+    - ``if_paced``: slowdowns hold only for senders that pace their subflows. The efficiency is then unknown."""
     columns: dict[str, Callable[[str], str]] = {
         "slowdown": lambda job: f"{slowdown[job]:.4g}" if job in slowdown else "–"
     }

@@ -1,7 +1,7 @@
 """Bandwidths with the least time for given terms and limits, with a proof: a second-order cone programme.
 
-The input is a ``Question``, the result a ``Design``. ``InvalidInput`` is raised when no bandwidths are within the
-limits. The variables are
+The input is a ``Question``: the time is a weighted sum of terms, and bandwidths have limits. The result is a
+``Design``. ``InvalidInput`` is raised when no bandwidths are within the limits. The variables are
 
 - the bandwidth b of each dimension,
 - u >= 1/b for each dimension in which something is sent, as the cone |(b - u, 2)| <= b + u,
@@ -42,11 +42,11 @@ _TOLERANCE = 1e-11
 _PRECISION = 1e-9
 """Relative gap at or below which a design is accepted; above it the programme is scaled and solved again."""
 _ENOUGH = 1e-3
-"""Relative excess of the total's price over the smallest sufficient price, above which the price is reduced."""
+"""Largest relative excess over the smallest sufficient price at which the solver's price of the total is kept."""
 _MOST_SCALINGS = 6
-"""Largest number of solutions of one question; each is scaled by the bandwidths of the previous solution."""
+"""Largest number of times that one question is solved; the previous bandwidths scale the variables each time."""
 _SMALLEST_UNIT = 1e-3
-"""Smallest unit of a bandwidth, relative to the largest one."""
+"""Smallest scale of a variable, relative to the largest bandwidth or to the variable's previous scale."""
 _ALIKE_DIGITS = 12
 """Significant digits to which the proportions of two terms must agree for the solver to merge them."""
 
@@ -81,10 +81,11 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
 
 
 def _least_prices(design: Design, question: Question, least: Floats, most: Floats) -> Design:
-    """Return the design with smaller prices where these prove the bound as well.
+    """Return the design with smaller prices (the dual variables in ``Proof``) if they still prove the bound.
 
-    The price of a limit that is not reached becomes 0. The price of the total becomes the largest worth of one Gbit/s
-    in any dimension. The solver's own prices have rounding errors, or are one of many valid choices."""
+    The price of a limit that is not reached becomes 0. The price of the total becomes the largest net worth of one more
+    Gbit/s in any dimension: the decrease of the time minus the other prices. The solver's own prices have rounding
+    errors, or are one of many valid choices."""
     limits, gbps, proof = question.limits, np.array(design.gbps), design.proof
     cost, used = np.array(limits.cost), math.fsum(design.gbps)
     budget_s = 0.0 if limits.budget is None or design.cost < limits.budget * (1 - KEPT) else proof.budget_s
@@ -124,7 +125,7 @@ def _design(question: Question, gbps: Floats, proof: Proof, least: Floats, most:
 
 
 def _better(one: Design | None, other: Design) -> Design:
-    """Return the faster bandwidths with the better of both proofs."""
+    """Return the faster of two designs, with the proof of the higher lower bound."""
     if one is None:
         return other
     fast, proven = min(one, other, key=lambda each: each.time_s), max(one, other, key=lambda each: each.bound_s)
@@ -155,14 +156,16 @@ def _towards(other: Floats, gbps: Floats, some: float, all_of_it: float) -> Floa
 
 
 class _Classes(NamedTuple):
-    """Classes of terms whose gigabits and floors are proportional."""
+    """Classes of terms whose gigabits and floors are proportional.
+
+    The scale of a term is its largest number of gigabits, or the floor of a term that sends nothing."""
 
     of_term: list[int]
     """Class of each term."""
     gigabits: Floats
-    """Gigabits by class and dimension, divided by the largest of the class."""
+    """Gigabits divided by the scale, by class and dimension."""
     floor: Floats
-    """Floor of each class in seconds, on the same scale."""
+    """Floor in seconds divided by the scale, by class."""
     weight: Floats
     """Weight of each class: the sum over its terms of weight times scale."""
 
@@ -188,13 +191,13 @@ def _short(value: float) -> float:
 
 
 class _Solved(NamedTuple):
-    """Solution of the programme."""
+    """Solution of the programme: bandwidths, and the shares and prices of a ``Proof``."""
 
     gbps: Floats
     shares: Floats
-    """Share of each dimension in the mean that bounds the time of a class, by class and dimension."""
+    """Share of each dimension in the weighted mean that bounds a class's time (``proof``), by class and dimension."""
     floors: Floats
-    """Share of the floor in this mean, by class."""
+    """Share of the floor in the weighted mean that bounds a class's time, by class."""
     total_s: float
     budget_s: float
     relations_s: tuple[float, ...]
@@ -227,7 +230,8 @@ def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> 
         held[term, 1 + dims[dim]] = max(dual[row], 0.0)
     for term, row in floors.items():
         held[term, 0] = max(dual[row], 0.0)
-    # The solver gives no dual value to a term whose weight is below its precision: put it on one dimension.
+    # The solver finds no dual values for a term whose weight is below the solver's precision. One dimension gets the
+    # whole share of the term.
     held[~held.any(axis=1), 1 + dims[0]] = 1.0
     shares = np.zeros((len(sending), 1 + len(units)))
     shares[~sending, 0] = 1.0

@@ -44,7 +44,7 @@ def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
 def _beyond_sums(question: Question, least: Floats, most: Floats, exactly: bool) -> Iterator[FieldProblem]:
     """Yield the problems of sums: a total or budget that is too small, or a total that cannot be used up.
 
-    ``most``: upper limits without the budget."""
+    ``most``: upper limits of the bandwidths, which the budget has not reduced yet."""
     limits, needed = question.limits, float(least.sum())
     if limits.total is not None and needed > limits.total:
         message = f"must be at least what the dimensions need, {needed:.10g} (given: {limits.total:.10g})"
@@ -111,9 +111,10 @@ def _unloaded(question: Question) -> list[FieldProblem]:
 
 
 def _related(limits: Limits, least: Floats, most: Floats, exactly: bool) -> Floats:
-    """Return an upper limit for each bandwidth, from a linear programme where it had none.
+    """Return the upper limit of each bandwidth, computed by a linear programme where ``most`` is infinite.
 
-    The limits are rounded up slightly. Raises ``InvalidInput`` when the relations contradict the other limits."""
+    The computed limits are rounded up slightly. Raises ``InvalidInput`` when the relations contradict the other
+    limits."""
     if _extreme(limits, np.zeros_like(most), least, most, exactly).status == _INFEASIBLE:
         raise InvalidInput.of("relations", "leave no bandwidths within the other limits")
     found = most.copy()

@@ -1,8 +1,10 @@
 """Best steps of a circulant wiring, with proof, for few servers. Uses the solver CP-SAT.
 
-This shows how far the heuristic ``chosen_steps`` is from the best. The input is the number of servers and interfaces,
-how many steps must be rings, and the bytes by offset. The result is the steps and whether they are proven optimal.
-Only circulant graphs are searched; ``least_mean_hops`` bounds all other wirings too.
+For each of its steps, a circulant wiring of n servers has a circuit from every server i to server (i + step) mod n.
+This search shows how far the heuristic ``chosen_steps`` is from the best. The input is the number of servers and
+interfaces, how many steps must be rings, and the bytes by offset (receiver - sender, modulo n). The result is the steps
+and whether they are proven optimal. Only circulant graphs are searched; ``least_mean_hops`` bounds all other wirings
+too.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _SCALE = 10_000
 def least_mean_hops(weights: Floats, interfaces: int) -> float:
     """Return a lower bound of the weighted mean of hops over all wirings (Moore bound).
 
-    With d interfaces a server has at most d other servers at one hop, d² at two, and so on. The bound assumes that the
-    servers to which it sends most bytes are nearest. ``weights``: bytes by sender and receiver, shape (servers,
-    servers)."""
+    With d interfaces a server has at most d other servers at one hop, d² at two, and so on. The bound assumes that a
+    server is nearest to those servers to which it sends most bytes. ``weights``: bytes by sender and receiver, shape
+    (servers, servers)."""
     servers = len(weights)
     near = np.zeros(servers, np.int64)
     at, count, hops = 0, interfaces, 1

@@ -1,8 +1,9 @@
 """Ways in which switches of a fat-tree's upper tiers can fail, up to symmetry: their number and a list. Pure.
 
 Each position of an aggregation switch in its pod has one group of cores. Exchanging positions changes nothing, so a way
-to fail is a multiset: it has the failures of each position, in no order. At one position either a set of pods loses its
-aggregation switch, or a number of cores fail; the cores of a group are interchangeable.
+to fail is a multiset: it has the failures of each position, in no order. At one position either some pods lose their
+aggregation switch, or some cores of the group fail. The cores of a group are interchangeable, so only their number
+matters.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from itertools import combinations
 from math import comb
 
 Members = tuple[int, ...]
-"""Numbers of the failed members of a position."""
+"""Indices of the failed members of one position, ascending.
+
+The members of a position are the cores of its group, or the aggregation switches that have this position in their
+pods."""
 
 
 def ways(positions: int, members: int, alike: bool, failed: int) -> Iterator[tuple[Members, ...]]:
     """Yield each distinct way to fail, as the failed members by position; positions without failures are last.
 
-    - ``members``: number of members of each position; ``failed`` of all members fail.
-    - ``alike``: members of a position are interchangeable."""
+    - ``members``: number of members of each position.
+    - ``alike``: members of a position are interchangeable.
+    - ``failed``: number of failed members, over all positions."""
 
     def some(size: int) -> Iterator[Members]:
         return iter((tuple(range(size)),)) if alike else combinations(range(members), size)

@@ -39,7 +39,7 @@ _SEND = np.dtype((float, 3))
 
 
 class JobInDesign(JobInFile):
-    """Fields of a job in a design."""
+    """Fields of a job in a design: the fields of a job file, and three that only designs read."""
 
     weight: Annotated[Number, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
     """Factor of the job's time in the sum that is minimized."""
@@ -100,8 +100,9 @@ def question_of(shape: Shape, jobs: Iterable[DesignedJob]) -> Question:
 
 
 def designed_jobs(files: Iterable[Path], shape: Shape, every_placement: bool = False) -> list[list[DesignedJob]]:
-    """Return a list for each job: the job as it is placed, or with ``every_placement`` in each placement of its model.
+    """Return one list for each job in the files.
 
+    The list has the job in its placement, or with ``every_placement`` once for each possible placement of its model.
     Raises ``InvalidInput``."""
     found: list[list[DesignedJob]] = []
     problems: list[FieldProblem] = []
@@ -212,8 +213,9 @@ def _phases(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]:
 def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> None:
     """Add a collective of one group to the loads of its phase.
 
-    A group that is no block of NPUs sends as in one flat ring. The chains of a pipeline do too, since the order of
-    their ranks matters."""
+    The ranks of a group are usually a block of NPUs: all combinations of their places in the dimensions. Any other
+    group runs the algorithm over all of its ranks at once, as on a network of one dimension. The chain of a pipeline
+    does so too, since the order of its ranks matters."""
     places = [np.unique(at) for at in shape.coordinates(ranks)]
     spans = [len(at) for at in places]
     algorithm, size = collective.algorithm, collective.bytes_per_iteration

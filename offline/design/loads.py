@@ -11,7 +11,7 @@ left of the vector, an NPU sends:
 
 - all-reduce 2m(n-1)/n, reduce-scatter and all-gather m(n-1)/n; then m/n bytes are left;
 - all-to-all m(n-1)/n over a switch or direct links. In a ring, bytes take the shorter direction and cross m *
-  floor(n^2/4)/n links in all. The next dimension has m bytes again;
+  floor(n^2/4)/n links in all. For the next dimension m bytes are left;
 - broadcast: m, since each NPU passes on the whole vector.
 
 A group may have only k of the n places of a dimension. With direct links it can use only the links between its places.
@@ -39,7 +39,7 @@ from signalbox.jobs.spec import Algorithm
 Floats = NDArray[np.float64]
 
 _MOST_WAITING = 1 << 22
-"""Number of entries of direct links above which entries of the same link are added up, to bound the memory."""
+"""Number of new entries after which the entries of each direct link are summed into one, to save memory."""
 
 ALL_REDUCES = {
     Algorithm.ALL_REDUCE,
@@ -94,12 +94,13 @@ class Loads:
                 self._alike[d, npus] += size
 
     def add_everywhere(self, sent: Sequence[float], places: Sequence[Ints], beside: Sequence[float]) -> None:
-        """Add a collective of all groups that are like the group of NPU 0.
+        """Add a collective that the group of NPU 0 and all groups of the same form run.
 
+        - ``sent``, ``places``: as in ``add_collective``, of the group of NPU 0.
         - ``beside``: for each dimension, the number of groups of this collective that share a line of NPUs.
 
-        On direct links the collective is added to NPU 0 alone, which stands for all NPUs. So no other NPU may have
-        transfers on the links of its own group."""
+        On direct links the collective is added to NPU 0 alone, which represents all NPUs. No other NPU may therefore
+        have transfers on the links within its own group."""
         for d, size in enumerate(sent):
             links = self._links[d]
             if not self._is_part(d, places[d]):
@@ -110,7 +111,9 @@ class Loads:
                 links.add_part(np.zeros(1, int), places[d], size)
 
     def _is_part(self, d: int, places: Ints) -> bool:
-        """Return whether the group uses only some links. A switch has one link per NPU, so it is never partial."""
+        """Return whether a group with these places of dimension ``d`` uses only some of the links there.
+
+        An NPU has only one link to a switch, so all groups use all links to switches."""
         dimension = self._links[d].dimension
         return dimension.kind is not Kind.SWITCH and 1 < len(places) < dimension.size
 

@@ -27,7 +27,7 @@ _ONLY_HERE = ("weight", "placement", "compute", "parallelizations", "hosts", "en
 
 
 def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
-    """Return the jobs of the files. Raises ``InvalidInput``.
+    """Return one ``Offer`` per job in the files: the job with its parallelizations. Raises ``InvalidInput``.
 
     ``servers``: number of servers of the fabric; a job without addresses gets all of them."""
     found: list[Offer] = []

@@ -1,9 +1,9 @@
 """Placement of a model's parallelism on the dimensions of a network, and the bytes sent in each dimension. Pure.
 
-The input is a model, its parallelism, and the order in which its parts fill the dimensions; the first part gets the
-first dimensions. The result is the bytes of each dimension by phase. A part fills the free places of a dimension and
-continues in the next dimension. Each of its groups is therefore a block of NPUs. Sizes that do not divide each other
-have no placement.
+The input is a model, its parallelism, and the order in which the parts of the parallelism fill the dimensions; the
+first part gets the first dimensions. The result is the bytes of each dimension by phase. A part fills the free places
+of a dimension and continues in the next dimension. Each of its groups is therefore a block of NPUs. Sizes that do not
+divide each other have no placement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from signalbox.models import Model, Parallelism, misfits, sent
 
 
 class Part(StrEnum):
-    """Part of a model's parallelism. ``DATA`` counts the replicas, each of which has the ranks of ``EXPERT``."""
+    """Part of a model's parallelism.
+
+    The data-parallel ranks of a model are divided into ``EXPERT`` and ``DATA``: the sizes of these two parts multiply
+    to the data parallelism."""
 
     TENSOR = "tensor"
     EXPERT = "expert"
@@ -42,7 +45,8 @@ _PARTS_OF = {
 }
 """Parts in which the ranks of a group differ, by the kind of the group (``models.sent``).
 
-The ranks of a group of the kind "pipeline" or "embedding" differ in the stage; they send from NPU to NPU."""
+Groups of the kinds "pipeline" and "embedding" are not listed: their ranks differ in the stage, and their traffic is
+transfers between NPUs."""
 
 
 class Placed(NamedTuple):

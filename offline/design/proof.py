@@ -25,9 +25,11 @@ class Proof:
     """Dual variables that prove a lower bound of the time."""
 
     floor: Floats
-    """Share of the floor in the mean that bounds the time of each term."""
+    """Share of the floor in the weighted mean that bounds the time of a term; by term."""
     shares: Floats
-    """Share of each dimension in this mean, by term and dimension. With ``floor`` each term sums to 1."""
+    """Share of each dimension in the weighted mean that bounds the time of a term; by term and dimension.
+
+    The shares of a term, including its share in ``floor``, sum to 1."""
     total_s: float = 0.0
     """Price of the total in seconds per Gbit/s; below 0 only where the whole total must be used."""
     budget_s: float = 0.0

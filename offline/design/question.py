@@ -110,7 +110,7 @@ class Question:
 
     @property
     def loaded(self) -> tuple[bool, ...]:
-        """Whether anything is sent in each dimension."""
+        """True for each dimension in which some term sends."""
         return _loaded(self.terms)
 
     def time_s(self, gbps: Sequence[float]) -> float:
@@ -118,7 +118,7 @@ class Question:
         return math.fsum(term.weight * term_s(term, gbps) for term in self.terms)
 
 
-@lru_cache(maxsize=4)  # each programme needs it, and time x cost solves many of the same terms
+@lru_cache(maxsize=4)  # each programme calls it, and time x cost solves many programmes of the same terms
 def _loaded(terms: tuple[Term, ...]) -> tuple[bool, ...]:
     return tuple(map(any, zip(*(term.gigabits for term in terms), strict=True)))
 

@@ -46,7 +46,7 @@ Cost = Annotated[Number, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
 class Dimension(Frozen):
-    """Dimension of a network."""
+    """Dimension of a network: groups of ``size`` NPUs, each group connected as ``kind`` says."""
 
     name: str = Field(min_length=1, max_length=63)
     kind: Kind
@@ -134,7 +134,7 @@ class Shape(Frozen):
 def shape_in(path: Path, exists: bool = False) -> tuple[Shape, PlaceOf]:
     """Return the network in the file, and a function that returns the place of a field in the file.
 
-    ``exists``: all bandwidths must be given. Raises ``InvalidInput``."""
+    ``exists``: the network exists already, so all bandwidths must be given. Raises ``InvalidInput``."""
     name = called(path)
     found = data_in(path, name)
     if len(found) != 1:

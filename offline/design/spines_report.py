@@ -1,6 +1,6 @@
 """Report of ``signalbox design spines`` as plain data, and its answer as files.
 
-The input is a folder of workload files, and the fabric whose nodes they number. The results are the report
+The input is a folder of workload files, and the fabric whose node numbers they use. The results are the report
 (docs/reference/json-output.md), a graph, and the workload with the host numbers of that graph.
 """
 

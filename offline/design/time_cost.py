@@ -7,8 +7,9 @@ prices of each solution give a line below phi. On an interval between two costs 
 least at an end or where two lines cross. The next programme is solved there, until no cost can improve the product by
 more than ``_PRECISION``.
 
-A geometric programme answers the same question where all limits are upper ones and no time is fixed. It does not apply
-to a total that must be used up. With computing times and upper limits alone its answer is no network at all.
+A geometric programme answers the same question if all limits are upper limits and no term has a floor. It does not
+apply to a total that must be used up. If terms have floors and all limits are upper limits, the product is least
+without any network.
 """
 
 from __future__ import annotations

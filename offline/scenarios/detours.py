@@ -22,7 +22,8 @@ Switches = frozenset[Dpid]
 class StretchedPaths(CandidatePaths):
     """Shortest paths and detours with up to ``stretch`` links more than the shortest.
 
-    ``max_paths`` limits the shortest paths of a pair of switches (``CandidatePaths``), and separately its detours."""
+    ``max_paths``: largest number of shortest paths of a pair of switches (``CandidatePaths``), and also the largest
+    number of detours of the pair."""
 
     def __init__(self, fabric: Fabric, max_paths: int, stretch: int) -> None:
         super().__init__(fabric, max_paths)

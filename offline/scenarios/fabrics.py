@@ -77,7 +77,7 @@ def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
 
 
 def without(fabric: Fabric, links: Iterable[LinkId]) -> Fabric:
-    """Return the fabric without the cables of these links, in its next generation.
+    """Return the fabric without the cables of these links; its ``generation`` is one higher.
 
     Both directions of a cable are removed. A circuit has one direction."""
     cut = {each for link in links for each in (link, _back(fabric, fabric.links[link]))}
@@ -109,7 +109,7 @@ def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
 
 
 def cable_links(fabric: Fabric, cables: Iterable[str]) -> set[LinkId]:
-    """Return one direction of every named cable. Raises ``InvalidInput`` that lists what exists.
+    """Return one direction of every named cable. Raises ``InvalidInput``, which lists the existing names.
 
     ``leaf5:spine2`` names every cable between the two switches, ``leaf5:spine2:1`` one of them, counted from 0."""
     switches = {switch.name: dpid for dpid, switch in fabric.switches.items()}

@@ -3,9 +3,10 @@
 The input is a fabric, the number and sizes of jobs, and a seed. The result is lines of workload files, for
 ``write_workload`` or ``jobs_of``.
 
-docs/reference/file-formats.md#workload says what the workloads share with the published files (arXiv 2503.05324). Ring
-i of a model joins the i-th hosts of all replicas. A flow is one of n chunks of a host's gradients, 4 bytes per
-parameter. Start times are our own choice, uniform over 15 s; the published start times lie between 2 and 12.4 s.
+docs/reference/file-formats.md#workload describes the properties that the workloads share with the published files
+(arXiv 2503.05324). Ring i of a model joins the i-th hosts of all replicas. In each step of a ring of n hosts a flow
+carries one of n chunks of a host's gradients, 4 bytes per parameter. Start times are our own choice, uniform over 15 s;
+the published start times lie between 2 and 12.4 s.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Workload = Mapping[str, Sequence[Line]]
 
 
 class Model(NamedTuple):
-    """Model as the publication trains it."""
+    """Model of the published workloads, with its parallelism and its computing time per iteration."""
 
     name: str
     parameters: int
@@ -58,7 +59,7 @@ MODELS = (
 def generate(
     fabric: Fabric, jobs: int, ring_size: int, placement: Placement, seed: int, max_rings: int | None = None
 ) -> Workload:
-    """Return the lines of ``jobs`` models, drawn with repetition, that share no host.
+    """Return the lines of ``jobs`` jobs that share no host; their models are drawn from ``MODELS`` with repetition.
 
     - ``ring_size``: hosts of a ring; where they do not fit, the size is halved, down to two.
     - ``max_rings``: largest number of rings of a job, for fabrics that are too small for all rings of a model.
@@ -96,7 +97,7 @@ def jobs_of(
 
 
 class _Places:
-    """Hosts that are still free."""
+    """Hosts that no replica uses yet, by leaf."""
 
     def __init__(self, numbering: Numbering, placement: Placement, rng: random.Random) -> None:
         self._placement = placement
@@ -120,7 +121,7 @@ class _Places:
 
 
 def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
-    """Return for each job the largest ring size that leaves rings of two to all later jobs."""
+    """Return the ring size of each job: ``wanted``, halved until all later jobs can have rings of two hosts."""
     least = 2 * sum(rings)
     if least > hosts:
         message = f"the jobs need at least {least} hosts, the fabric has {hosts}; fewer jobs or rings would fit"

@@ -95,7 +95,7 @@ class Scheme(NamedTuple):
     tier_dpids: int | None
     """Distance between the first dpids of two tiers; None for consecutive dpids. Dpids start at 1."""
     hosts_first: bool
-    """Whether a leaf's first ports lead to its hosts; otherwise its first ports are its uplinks."""
+    """True if a leaf's first ports lead to its hosts, False if they are its uplinks."""
 
     @property
     def most(self) -> int | None:
@@ -106,7 +106,7 @@ class Scheme(NamedTuple):
 EMULATED = Scheme(first=1, tier_dpids=0x100, hosts_first=True)
 """Numbering for Mininet and Open vSwitch."""
 OFFLINE = Scheme(first=0, tier_dpids=None, hosts_first=False)
-"""Numbering of workload files."""
+"""Numbering of switches and ports in workload files."""
 
 
 def leaf_spine(
@@ -209,7 +209,7 @@ def optical(
 
 
 def with_circuits(topology: Topology, circuits: Iterable[Circuit], before: int) -> Topology:
-    """Return the topology with circuits. ``before``: number of ports before the hosts' ports."""
+    """Return the topology with circuits. ``before``: number of circuit ports of a switch before its host ports."""
     hosts = tuple(host._replace(port=host.port + before) for host in topology.hosts)
     return replace(topology, hosts=hosts, circuits=tuple(circuits))
 

@@ -39,7 +39,7 @@ class WorkloadJob:
     counted: frozenset[Pair] = frozenset()
     """Pairs whose bytes are counted in order to learn the job's traffic; none here."""
     silent: bool = False
-    """Whether the job does not send yet."""
+    """True while the job does not send yet."""
     idle_phases: frozenset[int] = frozenset()
     """Phases that are idle; none, since the job has one traffic pattern."""
     registered_at: float = 0.0

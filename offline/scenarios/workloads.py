@@ -1,9 +1,9 @@
 """Workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
 
-The input is a folder of ``JOB.txt`` files and the fabric whose nodes they number. The results are jobs for the planner
-and the simulator. A line has the numbers of a ``Line``; lines that start with ``#`` are headers. The n lines with the
-same ``stage_index`` are one ring of n hosts. They run its all-reduce in 2(n-1) steps, and each line sends ``flow_size``
-bytes in each step. A line therefore sends 2(n-1) * flow_size bytes per iteration.
+The input is a folder of ``JOB.txt`` files and the fabric whose node numbers they use. The results are jobs for the
+planner and the simulator. A line has the numbers of a ``Line``; lines that start with ``#`` are headers. The n lines
+with the same ``stage_index`` are one ring of n hosts. The ring runs an all-reduce in 2(n-1) steps, and each line sends
+``flow_size`` bytes in each step. A line therefore sends 2(n-1) * flow_size bytes per iteration.
 
 Jobs are in the order of the files' names, flows in the order of the lines.
 """

@@ -55,7 +55,7 @@ def anneal(choices: PathChoices, seed: int) -> Ints:
 
 
 class _State:
-    """State of the search."""
+    """State of the search: the spine of each destination host, and the links and loads that follow from it."""
 
     def __init__(self, choices: PathChoices) -> None:
         self._options = choices.options

@@ -23,7 +23,7 @@ _HEAVIEST = 1 << 40
 """Largest weight; larger ones count as this one, so that sums of 10^5 weights fit into 64 bits."""
 
 _Row = tuple[int, cp_model.IntVar, int]
-"""Phase, boolean variable and weight."""
+"""Flow on a link, if it takes one path: phase, boolean variable of the path, and load in 1 / ``_SCALE`` (weight)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Route
 def _on_links(
     choices: PathChoices, takes: Sequence[Sequence[cp_model.IntVar]]
 ) -> Mapping[int, dict[JobId, list[_Row]]]:
-    """Return the booleans that load each link, by link and job."""
+    """Return the rows of the paths over each link, by link and job."""
     found: defaultdict[int, defaultdict[JobId, list[_Row]]] = defaultdict(lambda: defaultdict(list))
     per_bps = (_SCALE / choices.next_hops.capacity_bps).tolist()
     for flow, options, paths in zip(choices.flows, choices.options, takes, strict=True):

@@ -37,7 +37,7 @@ Recomputing all with numpy is then faster than the search for further connection
 
 
 Uses = Mapping[int, float]
-"""Links of a connection, by index: bits on the link per bit of the connection, 1 on a single path."""
+"""Fraction of a connection's bits on each link that it uses, by index of the link; 1 on a single path."""
 
 
 def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> Floats:
@@ -204,7 +204,7 @@ class Fluid:
             self._dirty.update(uses)
 
     def _settle(self) -> None:
-        """Compute new rates for every connection that changes since the last call can affect."""
+        """Recompute the rates of all connections that may be affected by changes since the last call."""
         touched = self._reached()
         self._dirty.clear()
         if not touched:
@@ -227,7 +227,7 @@ class Fluid:
         self._ends_s[index] = self.now_s + ends
 
     def _reached(self) -> list[int]:
-        """Return the sending connections that share links with the changed ones, directly or through others.
+        """Return the sending connections that share links with changed connections, directly or through others.
 
         All connections of one queue are included together."""
         seen_links = set(self._dirty)

@@ -50,7 +50,7 @@ class Options:
     max_moves: int | None = None
     """Largest number of pinned flows that one cycle may move; None: no limit. For ``Replan.HYSTERESIS``."""
     lose_sent: bool = False
-    """Whether a flow that is moved at the end of another all-reduce resends the bits since the previous event.
+    """True if a flow that moves when another all-reduce ends resends the bits that it sent since the previous event.
 
     The published simulator does this."""
     seed: int = 1

@@ -21,8 +21,9 @@ class Routing:
     """Routes in force of a simulated controller.
 
     - ``routes``: route of every flow that was planned for.
-    - ``plans``, ``adopted``: number of plans that were made, and of those that changed a route.
-    - ``moves``: number of times that a flow with a route got another one.
+    - ``plans``: number of plans that were made.
+    - ``adopted``: number of plans that changed a route.
+    - ``moves``: number of times that a flow with a route got another route.
     - ``goal``: plan that the last cycle approached and has not reached."""
 
     def __init__(

@@ -50,10 +50,10 @@ class JobTimes:
 
     job_id: JobId
     ideal_s: float
-    """Ideal time of its all-reduce in seconds."""
+    """Ideal time of the job's all-reduce in seconds."""
     iterations: tuple[Iteration, ...]
     cut_off: bool
-    """Whether a failure left a flow of the job without a path, which stopped the job."""
+    """True if a failure left a flow of the job without a path, which stopped the job."""
 
     @property
     def slowdowns(self) -> tuple[float, ...]:
@@ -62,7 +62,7 @@ class JobTimes:
 
     @property
     def mean_slowdown(self) -> float | None:
-        """Mean over the iterations; None without any."""
+        """Mean of the slowdowns over the iterations; None without iterations."""
         return fmean(self.slowdowns) if self.iterations else None
 
 
@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def mean_slowdown(self) -> float | None:
-        """Mean over the iterations of each job, then over the jobs that had any."""
+        """Mean of the jobs' mean slowdowns, without jobs that ran no iteration; None if no job ran one."""
         means = [mean for job in self.jobs if (mean := job.mean_slowdown) is not None]
         return fmean(means) if means else None
 

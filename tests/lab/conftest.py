@@ -20,7 +20,7 @@ from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.turns import turn
 
 NEEDS_ROOT = "lab tests need root: they make network namespaces and bridges"
-PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: it continues a name
+PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: the names after a prefix have it
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,7 +62,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="module")
 def lab_prefix() -> str:
-    """Return a prefix of three characters that differs between test files, so that remains harm only their own file.
+    """Return a prefix of three characters, different for each test file, so that leftovers disturb no other file.
 
     Prefixes are counted from the process id, so that simultaneous test runs in one network have different names."""
     number, digits = next(_files), ""

@@ -1,4 +1,4 @@
-"""A spine is drained while a job trains and the controller is killed, then pulled, and used again.
+"""A spine is drained while a job trains and the controller is killed; then the spine is pulled, and used again.
 
 The benchmark ``drains`` measures such drains."""
 

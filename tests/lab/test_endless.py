@@ -55,7 +55,6 @@ def test_jobs_train_before_and_after_a_restart_of_the_controller_and_leave_it_at
 def test_a_job_that_has_ended_starts_again_and_leaves_no_files(
     tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No controller is needed."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rings, idle = rings_and_idle(lab.hosts)
     assert [[host.name for host in ring] for ring in rings] == [["h1_1", "h2_1"]]

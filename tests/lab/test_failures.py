@@ -17,9 +17,9 @@ from mininet_topos.leaf_spine import LeafSpine
 pytestmark = pytest.mark.lab
 
 WITHOUT_CONTROLLER = ("cable without controller",)
-"""Failures tested here.
+"""Kinds of failure that the short test causes; the long test causes all kinds.
 
-Other failures are in ``test_controller``, ``test_known_parts`` and ``test_three_tiers``, without probes."""
+The modules ``test_controller``, ``test_known_parts`` and ``test_three_tiers`` test other kinds without probes."""
 LEAVES, SPINES, HOSTS = 3, 2, 2
 MBPS = 5.0
 ELEMENTS = 20_000

@@ -161,7 +161,7 @@ def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
 
 
 def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack: Attack) -> None:
-    """The claims are broadcast, and unicast to a neighbour that knows the victim and would accept it."""
+    """The claims are broadcast, and unicast to a neighbour that knows the victim and would accept a claim."""
     attacker, victim, neighbour = (attack.host(name) for name in (ATTACKER, VICTIM, OTHER))
     claims = [
         arp_frame(to_mac, attacker.mac, Arp(op, attacker.mac, victim.ip, to_mac, to_ip))
@@ -198,7 +198,7 @@ def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: A
 
 
 def test_lldp_that_is_replayed_from_another_port_makes_no_link(attack: Attack) -> None:
-    """The frame comes from another host; once it is too old the controller refuses it."""
+    """Another host sends the recorded frame when it is too old; the controller must refuse the frame."""
     time.sleep(max(0.0, attack.heard_at + FRESH_S + 0.5 - time.monotonic()))
     with attack.nothing_changes():
         attack.send(OTHER, attack.old_frame)

@@ -1,8 +1,8 @@
 """iperf3 over Multipath TCP: two subflows of one session on two spines, which ECMP may put on one.
 
-Both subflows are between the same two addresses. The server also listens on another port, which its kernel signals. The
-tests check on every machine which links carry the bytes. They check rates only on machines where a single path fills
-its link; on other machines the links are not the limit."""
+Both subflows are between the same two addresses. The server also listens on another port, which its kernel announces to
+the client. The tests check on every machine which links carry the bytes. They check rates only on machines where a
+single path fills its link; on other machines the links are not the limit."""
 
 from __future__ import annotations
 

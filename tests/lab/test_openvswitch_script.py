@@ -1,4 +1,4 @@
-"""scripts/openvswitch.sh with its own daemons in its own directories; those of the machine are not touched."""
+"""scripts/openvswitch.sh with daemons in directories of the test; the machine's own daemons are not touched."""
 
 from __future__ import annotations
 

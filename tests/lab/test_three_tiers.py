@@ -1,4 +1,6 @@
-"""The whole controller on a real fat-tree k = 4: discovery, pins at both choices, repairs; ECMP does not polarise."""
+"""The whole controller on a real fat-tree k = 4: discovery, pins, repairs; ECMP does not polarise.
+
+Paths branch twice: at the edge switch and at the aggregation switch."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class BusyFabric(FakeFabric):
                 self.count_rules(self._sent, self._told[dpid], self._received, [dpid])
 
     def background_bps(self) -> dict[LinkId, float]:
-        """Return the background rates above 0 that the controller publishes."""
+        """Return the published rates of unannounced traffic above 0, in bit/s by link."""
         return {link: found.background_bps for link, found in self.status.links.items() if found.background_bps}
 
 

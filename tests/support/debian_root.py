@@ -163,7 +163,7 @@ def _settings() -> list[str]:
 
 
 def _client_variables() -> dict[str, str]:
-    """Return the environment variables that give clients proxies, indexes and certificates."""
+    """Return the environment variables that set proxies, package indexes and certificates for clients."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -19,7 +19,7 @@ Kind = TypeVar("Kind")
 class FakePlanner:
     """Planner that answers at once.
 
-    ``goals``: all goal plans so far, by the generation of the planning cycle that left each for later cycles."""
+    ``goals``: all goal plans so far. The key is the generation of the planning cycle that left the goal plan."""
 
     def __init__(self) -> None:
         self.goals: dict[int, GoalPlan] = {}

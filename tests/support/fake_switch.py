@@ -155,7 +155,7 @@ class FakeSwitch:
             held.clear()
 
     def _action(self, in_port: PortNo, packet: Packet) -> tuple[PortNo, Action | None]:
-        """Return the port that the packet may not leave through, and the action of the rules, None for a drop."""
+        """Return the port through which the packet may not leave (0: none), and the action; None means a drop."""
         rules = tuple(self.flows.values())
         if rules != self._looked_up_in:
             self._looked_up_in = rules

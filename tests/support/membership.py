@@ -1,4 +1,4 @@
-"""A membership on a clock that tests move, and the controller that it calls."""
+"""A job's ``Membership`` (its registration) on a clock that tests move, and a fake controller that it calls."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _defined(node: ast.AST) -> Iterator[str]:
 
 @cache
 def words() -> frozenset[str]:
-    """Return every single word that a document may set as code.
+    """Return the words that a document may write as code.
 
     The words are identifiers, strings of one word, names of the API, configuration keys, metrics, alerts, recorded
     series and commands."""

@@ -1,6 +1,6 @@
-"""A status with an example of everything.
+"""A controller's ``Status`` with example values for tests of the API and the metrics.
 
-It has two leaves, a spine, two hosts, one pinned job, and a job that waits for a host."""
+The status has two leaves, a spine, two hosts, one pinned job, and a job that waits for a host."""
 
 from __future__ import annotations
 

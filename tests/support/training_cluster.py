@@ -39,7 +39,7 @@ def spec(ips: list[str], collectives: list[dict[str, Any]] | None = None, **more
 
 
 class Cluster:
-    """Hosts that train, each at its own leaf, which counts the host's bytes by the rules that it holds.
+    """Hosts that train, each at its own leaf; the rules installed on a leaf count the bytes of its host.
 
     A rule is in place one polling interval after the request.
     ``bursts``: fraction of the iteration time during which the iteration's bytes are sent.
@@ -98,9 +98,10 @@ class Cluster:
         self.demand.follow(self.registry.jobs, self.now)
 
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
-        """Let the job send, count the bytes, and judge the demand at every interval.
+        """Let the job send ``traffic`` for some seconds, and return the demand that was measured.
 
-        Every packet is acknowledged, with SACK blocks where packets are lost."""
+        The bytes are counted and the demand is updated every ``INTERVAL_S``. Two packets share an acknowledgement; with
+        ``loss`` every packet has its own, with SACK blocks. ``pause``: whether nothing is sent."""
         end = self.now + seconds
         while self.now < end - 1e-9:
             self.now += 0.1

@@ -10,7 +10,7 @@ from signalbox.words import AlarmKind
 TRAFFIC_IS_LOST = {AlarmKind.FLOWS_WITHOUT_PATH, AlarmKind.SWITCH_DOWN, AlarmKind.FABRIC_INCOMPLETE}
 CHANGES_ARE_REFUSED = {AlarmKind.STATE_NOT_SAVED}
 NOT_TRUSTED = {AlarmKind.MASTERSHIP_LOST, AlarmKind.DUPLICATE_DPID, AlarmKind.LLDP_FORGED}
-"""Kinds of alarms where another controller or an attacker speaks for a switch or a link."""
+"""Kinds of alarms about another controller or an attacker that acts in the name of a switch or a link."""
 
 
 @pytest.mark.parametrize("kind", AlarmKind)

@@ -1,4 +1,4 @@
-"""Child processes of a controller that ends before the child has asked to be signalled at the controller's end."""
+"""A child process ends even if the controller ended before the child asked for a signal at the controller's end."""
 
 from __future__ import annotations
 

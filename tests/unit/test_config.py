@@ -60,7 +60,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_a_gain_that_no_plan_can_have_is_refused(tmp_path: Path) -> None:
-    """The user means 5 %, but 5 would have every plan refused."""
+    """``min_gain`` is a share: 5 instead of 0.05 for 5 % would have every plan refused."""
     file = tmp_path / "signalbox.toml"
     file.write_text("[planning]\nmin_gain = 5\n")
     with pytest.raises(InvalidInput) as error:

@@ -111,7 +111,7 @@ def test_without_a_directory_nothing_is_written() -> None:
 
 
 def test_numbers_go_on_where_none_were_kept() -> None:
-    """A watch that resumes before the first event after a restart knows an earlier number."""
+    """The last number after a restart is at least the number before it, with which a watch may resume."""
     before = EventFile(None)
     before.history.add(EventKind.PLAN, "one", {}, time.time())
     assert EventFile(None).history.last >= before.history.last

@@ -21,7 +21,7 @@ def checks(node: ast.AST) -> bool:
 
 
 def always_checks(body: Iterable[ast.stmt]) -> bool:
-    """Return whether a statement asserts, whichever branch is taken. Loops count as run, functions as called."""
+    """Return whether the body asserts on every branch. Loops count as run, and functions in the body as called."""
     return any(map(_always, body))
 
 

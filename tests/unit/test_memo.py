@@ -25,7 +25,7 @@ def test_plain_values_are_the_same_when_they_are_equal() -> None:
 
 
 class Counting:
-    """Function without a result that counts its calls."""
+    """Function without a result that records the argument of each call."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []

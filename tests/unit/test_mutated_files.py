@@ -36,7 +36,7 @@ WRONG: tuple[object, ...] = (
     *([], {}, [[]], [{}], ["text"] * 200, [0] * 5000, {"a": {"b": 1}}, {"\x1b": 1}, {"k" * 500: 1}),
     datetime(2026, 1, 1, tzinfo=UTC),
 )
-"""Values that no field accepts, or few fields do."""
+"""Wrong values: no field accepts them, or few fields do."""
 DEPTHS = (5, 40)
 SNIPPETS: tuple[str, ...] = (
     "\0",
@@ -122,7 +122,7 @@ FORMS: dict[str, Callable[[dict[str, Any]], str]] = {".toml": toml_file, ".json"
 
 
 def mutated(data: dict[str, Any], random: Random) -> tuple[dict[str, Any], str]:
-    """Return the data with one value replaced, removed, repeated or added, and the top-level field that has it."""
+    """Return the data with one value replaced, removed, repeated or added, and the top-level field of the change."""
     data = deepcopy(data)
     inside: Any = data
     top = ""
@@ -177,7 +177,7 @@ def problems(read: Callable[[Path], object], path: Path) -> tuple[FieldProblem, 
 
 
 def files(kind: str, random: Random) -> Iterator[tuple[str, str, str]]:
-    """Yield endlessly the suffix, the text and the changed top-level field of a file; '' if any field may differ."""
+    """Yield files without end: suffix, text, and the changed top-level field, which is '' if any field may differ."""
     while True:
         data = {"config": CONFIG, "inventory": INVENTORY, "tokens": TOKENS}.get(kind) or random.choice(SPECS)
         ending = random.choice([*FORMS]) if kind == "job" else ".toml"

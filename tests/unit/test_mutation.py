@@ -1,4 +1,4 @@
-"""The runner of ``make mutants``: its faults, how it makes them, and its report on a small project."""
+"""The runner of ``make mutants``: the faults that it inserts into code, and its report on a small project."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ DISTRIBUTIONS = {
 }
 """Distribution by imported module, where the names differ or the module is part of another distribution."""
 OF_USERS = {"torch"}
-"""Distributions that only user programs have; ``signalbox.torch`` is for them."""
+"""Distributions that only user programs install; ``signalbox.torch`` is for programs with PyTorch."""
 OPTIONAL = {"os-ken", "mininet", "matplotlib", "torch", "mpi4py"}
-"""Distributions of the emulated fabric, or alternatives of which one is enough."""
+"""Imported distributions that are not required: those of the emulated fabric, and alternatives to each other."""
 
 
 def named(text: str) -> str:

@@ -1,7 +1,7 @@
 """Configurations, inventories, tokens files and job specs with exchanged, moved, misspelled or repeated parts.
 
-Some are in another encoding. Each file is accepted, or refused with a precise error. The generator is seeded, so a
-failure repeats. An unexpected error fails the test by itself."""
+Some files are in another encoding. Each file is accepted, or refused with a precise error. The generator is seeded, so
+a failure repeats. An unexpected error fails the test by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite may be started with signals ignored, as by ``nohup make test &``."""
+"""Signals end children of tests even if the suite was started with the signals ignored (``nohup make test &``)."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ def say(fabric: FakeFabric, message: SilenceAlarms | EndSilence) -> None:
 
 
 def silenced(fabric: FakeFabric) -> dict[str, str]:
-    """Return the comment by the subject of the alarm."""
+    """Return the operators' comments on silenced alarms, by the alarms' subjects."""
     return {alarm.subject: alarm.silence.comment for alarm in fabric.status.alarms.values() if alarm.silence}
 
 
 def at(fabric: FakeFabric, unix_s: float) -> None:
-    """Advance the time, and update the alarms."""
+    """Advance the time to ``unix_s`` (Unix time in seconds), and update the alarms."""
     fabric.send(Tick(unix_s))
     assert fabric.status
     fabric.send(Tick(unix_s))

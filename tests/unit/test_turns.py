@@ -1,4 +1,4 @@
-"""Turns of lab tests: all together, or one alone."""
+"""Turns of lab tests: several tests run together, or one test runs alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.lab import turns
 
 @pytest.fixture(autouse=True)
 def _files_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use other files than the lab tests that run meanwhile."""
+    """Use lock files of this test alone: lab tests may run at the same time with the real lock files."""
     for name in ("QUEUE", "RUNNING"):
         (tmp_path / name).touch()
         monkeypatch.setattr(turns, name, tmp_path / name)

@@ -126,7 +126,7 @@ joined()
 
 
 def test_a_process_that_forks_while_it_connects_goes_on_and_so_do_its_children(api: Running) -> None:
-    """A signal ended a child of 7 of 178 such processes, and one process itself, while gRPC ran inside the program."""
+    """No signal may end the program or a child; gRPC inside a program that forks can cause such a signal."""
     with program(api, MANY_CHILDREN) as process:
         assert ended(process)[0] == 0
 

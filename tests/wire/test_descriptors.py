@@ -1,4 +1,4 @@
-"""A controller behind HAProxy with few file descriptors: clients of one port do not use up those of other ports."""
+"""A controller with few file descriptors behind HAProxy: clients of one port leave descriptors for other ports."""
 
 from __future__ import annotations
 

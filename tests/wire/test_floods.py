@@ -1,4 +1,4 @@
-"""Switches that send or claim too much: the reports to other parts of the controller, their rate and their order."""
+"""Switches that send too many messages, or claim too many ports or rules; the controller limits what it reads."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def answer_poll(switch: FakeSwitch, flows: bytes) -> None:
 
 
 def answer_read(switch: FakeSwitch, *parts: bytes) -> None:
-    while (flows := switch.expect_multipart(FLOW_STATS)).body[34] != 0:  # a bit of the mask, of a poll
+    while (flows := switch.expect_multipart(FLOW_STATS)).body[34] != 0:  # a poll: its cookie mask has this byte
         pass
     count, groups, meters = (switch.expect_multipart(kind) for kind in (AGGREGATE, GROUP_DESC, METER_CONFIG))
     for number, part in enumerate(parts, 1):

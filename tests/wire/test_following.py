@@ -1,4 +1,4 @@
-"""A state that follows a real API server."""
+"""``Following``: a client's copy of fabric, jobs and plan that follows a real API server."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def waits(process: subprocess.Popen[str]) -> bool:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Wait for the end of the program, which reads the end of its input; return its status, output and errors."""
+    """Close the program's input, wait for its end, and return its status, output and errors."""
     said, errors = process.communicate(timeout=DEADLINE_S)
     return process.returncode, said, errors
 

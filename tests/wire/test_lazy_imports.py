@@ -1,4 +1,4 @@
-"""No module is imported while requests are served: it takes time, and fails without a free descriptor."""
+"""No module is imported while requests are served: an import takes time, and fails without a free descriptor."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_silent_barrier_times_out_and_an_error_is_tied_to_its_mod(bench: Bench
         bench.controller.send(install(1, (0x21, 0x22), *mods))
         answering.expect(METER_MOD)
         second = answering.expect(METER_MOD)
-        answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS), 0xDEAD)  # of no message
+        answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS), 0xDEAD)  # no message has this id
         answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS) + b"\0" * 64, second.xid)
         answering.send(BARRIER_REPLY, b"", answering.expect(BARRIER_REQUEST).xid)
         silent.expect(BARRIER_REQUEST)

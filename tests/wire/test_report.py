@@ -34,7 +34,7 @@ HOSTILE = "<script>alert(1)</script>\u202e\"'&"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Run an API where one ring of each leaf's first hosts trains.
+    """Run an API of a fabric on which one job trains: a ring over the first host of each leaf.
 
     A cable is down, and another job waits for a host."""
     fabric = ServedFabric.of_four_leaves()

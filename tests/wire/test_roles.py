@@ -214,7 +214,7 @@ def requests(lease_token: str) -> dict[str, Message]:
 class Answer(NamedTuple):
     """Answer of the server.
 
-    ``text``: everything that the server has sent, which must not contain certain texts.
+    ``text``: everything that the server has sent; tests search it for ``SECRETS``.
     ``reason``: reason of a refusal."""
 
     code: str
@@ -291,7 +291,7 @@ def test_nobody_may_call_anything(served: Served, method: str, metadata: tuple[t
 
 @pytest.mark.parametrize("method", METHODS)
 def test_bytes_that_are_no_message_change_nothing_of_that(served: Served, method: str) -> None:
-    """Permitted callers learn that the bytes are invalid; the others get the same answer as before."""
+    """Permitted callers learn that the bytes are invalid; all others get the refusal that a valid message gets."""
     path = f"/{METHODS[method].containing_service.full_name}/{method}"
     red, reader = EXPECTED[method]
     expected = {"red": red != DENIED, "reader": reader != DENIED}

@@ -327,7 +327,7 @@ def test_keys_of_a_terminal_reach_the_command_once_stop_it_and_a_shell_continues
     attributes[3] &= ~termios.ECHO
     termios.tcsetattr(terminal, termios.TCSANOW, attributes)
     pipes: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    program = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{SHELL}"  # opening it makes it the session's
+    program = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{SHELL}"  # makes it the controlling terminal
     with subprocess.Popen([sys.executable, "-c", program], start_new_session=True, **pipes) as shell:
         os.close(terminal)
         said = os.fdopen(control, "rb+", buffering=0)

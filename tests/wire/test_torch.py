@@ -53,7 +53,7 @@ NOT_ANNOUNCED = {
     "misplaced": "job 'misplaced' is not announced, the training continues: rank 0: endpoint: must be an IPv4",
     "alone": "job 'alone' is not announced, the training continues: all ranks must call signalbox.torch.join; 1 of 2",
 }
-"""Output of rank 0."""
+"""Line in the output of rank 0, by kind of program."""
 
 
 def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +121,9 @@ def known(api: Running, job_id: str) -> JobSpec:
 def test_roots_overlaps_and_groups_of_a_mesh_are_announced_as_they_are(tmp_path: Path) -> None:
     """The broadcast is a tree from the last rank. Ranks 0, 1 and 2, 3 are pipelines of two stages.
 
-    Gloo's reduction is a ring backwards of 3/4, and a gather of 1/4 to the root. There is no optimizer, so nothing
-    loads PyTorch's compiler, which takes seconds of processor time on every rank."""
+    Each rank of Gloo's reduction sends 3/4 of the bytes backwards around a ring, then all but the root send 1/4 to
+    the root. There is no optimizer, so nothing loads PyTorch's compiler, which takes seconds of processor time on every
+    rank."""
     kinds = ("roots", "overlapping", "pipeline")
     words = ["-X", "importtime", str(PROGRAM), str(tmp_path), *kinds]
     found: dict[str, JobSpec] = {}

@@ -1,4 +1,4 @@
-"""Unannounced traffic on loopback."""
+"""Programs of ``mininet_topos.demo.traffic``, which send unannounced traffic, on loopback."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def test_drains_are_offered_to_operators_alone_after_a_question(looking: Looking
     spine = next(dpid for dpid, switch in looking.state().switches.items() if switch.name == "spine3")
     with web_page(looking.address, "--operate") as page:
         chromium.opened(page.url)
-        chromium.complaints()  # of earlier pages, whose servers have ended
+        chromium.complaints()  # discards complaints of earlier pages, whose servers have ended
         press("Drain")
         chromium.until(lambda: "Choose a switch or a cable first." in chromium.text(".said"))
         chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": f"{spine:#x}"}})

@@ -47,7 +47,7 @@ TRANSFERS = [(0, 4, 70_000, 3, 0), (4, 0, 40_000, 3, 0), (2, 0, 4_000, 3, 0), (4
 
 
 def spec_of(collectives: list[Any], transfers: list[Any]) -> JobSpec:
-    """Return the spec of a job, whose addresses may not be loopback ones."""
+    """Return the spec of a job on loopback addresses, which ``JobSpec.parse`` would refuse."""
     spec = JobSpec.parse(
         {
             "job_id": "job",

@@ -35,9 +35,9 @@ MICE_PER_S = 200.0
 KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
 
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
-"""Limits of the targets.
+"""Limits: iteration time over the flat switch; seconds with a wrong slowdown; relative error of a right slowdown.
 
-The first poll after the begin of the traffic may be ``COUNTERS_S`` later; another ``COUNTERS_S`` later the reported
+The first poll may be up to ``COUNTERS_S`` after the begin of the traffic. Another ``COUNTERS_S`` later the reported
 slowdown must be right."""
 
 
@@ -134,7 +134,7 @@ def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -
 
 
 def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per job: mean ratios of its iterations before the traffic, in its first 3 s, and later.
+    """Return a line per job: mean ratios of its iterations before the traffic, in the traffic's first 3 s, and later.
 
     ``suffers_s``: seconds after the begin of the traffic until the last iteration above 1.10 ends."""
     base = flat_s(rows)

@@ -1,7 +1,8 @@
 """Scenario patterns: jobs whose traffic changes, 40 iterations of DDP and 40 of an all-to-all, repeatedly.
 
-Three jobs of one host per leaf announce the first pattern, like a program that joins with its model. The scenario
-measures whether each pattern is as fast as it can be, whether the alarm stays, and whether flows move to and fro.
+Three jobs, each with one host per leaf, announce only the first pattern, as a program does that joins with its DDP
+model. The scenario measures whether each pattern is as fast as it can be, whether the alarm stays, and whether flows
+move to and fro.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mininet_topos.joining.rank import collectives_at
 
 SECONDS = 270.0
 TURN = 40
-"""Iterations of each pattern in a run of ``SECONDS``; a shorter run has fewer. Both take about 75 s."""
+"""Iterations of each pattern in a run of ``SECONDS``; a shorter run has fewer. Both together take about 75 s."""
 FIRST, SECOND = "ddp", "all_to_all"
 ELEMENTS = 120_408
 ALARM = "demand_differs"

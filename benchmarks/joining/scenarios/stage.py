@@ -339,10 +339,10 @@ def shown(job: Any) -> Shown:
 
 @contextmanager
 def switches_first() -> Iterator[None]:
-    """Give Open vSwitch the processors before all other sessions.
+    """Give Open vSwitch priority over all other sessions on the processors.
 
-    Its negative niceness counts only within a session (sched(7), "The autogroup feature"). Next to eight busy sessions
-    the switches would slow the jobs down."""
+    The negative niceness of Open vSwitch counts only within its session (sched(7), "The autogroup feature"). Next to
+    eight busy sessions the switches would slow the jobs down."""
     pid = (RUN_FOLDER / "ovs-vswitchd.pid").read_text().strip()
     autogroup = Path("/proc", pid, "autogroup")
     if not autogroup.exists():

@@ -79,8 +79,8 @@ def sent_again(stage: Stage) -> int:
 def moved(looks: Sequence[Look], at_s: float) -> int:
     """Return the number of pairs of hosts whose path changed with the exchange, whichever job has the pair.
 
-    A pair counts if at some look after the exchange it was on another path, or on none, than at the last look before
-    it."""
+    A pair counts if some look after the exchange has no path for it, or a path other than the last look before the
+    exchange."""
     before = [look for look in looks if look.after_s <= at_s]
     if not before:
         return 0

@@ -61,12 +61,16 @@ class Sends(NamedTuple):
 
 
 def sent_between(iterations: Iterable[tuple[float, float]], begin: float, end: float) -> float:
-    """Return the number of iterations, as a fraction, sent between the times, if each sends at a constant rate."""
+    """Return the number of iterations sent from ``begin`` to ``end``; parts of iterations count as fractions.
+
+    Each iteration is assumed to send at a constant rate."""
     return sum(max(0.0, min(end, at + took) - max(begin, at)) / took for at, took in iterations)
 
 
 def rates(samples: Sequence[tuple[float, Mapping[Link, int]]], at: float, window_s: float) -> dict[Link, float]:
-    """Return the bit/s of each link over the window that ends at the last sample up to ``at``; empty without one."""
+    """Return the bit/s of each link over the window that ends at the last sample up to ``at``.
+
+    The result is empty when no sample is at least ``window_s`` older than that sample."""
     past = [sample for sample in samples if sample[0] <= at]
     before = [sample for sample in past if past and sample[0] <= past[-1][0] - window_s]
     if not before:

@@ -46,7 +46,7 @@ def list_alarms(names: get.Alarms = None) -> None:
 def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "") -> None:
     """Acknowledge an alarm until it is over: it stays in the list but does not count in the metrics."""
     with connect() as client:
-        if not _raised(client, kind, subject):  # it would apply to the next alarm
+        if not _raised(client, kind, subject):  # the acknowledgement would apply to the next alarm
             later = f"alarms silence {kind} --for TIME also covers alarms that are raised later"
             raise InvalidInput.of("", f"{_none_of(kind, subject)}; {later}", NO_SUCH_NAME)
         client.silence_alarms(kind, subject, None, comment)

@@ -45,7 +45,7 @@ def report(
 
 
 def of_client(client: Client) -> str:
-    """Return the report on a running controller."""
+    """Return the report on a running controller as one HTML page."""
     from signalbox.report.gathered import of_controller
     from signalbox.report.page import page
 

@@ -82,7 +82,7 @@ def _row(rule: pb.SwitchRule) -> Sequence[object]:
 
 
 def _in_fields(text: str) -> str:
-    """Return the text with spaces where a line may end: outside of fields and of an action's parentheses."""
+    """Return the text with a space after each comma outside of parentheses, where a table may break the line."""
     return re.sub(r",(?![^(]*\))", ", ", text)
 
 

@@ -78,7 +78,7 @@ class Fitted:
             yield f"[dim]-o wide also shows: {', '.join(left)}[/]"
 
     def _that_fit(self, width: int) -> list[int]:
-        """Return the positions of the columns to show."""
+        """Return the positions of the columns to show; the highest ranks are left out until the table fits."""
         shown = list(range(len(self._columns)))
         by_rank = sorted((at for at in shown if self._columns[at].rank), key=lambda at: self._columns[at].rank)
         while by_rank and self._width(shown) > width:

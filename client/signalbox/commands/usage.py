@@ -1,4 +1,4 @@
-"""All commands by panel, and errors about their options.
+"""All commands by panel of the help text, and errors about their options.
 
 Commands of other distributions take a while to load, so they are loaded only when one is called or all are listed."""
 

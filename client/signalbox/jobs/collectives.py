@@ -94,7 +94,7 @@ class VirtualLinks(tuple[VirtualLink, ...]):
 
     @cached_property
     def exchanges(self) -> bool:
-        """Whether two hosts send to each other in one phase."""
+        """True if two hosts send to each other in one phase."""
         return any(
             phase in {other for other, _ in self.in_phases.get((dst, src), ())}
             for (src, dst), sizes in self.in_phases.items()
@@ -143,7 +143,9 @@ def formulas_of(spec: JobSpec) -> set[Formula]:
 
 
 def check(spec: JobSpec) -> list[FieldProblem]:
-    """Return the problems for which a valid spec has no virtual links. Costs no more than reading the spec."""
+    """Return the problems for which an otherwise valid spec has no virtual links, without making the links.
+
+    The check takes no longer than reading the spec."""
     if not spec.parallelizations:
         return _wrong(spec)
     problems: list[FieldProblem] = []

@@ -5,7 +5,8 @@ other. Each step lists the simultaneous transfers, by the ranks' positions in th
 announcement never has fewer bytes than the job sends.
 
 An algorithm whose pattern is the same in every step (ring, chain) is one step here, because dividing it would change no
-load. Steps of the same pattern are merged for the same reason."""
+load. Two steps of another algorithm with the same pattern, such as a halving and the doubling that retraces it, are
+merged for the same reason."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Formula(NamedTuple):
 
 
 def _ring_all_reduce(n: int, size: int) -> Steps:
-    """Return 2(n-1)/n·M from each rank to the next: a reduce-scatter, then an all-gather, each of n-1 times M/n.
+    """Return the transfers of a ring all-reduce: each rank sends 2(n-1)/n·M to the next rank.
+
+    The reduce-scatter sends M/n in each of its n-1 rounds; then the all-gather does the same.
 
     Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009."""
     return (_shift(n, 1, _share(2 * (n - 1) * size, n)),)

@@ -59,7 +59,8 @@ _ANY = math.inf
 _REST = 1 << 62
 
 _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
-    # By number of ranks (below) and M. Unknown: a reduce followed by a broadcast.
+    # Rows by number of ranks: a row is valid below its key. Bounds in a row are of M. None: a reduce followed by a
+    # broadcast.
     Algorithm.ALL_REDUCE: {
         4: ((8, _RING), (4096, _DOUBLING), (8192, _RING), (16384, _DOUBLING), (262144, _RING), (_ANY, _HALVING)),
         8: ((16, _RING), (8192, _DOUBLING), (_ANY, _HALVING)),
@@ -73,7 +74,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         4096: ((2048, None), (4096, _RING), (16384, _DOUBLING), (_ANY, _HALVING)),
         _REST: ((2048, None), (16384, _RING), (32768, _DOUBLING), (_ANY, _HALVING)),
     },
-    # MPI_Reduce_scatter by M. Unknown: butterfly, and a reduce followed by a scatter.
+    # MPI_Reduce_scatter, bounds of M. None: butterfly, and a reduce followed by a scatter.
     Algorithm.REDUCE_SCATTER: {
         3: ((_ANY, _HALF),),
         4: ((65536, _HALF), (131072, None), (_ANY, _HALF)),
@@ -81,7 +82,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         32: ((262144, _RECURSIVE), (_ANY, _HALF)),
         64: ((64, None), (2048, _RECURSIVE), (524288, None), (_ANY, _HALF)),
     },
-    # By M/n. Unknown: neighbour exchange, and Bruck's algorithm for some small sizes.
+    # Bounds of M/n. None: neighbour exchange, and Bruck's algorithm for some small sizes.
     Algorithm.ALL_GATHER: {
         32: ((_ANY, _GATHER),),
         64: ((1024, _GATHER), (65536, None), (_ANY, _HALF)),
@@ -89,8 +90,8 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         256: ((512, _GATHER), (131072, None), (524288, _HALF), (1048576, None), (_ANY, _HALF)),
         512: ((131072, None), (524288, _HALF), (1048576, None), (_ANY, _HALF)),
     },
-    # By M. Binary, binomial and k-nomial trees over 2 and 3 ranks are stars. Unknown: binary trees, and scatter with
-    # all-gather.
+    # Bounds of M. Binary, binomial and k-nomial trees over 2 and 3 ranks are stars. None: binary trees, and scatter
+    # with all-gather.
     Algorithm.BROADCAST: {
         4: ((32, _HOPS), (256, _STAR), (512, _HOPS), (131072, _STAR), (262144, _HOPS), (_ANY, _STAR)),
         8: ((2048, None), (8192, f.BINOMIAL_TREE), (1048576, _STAR), (_ANY, _HOPS)),
@@ -104,7 +105,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         4096: ((262144, _TREE), (_ANY, None)),
         _REST: ((8192, _TREE), (16384, None), (262144, _TREE), (_ANY, None)),
     },
-    # By M/n. Unknown: Bruck's algorithm.
+    # Bounds of M/n. None: Bruck's algorithm.
     Algorithm.ALL_TO_ALL: {
         16: ((_ANY, f.ALL_TO_ALL),),
         64: ((512, None), (_ANY, f.ALL_TO_ALL)),

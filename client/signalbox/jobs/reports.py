@@ -22,7 +22,7 @@ class IterationTime:
     ended_at: float | None = None
     """Monotonic time of this machine in seconds; None when the program does not report it.
 
-    The iteration then ended at most ``REPORT_S`` before its report."""
+    An iteration without this time ended at most ``REPORT_S`` before its report."""
 
 
 class Connected(NamedTuple):

@@ -49,7 +49,7 @@ MAX_PHASE = 1000
 MAX_STEP = 1000
 MAX_SUBFLOWS = 16
 LIMITS = (("groups", MAX_GROUPS), ("collectives", MAX_COLLECTIVES), ("transfers", MAX_VIRTUAL_LINKS))
-"""Limits of the lists that describe traffic."""
+"""Largest number of items of each list that describes traffic."""
 SENDS = tuple(name for name, _ in LIMITS)
 SAID_BY_EACH = "cannot be combined with parallelizations, each of which has its own: omit one of them"
 MIN_LEASE_S = 1.0
@@ -137,7 +137,7 @@ def _no_text(value: object) -> object:
 
 
 def _rank(value: object) -> object:
-    """Refuse addresses and names as ranks."""
+    """Refuse booleans and texts, such as addresses and names, as ranks."""
     if isinstance(value, bool | str):
         raise PydanticCustomError("rank", "must be the number of a rank")
     return value
@@ -292,7 +292,7 @@ class JobSpec(Frozen):
 
     @property
     def observed(self) -> bool:
-        """Whether the job announces only its members, not its traffic."""
+        """True if the job announces only its members, not its traffic."""
         return not self.collectives and not self.transfers and not self.parallelizations
 
     @property
@@ -325,7 +325,7 @@ class JobSpec(Frozen):
         return spec
 
     def ways(self) -> Iterator[tuple[str, JobSpec | Parallelization]]:
-        """Yield the spec and each parallelization, with the prefix of the paths of its fields."""
+        """Yield (prefix of field paths, object) for the spec, whose prefix is empty, and for each parallelization."""
         yield "", self
         for number, way in enumerate(self.parallelizations):
             yield f"parallelizations[{number}].", way
@@ -431,7 +431,7 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
 
 
 _Count = tuple[str, str, int, int]
-"""Path of a list, name of its items, their number, and their limit."""
+"""Path of a list, name of its items, their number, and the largest allowed number."""
 
 
 def _in_parallelizations(parallelizations: Sequence[Any]) -> Iterator[_Count]:
@@ -463,5 +463,5 @@ A saved spec omits them when they are empty, so that those versions can read it.
 
 
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:
-    """Return whether measurements of one spec also hold for the other."""
+    """Return whether two specs differ at most in ``NOT_TRAFFIC``, so that measurements of either hold for both."""
     return one.model_copy(update={name: getattr(other, name) for name in NOT_TRAFFIC}) == other

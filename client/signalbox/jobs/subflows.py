@@ -99,7 +99,7 @@ class Dividing:
         return cls(spec.max_subflows, spec.striping, spec.job_id if spec.reports_connections else "")
 
     def bundles(self, pair: Pair) -> tuple[tuple[Ports, ...], ...]:
-        """Return the packets of each subflow of the pair's flow, in order.
+        """Return the ports that distinguish the packets of each subflow of the pair's flow, in the subflows' order.
 
         The result is empty for a flow that stays whole, and while its connections are not reported yet."""
         if not self.owner:

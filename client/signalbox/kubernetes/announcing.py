@@ -29,7 +29,7 @@ NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 MAX_JOB_ID = 63
 
 Addresses: TypeAlias = tuple[tuple[str, ...], ...]
-"""Addresses of the pods in rank order, for each network."""
+"""Addresses by network, and in each network by pod in rank order."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Pod:
     - ``created``: creation time in the API's form, which sorts by time
     - ``living``: whether it has neither ended nor is being deleted
     - ``addresses``: its addresses in the cluster's network; with ``hostNetwork`` the addresses of its node
-    - ``networks``: text of its network status"""
+    - ``networks``: value of its annotation ``NETWORK_STATUS``; empty without this annotation"""
 
     uid: str
     namespace: str

@@ -18,7 +18,7 @@ Body: TypeAlias = Mapping[str, Any]
 """An API object."""
 
 Place: TypeAlias = tuple[str, ...]
-"""Place of a pod in its job, unique within the job."""
+"""Labels that identify a pod within its job, such as its role and its index."""
 
 WORKERS = "signalbox/workers"
 

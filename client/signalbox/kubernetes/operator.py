@@ -61,7 +61,7 @@ class _Operator:
         self._following = Following(self._keeper, _tell)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = asyncio.Event()
-        self._context: contextvars.Context | None = None  # of a handler: only there kopf posts events
+        self._context: contextvars.Context | None = None  # a handler's context, which kopf needs to post events
 
     def end(self, *_: object) -> None:
         """Handle a signal in the main thread: stop watching."""
@@ -171,9 +171,9 @@ def _server() -> kopf.ConnectionInfo:
 
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    # Otherwise kopf removes finalizers of this name, which by default belong to every operator that uses it.
+    # kopf removes finalizers of this name. Those with its default name may belong to other operators built with kopf.
     settings.persistence.finalizer = "signalbox/none"
-    settings.scanning.disabled = True  # would need the right to watch namespaces and custom resource definitions
+    settings.scanning.disabled = True  # scanning needs the right to watch namespaces and custom resource definitions
     settings.networking.error_backoffs = BACKOFFS_S
     settings.posting.reporting_component = "signalbox"
     settings.posting.reporting_instance = socket.gethostname()

@@ -17,7 +17,9 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses of a shell for a command that cannot be started."""
 
 _BY_KERNEL = 0x80
-"""``SI_KERNEL`` of a signal's ``si_code`` (sigaction(2)): Ctrl-C, for example, reaches the whole process group."""
+"""Value of ``si_code`` for a signal from the kernel, ``SI_KERNEL`` (sigaction(2)).
+
+Such a signal, for example from Ctrl-C, reaches the whole process group, so it is not forwarded."""
 
 _PASSED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 _OF_JOB_CONTROL = {signal.SIGTSTP, signal.SIGCONT}

@@ -44,14 +44,15 @@ def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
         return _of(
             _nodelist(command[1:]) or allocated(environ, step=False), "srun names no nodes, and there is no Slurm job"
         )
-    # Open MPI's daemons run in a Slurm step of their own, on all nodes but the first.
+    # Open MPI's daemons run in a Slurm step of their own, which lacks the first node, so the job's hosts are used.
     return _of(allocated(environ, step="OMPI_COMM_WORLD_RANK" not in environ), f"{program} does not name hosts")
 
 
 def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Return whether this process announces the job.
 
-    Only the first node of torchrun announces it, or the first rank. Reads no files."""
+    A PyTorch launcher that knows its node's number announces the job on the first node only. Otherwise rank 0 announces
+    the job, or a process without a rank. Reads no files."""
     words = _torch_words(os.path.basename(command[0]), command)
     if words and (first := torch.nodes_of(words[1:], environ).first) is not None:
         return first

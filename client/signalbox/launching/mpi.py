@@ -40,7 +40,11 @@ _ONE = _COUNT | _PER_HOST | _HOST_LIST | _HOST_FILE | _OTHER
 
 @dataclass
 class _Part:
-    """Words between two colons: one program with its options."""
+    """Program of the command line with its options; colons separate several programs.
+
+    - ``count``: number of ranks; ``per_host``: number of ranks on each host; None when not given
+    - ``by_host``: whether consecutive ranks are on different hosts, instead of on the same host until it is full
+    - ``slots_known``: whether the options determine the number of ranks on each host"""
 
     hosts: list[Host] = field(default_factory=list)
     count: int | None = None
@@ -54,7 +58,8 @@ def ranks_and_interfaces(
 ) -> tuple[list[str], list[str]]:
     """Return the host of each rank, and the interfaces or networks that Open MPI uses.
 
-    ``words``: words after the name of the program. Raises ``InvalidInput``."""
+    ``words``: the launcher's words after its name. ``allocation``: hosts to use when neither the words nor a host file
+    names any. Raises ``InvalidInput``."""
     interfaces = environ.get(f"OMPI_MCA_{INTERFACES}", "")
     files = [environ[name] for name in (*HOST_FILES, *HYDRA_FILES) if environ.get(name)]
     parts = []
@@ -167,7 +172,7 @@ def _in_file(file: str) -> list[Host]:
 
 
 def _placed(part: _Part) -> Iterable[str]:
-    """Return the host of each rank."""
+    """Return the host of each rank of a program; each host once when the number of ranks on a host is unknown."""
     hosts = [Host(host.name, part.per_host or host.slots) for host in part.hosts]
     if part.by_host and part.count and all(host.slots is None for host in hosts):
         return islice(cycle([host.name for host in hosts]), part.count if hosts else 0)

@@ -24,7 +24,7 @@ class Nodes:
     """Nodes of a job.
 
     - ``count``: largest number of nodes; None when it is unknown
-    - ``ranks_per_node``: ranks on each node; 1 when the option is not a number
+    - ``ranks_per_node``: ranks on each node; 1 when ``--nproc-per-node`` is not a positive number
     - ``first``: whether this is the first node; None when it is unknown
     - ``meeting``: host where the nodes meet, which is the first node; empty when it is unknown"""
 
@@ -37,7 +37,8 @@ class Nodes:
 def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool = False) -> Nodes:
     """Return the nodes of the job that a launcher starts.
 
-    ``words``: the launcher's words after its name. ``environ``: ``PET_NNODES`` and so on replace missing options."""
+    ``words``: the launcher's words after its name. ``environ``: environment, whose variables such as ``PET_NNODES``
+    replace missing options."""
     given = _options(words, accelerate)
 
     def value(name: str) -> str:

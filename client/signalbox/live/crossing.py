@@ -78,6 +78,6 @@ def jobs_in_words(flows: Iterable[CrossingSubflow | ListedRoute], most: int = 3)
 
 
 def hashed(fabric: pb.GetFabricResponse, routes: Iterable[ListedRoute]) -> int:
-    """Return the number of flows between found hosts that have no route."""
+    """Return the number of flows without a route whose source and destination the controller has found."""
     known = {host.ip for host in fabric.hosts}
     return sum(not route.held and known >= {route.src, route.dst} for route in routes)

@@ -1,6 +1,6 @@
 """Keep a ``State`` up to date: a thread per watch, a thread that polls the status, and a queue to the reader.
 
-``changes`` applies the messages that have arrived, in the caller's thread; nothing else touches the state."""
+``changes`` applies the messages that have arrived, in the caller's thread; no other function changes the state."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ class Following:
         return changed - OFTEN
 
     def _watch(self, name: str, watch: Watch, take: Take) -> None:
-        """Follow one watch. Messages up to a resume token, of a snapshot or of one change, are applied together."""
+        """Follow one watch.
+
+        A snapshot, or one change, consists of messages up to the next one with a resume token. These are applied
+        together."""
         while not self._closed.is_set():
             try:
                 parts: list[Any] = []

@@ -1,4 +1,4 @@
-"""Sentences for events: one for each kind of event of the controller, from its words and details."""
+"""Sentences for the controller's events, made from an event's text (``what``) and its details by name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Details = Mapping[str, str]
 def event_line(event: pb.Event) -> str:
     """Return the sentence of an event, without its time.
 
-    An event of another version of the controller, which has no sentence here, is shown by its words and details."""
+    An event without a sentence here, from another version of the controller, is shown by its text and its details."""
     details = {detail.name: detail.value for detail in event.details}
     line = sentence(event.what, details)
     return line or "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
 
 
 def sentence(what: str, details: Details) -> str:
-    """Return the sentence for these words and details; empty when none is known."""
+    """Return the sentence for an event with this text and these details; empty when no sentence fits."""
     kind = "plan" if what.startswith("plan ") else what
     if what == "drained" and details.get("flows") == "0":
         kind = "drained, empty"
@@ -34,7 +34,9 @@ def sentence(what: str, details: Details) -> str:
 
 
 def _parts(what: str, details: Details) -> str:
-    """Return the sentence about one or several parts of the fabric; the details name the first ones."""
+    """Return the sentence about one or several parts of the fabric.
+
+    ``details`` has their ``count``, and the ``names`` of the first few."""
     count, names = int(details["count"]), details["names"]
     kind, _, become = what.partition(" ")
     more = count - names.count(", ") - 1

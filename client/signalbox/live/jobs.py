@@ -26,12 +26,12 @@ def job_state(job: Job) -> str:
 
 
 def state_in_row(job: Job) -> str:
-    """Return the state with the mark of its traffic and the number of flows without a path."""
+    """Return a job's state with the mark of the job's traffic and the number of flows without a path."""
     return job_state(job) + traffic_mark(job) + _lost(job)
 
 
 def state_without_mark(job: Job) -> str:
-    """Return the state without the mark, for a table that shows the source of the demand in another column."""
+    """Return a job's state as ``state_in_row`` does, but without the mark, for tables with a column ``planned for``."""
     return job_state(job) + _lost(job)
 
 
@@ -82,9 +82,10 @@ def efficiency_mark(job: Job) -> str:
 
 
 def efficiencies(job: Job) -> tuple[float | None, float | None]:
-    """Return the predicted and the measured efficiency; None while unknown.
+    """Return the predicted and the measured efficiency, each None while it is unknown.
 
-    A job that waits for hosts has no prediction; the API reports 0."""
+    Efficiency is the ideal communication time divided by the predicted or measured time. A job that waits for hosts has
+    no prediction; the API reports 0."""
     predicted = None if job.state == pb.JOB_STATE_PENDING else optional(job, "efficiency_predicted")
     return predicted, optional(job, "efficiency_measured")
 
@@ -138,19 +139,19 @@ SOURCES = {
     "provisional": "pairs that send, with bytes that are not yet confirmed by counters",
     "learning": "nothing yet: no traffic of it is confirmed by counters",
 }
-"""Descriptions of the bytes that a job is planned for, by the word of the API."""
+"""Descriptions of the bytes that a job is planned for, by the API's word for their source (``DemandSource``)."""
 STATES = {"silent": "it sends nothing now", "slower": "its iteration takes longer than those before"}
-"""Words for findings that do not contradict an announcement, by the word of the API."""
+"""Texts by the API's word for a ``DemandFinding`` that does not contradict the job's announcement."""
 IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
 
 
 def planned_for(source: str) -> str:
-    """Return in one word which bytes a job is planned for: the API's word, or ``unconfirmed``."""
+    """Return the API's word for the source of a job's planned bytes, but ``unconfirmed`` instead of ``declared``."""
     return "unconfirmed" if source == "declared" else word(source)
 
 
 def planned(job: Job) -> str:
-    """Return for a row which bytes a job is planned for, and whether other pairs are being learnt."""
+    """Return a job's cell ``planned for``: source of its planned bytes; ``learning`` while more pairs are learnt."""
     if not job.HasField("demand"):
         return "-"
     return planned_for(word_in(job.demand, "source")) + (", learning" if _looks_for(job.demand) else "")
@@ -164,7 +165,7 @@ def _planned_in_words(demand: pb.Demand) -> str:
 
 
 def _looks_for(demand: pb.Demand) -> bool:
-    """Return whether pairs are learnt in addition to those that the job is planned for."""
+    """Return whether the controller learns pairs of addresses besides the pairs that the job is planned for."""
     return demand.learning and word_in(demand, "source") not in ("learning", "provisional")
 
 
@@ -173,7 +174,7 @@ def _pattern(demand: pb.Demand) -> str:
 
 
 def findings(job: Job) -> list[str]:
-    """Return words for changes in a job's behaviour, such as sending nothing."""
+    """Return the keys of ``STATES`` that apply to a job now, such as ``silent``."""
     words = (word_of(pb.DemandFinding.DESCRIPTOR, finding) for finding in job.demand.findings)
     return [found for found in words if found in STATES]
 
@@ -216,7 +217,7 @@ def _traffic(job: Job) -> str:
 
 
 def busiest_pairs(job: Job, most: int) -> list[PairDemand]:
-    """Return the pairs of addresses with the most bytes, announced or counted."""
+    """Return the ``most`` pairs of addresses with the most bytes per iteration, announced or counted, largest first."""
 
     def sent(pair: PairDemand) -> tuple[float, float]:
         return max(pair.declared_bytes, pair.measured_bytes), pair.measured_bps

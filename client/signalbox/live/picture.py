@@ -62,10 +62,10 @@ class Cable:
     """A cable, or a circuit.
 
     - ``part``: its name for ``drain``; its first port by dpid (``0x1:3``) when several switches have that port's name
-    - ``ends``: dpids, of the lower tier first
+    - ``ends``: dpids of its two switches, the switch of the lower tier first; for a circuit, the sender first
     - ``up`` and ``down``: where its links towards the higher and the lower tier begin; None for a missing direction
     - ``up_load`` and ``down_load``: measured rate divided by capacity; None while unknown
-    - ``one_way``: whether it is a circuit, from the first of its ``ends`` to the second; ``up`` is its only link"""
+    - ``one_way``: whether it is a circuit; ``up`` is its only link"""
 
     name: str
     part: str
@@ -92,10 +92,11 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Cables between two tiers.
+    """Cables between two tiers, or circuits within a tier.
 
-    ``rows`` are the lower switches, ``columns`` the higher ones, each from left to right; for circuits within a tier,
-    rows send and columns receive. ``cells``: the cables of two switches, by column and row."""
+    - ``rows``: switches of the lower tier, from left to right; for circuits, the switches that send
+    - ``columns``: switches of the higher tier, from left to right; for circuits, the switches that receive
+    - ``cells``: cables between two switches, by the positions (column, row)"""
 
     rows: Sequence[Node]
     columns: Sequence[Node]
@@ -111,7 +112,7 @@ class Picture:
 
     @cached_property
     def without_tiers(self) -> bool:
-        """Whether circuits connect the switches, and no cables do."""
+        """True if circuits connect the switches, and no cables do."""
         return bool(self.cables) and all(cable.one_way for cable in self.cables)
 
     def on_circle(self, node: Node) -> tuple[float, float]:
@@ -129,12 +130,12 @@ class Picture:
 
     @property
     def as_matrix(self) -> bool:
-        """Whether there are too many cables for a graph."""
+        """True if there are too many cables for a graph."""
         return len(self.cables) > MOST_CABLES
 
     @cached_property
     def matrices(self) -> Mapping[int, Matrix]:
-        """Matrices by tier; each has the cables from the tier to the next one, or the circuits within the tier."""
+        """Matrices by tier: the cables from this tier to the next tier, or the circuits within this tier."""
         of_tiers: dict[int, list[Cable]] = defaultdict(list)
         for cable in self.cables:
             of_tiers[self.nodes[cable.ends[0]].tier].append(cable)
@@ -156,7 +157,7 @@ class Picture:
         return Matrix(rows, columns, cells)
 
     def at(self, dpid: int) -> list[Cable]:
-        """Return the cables of a switch."""
+        """Return the cables that end at a switch, and its circuits."""
         return [cable for cable in self.cables if dpid in cable.ends]
 
 
@@ -283,7 +284,7 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
             continue
         if link.one_way:
             found.append(_circuit(link, nodes, drained))
-        elif back not in state.links or at < back:  # otherwise the link back makes the cable
+        elif back not in state.links or at < back:  # only once for the links of both directions
             found.append(_cable(state, nodes, at, back, drained))
     dpids = {node.name: node.dpid for node in nodes.values()}
     for part in state.parts_down.values():
@@ -297,7 +298,8 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
 def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:
     """Return the dpids of a cable that is down.
 
-    The id of a cable that is only declared has no dpids, and its ports are unknown; its name names the switches."""
+    A cable that was never up, only declared in the inventory file, has an id without dpids. Its switches are then found
+    by the cable's name."""
     if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
         return int(ends[1], 16), int(ends[2], 16)
     if (ends := re.fullmatch(r"(.+):[^:>]+>(.+)", part.name)) and dpids.keys() >= {ends[1], ends[2]}:

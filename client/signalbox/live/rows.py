@@ -56,7 +56,7 @@ def jobs(found: Iterable[Job]) -> Rows:
 
 
 def links(state: State, most: int) -> Rows:
-    """Return name, use, rate and unannounced traffic of the ``most`` fullest links."""
+    """Return a row for each of the ``most`` fullest links: name, use of the capacity, rate, unannounced traffic."""
     cells = map(link_cells, state.busiest_links(most))
     return [(name, use, bps, unannounced) for name, use, bps, _, unannounced in cells]
 

@@ -63,7 +63,7 @@ def when(time: Timestamp) -> str:
 
 
 def moment(unix_s: float, form: str) -> str:
-    """Return the time in UTC; ``-`` for a value outside of the years 1 to 9999."""
+    """Return the time in UTC in the ``strftime`` format ``form``; ``-`` outside of the years 1 to 9999."""
     try:
         return datetime.fromtimestamp(unix_s, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
@@ -71,7 +71,7 @@ def moment(unix_s: float, form: str) -> str:
 
 
 def some(names: Iterable[str], most: int = 8) -> str:
-    """Return the first ``most`` names in a list, and the number of further names."""
+    """Return the first ``most`` names, separated by commas, and the number of further names."""
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + more
@@ -118,7 +118,7 @@ _DRAIN_STATES = {
 
 
 def drain_state(part: pb.DrainedPart) -> str:
-    """Return the progress of a part's drain."""
+    """Return the progress of a part's drain in words, such as ``3 flows still on it`` or ``safe to pull``."""
     waits_for = ", ".join(part.waits_for) or "the switches"
     state = _DRAIN_STATES.get(word_in(part, "state"), "-")
     said = state.format(flows=counted(part.flows, "flow"), rate=rate(part.rate_bps), waits_for=waits_for)
@@ -134,7 +134,7 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
 
 
 def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str:
-    """Return words for the paths that the proofs of slowdowns cover, to follow the number of proven slowdowns.
+    """Return words for the paths over which slowdowns are proven; in a sentence they follow the number of slowdowns.
 
     - ``slowdowns_listed``: number of slowdowns proven only over candidate paths, or 0
     - ``candidates``: largest number of candidate paths per pair of switches; 0 when all shortest paths are candidates
@@ -148,9 +148,11 @@ def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str
 
 
 def goal(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str:
-    """Return words for the goal plan that a plan leads to.
+    """Return words for the goal plan, which needs more moves than one planning cycle may make.
 
-    ``max_slowdown``: worst slowdown of the goal plan; None without a goal plan."""
+    - ``max_slowdown``: worst slowdown of the goal plan; None without a goal plan
+    - ``moves_left``: number of moves from the newest plan to the goal plan
+    - ``blocked_flows``: number of moves that must be made together and are too many for one cycle; else 0"""
     if max_slowdown is None:
         return "none"
     worst = f"worst slowdown {slowdown(max_slowdown)}"

@@ -20,7 +20,7 @@ MOST_EVENTS = 500
 MOST_SLOWDOWNS = 3600
 """Largest numbers of events and plans kept, newest last."""
 MOST_LOAD = 1e6
-"""Load above which a value is not a measurement."""
+"""Load above which a reported rate cannot be a measurement, and counts as unknown."""
 
 Link = pb.Link
 """Type of a directed link, for modules that import no generated code."""
@@ -31,10 +31,10 @@ AlarmId = tuple[int, str]
 
 
 class Kind(StrEnum):
-    """Kind of a change."""
+    """Kind of a change of the ``State``."""
 
     SHAPE = "shape"
-    """Switches, links and hosts are added, removed, or change in more than their rates."""
+    """Switches, links, hosts, drains or parts that are down were added, removed, or changed in more than rates."""
     RATES = "rates"
     JOBS = "jobs"
     PLAN = "plan"
@@ -42,6 +42,7 @@ class Kind(StrEnum):
     EVENTS = "events"
     STATUS = "status"
     REACHED = "reached"
+    """The controller stopped or began to answer, or to refuse a watch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class State:
         return frozenset({Kind.SHAPE, Kind.RATES} if shape else {Kind.RATES} if links else ())
 
     def take_jobs(self, message: pb.WatchJobsResponse) -> frozenset[Kind]:
-        """Apply one message; an end precedes a new registration of the same id."""
+        """Apply one message. Ended jobs are removed first, because their ids may have been registered again since."""
         if message.snapshot:
             self.jobs.clear()
         for end in message.ended:
@@ -128,8 +129,8 @@ class State:
     def take_events(self, events: Iterable[pb.Event]) -> frozenset[Kind]:
         """Append events that are not known yet, ordered by their numbers.
 
-        A controller without its saved state restarts the numbers, so later events may have lower numbers; then the
-        time decides."""
+        A controller that has lost its saved state numbers events from the start again. So an event with a lower number
+        is new too, if its time is later."""
         newest = self.events[-1] if self.events else pb.Event()
         new = [event for event in events if event.number > newest.number or _time(event) > _time(newest)]
         self.events.extend(new)
@@ -138,8 +139,8 @@ class State:
     def take_plan(self, plan: pb.Plan | None, unix_s: float) -> frozenset[Kind]:
         """Set the newest plan; None means that there is none, as after a restart.
 
-        The same plan may arrive again with further facts. A controller that has restarted counts generations from the
-        start."""
+        The same plan may arrive again with further facts. It then has the same generation and plan time. The generation
+        alone does not identify it, because a controller that has restarted counts generations from the start."""
         if plan is None:
             known, self.plan = self.plan, None
             return frozenset({Kind.PLAN} if known else ())

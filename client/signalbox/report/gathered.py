@@ -31,7 +31,7 @@ class Gathered:
 
     - ``source``: origin of the data, in words
     - ``unix_s``: time when the messages were requested
-    - ``state``: state of the controller, without events and watched slowdowns
+    - ``state``: state of the controller, without events and without slowdowns of earlier plans
     - ``explained``: the controller's answers about slow jobs, by id
     - ``missing``: data that is not available, with reasons"""
 

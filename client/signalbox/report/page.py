@@ -1,4 +1,4 @@
-"""The report as one HTML page without scripts and other files.
+"""The report as one HTML page, without scripts and without other files.
 
 The first screen shows the network's health, and the slow jobs with reasons; the rest has the data behind them."""
 
@@ -33,7 +33,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 300
 MOST_ROWS = 500
-"""Largest number of rows of alarms, parts and switches."""
+"""Largest number of rows in each table of alarms, parts or switches."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 SECTIONS = ("Fabric", "Jobs", "Plan", "Alarms", "Drained and down", "History", "Versions")
 

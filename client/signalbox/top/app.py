@@ -1,4 +1,4 @@
-"""Terminal view: four tables that follow the controller. Only cells that differ are drawn again."""
+"""Terminal view: four tables of a controller's current state. Only cells whose text changes are drawn again."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ class Details(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "dismiss", "close")]
 
     def __init__(self, title: str, answer: str | Callable[[], str]) -> None:
-        """Show an answer; a function is called in a separate thread once the text field exists."""
+        """Show ``answer``, a text or a function that returns the text.
+
+        The function is called in a separate thread once the text field exists."""
         super().__init__()
         self._title, self._answer = title, answer
 

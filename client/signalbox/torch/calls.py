@@ -1,8 +1,8 @@
 """Record a program's calls of ``torch.distributed``: the bytes and the duration of each call.
 
 PyTorch's flight recorder has the calls made in Python, by DistributedDataParallel and by FSDP. It lacks sends over
-Gloo, roots, and the end of calls. So the methods of process groups are wrapped, once per process. A wrapped method
-calls the original one, and takes a microsecond more."""
+Gloo, the roots of broadcasts and similar calls, and the end of calls. So the methods of process groups are wrapped,
+once per process. A wrapped method calls the original method, and takes a microsecond longer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLLECTIVES = (
 _SENDS = ("send", "recv", "recv_anysource")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 MAX_NOTED = 20_000
-"""Largest number of calls kept: of the sends of all groups together, and of the other calls of each group."""
+"""Largest number of sends kept for all groups together, and of other calls kept for each group."""
 _KEPT = (
     "profiling_name",
     "input_sizes",
@@ -60,7 +60,7 @@ class Calls:
 
     def __init__(self) -> None:
         self.recording = False
-        """Whether calls are kept."""
+        """True while calls are kept."""
         self._wrapped = False
         self._open: set[int] = set()  # ids of works that are under way
         self._lock = threading.Lock()  # works end in threads of the library
@@ -106,7 +106,8 @@ class Calls:
                     if not self._open:
                         self._since_s = began
                     self._open.add(id(work))
-                # A future takes 20 microseconds; the program waits for all other calls at once.
+                # A future takes 20 microseconds, so only asynchronous calls get one: the program waits for all other
+                # calls at once.
                 if any(getattr(option, "asyncOp", False) for option in args):
                     with suppress(Exception):
                         work.get_future().add_done_callback(partial(self._ended, id(work)))
@@ -186,7 +187,9 @@ class Calls:
 
 
 def _root_of(*given: Any) -> dict[str, int]:
-    """Return the root in a call's arguments, a number or a field of an option, as a field; empty without a root."""
+    """Return the field ``root`` for a call with these arguments; empty without a root.
+
+    The root is an argument itself, or the attribute ``rootRank`` of an argument."""
     roots = (getattr(one, "rootRank", one) for one in given)
     return next(({"root": root} for root in roots if type(root) is int), {})
 

@@ -89,7 +89,7 @@ def join(
     provisional, after the fourth it is corrected.
 
     An iteration lasts from one step of the program's first optimizer to the next. In a program that uses ``Job.step``,
-    it is one such step."""
+    an iteration is the time inside this context."""
     job_id = job or job_id_of_environment(os.environ)
     joined = Job(str(job_id or ""))
     try:
@@ -133,7 +133,7 @@ def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
     device = next((parameter.device for model in models for parameter in model.parameters()), bound)
     found = _all_gather(own, device)
     others = [one.endpoint for one in found if one.endpoint]
-    if 0 < len(others) < len(found):  # all ranks decide alike
+    if 0 < len(others) < len(found):  # on all ranks or on none
         found = _all_gather(replace(own, endpoint=own.endpoint or own_address({}, "", others)), device)
     return found
 
@@ -251,7 +251,7 @@ class Job(joining.Job):
 
     @staticmethod
     def _timed_by_calls(models: list[Any]) -> bool:
-        """Return whether calls can be timed: not on GPUs, where a call returns before it begins."""
+        """Return whether calls can be timed: not on GPUs, where a call returns before its communication begins."""
         devices = {parameter.device.type for model in models for parameter in model.parameters()}
         return devices == {"cpu"} if devices else dist.get_backend() == "gloo" or not torch.cuda.is_available()
 
@@ -263,7 +263,7 @@ class Job(joining.Job):
         self.update(**{name: getattr(spec, name) for name in TRAFFIC}, provisional=window.provisional)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        """Note a step of an optimizer; of several optimizers, only the first counts, as long as it exists."""
+        """Handle a step of an optimizer. As long as the first optimizer exists, only its steps count."""
         if self._by_step or self._ended:
             return
         counted = self._optimizer()

@@ -13,7 +13,7 @@ from signalbox.errors import InvalidInput
 from signalbox.ranks.announcement import UNNAMED, Gradients, Group
 
 _UNTOLD = {"": UNNAMED, "undefined": UNNAMED, "default_pg": "default"}
-"""Names for descriptions that PyTorch sets when the program gives none."""
+"""Names of groups that the program does not describe, by the description that PyTorch then sets."""
 
 
 def models_of(given: Any) -> list[nn.Module]:

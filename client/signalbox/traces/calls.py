@@ -2,9 +2,9 @@
 
 ``per_iteration`` takes each rank's calls in order, and returns bytes and phase of one iteration for each kind of call.
 
-The calls of a rank are assumed to repeat in each iteration. One iteration is the period of the longest part at the end
-of the trace that repeats at least once and is at least half of the trace. Calls before that part (start of the
-training) are left out, and so are up to ``MAX_AFTER`` calls after it.
+The calls of a rank are assumed to repeat in each iteration. To find the iteration, the longest periodic part at the end
+of the trace is searched. It must have at least two periods and at least half of the calls. One period is one iteration.
+Calls before this part (start of the training) are left out, and so are up to ``MAX_AFTER`` calls after it.
 
 Two kinds of calls overlap in time if an iteration has a call of one kind between two calls of the other kind. They also
 overlap if the trace shows a call of one kind while a call of the other is under way. Otherwise they follow each other,
@@ -26,7 +26,7 @@ MAX_AFTER = 16
 """Largest number of calls after the last iteration, such as those that end a training."""
 
 MAX_PASSES = 100
-"""Largest number of passes over the orders of all ranks; ranks of training jobs need a few."""
+"""Largest number of passes over all ranks in ``_phases``; training jobs need a few."""
 
 SEND = "send"
 
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 
     - ``what``: an ``Algorithm``, ``SEND``, or another name of the trace's format
     - ``ranks``: ranks of the job that take part, in their order, the root first
-    - ``tag``: further distinction between kinds"""
+    - ``tag``: text that distinguishes kinds with the same operation and ranks, such as the number of a communicator"""
 
     what: str
     ranks: tuple[int, ...]
@@ -111,7 +111,9 @@ def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = 
 
 
 def _iteration(rank: int, made: Sequence[Call]) -> slice:
-    """Return the range of the first of the repeated iterations."""
+    """Return the slice of ``made`` with one iteration, the first period of the periodic part.
+
+    Raises ``InvalidInput`` when no part is periodic."""
     if not made:
         return slice(0, 0)
     for after in range(min(MAX_AFTER, len(made) // 4) + 1):
@@ -177,10 +179,11 @@ def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
 
 
 def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
-    """Return the lowest phases that fit the orders of all ranks; all 0 when ranks contradict each other.
+    """Return the lowest phase of each kind that fits all ranks; all 0 when ranks contradict each other.
 
-    On every rank, each set must have one phase, later than the phase of the set before it. Kinds that overlap on one
-    rank share a phase on all ranks: on another rank, one kind may have ended just before the other began."""
+    ``orders``: result of ``_follow_each_other`` for each rank. On every rank, each set must have one phase, later than
+    the phase of the set before it. Kinds that overlap on one rank share a phase on all ranks: on another rank, one kind
+    may have ended just before the other began."""
     part = _parts(orders)
     sequences = [dict.fromkeys(part[kind] for kinds in order for kind in kinds) for order in orders]
     phases = dict.fromkeys(part.values(), 0)

@@ -1,12 +1,12 @@
 """Read MLCommons Chakra execution traces: the traffic of each rank's communication nodes.
 
-There is one ``.et`` file per rank. The file has a length and ``GlobalMetadata``, then lengths and ``Node`` messages in
-turn; a length is a varint. Versions 0.0.4 and 1.0.1 write the same fields.
+There is one ``.et`` file per rank. The first message of a file is ``GlobalMetadata``, all others are ``Node``. Before
+each message is its length, a varint. Versions 0.0.4 and 1.0.1 write the same fields.
 
 ``chakra_schema`` has the schema of mlcommons/chakra, its licence, and the output of ``make proto`` for it. Files differ
-in the type of an attribute, so any integer type is accepted. ``comm_size`` is the size of the rank's own input.
-``comm_type`` of a node that sends or receives is ignored, because files have the node's type there. Host nodes without
-``comm_type`` are calls that lead to a kernel with one; they are left out.
+in the type of an attribute, so any integer type is accepted. ``comm_size`` is the size of the rank's own input in
+bytes. ``comm_type`` of a node that sends or receives is ignored, because files have the node's type there. A CPU node
+without ``comm_type`` is left out: it starts a kernel whose own node has ``comm_type``.
 
 The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives; without this
 attribute all ranks take part."""
@@ -32,7 +32,7 @@ MAX_MESSAGE_BYTES = 16 << 20
 """Largest size of a message in bytes. A node has some hundred bytes, or kilobytes when it names many others."""
 
 _SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
-"""Values of a node's type."""
+"""Types of nodes: a node's field ``type``."""
 
 _COLLECTIVES = {
     0: "all_reduce",
@@ -98,7 +98,7 @@ def _calls(file: Path, rank: int, given: JobSpec, at_most: int) -> Iterator[Call
 
 
 def _parts(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the messages of the file."""
+    """Yield the bytes of each message of the file, without its length. Raises ``InvalidInput``."""
     at = 0
     while first := stream.read(1):
         length = shift = 0
@@ -140,7 +140,7 @@ def _metadata(part: bytes) -> None:
 
 
 def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
-    """Return the call of a node; None when it sends nothing, or is the host's side of a call."""
+    """Return the call of a node; None when it sends nothing, or is a CPU node that only starts a kernel."""
     attributes = {attribute.name: attribute for attribute in node.attr}
     size = _number(attributes, "comm_size")
     if node.type != _COLLECTIVE:

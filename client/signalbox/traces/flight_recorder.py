@@ -7,9 +7,10 @@ A dump has the last calls of one rank. The ranks of a process group are read fro
 sources are, in this order: the user's group of that name, ``pg_config``, all ranks (for the default group only), and
 the ranks whose dumps have calls of the group.
 
-PyTorch does not record the root of a broadcast, reduction, gather or scatter. The group's first rank is taken as the
-root, unless an entry has a field ``root``, the root's position in the group. A field ``overlaps`` says that an earlier
-call of the rank was under way, which PyTorch does not record either."""
+PyTorch does not record the root of a broadcast, reduction, gather or scatter, nor whether calls overlap. An entry may
+have two further fields for these facts, which ``signalbox.torch.calls`` adds. ``root`` is the root's position in the
+group; without it the group's first rank is taken as the root. ``overlaps`` is set when an earlier call of the rank was
+under way."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ class _PlainData(pickle._Unpickler):
         super().load_setitem()  # type: ignore[misc]
 
     def _several(self) -> None:
-        self._refuse_keys(self.stack[::2])  # values since the mark
+        self._refuse_keys(self.stack[::2])  # keys and values alternate
         super().load_setitems()  # type: ignore[misc]
 
     def _refuse_keys(self, keys: Sequence[object]) -> None:
@@ -241,7 +242,9 @@ def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...
 
 
 def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of configured groups, by name."""
+    """Return the ranks of the groups that ``pg_config`` of some dump lists, by name.
+
+    Raises ``InvalidInput`` when two dumps differ."""
     found: dict[str, tuple[int, ...]] = {}
     for dump in dumps.values():
         for name, group in dump.config.items():
@@ -283,7 +286,7 @@ def _root(entry: Mapping[str, Any], n: int) -> int:
 
 
 def _size(entry: Mapping[str, Any], what: str, n: int) -> int:
-    """Return M, the size of the collective in bytes."""
+    """Return M, the size of the collective in bytes (see ``spec.Collective``)."""
     if what in ("all_gather", GATHER):
         return _bytes(entry, "input") * n
     if what in ("reduce_scatter", SCATTER):

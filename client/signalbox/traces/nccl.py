@@ -4,7 +4,7 @@ The spec has transfers, or only endpoints when no bytes are known.
 
 The lines ``Ring previous -> self -> next`` of all ranks and channels determine the rings, and must agree with the rings
 that rank 0 lists. When no rank of a communicator has such lines (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed
-rings count if they have all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
+rings are used if they have all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
 
 A call divides its bytes over all channels. On each ring it makes the transfers of ``library_profiles`` for NCCL, in the
 ring's order. All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``).
@@ -40,12 +40,15 @@ _ALGORITHMS = {
 }
 _SENDS = ("Send", "Recv")
 _TREE = ("tree", "0")
-"""Names of the tree algorithm in ``NCCL_ALGO`` and in lines of the tuning."""
+"""Names of the tree algorithm in ``NCCL_ALGO`` and in lines of the subsystem ``TUNING``."""
 
 
 @dataclass(frozen=True)
 class Communicator:
-    """A communicator. ``members``: by rank. ``rings``: per channel the ranks in the order in which bytes travel."""
+    """NCCL communicator.
+
+    - ``members``: state of each rank, ordered by rank
+    - ``rings``: for each channel, the ranks in the order in which bytes travel"""
 
     members: tuple[Member, ...]
     rings: tuple[tuple[int, ...], ...]
@@ -56,7 +59,7 @@ class Communicator:
 
     @cached_property
     def tuned(self) -> Mapping[tuple[str, int], str]:
-        """Algorithm by name and bytes of a call, when some rank reports it."""
+        """Algorithm that NCCL chose, by name and bytes of a call, as far as some rank logs it."""
         return dict(item for member in self.members for item in member.tuned.items())
 
     def tree_edges(self) -> list[tuple[int, int]]:
@@ -177,7 +180,9 @@ def _listed_rings(where: str, first: Member, size: int) -> tuple[tuple[int, ...]
 
 
 def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...]:
-    """Return the ring that begins with rank 0."""
+    """Return the ranks in the order of the ring, from rank 0 on.
+
+    Raises ``InvalidInput`` unless the ring passes each rank once."""
     found = [0]
     while len(found) <= len(members):
         rank, after = found[-1], members[found[-1]].rings[channel][1]

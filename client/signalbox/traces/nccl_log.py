@@ -7,9 +7,11 @@ that it is making. These lines begin and end with a line of ``comm 0x... rank 3 
 last line exists. The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and
 NVIDIA/nccl-tests #128:
 
-- ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. With two numbers it is a connection (to 2.6).
+- ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. NCCL up to 2.6 also writes such a line with two numbers, for
+  a connection.
 - ``Channel 01/02 : 0 3 2 1``: a whole ring, listed by rank 0; some versions cut the list after 20 ranks.
-- ``Trees [0] 1/2/-1->0->-1``: children, self, parent; before 2.7 also ``-1->0->1/2/-1``, and both with a bar between.
+- ``Trees [0] 1/2/-1->0->-1``: children, self, parent. NCCL before 2.7 also writes ``-1->0->1/2/-1`` (parent, self,
+  children), or both forms with a bar between them.
 - ``Tree 0 : -1 -> 0 -> 1/2/-1``: parent, self, children.
 - ``AllReduce: opCount 1a ... count 64 datatype 7 op 0 root 0 comm 0x...``: a call."""
 
@@ -37,7 +39,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Process = tuple[str, int, int]
-"""Host, process, device."""
+"""Host name, process id, and index of the CUDA device."""
 
 
 class Tree(NamedTuple):
@@ -48,7 +50,7 @@ class Tree(NamedTuple):
 
 
 class NcclCall(NamedTuple):
-    """A call by ``member``; ``elements``, ``datatype`` and ``root`` as NCCL logs them."""
+    """Call of the operation ``what`` by one rank; ``elements``, ``datatype`` and ``root`` as NCCL logs them."""
 
     member: Member
     what: str
@@ -62,8 +64,11 @@ class Member:
     """A rank of one communicator.
 
     - ``where``: place of its first line, ``FILE:NUMBER``
-    - ``listed``: whole rings by channel, as listed by rank 0; ``listed_channels``: number of channels that it names
-    - ``tuned``: algorithm by name and bytes of a call"""
+    - ``pointer``: address in ``comm 0x...``, which names the communicator within a process
+    - ``made``: whether the communicator is complete, so that later rings and trees belong to another one
+    - ``rings``: previous and next rank, by channel; ``trees``: by channel
+    - ``listed``: whole rings by channel, as rank 0 lists them; ``listed_channels``: number of channels in these lines
+    - ``tuned``: algorithm that NCCL chose, by name and bytes of a call"""
 
     process: Process
     where: str
@@ -85,8 +90,8 @@ class Log:
 
     - ``calls``: calls of each process in order
     - ``addresses``: addresses of each host's interfaces that NCCL uses as sockets
-    - ``networks``: network that carries the bytes, by host
-    - ``algorithm``: algorithm that the environment sets"""
+    - ``networks``: NCCL's name of the network that it uses, such as ``Socket`` or ``IB``, by host
+    - ``algorithm``: value of the variable ``NCCL_ALGO`` in lower case; empty when it is not set"""
 
     members: list[Member] = field(default_factory=list)
     calls: dict[Process, list[NcclCall]] = field(default_factory=dict)
@@ -132,7 +137,7 @@ class _Reader:
     def __init__(self) -> None:
         self.log = Log()
         self._now: dict[tuple[Process, int], Member] = {}
-        """Communicator that a thread is making, or made last."""
+        """Member of the communicator that a thread is making, or made last, by process and thread id."""
         self._by_pointer: dict[tuple[str, int, str], Member] = {}
         self._called: dict[tuple[str, int], Member] = {}
         """Member of the last call's communicator, by host and thread."""
@@ -208,7 +213,7 @@ class _Reader:
     def _trees(self, where: str, thread: tuple[Process, int], text: str) -> None:
         for channel, one, rank, other in _TREES.findall(text.replace("|", " ")):
             member = self._making(where, thread, int(rank))
-            # Children are several, with slashes; without slashes the newer order applies.
+            # The side with slashes lists the children. Without slashes, the children come first, as from 2.7 on.
             left, right = (one, other) if "/" in one or "/" not in other else (other, one)
             tree = Tree(int(right) if re.fullmatch(r"-?\d+", right) else -1, _children(left))
             _once(member.trees, int(channel), tree, f"tree {channel} of rank {rank}")

@@ -17,7 +17,8 @@ from signalbox.web.said import carried
 class Asking:
     """Questions to the controller, and a label for the answers at the place of the page where the object is made.
 
-    Questions that make the controller plan are sent one at a time, because they occupy threads that others need."""
+    Questions that make the controller plan are sent one at a time, because each occupies a thread that other questions
+    need."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -39,7 +40,9 @@ class Asking:
             self.say(f"{loads}\n{carried(cable, routes)}")
 
     async def known(self, ask: Callable[[], Any]) -> Any:
-        """Return an answer for a picture; None after an error: the page already shows an unreachable controller."""
+        """Return the answer of ``ask``, or None after an error.
+
+        The error is not shown, because the page already shows when the controller does not answer."""
         with suppress(SignalboxError):
             return await run.io_bound(ask)
 
@@ -84,7 +87,7 @@ class Asking:
         dialog.delete()
 
     async def _answer(self, ask: Callable[[], Any]) -> Any:
-        """Return an answer; after an error, show the error and return None."""
+        """Return the answer of ``ask``; after an error, show the error and return None."""
         try:
             return await run.io_bound(ask)
         except SignalboxError as error:

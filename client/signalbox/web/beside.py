@@ -17,7 +17,7 @@ MOST_PAIRS = 20
 
 
 def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
-    """Return the loads of a switch's cables in both directions, or of its leaving and arriving circuits."""
+    """Return a bar chart of the loads of a switch's cables per direction, or of its leaving and arriving circuits."""
     shown = picture.at(dpid)
     node = picture.nodes[dpid]
     circuits = picture.without_tiers
@@ -76,7 +76,7 @@ def _bars(key: str, name: str, data: Sequence[Any], paper: Paper, dashed: bool =
 
 
 def slowdowns(found: Sequence[Slowdowns], paper: Paper) -> Options:
-    """Return the slowdowns of plans, of ECMP and of the bound over time."""
+    """Return a line chart over time: the worst slowdown of each plan and under ECMP, and the bound of each plan."""
     shown = list(found)[-MOST_POINTS:]
 
     def line(name: str, values: Iterable[float | None], kind: str, ink: str) -> Options:
@@ -106,9 +106,9 @@ def slowdowns(found: Sequence[Slowdowns], paper: Paper) -> Options:
 
 
 def demand(job: Job, paper: Paper) -> Options:
-    """Return the announced and counted bytes per iteration of the pairs that send most.
+    """Return a bar chart of announced and counted bytes per iteration of the pairs of addresses that send most.
 
-    Without counted bytes (the job reports no iterations) the names include the rates."""
+    When a pair has no counted bytes (the job reports no iterations), its label has the measured rate."""
     pairs = busiest_pairs(job, MOST_PAIRS)
     announced = [round(pair.declared_bytes / 1e6, 3) for pair in pairs]
     counted = [round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs]

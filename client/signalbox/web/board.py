@@ -14,7 +14,7 @@ Made = TypeVar("Made")
 
 
 class Board:
-    """Shared state; it belongs to the thread of the server's event loop."""
+    """State shared by all viewers; only the thread of the server's event loop may use it."""
 
     def __init__(self, following: Following) -> None:
         self._following = following

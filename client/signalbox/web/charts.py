@@ -14,7 +14,7 @@ from signalbox.web.options import Options
 
 
 def fabric(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """Return a graph, or the matrix of a tier and the next when there are too many cables.
+    """Return a graph; when there are too many cables for it, the matrix of ``lower_tier`` and the next tier.
 
     ``route``: links to highlight. ``chosen``: name of a cable, or dpid of a switch (``0x101``), to mark."""
     if picture.as_matrix:

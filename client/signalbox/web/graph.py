@@ -16,11 +16,11 @@ MOST_HOSTS = 64
 FADED = 0.25
 """Opacity of cables that a highlighted job does not use; cables that are down or drained stay opaque."""
 EMPTY, FULL, OF_ROUTE, CHOSEN = 1.5, 4.5, 6, 9
-"""Widths of an empty and a full cable, of a highlighted job's cables, and of the chosen cable."""
+"""Widths in pixels of an empty and a full cable, of a highlighted job's cables, and of the chosen cable."""
 SWITCH, CHOSEN_SWITCH = 18, 30
-"""Sizes of switches."""
+"""Sizes in pixels of the symbols of a switch and of the chosen switch."""
 PAPER = 1000, 640
-"""Width and height of a graph; hosts take ``HOST_HEIGHT`` at the bottom."""
+"""Width and height of a graph in its own units; the lowest ``HOST_HEIGHT`` units are for hosts."""
 HOST_HEIGHT = 90
 CURVE = 0.12
 """Curvature of the second of several cables between two switches, and of a circuit beside its opposite."""

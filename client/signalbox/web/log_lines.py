@@ -52,7 +52,7 @@ class _Few(logging.Filter):
 
 
 def configure() -> None:
-    """Make all loggers use this format, whatever handlers they have."""
+    """Replace the handlers of all loggers by one handler that writes a limited number of short lines to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     handler.addFilter(_Few())

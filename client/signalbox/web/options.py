@@ -31,7 +31,7 @@ def common(paper: Paper) -> Options:
 
 
 def value_axis(paper: Paper) -> Options:
-    """Return an axis whose lines do not hide the drawing, on both backgrounds."""
+    """Return a value axis whose grid lines are faint on the given background, so that they hide nothing."""
     return {"type": "value", "axisLabel": {"color": paper.text}, "splitLine": {"lineStyle": {"color": paper.unknown}}}
 
 

@@ -1,4 +1,4 @@
-"""Page of one viewer: it shows the board, and sends the requests of clicks and keys to the controller.
+"""Page of one viewer: it shows the shared ``Board``, and sends the requests of clicks and keys to the controller.
 
 Text from outside is put into labels, tables and charts, which draw it as text; nothing here makes HTML of it."""
 
@@ -196,7 +196,7 @@ class Page:
         self._offer_cables()
 
     def _offer_cables(self) -> None:
-        """Offer the cables of the chosen switch; without a chosen switch, all cables of a graph."""
+        """Offer the cables of the chosen switch; without one, all cables, but none while the fabric is a matrix."""
         picture = self._board.picture
         all_cables = () if picture.as_matrix else picture.cables
         cables = all_cables if self._dpid is None else picture.at(self._dpid)
@@ -213,7 +213,7 @@ class Page:
 
     def _show_jobs(self) -> None:
         jobs = self._board.state.jobs_by_urgency((self._find.value or "").lower())
-        shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # no prediction, no iterations
+        shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # without predicted and iterations
         tables.fill(self._jobs, shown, self._job)
         left = len(jobs) - len(shown)
         self._jobs_left.set_text(f"and {left:,} more; find them by name" if left else "")
@@ -257,7 +257,7 @@ class Page:
             self._push(self._cables, "cables", beside.cables_of(picture, dpid, self._paper))
 
     def _push(self, chart: ui.echart, name: str, options: Options) -> None:
-        """Send the whole chart, if it differs from the browser's."""
+        """Send all options of a chart to the browser, unless they were sent last time."""
         if self._sent.get(name) != options:
             self._sent[name] = options
             chart.run_chart_method("setOption", options, True)
@@ -405,7 +405,7 @@ class Page:
             self._draw_rates()
 
     def _print(self) -> None:
-        """Print in light colours."""
+        """Change to light colours, then open the browser's print dialog."""
         self._set_dark(False)
         ui.run_javascript("setTimeout(() => window.print(), 500)")
 

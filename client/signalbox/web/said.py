@@ -1,4 +1,4 @@
-"""Sentences of the page."""
+"""Sentences that the page shows about the controller and its cables."""
 
 from __future__ import annotations
 

@@ -76,14 +76,14 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
         terminal = Terminal(listen.url)
 
         def take() -> None:
-            """Inform the terminal before any viewer."""
+            """Apply changes, and inform the terminal even while there is no viewer."""
             board.take()
             terminal.tell(Server.instance.started, board.state.lost)
 
         app.timer(TAKE_S, take)
         app.storage.max_tab_storage_age = TAB_S
         app.add_middleware(Guard, names=[*names, listen.host])
-        # The server raises the signal again after its end.
+        # The server raises the signal again after it has stopped; this handler then does nothing more.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _end)
         log_lines.configure()

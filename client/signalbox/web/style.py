@@ -51,5 +51,6 @@ window.io = (...options) => {
 """Script that keeps NiceGUI from reloading the page after two timeouts of 20 s.
 
 The browser would then show an error page and stop trying, while Socket.IO reconnects by itself. As in NiceGUI, later
-attempts begin without a WebSocket, because some proxies let WebSockets time out. The script runs between Socket.IO's
-and NiceGUI's. If the server sent it to the connected page, it could be lost."""
+attempts begin without a WebSocket, because some proxies let WebSockets time out. This script runs after
+Socket.IO's script and before NiceGUI's. It is part of the page, because a script sent to a connected page could be
+lost."""

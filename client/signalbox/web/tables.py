@@ -10,7 +10,7 @@ from signalbox.live.rows import Rows
 
 
 def table(what: str, columns: Iterable[str]) -> ui.table:
-    """Return a small table that scrolls."""
+    """Return a small table that scrolls. ``what``: name of its rows, which an empty table shows, and its CSS class."""
     shown = [{"name": name, "label": name, "field": name, "align": "left"} for name in columns]
     made = ui.table(columns=shown, rows=[], row_key="number")
     made.props(f'dense flat wrap-cells hide-pagination :rows-per-page-options=[0] no-data-label="no {what}"')

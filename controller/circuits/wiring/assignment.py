@@ -1,4 +1,4 @@
-"""Exact choice of the peers for one interface of each server, for as much traffic as possible over single circuits.
+"""Exact choice of the circuits of one optical switch, so that as much traffic as possible needs only one circuit.
 
 An optical switch connects the sending side of each server to the receiving side of another server. Therefore the choice
 is a matching of maximum weight in a bipartite graph, not in a graph of servers as for duplex links. OR-Tools finds the

@@ -40,8 +40,8 @@ Sends = Mapping[tuple[int, int], float]
 def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) -> tuple[Way | None, ...]:
     """Return a shortest way for each offset, with ascending interfaces; None for an offset that no circuits reach.
 
-    Ways are chosen for a small largest load of an interface, starting with the offset that loads circuits most.
-    ``sent``: amount by offset, in any unit."""
+    Ways are chosen so that the largest load of any interface is small, starting with the offset that loads circuits
+    most. ``sent``: amount by offset, in any unit."""
     hops = hops_by_offset(servers, steps)
     carried = np.zeros(len(steps))
     chosen: list[Way | None] = [() if offset == 0 else None for offset in range(servers)]
@@ -66,7 +66,7 @@ def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) ->
 
 
 def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple[int, int], Way]:
-    """Return a shortest way for each server and offset that has one."""
+    """Return a shortest way for each (server, offset) of ``sent``; offsets that no circuits reach are left out."""
     by_offset = defaultdict[int, float](float)
     for (_, offset), amount in sent.items():
         by_offset[offset] += amount
@@ -143,7 +143,7 @@ def _circuits(server: int, way: Way, steps: Sequence[int], servers: int) -> Iter
 def _carried(
     servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], Way]
 ) -> defaultdict[tuple[int, int], float]:
-    """Return the load of each circuit."""
+    """Return the load of each circuit, by sending server and interface, in the unit of ``sent``."""
     found = defaultdict[tuple[int, int], float](float)
     for (src, offset), way in ways.items():
         for circuit in _circuits(src, way, steps, servers):

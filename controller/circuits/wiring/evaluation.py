@@ -60,7 +60,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Job and its parallelizations. A job without parallelizations has one, "as given"."""
+    """Job and its parallelizations; a job that names none has a single ``Way`` with its own spec."""
 
     job_id: str
     servers: int
@@ -99,7 +99,7 @@ class Evaluated:
     name: str
     found: Found
     spec: JobSpec
-    """Spec as it runs on the wiring, with addresses of hosts of the fabric from ``fabric_of``."""
+    """Spec as it runs on the wiring, with the host addresses of ``fabric_of``."""
     plan: Plan
     alone_s: float
     """Seconds of computation that overlaps with no phase."""
@@ -174,7 +174,7 @@ class Answer:
 
     @property
     def refused(self) -> bool:
-        """Whether the job should run on the alternative, for one of two reasons.
+        """True when the job should run on the alternative, for one of two reasons.
 
         Either all circuits together cannot carry all traffic, including forwarded bytes, as fast as the alternative
         carries what servers send (``BreakEven``). Or an iteration is shorter on the alternative."""
@@ -191,8 +191,9 @@ def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: Plan
 def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Evaluated:
     """Return the parallelization on the wiring with the shortest planned iteration.
 
-    The wirings are those with the least expected times. A further wiring is planned only if its lower bound is below
-    the shortest planned iteration so far. Raises ``SignalboxError`` when the planner has no answer."""
+    At most ``MOST_PLANNED`` wirings are planned, those with the least expected times. A wiring after the first is
+    planned only if its lower bound is below the shortest planned iteration so far. Raises ``SignalboxError`` when the
+    planner has no answer."""
     first, *others = ranked(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT, MOST_PLANNED)
     best = evaluated_on(first, way, rates, limits)
     for found in others if len(best.plan.routes) <= MOST_SEARCHED else ():

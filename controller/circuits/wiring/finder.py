@@ -221,7 +221,7 @@ def _spans(traffic: Traffic) -> bool:
 
 
 def _circulant(traffic: Traffic, interfaces: int, of_rings: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
-    """Yield circulant wirings. All-reduces of groups other than all servers run as the job specifies."""
+    """Yield circulant wirings. All-reduces among only some of the servers run as the job specifies."""
     weights = traffic.by_offset.tolist() if traffic.pairs else None
     uneven = weights if weights and not np.allclose(weights[1:], weights[1]) else None
     tried = MOST_TRIED if uneven is None else MOST_TRIED * 8 // max(8, traffic.servers)

@@ -120,8 +120,8 @@ def _exchanged(
 ) -> Iterator[Wiring]:
     """Yield wirings in which one lost pair of servers is connected again through another interface.
 
-    The new circuit ends the former circuit to its receiver and the former circuit of its sender. If possible, the
-    former sender to that receiver is connected to the former receiver of that sender."""
+    A new circuit from server a to server b ends the present circuits a to c and d to b. If possible, d is connected to
+    c instead."""
     pairs = dict.fromkeys((each.src.server, each.dst.server) for each in gone)
     for interface, (src, dst) in product(interfaces, pairs):
         peers = wiring.peers[interface]
@@ -160,7 +160,7 @@ def _cost(sent: Mapping[int, Floats], wiring: Wiring) -> Cost:
 
 
 def _is_less(cost: Cost, than: Cost) -> bool:
-    """Return whether the cost is less by more than rounding."""
+    """Return whether ``cost`` is less than ``than`` by more than rounding errors."""
     for new, old in zip(cost, than, strict=True):
         if not math.isclose(new, old, rel_tol=1e-9, abs_tol=1e-6):
             return new < old

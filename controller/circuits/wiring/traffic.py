@@ -95,7 +95,7 @@ class Traffic:
 
     @cached_property
     def even(self) -> bool:
-        """Whether, in every phase and for every k, all servers i send the same number of bytes to (i + k) mod n."""
+        """True if, in every phase and for every k, all servers i send the same number of bytes to (i + k) mod n."""
         numbers = np.arange(self.servers)
         higher = (numbers[:, None] + numbers[None, :]) % self.servers
         turned = [sent[numbers[:, None], higher] for sent in self.pairs.values()]

@@ -117,7 +117,7 @@ class Network:
     found: Problem | Snapshot
     """Problem with the routes in force, or its snapshot.
 
-    With a snapshot, the analysis makes the problem instead of the control loop."""
+    The control loop passes a snapshot when the worker shall make the problem."""
     fabric: Fabric
     intact: Fabric
     """Fabric including all parts that have failed or are drained."""
@@ -159,9 +159,9 @@ class AnalyseJob:
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
     efficiency_usual: float | None = None
-    """Measured efficiency at the median time of the iterations after the job's first iterations.
+    """Measured efficiency at the median communication time per iteration, without the job's first iterations.
 
-    None without such iterations."""
+    None when there are no later iterations."""
     min_gain: float = 0.0
     """Smallest relative gain in slowdown for which pinning counts as better than hashing."""
 
@@ -248,9 +248,10 @@ def analysis_request(
 
 
 def _efficiencies_measured(fabric: Fabric, job: Job) -> tuple[float | None, float | None]:
-    """Return the measured efficiency at the mean time of all iterations, and at the median time without the first ones.
+    """Return two measured efficiencies of the job, or None for an efficiency that is not known.
 
-    Both are None without measured times; the second efficiency is None if there are only first iterations."""
+    The first is at the mean communication time of all iterations. The second is at the median communication time
+    without the job's first iterations."""
     reported = job.vitals.reported
     if reported.planned is not job.sending or not reported.mean_communication_s or not job.per_iteration:
         return None, None

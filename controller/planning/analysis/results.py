@@ -182,9 +182,9 @@ class JobAnalysis:
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
     efficiency_usual: float | None = None
-    """Measured efficiency at the median time of the iterations after the job's first iterations.
+    """Measured efficiency at the median communication time per iteration, without the job's first iterations.
 
-    None without such iterations."""
+    None when there are no later iterations."""
     hashed_slowdown: float | None = None
     """Mean slowdown if the job's flows were hashed and the flows of other jobs kept their routes.
 

@@ -234,7 +234,8 @@ class _Search:
 def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] | None:
     """Return (path, share) of at most ``most`` subflows that fit, the largest first; None when the flow does not fit.
 
-    ``spare``: unused room of each link, in flows. The last subflow takes the path on which it leaves the least room."""
+    The last subflow takes the path on which it leaves the least room. ``links``: links of each path; shape (paths,
+    hops). ``spare``: unused room of each link, in flows; the call changes this array."""
     chosen: list[tuple[int, float]] = []
     rest = 1.0
     while len(chosen) < most:

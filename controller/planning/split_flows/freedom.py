@@ -1,8 +1,8 @@
 """Plans with fewer subflows per flow than allowed, down to whole flows, for when the usual plan misses its bound.
 
-Rounding a fluid optimum to k subflows can end above what a search with k - 1 subflows, or with whole flows, finds. Near
-the bound of the worst slowdown, fewer subflows are tried only for few flows, because each number of subflows takes
-another search.
+A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with k - 1
+subflows, or with whole flows. Near the bound of the worst slowdown, fewer subflows are tried only when the problem has
+few flows, because each number of subflows takes another search.
 
 In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds of slowdowns that are proven."""
 

@@ -1,9 +1,10 @@
 """Fluid optimum with few moves: a linear programme with generated columns.
 
-The usual programme has a variable per class and path, and takes seconds. Here the variables are changes of a given
-spread: ``more`` of a class on a path, or ``less`` on a path that the class uses. A spread that is nearly optimal, such
-as the spread of a colouring, needs few changes, and a vertex solution leaves nearly all flows whole. Columns that lower
-the objective are added until there are no more such columns.
+The usual programme has a variable per class of flows and path (``commodities``), and takes seconds. A *spread* is the
+amount of each class on each path. Here the variables are changes of a given spread: ``more`` of a class on a path, or
+``less`` on a path that the class uses. A spread that is nearly optimal, such as the spread of a colouring, needs few
+changes, and a vertex solution leaves nearly all flows whole. Columns (variables) that lower the objective are added
+until there are no more such columns.
 
 The objective is the *excess*: the largest amount (relative to its capacity) by which the load of a link exceeds its
 *room*, the load that it may have. The number of moved flows is added with a small weight. In: commodities, amounts to
@@ -37,7 +38,7 @@ _EXCESS_COST = 1e5
 _NEW = 0.1
 """Cost of changing the path of a flow that does not run yet, compared with 1 for a running flow.
 
-Such changes only save subflows."""
+Such a change is no move; its cost only keeps the number of subflows small."""
 _RIGID = 10.0
 """Factor on the cost of a flow that must stay whole, because it cannot move in part."""
 _NONE = 1e-7

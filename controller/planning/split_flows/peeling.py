@@ -1,15 +1,15 @@
 """Routes of equal flows of one part of a leaf-spine, over its common links and residual links.
 
-Some flows are whole on residual links, some take only common links, and some take both. The number of pairs of leaves
-does not matter.
+Some flows are whole on residual links, some take only common links, and some take both. ``common_links`` defines parts
+and both kinds of links. A part may have any number of pairs of leaves.
 
-For one residual cable after the other, as many whole flows as the cable has room for are *peeled* off: a subgraph in
+Whole flows are *peeled* off onto one residual cable after the other. The peeled flows of a cable form a subgraph in
 which no leaf has more flows than the cable has room for. Flows of leaves that must lose flows are peeled off first. The
 remaining flows are coloured with N colours, where N is their largest degree, and laid on the line of the common links,
 as in ``closed_forms``. If the colours are longer than the line, some of them are *shortened*: the flows of a shortened
 colour put a share on a residual cable that still has room for it. With p shortened colours the total length is N - p *
-share; the slowdown is the one at which the line has this length. Flows with two subflows can have shortened colours
-only where each of these colours lies on one common link.
+share; the slowdown is the one at which the line has this length. When flows may have only two subflows, each shortened
+colour must lie on a single common link.
 
 The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows
 and hardly more flows than links, perhaps only two colours can be shortened. Each colour that cannot be shortened costs
@@ -40,7 +40,7 @@ _MISSED = 1e3
 
 Pair = tuple[Dpid, Dpid]
 Side = tuple[bool, Dpid]
-"""Side of a leaf, as (whether the side is the links into the leaf, leaf); False for the links out of the leaf."""
+"""Side of a leaf, as (inward, leaf): True for the links into the leaf, False for the links out of it."""
 
 
 def route(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route] | None:
@@ -97,7 +97,7 @@ class _Short(NamedTuple):
     slowdown: float
     """Slowdown at which all colours fit on the line."""
     order: Sequence[bool]
-    """Whether each colour on the line, in order, is shortened."""
+    """Colours in their order on the line: True for a shortened colour."""
 
 
 class _Residual:

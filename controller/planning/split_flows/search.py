@@ -1,6 +1,7 @@
 """Routes of flows that may be split, on any fabric: the smallest slowdowns, with few subflows.
 
-1. Aim at a slowdown for every job: the one when the links of each cut that it crosses are equally loaded (``bounds``).
+1. Aim at a slowdown for every job: its slowdown if the links of each cut that it crosses are equally loaded
+   (``bounds``).
 2. Start with whole routes, or with the running routes; find the fluid optimum with the fewest moves (``lp``).
 3. When the aim cannot be reached, find the smallest possible worst slowdown, with its proof; then approach the aim as
    closely as this slowdown allows.
@@ -256,7 +257,7 @@ def _placed(problem: Problem, limits: PlanLimits) -> Routes:
 
 
 def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:
-    """Return routes of flows with equal demands on a leaf-spine; None for a flow whose cable is missing."""
+    """Return routes of flows with equal demands on a leaf-spine; None for a flow whose chosen cable is missing."""
     common = _common(problem, crossing) if len({f.demand_bps for f in crossing}) == 1 else []
     if not common:
         return {}

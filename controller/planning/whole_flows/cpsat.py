@@ -190,7 +190,8 @@ class _RoutingModel:
     def _loads_of_jobs(self, terms: Iterable[tuple[int, int, int, int]]) -> dict[JobId, Any]:
         """Return the load of each job on one link, given the terms of the link.
 
-        It is the sum of the job's only phase, or a variable that is at least the sum of each of its phases."""
+        The load of a job with one phase is a sum of terms. The load of a job with several phases is a variable that is
+        at least the sum of each phase."""
         phases: defaultdict[JobId, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
         most: defaultdict[JobId, int] = defaultdict(int)
         for i, p, phase, weight in terms:
@@ -285,7 +286,9 @@ class _RoutingModel:
     def _highest(
         self, slowdown_of: Mapping[JobId, cp_model.IntVar], above: Mapping[JobId, cp_model.IntVar], bound: float
     ) -> cp_model.IntVar:
-        """Return a variable for the largest slowdown of the jobs that are not ``above``; of all jobs if it is empty."""
+        """Return a variable that is at least the slowdown of every job whose flag in ``above`` is false.
+
+        An empty ``above`` means all jobs. ``bound``: lower bound of the variable, as a slowdown."""
         least = self._in_units(bound)
         highest = self.cp.new_int_var(least, max(least, *self._most.values(), self._one), "highest")
         if not above:

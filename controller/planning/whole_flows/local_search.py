@@ -5,7 +5,7 @@ load (``capped_loads``). Flows in its way are ejected and look for paths themsel
 on which a flow was just placed are avoided for some steps, so that a chain does not turn back on itself. When all
 leaves and flows are alike, chains become the alternating paths in two colours of König's theorem (Kempe chains).
 Ejection chains also work with missing cables, unequal links and three tiers. The search proves nothing:
-``slowdown_vector`` gives the slowdowns to aim at, and proves that no routing does better.
+``slowdown_vector`` gives the slowdowns to aim at, and proves that no routing has smaller ones.
 
 In: a ``Problem``, the slowdowns to aim at, routes to start from. Out: routes. Steps are limited, so that the same input
 gives the same routes, unless the time ends before."""
@@ -43,9 +43,9 @@ _DESCENT_STEPS = 10_000
 _AVOIDED = 10
 """Number of steps for which a link is avoided after a flow was placed on it."""
 _AVOIDANCE = 3.0
-"""Cost of ejecting a flow from a link that is avoided, as a multiple of the excess."""
+"""Cost of ejecting a flow from a link that is avoided, as a multiple of the excess load of the link."""
 _MOVE = 0.5
-"""Cost of ejecting a flow from its pinned path, as a multiple of the excess.
+"""Cost of ejecting a flow from its pinned path, as a multiple of the excess load of the link.
 
 It applies when all flows on the link are on their pinned paths."""
 _EXTRA_MOVE = 100.0

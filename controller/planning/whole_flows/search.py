@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 MAX_FLOWS = 20_000
 """Number of flows above which there is no search; it would take many times as long as closed forms and the greedy."""
 _VARIABLES_PER_S = 5_000
-"""Number of class x path variables for which CP-SAT finds or proves something in a second.
+"""Number of variables with which CP-SAT finds or proves something in a second; one per class of flows and path.
 
 Building a model of ten times that size alone takes a second."""
 _LOCAL_S = 50e-6

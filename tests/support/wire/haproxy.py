@@ -1,4 +1,4 @@
-"""A real HAProxy before the API, with the configuration that ``signalbox serve --print-haproxy`` prints."""
+"""A real HAProxy in front of the API, with the configuration that ``signalbox serve --print-haproxy`` prints."""
 
 from __future__ import annotations
 

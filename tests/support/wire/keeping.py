@@ -38,7 +38,7 @@ class KeepProcess:
 
 @contextmanager
 def keeping(folder: Path, address: str, state: Path, log: Path, *more: object) -> Iterator[KeepProcess]:
-    """Run the process while the block runs; ``more``: further options."""
+    """Run ``signalbox jobs keep`` while the block runs; ``more``: further options."""
     process = KeepProcess(folder, address, state, log, *more)
     try:
         yield process

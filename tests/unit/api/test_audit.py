@@ -15,7 +15,7 @@ BLUE = Caller("trainers", Role.TENANT, "blue")
 
 
 class Clock:
-    """Clock whose windows end when the test says so."""
+    """Clock for the time windows of the audit log; a window ends when the test calls ``end_window``."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

@@ -66,7 +66,7 @@ def test_additions_and_deprecations_pass(tmp_path: Path) -> None:
 
 
 def test_secrets_are_marked_so_that_other_languages_keep_them_out_of_logs() -> None:
-    """The mark affects only protobuf's own text output, and not in every language."""
+    """The mark ``debug_redact`` affects only protobuf's own text output, and not in every language."""
     fields = [field for message in pb.DESCRIPTOR.message_types_by_name.values() for field in message.fields]
     secret = [field for field in fields if field.name in ("lease_token", "request_id")]
     assert len(secret) == 8

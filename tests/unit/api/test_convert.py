@@ -539,7 +539,7 @@ def test_a_star_is_all_fields() -> None:
 def test_an_update_needs_the_revision_that_it_names_and_the_one_that_fields_stay_from(
     mask: list[str], given: int, expected: set[int]
 ) -> None:
-    """The caller may name a later revision than the revision with which the controller has merged the update."""
+    """The controller has merged the update into revision 5; the caller may name a later revision."""
     request = pb.UpdateJobRequest(update_mask=FieldMask(paths=mask), revision=given)
     assert convert.required_revisions(request, 5) == expected
 

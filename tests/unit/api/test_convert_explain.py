@@ -248,7 +248,7 @@ def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, wher
 
 
 def test_what_is_not_noticeable_is_not_called_slow() -> None:
-    """Observed before: "A NIC that it shares slows g1 by 3 of its own flows alone", at slowdown 1.01."""
+    """A slowdown of 1.01 is below the noticeable 5 %, so no sentence names the NIC as its cause."""
     found = replace(
         FINE, slowdown=1.0123, nic_slowdown=1.0123, fullest_links=(nic(0.0123, G1),), fullest_nic=nic(0.0123, G1)
     )

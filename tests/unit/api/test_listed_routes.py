@@ -41,7 +41,7 @@ def test_a_route_has_its_links_and_a_hashed_flow_none() -> None:
 
 
 def test_only_what_the_plan_has_otherwise_is_listed_when_asked() -> None:
-    """A path over another cable between the same switches differs; a flow inside a switch has no pin."""
+    """A path over another cable between the same switches is another path; a flow inside one switch has no pin."""
     other = (LinkId(UP1.dpid, PortNo(9)), HELD[1])
     (moved,) = listed(planned({FLOW: whole(other), BACK: whole(())}), only_other=True).routes
     assert (moved.src, [link.port for link in moved.planned[0].links]) == ("10.0.1.1", [9, 2])

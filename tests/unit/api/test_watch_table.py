@@ -56,7 +56,7 @@ def of(mac: str, owner: str = "a") -> Value:
 
 
 class Copy:
-    """Copy of one client: it applies messages, keeps the newest token, and can resume with it."""
+    """Client's copy of a table: it applies messages, keeps the newest token, and can resume with that token."""
 
     def __init__(self, table: WatchTable[str, Value], only: str | None = None) -> None:
         self.table = table

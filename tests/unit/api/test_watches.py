@@ -1,4 +1,4 @@
-"""Many watchers of one feed share its work, and wake up together."""
+"""A feed does its work once for all of its watchers, which wake up together."""
 
 from __future__ import annotations
 

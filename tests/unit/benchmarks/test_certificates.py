@@ -1,6 +1,6 @@
-"""Certificates of random instances and their changed copies, and the command.
+"""Certificates of random instances and their changed copies, and the command ``certificates``.
 
-The checker and the second, independent decision agree."""
+The controller's checker and ``implied``, which decides independently whether the claims follow, agree."""
 
 import random
 import subprocess
@@ -126,7 +126,9 @@ def test_what_a_cut_proves_holds_in_every_routing_that_is_tried(seed: int) -> No
 
 
 def routings(plan: Any, rng: random.Random) -> list[list[int]]:
-    """Return the slowdowns of many routings, near the plan's own and far from it."""
+    """Return the slowdowns of the jobs for many routings, times the plan's denominator.
+
+    The routings differ from the plan's own in few or in many flows."""
     whole, flows = plan["denominator"], plan["flows"]
     kept, found = [flow["route"] for flow in flows], [slowdowns_of(plan)]
     for _ in range(150):

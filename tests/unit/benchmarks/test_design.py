@@ -33,10 +33,10 @@ def test_gpt_3_in_three_dimensions_gets_what_libra_gives_it() -> None:
 
 
 def test_gpt_3_in_three_dimensions_is_as_a_formula_says() -> None:
-    """Tensor ranks send in the first dimension, replicas in the other dimensions.
+    """Tensor ranks send in the first dimension, replicas in the other two dimensions.
 
-    The first dimension and the other two together have rates in proportion to the square roots of their bytes. The
-    rates of these two are in proportion to their bytes."""
+    The rate of the first dimension and the sum of the other two rates are in proportion to the square roots of the
+    bytes. The other two rates are in proportion to the bytes."""
     tensor = 8 * 2 * 805306368 * 15 / 16 + 2 * 15 * 50331648
     node, pod = (2 * 452984832 * share for share in (7 / 8, 31 / 32 / 8))
     root = math.sqrt(tensor / (node + pod))
@@ -59,7 +59,7 @@ def test_libras_example_of_relations_is_answered() -> None:
     """The example is LIBRA's file ``multiple_constraints.py``, in GB/s.
 
     Its relations are b1 = 500, b1 >= b2 >= b3, b3 + b4 = 200, and 1000 in all. They leave only the division of 200
-    between b3 and b4 open. For one all-reduce, it is in proportion to the bytes of the two dimensions."""
+    between b3 and b4 open. For one all-reduce, the best division is in proportion to the bytes of b3 and b4."""
     question = LIBRA["GPT_3 4-D"].question
     each = np.eye(4)
     relations = (
@@ -112,7 +112,7 @@ def test_figures_are_printed_and_written(
     command.main(tmp_path, random=2, workloads=workloads)
     printed = capsys.readouterr().out
     assert "397.55 / 89.99 / 12.45" in printed
-    # Whole flows of a full leaf need a spine each and one spare spine; flows in two halves need 5 % less.
+    # Whole flows of a full leaf need a spine each and one spare spine; in two halves, 32 suffice for the goal 1.05.
     assert [line.split() for line in printed.splitlines() if "planned" in line] == [
         ["│", ".", "│", "1", "│", "2", "│", "33", "(planned", "1)", "│", "33", "(planned", "1)", "│"],
         ["│", ".", "│", "2", "│", "1.032", "│", "33", "(planned", "1)", "│", "32", "(planned", "1.032)", "│"],

@@ -179,7 +179,7 @@ def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
     assert observed.pins() == 1
     dead = Dead.of(observed, lost_hops(cut.before, cut.after), plan.switch_of_address)
     others = len(plan.destinations) - 1
-    assert len(dead.groups) == 2 * others + 1  # from this leaf to each other one and back, and the path's
+    assert len(dead.groups) == 2 * others + 1  # groups between this leaf and each other, and the path's group
     assert len(dead.pins) == 1
     ports, changes = len(observed.ports), len(observed.changes)
 
@@ -324,7 +324,7 @@ def test_a_segment_that_never_comes_is_a_loss_and_ends_the_record_of_its_connect
 
 
 def test_the_time_of_the_controller_ends_when_it_has_sent_the_last_group_mod() -> None:
-    """The switch confirms later, and that time is not the controller's.
+    """The time until the switch confirms does not count as the controller's.
 
     The test covers all steps from packets to figures."""
     plan = blueprint(leaves=2, spines=2, hosts=1)

@@ -1,4 +1,4 @@
-"""Mixes of real jobs, and their announcements, against the measured matrices."""
+"""Mixes of real jobs, and their announcements, compared with measured traffic matrices."""
 
 import json
 from collections import Counter

@@ -62,7 +62,7 @@ def test_a_schedule_has_three_jobs_at_once_and_no_host_twice(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_hosts_rest_after_a_job_where_there_are_enough(seed: int) -> None:
-    """The rest leaves time for a job that ends late under ECMP."""
+    """The pause of a host leaves time for a job that ends late under ECMP."""
     arrivals = schedule(seed, churn.SECONDS)
     for later in arrivals:
         recent = [a for a in arrivals if a.at_s < later.at_s < a.at_s + a.life_s + churn.REST_S]
@@ -210,7 +210,7 @@ def test_patterns_take_turns() -> None:
 
 
 def pattern_row(mode: Mode, ddp: float, other: float, alarms: Sequence[float] = ()) -> Row:
-    """Return a row with twenty iterations in turns of two; the third period begins after eight iterations."""
+    """Return a row of twenty iterations, two of each pattern in turn; the third period begins after eight of them."""
     took = [ddp if collectives_at(patterns.pattern(2), i)[0] == "ddp" else other for i in range(20)]
     made = row(mode, took, alarms_s=list(alarms), third_s=10 + sum(took[:8]), moves=4)
     return Row(**{**asdict(made), "collective": patterns.pattern(2)})

@@ -183,9 +183,9 @@ def test_a_claim_that_a_routing_refutes(claim: dict[str, float], words: str) -> 
 
 
 def test_a_lower_slowdown_that_is_not_proven() -> None:
-    """Job 0 has three flows on two spines, so its slowdown is at least 2.
+    """Four flows cross three spines, so the worst slowdown is at least 2.
 
-    Job 1 need not share the spine with two of these flows."""
+    Job 1 could have a spine to itself, and slowdown 1."""
     exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
     one, two, _ = exact.paths(0, 1)
     routing = [[(path, Fraction(1))] for path in (one, one, two, two)]

@@ -1,4 +1,6 @@
-"""Short judgements by generated counters; ``python -m benchmarks judgement`` simulates thousands of hours."""
+"""Judgements of job announcements by generated counters of some minutes.
+
+``python -m benchmarks judgement`` simulates thousands of hours."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,10 +30,10 @@ The windows of its counters reach back to the time when the job sent its paramet
 only few bytes, on the paths of the parameters."""
 
 PARAMETERS = (("ring", 40301), ("ring", 40324), ("reduce-scatter with all-gather", 841141))
-"""Kinds and seeds of jobs that send their parameters in the opposite direction to the traffic of their iterations.
+"""Kinds and seeds of jobs that first send the model's parameters, in the other direction than their iterations.
 
-The parameters are spread over three polls, or the report of the first iteration arrives before the counters contain all
-of the parameters."""
+The bytes of the parameters appear in three polls of the counters, or the report of the first iteration arrives before
+all of these bytes are counted."""
 
 BEHIND = (("tree", 600019), ("all-to-all", 800014), ("pipeline", 900023), ("fsdp", 1200023))
 """Kinds and seeds of jobs in which ranks are at times up to an iteration behind the rank that reports."""

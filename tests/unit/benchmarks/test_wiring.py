@@ -37,7 +37,7 @@ def test_the_job_of_the_publication_sends_what_its_batch_says(ratio: float) -> N
 
 
 def test_the_published_slowdown_at_four_fifths_and_the_published_tax_are_of_the_same_hops() -> None:
-    """The published slowdown is 1.1 against a fat-tree of 1 / 2.7 of the rate, and the tax is 1.11.
+    """The published slowdown is 1.1 against a fat-tree of 1 / 2.7 of the rate, and the bandwidth tax is 1.11.
 
     These figures mean 5.4 and 5.5 hops per pair."""
     hops = (1.1 * 1.8 * paper.PUBLISHED_GAIN - 1) / 0.8

@@ -135,7 +135,7 @@ def test_a_circuit_without_light_one_way_is_replaced_and_told_until_its_ends_are
     fabric.run(60)
     assert AlarmKind.INTERFACE_DARK in {kind for kind, _ in fabric.status.alarms}
     fabric.lost_probes.clear()
-    fabric.probe(fabric.switches[Dpid(src[0])])  # as every second: the ports are free, so the circuit is made
+    fabric.probe(fabric.switches[Dpid(src[0])])  # sent once a second; the ports are free, so the circuit is made
     fabric.run(2)
     assert AlarmKind.INTERFACE_DARK not in {kind for kind, _ in fabric.status.alarms}
 

@@ -1,4 +1,4 @@
-"""Values from other programs in error messages: which values are repeated, and in which form."""
+"""Error messages about values from other programs: which values are repeated, and in which form."""
 
 import pytest
 

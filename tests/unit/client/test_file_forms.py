@@ -1,4 +1,4 @@
-"""Hosts in place of endpoints, and a model in place of groups and collectives."""
+"""Short forms of job files: hosts in place of endpoints, and a model in place of groups and collectives."""
 
 from typing import Any
 

@@ -225,7 +225,7 @@ def test_two_communicators_of_one_size(tmp_path: Path) -> None:
 
 
 def test_a_second_communicator_of_all_ranks(tmp_path: Path) -> None:
-    """The second communicators of all processes have no commId and count as one. The bytes of both are added."""
+    """The second communicators of all processes have no commId and count as one. All bytes are added."""
 
     def two(rank: int) -> Lines:
         again = [line.replace(f"{0x55 + rank:#x}", f"{0x800 + rank:#x}") for line in of_rank(rank, comm_id="")]
@@ -235,7 +235,7 @@ def test_a_second_communicator_of_all_ranks(tmp_path: Path) -> None:
 
 
 def test_a_communicator_of_one_rank_sends_nothing(tmp_path: Path) -> None:
-    """The log of NVIDIA/nccl-tests #136 has such a communicator."""
+    """The log of NVIDIA/nccl-tests #136 has a communicator of one rank."""
     alone = ["START", "COMPLETE"]
     lines = [head(0) + f"comm 0x1 rank 0 nranks 1 cudaDev 0 busId 30 commId 0x9 - Init {event}" for event in alone]
     assert sent(spec_of([*lines, *everyone()], tmp_path)) == BOTH_WAYS

@@ -1,4 +1,4 @@
-"""Sockets that share a process with a program's descriptors."""
+"""Sockets of the client in a process whose program may close or reuse any descriptor."""
 
 import os
 import resource

@@ -181,7 +181,7 @@ def test_the_training_has_rest_after_each_message_however_many_there_are(monkeyp
 
 
 def test_a_message_that_took_long_is_followed_by_a_hundred_times_as_much_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest depends on the processor time of the thread, without other work and without waits for messages."""
+    """The pause depends on the processor time for the message; other work and waits for messages do not count."""
     rests: list[float] = []
     monkeypatch.setattr(Rounds, "wait", lambda _, pause_s: rests.append(pause_s))
     took = iter((0.0, 0.002, 10.0, 10.002, 20.0, 21.0, 30.0))

@@ -1,4 +1,4 @@
-"""YAML as plain data with places."""
+"""YAML text read as plain data, with the line and column of each field and item."""
 
 from typing import Any
 

@@ -54,7 +54,7 @@ class Attempts(FakeFabric):
         return super()._carry_out(command)
 
     def finish(self, written: bool) -> None:
-        """End the oldest commit."""
+        """End the oldest commit; ``written``: whether the state reaches the disk or the commit fails."""
         state = self.writing.pop(0)
         if written:
             self.saved = state

@@ -1,4 +1,4 @@
-"""A job's own bytes are not background, whichever paths it was pinned to within the window."""
+"""A job's own bytes are not background (traffic of no job), whichever paths it was pinned to within the window."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ RINGS = [[f"10.77.{job}.{host}" for host in range(1, 5)] for job in range(JOBS)]
 
 @pytest.fixture
 def derived(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count the calls of the function of each row."""
+    """Count how often each ``Row`` (a derived value) is computed, by the name of its function."""
     counts: Counter[str] = Counter()
     make = Row.__init__
 

@@ -61,7 +61,7 @@ def test_switches_that_leave_one_after_the_other_are_given_up(fabric: FakeFabric
 
 
 def test_two_switches_are_no_large_part_of_the_fabric(fabric: FakeFabric) -> None:
-    """Two are a quarter of the fabric, but fewer than ``MANY_AT_LEAST`` switches."""
+    """Two switches are a quarter of the fabric, but fewer than ``MANY_AT_LEAST``."""
     for spine in (257, 258):
         fabric.loop.handle([SwitchLeft(Dpid(spine))], fabric.now)
     fabric.run(1)

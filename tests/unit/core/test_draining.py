@@ -354,7 +354,7 @@ def counted_again(fabric: FakeFabric) -> None:
 
 
 def test_a_refused_rule_holds_only_the_part_that_it_sends_to(fabric: FakeFabric) -> None:
-    """The leaf refuses changes of groups that send to spine2 first, and of pins that lead to these groups."""
+    """The leaf refuses changes of groups whose first choice is spine2, and of pins that lead to these groups."""
     leaf1, held = fabric.switches[LEAF1], Output(PortNo(2))
     first = {n: group.buckets[0].action for n, group in leaf1.groups.items() if group.kind == "fast_failover"}
     groups = {n for n, action in first.items() if action == held}
@@ -524,7 +524,7 @@ def test_what_was_forgotten_says_that_it_is_never_safe(fabric: FakeFabric) -> No
 
 
 def test_hosts_that_jobs_name_are_not_cut_off_though_they_are_down(fabric: FakeFabric) -> None:
-    """The port of the only host of the leaf that a job names is down; the host may return there."""
+    """Each job names a host of the leaf. The ports of the leaf's hosts are down, but the hosts may return."""
     for at in fabric.hosts.values():
         if at.dpid == LEAF1:
             port = next(p for p in fabric.switches[LEAF1].ports() if p.number == at.port)

@@ -125,7 +125,9 @@ def explained(training: Training) -> tuple[list[str], pb.ExplainResponse]:
 
 @pytest.mark.parametrize(("announced", "factor"), [(0.5, 2.0), (2.0, 0.5)])
 def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(announced: float, factor: float) -> None:
-    """Observed before: "27.6 %, the difference is not the routing" with half the bytes, 162 % with double."""
+    """No sentence may say that the difference is not the routing while the demand is not measured.
+
+    An efficiency above 105 % must come with the sentence that the job announced too much."""
     training = Training(announced)
     training.run(1)
     first, message = explained(training)
@@ -155,7 +157,6 @@ def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(an
 @pytest.mark.parametrize("announced", [0.5, 2.0])
 @pytest.mark.parametrize("iteration_s", [1.5, 3.0, 5.0])
 def test_half_or_double_the_bytes_are_never_confirmed(announced: float, iteration_s: float) -> None:
-    """The demand of a job like this was once ``confirmed`` for 8 s before the difference was found."""
     training = Training(announced, iteration_s)
     for _ in training.train(60):
         assert training.demand.source in (DemandSource.DECLARED, DemandSource.MEASURED)

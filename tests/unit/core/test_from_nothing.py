@@ -1,7 +1,7 @@
 """After any event, the desired, confirmed, counted and installed state equals the state computed from scratch.
 
 Links fail and return, and hosts move. Jobs are added, change and are removed. Switches disconnect, answer late and lose
-rules. Parts are drained, and the controller restarts. The pins of a job follow in several turns."""
+rules. Parts are drained, and the controller restarts. The pins of a job are updated in several turns."""
 
 from __future__ import annotations
 

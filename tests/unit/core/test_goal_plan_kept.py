@@ -59,7 +59,7 @@ class Recorded(FakeFabric):
 
 @pytest.fixture
 def fabric() -> Recorded:
-    """Return a fabric where two jobs of two split rings each fill every link."""
+    """Return a fabric whose links are all filled by two jobs, each with two split rings."""
     fabric = Recorded()
     fabric.start(CAPPED)
     fabric.run(3)

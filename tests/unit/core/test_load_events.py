@@ -23,7 +23,7 @@ HALF = 0.5 * FABRIC_BPS
 
 
 def training(count: int = 2, spines: int = 4, duty: Callable[[float], float] = lambda _: 1.0) -> BusyFabric:
-    """Return a fabric with pinned, training rings; some paths are free."""
+    """Return a fabric with training jobs whose rings are pinned; some paths are free."""
     fabric = BusyFabric(hosts_per_leaf=4, spines=spines, seed=3)
     fabric.start(CONFIG)
     fabric.run(3)

@@ -27,7 +27,7 @@ LIARS = Connected(A, 41001, B, 51001)
 ABSENT = frozenset(Connected(A, port, B, 52001) for port in range(42001, 42009))
 STEP_S = 0.5
 WINDOW_S = 10.0
-"""Seconds; longer than a window of judgement (two intervals of 2 s) and the plan that follows together."""
+"""Seconds; longer than a window of judgement (two intervals of 2 s) plus the time until the next plan."""
 
 
 class Sending(FakeFabric):

@@ -1,4 +1,4 @@
-"""The times of plans, the answers of the planner that are used, and their status."""
+"""The times at which plans are made, the planner's answers that are used, and the published status of plans."""
 
 from __future__ import annotations
 

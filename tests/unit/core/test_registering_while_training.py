@@ -1,4 +1,4 @@
-"""Jobs that already train when they register: their own earlier bytes are not background."""
+"""Jobs that already train when they register: their own earlier bytes are not background (traffic of no job)."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_the_bytes_of_a_job_that_leaves_are_background_when_they_go_on() -> None
 
 @pytest.mark.parametrize("gone_s", [0.5, 6.0, 9.0, 11.5, 12.5])
 def test_own_bytes_are_no_background_when_a_job_is_registered_again(gone_s: float) -> None:
-    """The former rules of the job counted in the same window, or in a part of it."""
+    """The job's former rules counted in the same window as its new rules, or in a part of that window."""
     fabric = training()
     register(fabric, 0, 1, 2)
     fabric.carry(20.5)

@@ -1,4 +1,4 @@
-"""Jobs without service lower the efficiency of the network to 0; it has no value when nothing is known."""
+"""Jobs without service lower the network's efficiency to 0; the efficiency has no value when nothing is known."""
 
 from __future__ import annotations
 

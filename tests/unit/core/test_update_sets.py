@@ -129,7 +129,7 @@ def all_to_all(job_id: str, hosts: range) -> JobSpec:
 
 
 def test_rules_of_large_jobs_change_hands_together() -> None:
-    """Pins of other jobs are derived for some dozens of flows at a time."""
+    """Pins are otherwise derived for some dozens of flows at a time; here every pair must keep a rule meanwhile."""
     fabric = Planned(hosts_per_leaf=6)
     fabric.start(CONFIG)
     fabric.run(3)

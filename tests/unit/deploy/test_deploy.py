@@ -69,7 +69,7 @@ def test_every_alert_has_a_case_in_which_it_comes_and_goes() -> None:
 
 
 def test_alarms_that_are_left_to_other_alerts_exist_and_the_page_says_to_which() -> None:
-    """An alarm kind that the alert of the wrong severity leaves out would still alert twice."""
+    """The alert for the kind's own severity must exclude the kind; otherwise its alarm would alert twice."""
     page = (ROOT / "docs" / "reference" / "alarms.md").read_text()
     alerts = {rule["alert"]: rule["expr"] for rule in rules("alerts.yml")}
     for kind in map(AlarmKind, kinds_with_an_alert()):

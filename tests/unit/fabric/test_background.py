@@ -1,4 +1,4 @@
-"""The share of the traffic on links that announced flows may have before they are counted."""
+"""The part of a link's traffic that may belong to announced flows whose bytes are not counted yet."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOISE = 0.1
 
 
 def may_use(*flows: tuple[str, str]) -> Uses:
-    """Return these flows with all links of their candidate paths, and their hosts' links."""
+    """Return, by flow, the links of all its candidate paths and of its hosts."""
     return possible_links(FABRIC, (Pin(FlowId(*flow), 0, None) for flow in flows), PATHS)
 
 
@@ -225,7 +225,9 @@ def test_own_bytes_are_no_background_though(shares: list[tuple[float, float, flo
 
 @pytest.mark.parametrize("missing_s", [0.0, 0.2, LAG_S])
 def test_a_new_flow_is_no_background_while_counters_of_its_hosts_other_flows_catch_up(missing_s: float) -> None:
-    """The counters catch up with earlier bytes in the flow's first interval: the host seems to send less."""
+    """Late counters of the known flow add its earlier bytes in the first interval of the new flow.
+
+    The traffic of the host beyond counted flows then seems smaller than it is."""
     known, new = Counted(A, X), Counted(A, Y)
     paths = {known: on_path(known, 0), new: on_path(new, 1)}
     load = LinkLoad(WINDOW_S, NOISE)
@@ -288,7 +290,7 @@ def test_all_that_others_send_is_background_as_soon_as_the_job_is_counted(
 
 
 def follow(recent: RecentBackground, now: float, background: Mapping[LinkId, float], *on: LinkId) -> set[LinkId]:
-    """Return the links that plans must keep free when flows are on these links."""
+    """Return the links that plans must keep free while there are flows on the links ``on``."""
     flows = {link: frozenset(["flow"]) for link in on}
     recent.follow(background, flows, {}, now)
     planned = planned_background(background, recent.held, recent.left, flows, {})

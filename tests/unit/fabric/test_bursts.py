@@ -1,4 +1,4 @@
-"""Background beside jobs that send in bursts, with late counters and elephants.
+"""Background (traffic of no job) beside jobs that send in bursts, with late counters and elephants (large flows).
 
 Three leaves send over one uplink and one downlink. Leaves read the bytes of flows from their datapath twice a second.
 Packets wait in queues, and switches are not polled at exactly the same time."""

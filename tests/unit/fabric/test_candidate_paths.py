@@ -41,7 +41,7 @@ def test_parallel_cables_are_separate_paths_and_next_hops() -> None:
 
 
 def test_the_first_paths_go_over_as_many_next_hops_as_there_are() -> None:
-    """Each of two spines has two cables to the destination: neighbouring paths differ in the spine."""
+    """Each of two spines has two cables to the destination: successive paths of the list use different spines."""
     cables = [(1, 101, 1.0), (1, 102, 1.0), *[(2, spine, 1.0) for spine in (101, 102) for _ in range(2)]]
     fabric = fabric_of(cables)
     assert [walk(fabric, 1, path)[1] for path in paths_between(fabric, 1, 2)] == [101, 102, 101, 102]

@@ -1,4 +1,4 @@
-"""Totals and rates from samples, against the plainest computation."""
+"""Totals and rates from samples of counters, compared with plain interpolation."""
 
 from __future__ import annotations
 

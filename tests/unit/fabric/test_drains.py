@@ -13,7 +13,7 @@ from signalbox.errors import InvalidInput
 
 
 class Read(list[Part]):
-    """List of parts that counts how often all of it was read (``times``)."""
+    """List of parts that counts in ``times`` how often the whole list was read."""
 
     times = 0
 
@@ -47,7 +47,7 @@ def test_what_is_down_is_named_by_either_end_by_its_ports_and_together() -> None
 
 
 class Links(dict[LinkId, Link]):
-    """Links that count how often all of them were read (``times``)."""
+    """Dictionary of links that counts in ``times`` how often all links were read."""
 
     times = 0
 

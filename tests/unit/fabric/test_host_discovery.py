@@ -1,4 +1,4 @@
-"""Hosts are found without flooding, and keep their addresses while they answer for them."""
+"""Hosts are found without flooding, and a host keeps its address while it answers ARP requests for the address."""
 
 from __future__ import annotations
 

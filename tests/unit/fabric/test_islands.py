@@ -1,4 +1,4 @@
-"""Hosts that cannot reach most others."""
+"""Islands: hosts that cannot reach most other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates of links, and the background in them."""
+"""Rates of links, and their background: the traffic beyond counted flows."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_flow_that_is_announced_while_it_sends_is_not_background(load: LinkLoa
 
 
 def test_background_has_ended_with_the_first_reading_without_it(load: LinkLoad) -> None:
-    """Earlier polls prove that there was some background."""
+    """Background that only earlier polls of the window prove is not reported any more."""
     assert run(load, range(20), 9e5, 0)[LINK] == pytest.approx(9e5, rel=0.02)
     load.count_links(20, {LINK: int(9e5 / 8 * 18)})
     load.count_flows(20, {FLOW: 0})

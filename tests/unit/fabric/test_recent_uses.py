@@ -1,4 +1,4 @@
-"""The links of rules, kept job by job, equal the links derived from all uses at once."""
+"""The links that rules may use, kept job by job, equal the links derived from the whole history at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPAN_S = 10.0
 
 
 class Kept:
-    """Record of everything ever announced, and samples of some rules and links."""
+    """History of all announced uses of links by rules, and counter samples of some rules and links."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Plannable links, and the places of hosts."""
+"""Links that plans may use, and the ports at which hosts are."""
 
 from __future__ import annotations
 

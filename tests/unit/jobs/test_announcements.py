@@ -1,4 +1,4 @@
-"""The job that announces a pair, while jobs are added, change and are removed."""
+"""The job that announces a pair of hosts, while jobs are added, change and are removed."""
 
 from __future__ import annotations
 

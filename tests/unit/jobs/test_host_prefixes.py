@@ -92,7 +92,7 @@ def test_each_address_of_a_rail_counts(registry: JobRegistry) -> None:
 
 
 def test_hosts_that_send_nothing_count(registry: JobRegistry) -> None:
-    """A job could report connections of hosts that send nothing, and would learn whether the hosts exist."""
+    """Otherwise a job could report connections of hosts that send nothing, and learn whether the hosts exist."""
     with pytest.raises(HostNotAllowed):
         register(registry, spec(OURS, OURS_TOO, FOREIGN))
     with pytest.raises(HostNotAllowed):

@@ -1,4 +1,4 @@
-"""Bounds on the iterations whose bytes a right announcement shows in the counters, from reported iterations."""
+"""Bounds on the number of iterations whose bytes are in the counters, derived from the reported iterations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_there_is_no_upper_bound_while_only_the_first_iteration_is_reported() ->
 def test_other_ranks_may_begin_an_iteration_while_the_reporting_rank_writes_a_checkpoint() -> None:
     """Ranks of an all-to-all then send their bytes of the next iteration to each other, and wait.
 
-    An announcement of an all-to-all was contradicted after such a checkpoint."""
+    The early bytes must not contradict a right announcement."""
     job = reported([10.0, 12.0, 14.0], 2.0)
     job.add(np.array([12.0]), np.array([26.0]), 26.0)
     assert between(job, 15.0, 15.2)[1] == 1
@@ -66,7 +66,7 @@ def test_other_ranks_may_begin_an_iteration_while_the_reporting_rank_writes_a_ch
 
 
 def test_an_iteration_that_varies_within_the_usual_range_ends_on_all_ranks() -> None:
-    """Wrong announcements were found late when every iteration above the median counted as slow."""
+    """An iteration counts as slow only far above the median, else wrong announcements are found late."""
     varied = reported([10.0, 12.0, 14.0], 2.0)
     varied.add(np.array([2.9]), np.array([16.9]), 16.9)
     assert between(varied, 16.0, 16.1)[1] == 1

@@ -246,10 +246,10 @@ def test_pairs_that_carry_nothing_less_and_more_are_told_apart() -> None:
 
 
 def test_no_factor_is_said_of_a_job_that_reports_no_iterations() -> None:
-    """The job announced an all-to-all and runs a ring.
+    """The job announced an all-to-all and runs a ring, so most pairs carry next to nothing.
 
-    Most pairs carry next to nothing. Without reported iterations only proportions are known: the other pairs exceed
-    the announcement only in proportion to the pairs that carry next to nothing."""
+    Without reported iterations only the proportions between pairs are known. The pairs of the ring then exceed the
+    announcement only in comparison with the pairs that carry next to nothing."""
     ips = ADDRESSES[:4]
     collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": M}]
     sent = dict.fromkeys(permutations(ips, 2), 1.0) | ring(ips)

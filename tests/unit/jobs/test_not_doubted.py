@@ -44,7 +44,7 @@ def test_a_right_announcement_is_confirmed_and_never_doubted(reports: bool, burs
 
 @pytest.mark.parametrize("after_s", [0.1, 2.1, 8.1])
 def test_a_job_that_is_started_again_is_not_judged_by_rules_of_the_one_before(after_s: float) -> None:
-    """The new job's own rules are installed later; bytes that it sends before are not counted."""
+    """The new job's own rules are installed late; bytes that the job sends until then are not counted."""
     cluster = Cluster(spec(FOUR, job_id="before"), spec(ADDRESSES[4:]))
     cluster.iteration_s = 0.3
     cluster.train(20, RIGHT)
@@ -68,7 +68,7 @@ def test_parameters_that_are_sent_before_the_first_iteration_are_not_doubted() -
 
 @pytest.mark.parametrize("iteration_s", [0.7, 1.1, 1.9])
 def test_a_job_that_begins_to_train_some_time_after_it_is_counted_is_not_doubted(iteration_s: float) -> None:
-    """Windows that begin before the first iteration are not full of iterations.
+    """Windows of counters that begin before the first iteration contain iterations only in their later part.
 
     Leaves are polled at different times, so their windows contain different parts of iterations."""
     for tenths in range(0, 60, 2):

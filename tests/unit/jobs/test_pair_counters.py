@@ -1,4 +1,4 @@
-"""Totals per pair, whatever happens to the rules that count the pair."""
+"""Total bytes and packets per pair of hosts, whatever happens to the rules that count the pair."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_pairs_that_are_not_kept_are_forgotten_and_others_are_not(polls: Polls) 
 
 
 def test_when_most_rules_are_new_it_is_time_to_forget(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A switch that reports other rules in each poll changes no demand."""
+    """A switch that reports new rules in each poll neither fills the memory nor changes the totals of a pair."""
     monkeypatch.setattr(pair_counters, "FEW", 10)
     polls.poll((WHOLE, 1))
     for number in range(1000):

@@ -80,7 +80,7 @@ def test_a_job_above_a_quota_that_was_lowered_may_stay_as_it_is_or_become_smalle
 
 
 def test_a_large_spec_counts_though_it_makes_one_virtual_link() -> None:
-    """Groups that no collective names, and rails, take memory all the same."""
+    """Groups that no collective names, and rails, count because they take memory."""
     registry = JobRegistry(max_jobs=100, max_virtual_links=100)
     groups = [{"name": f"g{number}", "ranks": [0, 1]} for number in range(196)]
     large = JobSpec.parse(spec(1).model_dump() | {"groups": groups})
@@ -108,7 +108,7 @@ def test_what_parallelizations_say_counts_though_one_of_them_makes_virtual_links
         register(registry, large, "blue")
     job = register(
         registry, large.model_copy(update={"parallelizations": large.parallelizations[:3]}), "blue"
-    )  # 1 and 72
+    )  # 1 virtual link, and names that take as much memory as 72 more
     with pytest.raises(Exhausted):
         register(registry, spec(2, links=27), "blue")
     registry.deregister(job.id, job.uid, 0.0)

@@ -1,4 +1,4 @@
-"""A job whose traffic alternates between a few patterns: once all are known, the planned demand stays the same."""
+"""A job whose traffic alternates between a few patterns: once all patterns are known, the planned demand stays."""
 
 from __future__ import annotations
 

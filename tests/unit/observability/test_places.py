@@ -1,4 +1,4 @@
-"""Places of the metrics server: which client gets a place, and which client loses its place then."""
+"""Places for connections to the metrics server: which client gets a place, and which client then loses its place."""
 
 import socket
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ def rings(hosts: int, subflows: int) -> list[Flow]:
 
 
 def without_the_last_spine(spines: int, subflows: int) -> Problem:
-    """Return the problem after a repair: every link was full, and then the last spine failed."""
+    """Return the problem of a full fabric whose last spine has failed, with the repaired routes running."""
     flows = rings(spines, subflows)
     before = plan(problem_of(leaf_spine(LEAVES, spines), flows), LIMITS)
     assert isinstance(before, Plan)

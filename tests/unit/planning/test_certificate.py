@@ -36,7 +36,7 @@ def proven(fabric: Fabric, flows: Sequence[Flow], subflows: int = 1) -> dict[str
 
 
 def across(jobs: str, demand: float = RATE) -> list[Flow]:
-    """Return one flow per letter, from the first leaf to the second."""
+    """Return one flow from the first leaf to the second for each letter of ``jobs``, the name of its job."""
     return [flow(job, (1, number), (2, number), demand) for number, job in enumerate(jobs)]
 
 

@@ -34,7 +34,7 @@ def packed() -> Problem:
 
 
 def digest() -> str:
-    """Return a digest of three plans without their times, and of the link order in the programme for steps.
+    """Return a digest of three plans without their times, and of the link order in the model that chooses moves.
 
     The second plan begins from the first, which loses a cable. The order matters because routes follow from it when the
     budget ends the search."""

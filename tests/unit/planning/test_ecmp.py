@@ -1,4 +1,4 @@
-"""The model of hashing."""
+"""The model of ECMP: paths of hashed flows, and the slowdowns of jobs over many draws."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_hashing_spreads_flows_evenly_at_every_hop() -> None:
 def test_an_all_to_all_is_hashed_without_loss_only_where_no_collision_can_fill_a_link(
     jobs: int, hosts_of_each: int, mean: float
 ) -> None:
-    """The fabric is 4 x 4 with full bisection, and all flows of a job send at once; pins always reach slowdown 1."""
+    """The fabric has 4 leaves and 4 spines, and all flows of a job send at once; pins always reach slowdown 1."""
     flows = []
     for job in range(jobs):
         hosts = [(leaf, job * hosts_of_each + host) for leaf in (1, 2, 3, 4) for host in range(hosts_of_each)]

@@ -129,7 +129,7 @@ def test_a_job_with_fewer_connections_is_outweighed_where_a_link_is_too_full_for
 
 @pytest.mark.parametrize("paced", [True, False])
 def test_subflows_that_are_not_paced_are_a_connection_each(paced: bool) -> None:
-    """A whole flow meets a subflow of 10 %."""
+    """A whole flow shares a link with a subflow that has 10 % of another flow."""
     fabric = leaf_spine(2, 2, capacity=1.0)
     flows = [flow("a", (1, 1), (2, 1), 1.0), replace(flow("b", (1, 2), (2, 2), 1.0), max_subflows=2, paced=paced)]
     problem = problem_of(fabric, flows, nic_bps=10.0)

@@ -1,4 +1,4 @@
-"""Goal plans: cycle by cycle no slowdown grows, under any limit of moves.
+"""Goal plans, which need more moves than a cycle may make: no slowdown grows in any cycle, under any limit of moves.
 
 The best plan is reached, or reported as blocked."""
 
@@ -80,10 +80,11 @@ def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data
 def test_a_jump_costs_at_most_one_cycle_and_none_where_a_smaller_jump_saves_it(
     spines: int, expected: list[float]
 ) -> None:
-    """Every spine has one flow, and the last has two; each flow may have two subflows, and one move reaches nothing.
+    """Every spine has one flow, and the last has two; each flow may have two subflows, and a cycle may make two moves.
 
-    The goal plans need 3 and 4 moves. A jump of two moves reaches 4/3, but leaves as many moves to make as before. With
-    four spines a jump of one move saves a cycle, because the cycle's other move belongs to the goal plan."""
+    The goal plans need 3 and 4 moves. A jump (the best routes within the cap) of two moves reaches 4/3, but leaves as
+    many moves to make as before. With four spines a jump of one move saves a cycle, because the cycle's other move
+    belongs to the goal plan."""
     flows = [replace(flow("a", (1, h), (2, h), 5e6), max_subflows=2) for h in range(spines + 1)]
     problem = problem_of(leaf_spine(2, spines), flows)
     paths = problem.candidates(flows[0])

@@ -11,7 +11,7 @@ from tests.support.planning.fabrics import RATE, flow, leaf_spine, link_between,
 
 
 def test_running_routes_stay_and_the_rest_goes_where_they_leave_room() -> None:
-    """The flow a has two subflows on spines 1 and 2; b takes the third."""
+    """The flow a has two subflows on spines 1 and 2; the flow b gets spine 3."""
     a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
     problem = problem_of(leaf_spine(2, 3), [a, b])
     first, second, third = problem.candidates(a)

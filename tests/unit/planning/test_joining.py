@@ -157,7 +157,7 @@ def problems(draw: st.DrawFn) -> Problem:
 @given(problems())
 @settings(max_examples=60, deadline=None)
 def test_no_slowdown_is_above_that_of_subflows_that_are_not_joined(problem: Problem) -> None:
-    """The worst slowdown in closed form, with whole flows first, is not above that of unjoined subflows either."""
+    """Neither the plan nor ``color_whole_first`` has a larger worst slowdown than subflows that are not joined."""
     bounds = slowdown_bounds(problem)
     exact = route(problem, bounds)
     if exact is None:

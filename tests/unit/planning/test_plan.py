@@ -209,7 +209,7 @@ def test_small_gains_are_not_worth_a_move(background: float, adopt: bool) -> Non
 
 
 def test_a_gain_of_another_job_counts_when_the_worst_slowdown_stays() -> None:
-    """Job a cannot be helped, because its only cable carries two flows. Job b can."""
+    """No routes make job a faster, because its only cable carries two flows. Other routes make job b faster."""
     fabric = fabric_of([(1, 101, RATE), (2, 101, RATE), (3, 101, RATE), (3, 102, RATE), (4, 101, RATE), (4, 102, RATE)])
     flows = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)] + [
         flow("b", (3, 1), (4, 1), 0.75 * RATE),

@@ -99,7 +99,7 @@ def test_a_plan_is_refused_where_a_link_has_no_capacity(problem: Problem, good: 
 
 
 def split_plan(*subflows: tuple[int, float]) -> tuple[str, ...]:
-    """Return the faults of a flow of at most two subflows.
+    """Return the faults of a plan of one flow, which may have at most two subflows.
 
     ``subflows``: candidate path and share of each subflow."""
     alone = replace(flow("a", (1, 1), (2, 1), RATE), max_subflows=2)

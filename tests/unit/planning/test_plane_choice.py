@@ -1,4 +1,4 @@
-"""The choice of planes with unequal numbers of cores."""
+"""The choice among the planes of a three-tier fabric when planes have unequal numbers of cores."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_a_full_pod_is_bounded_by_its_cores(cores: list[int], fluid: float, whol
 
 
 def test_some_leaves_of_a_pod_may_be_narrower_than_all_of_them() -> None:
-    """Leaf 1 has all flows: the bound is its uplinks to planes with cores, and the one core of the second plane."""
+    """Leaf 1 sends four flows out of its pod: they are bound by its two uplinks to planes with cores."""
     crossing = [flow("a", (1, host), (3, host), RATE) for host in range(4)]
     crossing += [flow("a", (2, host), (1, host), RATE) for host in range(2)]
     assert slowdown_bounds(problem_of(three_tiers(2, 2, [2, 2, 0]), crossing)).fluid == pytest.approx(2)

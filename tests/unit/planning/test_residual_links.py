@@ -1,4 +1,4 @@
-"""Closed forms over common links and residual links, on existing paths.
+"""Closed forms over common links and residual links (all other cables of the leaves), on existing paths.
 
 The fullest link is never fuller than with the common links alone."""
 

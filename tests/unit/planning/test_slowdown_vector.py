@@ -54,7 +54,7 @@ def test_the_job_with_the_most_flows_is_the_slow_one() -> None:
 
 
 def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> None:
-    """Each link has 1.9 flows of 1 and half a flow of 3. Below slowdown 4 a flow of 3 leaves no room for another."""
+    """Each link has 1.9 flows of 1 and half a flow of 3. Below slowdown 4 a flow of 3 leaves no room for others."""
     need = Need(((0.5,), (1.9,)), (3.0, 1.0), by_volume=True, step=0.0)
     assert need.of(3.5).sum() == pytest.approx(0.5 + 1.9 / 3.5)
     assert need.after(3.5) == pytest.approx(1.9 / 0.5)
@@ -67,7 +67,7 @@ def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> Non
 def test_a_need_of_one_load_changes_at_its_volume_or_where_one_more_flow_fits(
     by_volume: bool, slowdown: float, following: float
 ) -> None:
-    """Each link has 2.5 flows of 2. Two flows fit from slowdown 4, three from 6, and their volume from 5."""
+    """Each link has 2.5 flows of 2. Two flows fit from slowdown 4, three from 6; the volume of 2.5 fits from 5."""
     need = Need(((2.5,),), (2.0,), by_volume, step=0.0)
     assert need.of(slowdown).sum() > 1
     assert need.after(slowdown) == pytest.approx(following)

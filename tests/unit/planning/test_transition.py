@@ -51,7 +51,7 @@ def subsets(start: Routes, goal: Routes, sizes: range) -> Iterator[Routes]:
 
 
 def drawn(data: st.DataObject, problem: Problem) -> tuple[Routes, Routes]:
-    """Draw routes, some of which take any whole path; return them and the routes of the best plan."""
+    """Return the best plan's routes twice: first with some flows moved to random whole paths, then unchanged."""
     best = plan(problem, LIMITS)
     assert isinstance(best, Plan)
     routed = [f for f in problem.flows if problem.candidates(f)]

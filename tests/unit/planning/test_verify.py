@@ -78,9 +78,9 @@ def whole() -> dict[str, Any]:
 
 @pytest.fixture
 def split() -> dict[str, Any]:
-    """Return the same plan with the last flow divided evenly.
+    """Return a plan of the three flows of ``whole``, with the last flow divided evenly.
 
-    All links have one and a half flows, so both jobs have that slowdown, whatever the routes."""
+    Both links have one and a half flows, so both jobs have slowdown 1.5. Other routes would not lower it."""
     flows = [flow(0, 0, [(WHOLE, 0)], 2), flow(0, 1, [(WHOLE, 1)], 2), flow(1, 2, [(500, 0), (500, 1)], 2)]
     made = plan(flows, [1500, 1500])
     made["cuts"] = [cut(made)]

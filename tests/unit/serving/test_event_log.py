@@ -154,7 +154,7 @@ def test_a_host_whose_cable_dies_has_a_line_also_if_no_job_names_it(fabric: Fake
 
 
 class Logged(FakeFabric):
-    """Fabric with the event history that the controller writes, over restarts."""
+    """Fabric that keeps the controller's event history over restarts of the controller."""
 
     def __init__(self) -> None:
         super().__init__()

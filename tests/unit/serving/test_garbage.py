@@ -10,7 +10,7 @@ from controller.serving.garbage import ALL_EVERY_S, MANY, SETTLE_S, THRESHOLDS, 
 
 
 class Knot:
-    """Garbage that only a collection finds."""
+    """Object that refers to itself, so only a garbage collection frees it."""
 
     def __init__(self) -> None:
         self.itself = self

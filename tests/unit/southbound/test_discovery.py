@@ -160,7 +160,7 @@ def test_a_fabric_too_large_for_its_rate_is_probed_at_that_rate_and_keeps_its_li
 
 
 def test_a_switch_with_thousands_of_ports_delays_the_probes_of_no_other_switch() -> None:
-    """Neither the first nor the later probes of such switches keep the controller from finding a silent cut."""
+    """Neither the first nor the later probes of large switches keep the controller from finding a silent cut."""
     discovery = Discovery(INTERVAL, TIMEOUT, 200.0)
     for dpid in (A, B):
         discovery.switch_connected(dpid, [port(1), port(2)])

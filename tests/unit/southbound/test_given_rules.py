@@ -25,7 +25,7 @@ def read(given: GivenRules, *priorities: int, dpid: Dpid = A) -> GivenRules:
 
 
 def counted(given: GivenRules) -> list[int]:
-    """Return which of the rows 0 to 9 are read when a switch reports all ten."""
+    """Return the priorities (0 to 9) of the rows whose counters are used when a switch reports all ten rows."""
     counts = {rule(priority).key: COUNT for priority in range(10)}
     return [key.priority for key in given.of_given(A, counts)]
 

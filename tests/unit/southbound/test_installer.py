@@ -18,7 +18,7 @@ def kind(message: bytes) -> int:
 
 
 class Wire:
-    """Switches that record the messages sent to them, and the reports."""
+    """Record of the messages sent to switches, and of the reports of the installer."""
 
     def __init__(self, *connected: Dpid) -> None:
         self.connected = set(connected)

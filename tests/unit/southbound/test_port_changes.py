@@ -37,7 +37,7 @@ def test_of_a_flood_the_latest_state_of_each_port_is_handed_on_once_in_a_period(
     latest = list(changes.tick(10.0 + PERIOD_S))
     assert sorted(change.port.number for change in latest) == list(range(10))
     assert {change.port.number for change in latest if change.removed} == {3}
-    assert all(change.port.up for change in latest)  # the last round of 100,000 came up
+    assert all(change.port.up for change in latest)  # the last of the 100,000 changes set the ports up
     assert flap(changes, 100, 10.0 + 1.5 * PERIOD_S) == 0
     assert len(list(changes.tick(10.0 + 2 * PERIOD_S))) == 10
     assert list(changes.tick(30.0)) == []

@@ -17,8 +17,8 @@ from controller.tables.rules import NARROW, GroupRule, Output, Prefix, RuleSet, 
 def bucket_of(group: GroupRule, value: int) -> PortNo:
     """Return the port to which Open vSwitch sends a hash value.
 
-    The table has at least 16 values with the buckets in turn (ofproto-dpif.c, where a select group of equal weights
-    gets its table)."""
+    A select group of equal weights has a table of at least 16 hash values, to which the buckets are assigned in turn
+    (ofproto-dpif.c)."""
     values = max(16, 1 << (len(group.buckets) - 1).bit_length())
     action = group.buckets[value % values % len(group.buckets)].action
     assert isinstance(action, Output)
@@ -37,7 +37,7 @@ def spread(edges: int, cores: int, first: list[int], second: list[int]) -> Count
 def test_what_leaves_by_one_port_of_the_edge_leaves_by_all_ports_of_the_next_switch(
     first: int, second: int, dpids: tuple[int, int]
 ) -> None:
-    """The values are spread as evenly as 64 values allow, where ports follow each other as in a fat-tree."""
+    """The 64 hash values are spread evenly if the ports have consecutive numbers, as in a fat-tree."""
     ups = [list(range(n + 1, 2 * n + 1)) for n in (first, second)]
     assert set(spread(*dpids, *ups).values()) == {64 // (first * second)}
 

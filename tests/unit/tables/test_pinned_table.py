@@ -1,4 +1,4 @@
-"""Table rows of pins: their keys and places, and both directions of a flow."""
+"""Table rows of pins (rules for the path of one flow): their keys, their switches, and both directions of a flow."""
 
 from __future__ import annotations
 

@@ -120,9 +120,9 @@ def test_rules_follow_a_destination_that_is_farther_away_over_the_same_next_hop(
 
 
 def test_a_path_group_follows_a_circuit_that_leads_elsewhere_although_its_pin_is_the_one_before() -> None:
-    """Pins change in turns.
+    """Pins are updated in turns, so the circuit of an old pin may already lead to another server.
 
-    Before its turn, the pin of one circuit begins a path of two circuits, whose rules have to be installed first."""
+    A second circuit continues from that server, and its rules have to be installed before the pin."""
     direct, around = (fabric_of(direct_connect((peers,), 1e9, OFFLINE)) for peers in ((2, 0, 1), (1, 2, 0)))
     first, *_, last = direct.hosts
     at = direct.hosts[first].at.dpid

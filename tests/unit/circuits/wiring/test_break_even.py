@@ -1,4 +1,4 @@
-"""The break-even ratio of direct connections, by hand."""
+"""The traffic ratio from which direct connection takes longer than the alternative, compared with values by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths on circulant wirings: shortest, even, and accepted by the planner's checker."""
+"""Paths on circulant wirings are shortest paths, load the circuits evenly, and pass the planner's checker."""
 
 from __future__ import annotations
 

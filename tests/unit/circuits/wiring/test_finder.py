@@ -109,7 +109,7 @@ def test_groups_that_share_no_server_send_what_each_of_them_sends() -> None:
 
 
 def test_what_runs_in_rings_is_a_spec_as_any_other() -> None:
-    """A group already has the name of a ring, 256 collectives share one ring, or a collective is repeated."""
+    """Cases: a group already has the name of a ring, 256 collectives share one ring, and a collective is repeated."""
     spec = job(8, collectives=[collective("all_reduce", "a", "b"), collective("all_reduce", "b", phase=1)])
     spec = JobSpec.parse(
         spec.model_dump() | {"groups": [*spec.model_dump()["groups"], {"name": "ring 4", "ranks": [0, 1]}]}

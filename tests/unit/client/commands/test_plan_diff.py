@@ -107,7 +107,7 @@ def test_in_shadow_all_flows_would_be_pinned(api: Running, fabric: FakeFabric, s
 
 
 def test_plan_and_routes_have_one_generation(api: Running, fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client requests both again when a plan is replaced between the two calls."""
+    """The client requests plan and routes again when the plan is replaced between the two calls."""
     status = fabric.status
     assert status.plan
     generation = status.plan.generation + 1

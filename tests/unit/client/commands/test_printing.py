@@ -247,9 +247,9 @@ def test_published_schemes_have_the_names_of_the_option_scheme() -> None:
 
 
 def test_names_of_jobs_give_a_terminal_no_orders() -> None:
-    """Control sequences begin with CSI, or begin with ESC ] and end with BEL.
+    """Control sequences, which could set the title, clear the screen or fill the clipboard, are made harmless.
 
-    Control sequences set the title, clear the screen or fill the clipboard."""
+    A control sequence begins with CSI, or begins with ESC ] and ends with BEL."""
     assert escape("a\x1b]0;owned\x07b\x9b2J\u202e[red]") == "a\ufffd]0;owned\ufffdb\ufffd2J\ufffd\\[red]"
 
 

@@ -17,7 +17,7 @@ ID = "default_job_ring"
 
 
 class Kept:
-    """Registrations, and the messages for objects."""
+    """Record of the calls that keep or release jobs, and of the messages about objects of the cluster."""
 
     def __init__(self) -> None:
         self.specs: dict[str, JobSpec] = {}

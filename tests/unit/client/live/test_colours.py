@@ -1,4 +1,4 @@
-"""Colours of loads."""
+"""Colours by which the live views show the loads of links."""
 
 import pytest
 

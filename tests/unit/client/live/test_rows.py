@@ -1,4 +1,4 @@
-"""Rows of the tables about a state."""
+"""Rows of the tables in which the live views show a ``State``."""
 
 from signalbox.live import rows
 from signalbox.live.state import State

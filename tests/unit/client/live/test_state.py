@@ -1,4 +1,4 @@
-"""The state that follows from the messages of watches."""
+"""The ``State`` of the live views, as the messages of watches change it."""
 
 from signalbox.live.state import MOST_EVENTS, Kind, State, load
 from signalbox.mapping import duration, timestamp

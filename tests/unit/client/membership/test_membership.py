@@ -124,7 +124,7 @@ def test_an_update_that_becomes_possible_meanwhile_is_tried_again(
 
 
 def test_what_others_have_announced_for_the_job_is_set_right(controller: FakeController, training: Training) -> None:
-    """Another process may announce an older change with its own change, after a newer change of the job itself."""
+    """Another process may announce an older spec of the job after the job has announced a newer one."""
     training.round()
     training.membership.update(CHANGED)
     training.round()

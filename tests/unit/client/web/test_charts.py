@@ -136,7 +136,7 @@ def test_a_large_fabric_is_a_matrix_of_percents() -> None:
 
 
 def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_chooses() -> None:
-    """The fullest cable is chosen by its exact load, also when both are equal in whole per cent."""
+    """The fullest cable is chosen by its exact load, even when the loads are equal in whole per cent."""
     state = state_of(leaf_spine(3, 2))
     there = [link((1, port), (0x101, port), f"leaf1:{port}>spine1", load) for port, load in ((1, 0.701), (9, 0.1))]
     back = link((0x101, 9), (1, 9), "spine1:9>leaf1", 0.704)

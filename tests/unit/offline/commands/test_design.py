@@ -123,7 +123,7 @@ RELATIONS = "relations: [{factors: {node: 1, pod: -2}, max_gbps: 0}]\n"
 
 
 def test_relations_between_dimensions_are_kept_and_have_a_worth(signalbox: Signalbox, tmp_path: Path) -> None:
-    """The relation is twice as much in the node as in the pod, instead of six times: 720 Gbit at 600 Gbit/s."""
+    """The node has twice the bandwidth of the pod, instead of six times: its 720 Gbit pass at 600 Gbit/s."""
     (tmp_path / "related.yaml").write_text(RELATIONS + NETWORK)
     found = signalbox("design", "bandwidth", "related.yaml", "job.yaml", "--json").json
     assert [each["gbps"] for each in found["dimensions"]] == pytest.approx([600, 300], rel=1e-5)
@@ -167,7 +167,7 @@ def test_placements_are_listed_best_first(signalbox: Signalbox, tmp_path: Path) 
 
 
 def test_an_answer_is_a_network_that_placements_are_asked_of(signalbox: Signalbox, tmp_path: Path) -> None:
-    """The placement on the bandwidths of the answer takes the time of the answer."""
+    """A placement on the bandwidths of an answer takes the time that the answer states."""
     (tmp_path / "model.yaml").write_text(MODEL + "placement: []\n")
     refused = signalbox("design", "bandwidth", "network.yaml", "model.yaml").err
     assert "placement: must name each of these parts once: tensor, data" in refused, "nothing is not the usual one"

@@ -18,7 +18,7 @@ STEP_BYTES = 1_250_000_000
 
 @pytest.fixture
 def simulate(tmp_path: Path, signalbox: Signalbox) -> Signalbox:
-    """Return the command on a workload of two rings between two full leaves, which compute for 0.3 s."""
+    """Return ``simulate`` with a workload of two rings over all hosts of two leaves; the rings compute for 0.3 s."""
     rings = ((4, 6, 0, 1, 0), (6, 4, 1, 0, 0), (5, 7, 0, 1, 1), (7, 5, 1, 0, 1))
     lines = [f"{src} {dst} {up} {down} 0 {STEP_BYTES} 300000000 {ring}" for src, dst, up, down, ring in rings]
     (tmp_path / "job_0-TEST.txt").write_text("\n".join([HEADER, *lines]))

@@ -110,7 +110,9 @@ def test_limits_that_leave_no_answer_are_refused(limits: dict[str, Any], path: s
     [Relation((1.0, -2.0), most=0.0), Relation((1.0, -1.0), least=0.0)],
 ], ids=["at most", "at least", "equal", "two"])  # fmt: skip
 def test_a_relation_holds_and_has_a_price(relations: list[Relation]) -> None:
-    """The relation x = 2 y gives 16/3 and 8/3. On that line the derivatives are 9/x^2 = l + p, 1/y^2 = l - 2 p."""
+    """The relation x = 2 y gives 16/3 and 8/3.
+
+    The prices l of the total and p of the relation solve 9/x^2 = l + p and 1/y^2 = l - 2 p."""
     design = fastest(related(*relations, total=8.0))
     assert design.gbps == pytest.approx((16 / 3, 8 / 3), rel=1e-5)
     assert design.time_s == pytest.approx(27 / 16 + 3 / 8)

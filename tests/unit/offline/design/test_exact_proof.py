@@ -135,7 +135,7 @@ def test_a_budget_below_the_cheapest_use_of_the_total_is_refused() -> None:
 
 
 def test_what_is_not_short_is_worth_nothing() -> None:
-    """First the limits of both dimensions sum up to less than the total; then their minima use it up."""
+    """The first question's upper limits add up to less than the total. The second's lower limits use up the total."""
     terms = (Term(1.0, (12.0, 1.0)),)
     spare = fastest(Question(("a", "b"), terms, Limits((0.0, 0.0), (4.0, 4.0), (0.0, 0.0), total=20.0)))
     assert (spare.proof.total_s, spare.gap <= 1e-9) == (0, True)

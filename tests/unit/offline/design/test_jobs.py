@@ -1,4 +1,4 @@
-"""Job files for a design: their bytes and placements, and what is wrong with them, with its place."""
+"""Job files for a design: bytes, placements, and errors with their places in the file."""
 
 from itertools import permutations
 from pathlib import Path

@@ -1,6 +1,7 @@
 """The number and rate of cores that a fat-tree needs.
 
-The tests compare results by hand and by all routes, and read the answer as a fabric with all commands."""
+The tests compare results with values by hand and with a search of all routes. All commands read the answer as a
+fabric."""
 
 import random
 from collections import Counter
@@ -143,7 +144,7 @@ def always_routable(flows: Sequence[tuple[int, int]], count: int, failures: int)
 
 
 def routable(flows: Sequence[tuple[int, int]], cores: Sequence[tuple[int, int]]) -> bool:
-    """Return whether each flow can have links for itself, by trying all routes; flows of one pod follow each other."""
+    """Return whether each flow can have links for itself, by trying all routes, pod after pod."""
     used: Counter[object] = Counter()
 
     def rest(left: Sequence[tuple[int, int]]) -> bool:

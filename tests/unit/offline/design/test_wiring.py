@@ -110,9 +110,9 @@ def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_p
 
 
 def test_of_several_wirings_the_one_that_is_best_as_planned_is_taken() -> None:
-    """The job has whole flows between stages.
+    """The job has whole flows between pipeline stages.
 
-    Routes reach the time of evenly divided flows on another wiring than the first."""
+    Whole flows on the first wiring are slower than one switch would be; on the chosen wiring they are not."""
     (answer,) = answers([Offer("pipelined", 12, (Way("", pipelined(), ()),))], 2, Rates(1.0, 2 / 3.2), LIMITS)
     first = ranked(traffic_of(pipelined()), 2, 1e9, 1)[0]
     at_first = evaluated_on(first, Way("", pipelined(), ()), Rates(1.0, 2 / 3.2), LIMITS)

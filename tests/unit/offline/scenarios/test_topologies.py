@@ -1,4 +1,4 @@
-"""Names, numbers and cables of every topology, in both schemes."""
+"""Names, numbers and cables of every topology, in the numbering schemes ``EMULATED`` and ``OFFLINE``."""
 
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network

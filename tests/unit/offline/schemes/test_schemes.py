@@ -41,10 +41,11 @@ def spines_of(fabric: Fabric, plan: Plan, flows: list[Flow]) -> list[int]:
 def test_the_greedy_takes_the_largest_set_first_and_the_lowest_spine_on_ties() -> None:
     """The example is worked out by hand: four flows between three leaves, over two spines.
 
-    Sets of two are: out of 1, into 2, into 3, in this order; sets of one: out of 2, out of 3. So 1>2 goes over the
-    first spine. 1>3 goes over the other, because leaf 1's link to the first is taken. 3>2 goes over the other, because
-    the first one's link to leaf 2 is taken. Then 2>3 finds the first spine free in both directions. In the order of
-    their announcement 2>3 and 3>2 would both be on the first spine."""
+    A set has all flows out of a leaf, or all flows into a leaf. Sets of two are: out of 1, into 2, into 3, in this
+    order; sets of one: out of 2, out of 3. So 1>2 uses the first spine. 1>3 uses the second spine, because leaf 1's
+    link to the first is taken. 3>2 uses the second spine, because the first spine's link to leaf 2 is taken. Then 2>3
+    finds the first spine free in both directions. In the order of announcement, 2>3 and 3>2 would both be on the first
+    spine."""
     fabric = leaf_spine(3, 2)
     flows = [flow("a", src, dst, RATE) for src, dst in (((2, 1), (3, 1)), ((3, 2), (2, 2)), ((1, 1), (2, 3)))]
     flows.append(flow("a", (1, 2), (3, 3), RATE))
@@ -63,8 +64,9 @@ def test_the_greedy_counts_flows_and_does_not_weigh_them() -> None:
 def test_the_greedy_misses_an_optimum_that_edge_colouring_finds() -> None:
     """The example is worked out by hand.
 
-    Out of 3, 3>4 goes over the first spine, and 3>2 over the other. Out of 4, 4>1 goes over the first. For 4>2 either
-    spine has one link taken, its own uplink or the one down to leaf 2. The tie goes to the first spine."""
+    Out of 3, 3>4 uses the first spine, and 3>2 the second. Out of 4, 4>1 uses the first. For 4>2 each spine has one
+    link taken: the first spine the link from leaf 4, the second spine the link to leaf 2. The tie is decided for the
+    first spine."""
     fabric = leaf_spine(4, 2)
     pairs = ((4, 1), (3, 4), (4, 2), (3, 2))
     flows = [flow("a", (src, host), (dst, host), RATE) for host, (src, dst) in enumerate(pairs)]

@@ -77,7 +77,7 @@ def test_a_rate_can_only_rise_at_the_cost_of_a_smaller_one(case: Case, order: li
 
 
 def test_equal_weights_share_a_link_and_leave_the_rest_to_others() -> None:
-    """The chain is the classical one: two share the narrow link, the third takes what is left of the wide one."""
+    """Two connections share the narrow link, and the third connection gets the rest of the wide link."""
     assert rates_of(([1.0, 2.0], [{0: 1}, {0: 1, 1: 1}, {1: 1}], [1, 1, 1])) == [0.5, 0.5, 1.5]
 
 

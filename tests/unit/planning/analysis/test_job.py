@@ -38,7 +38,7 @@ EXACT = PlanLimits(time_limit_s=10, deterministic=True)
 
 
 def on_spines(problem: Problem, spines: Iterable[int]) -> Problem:
-    """Return the problem with its n-th flow running over the candidate of the n-th number in ``spines``."""
+    """Return the problem with flow n running over its candidate path number ``spines[n]``."""
     routes = {f.id: whole(problem.candidates(f)[spine]) for f, spine in zip(problem.flows, spines, strict=True)}
     return pinned(problem, routes)
 
@@ -86,7 +86,7 @@ def test_a_nic_that_two_jobs_share_is_not_the_fabric() -> None:
 
 
 def test_a_pod_that_has_lost_a_core_is_named_by_its_leaves() -> None:
-    """Each of two pods with two leaves sends four flows to the other, over three of four links to cores."""
+    """The first of two pods of two leaves sends four flows to the other pod, over three of four links to cores."""
     ends = [(leaf, host) for leaf in (1, 2) for host in (0, 1)]
     flows = [flow("a", end, (end[0] + 2, end[1]), RATE) for end in ends]
     problem = planned(problem_of(three_tiers(2, 2, [2, 1]), flows))

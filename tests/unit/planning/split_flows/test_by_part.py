@@ -144,7 +144,9 @@ def test_a_candidate_that_no_search_improves_is_not_returned_but_its_bounds_are(
 
 
 def test_routes_stay_that_miss_their_aim_only_by_the_background_of_a_link() -> None:
-    """The two spines have 1.99 units of room together, so the flows miss their aim of 1.005 by half a percent."""
+    """The two spines have room for 1.99 flows together, so the target slowdown of two flows is 1.005.
+
+    The slowdown of the running routes is half a percent above the target."""
     fabric = leaf_spine(2, 2)
     flows = split([flow("a", (1, host), (2, host), RATE) for host in (1, 2)])
     problem = problem_of(fabric, flows, background={link_between(fabric, 1, 101): RATE / 100})

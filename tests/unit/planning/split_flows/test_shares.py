@@ -1,4 +1,4 @@
-"""Amounts on paths become subflows: exactly, few of them, and with as many flows as possible left unchanged."""
+"""Amounts on paths become few subflows that add up exactly, and as many flows as possible stay unchanged."""
 
 from __future__ import annotations
 

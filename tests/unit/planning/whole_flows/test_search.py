@@ -1,4 +1,4 @@
-"""Local search comes first; CP-SAT handles unproven slowdowns, and moves that can be saved."""
+"""Local search runs first; CP-SAT then works on slowdowns that are not proven, and saves moves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def crowded() -> Problem:
 
 
 def found_by(routes_of: Callable[[Problem], Mapping[FlowId, Route]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let local search find these routes."""
+    """Make local search find the routes that ``routes_of`` returns."""
 
     def searched(problem: Problem, *_: object) -> dict[FlowId, Route]:
         return dict(routes_of(problem))
