@@ -24,7 +24,7 @@ def with_addresses(job: Any, given: Mapping[str, Nics]) -> Any:
         if not all(len(nics) == len(ranks[0]) for nics in ranks):
             raise InvalidInput.of(
                 field,
-                "an address stands for a host with one address, and some of the named hosts have several: name all hosts",
+                "an address is a host with one address, and some of the named hosts have several: name all hosts",
             )
         first, *rails = zip(*ranks, strict=True)
         rails_of_names = {"rails": [{field: list(rail)} for rail in rails]} if rails else {}

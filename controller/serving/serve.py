@@ -99,7 +99,9 @@ def _serve(
     InvalidInput.refuse(exposure.problems(config.api))
     store = store_of(config)
     if stand_by and isinstance(store, NothingSaved):
-        raise InvalidInput.of("state_dir", "is missing; --standby needs it, because the controller that holds its lock is active")
+        raise InvalidInput.of(
+            "state_dir", "is missing; --standby needs it, because the controller that holds its lock is active"
+        )
     logs.configure(json=config.log.json_lines, level=config.log.level)
     for doubt in preflight.doubts(config):
         log.warning("questionable setting", what=doubt)

@@ -149,7 +149,7 @@ def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
     if kind != ofp.OFPET_EXPERIMENTER:
         return (kind, code), f"{ofp.ofp_error_type_to_str(kind)}: {ofp.ofp_error_code_to_str(kind, code)}"
     if len(body) < _EXPERIMENTER_ERROR.size:
-        raise Malformed(f"experimenter error message of {len(body)} bytes; it needs at least {_EXPERIMENTER_ERROR.size}")
+        raise Malformed(f"experimenter error of {len(body)} bytes; it needs at least {_EXPERIMENTER_ERROR.size}")
     _, number, experimenter = _EXPERIMENTER_ERROR.unpack_from(body)
     return None, f"experimenter error {experimenter:#x}/{number}"
 

@@ -267,7 +267,7 @@ def _part(key: PartKey, data: Mapping[str, Any]) -> Part:
 
 def _link(src_ip: str, dst_ip: str, phase: int, size: int) -> VirtualLink:
     if size <= 0 or phase < 0:
-        raise ValueError(f"a virtual link needs at least 1 byte and a phase from 0 (saved: {size} bytes in phase {phase})")
+        raise ValueError(f"a virtual link needs at least 1 byte and a phase from 0 (saved: {size}, {phase})")
     return VirtualLink(str(src_ip), str(dst_ip), int(phase), int(size))
 
 

@@ -79,7 +79,8 @@ def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart
     if others:
         several = ", ".join(next(iter(kind.called(thing))) for thing in (first, *others))
         raise typer.BadParameter(
-            f"'{name}' is the name of more than one {kind.name}: {several}; give one of these", param_hint=kind.name.upper()
+            f"'{name}' is the name of more than one {kind.name}: {several}; give one of these",
+            param_hint=kind.name.upper(),
         )
     return first
 

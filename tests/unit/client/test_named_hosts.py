@@ -54,7 +54,7 @@ def test_rails_of_the_job_count() -> None:
     ("n[1-", "hosts: 'n[1-' does not name hosts; write them as n[1-4,7],m5"),
     (["n1", "n["], "hosts[1]: 'n[' does not name hosts; write them as n[1-4,7],m5"),
     (["n[1-2]", "10.0.9.1"],
-     "hosts: an address stands for a host with one address, and some of the named hosts have several: name all hosts"),
+     "hosts: an address is a host with one address, and some of the named hosts have several: name all hosts"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_with_its_field(hosts: Any, problem: str) -> None:
     with pytest.raises(InvalidInput) as error:

@@ -301,7 +301,7 @@ def test_a_virtual_link_has_bytes_and_a_phase() -> None:
     saved = decode([(Key(Kind.MEASURED, "a"), '[["10.0.0.1", "10.0.0.2", 0, 1]]')])
     assert saved.measured[JobId("a")] == VirtualLinks([VirtualLink("10.0.0.1", "10.0.0.2", 0, 1)])
     for phase, size in ((0, 0), (-1, 1), (0, -1)):
-        with pytest.raises(Unreadable, match=f"{size} bytes in phase {phase}"):
+        with pytest.raises(Unreadable, match=rf"at least 1 byte and a phase from 0 \(saved: {size}, {phase}\)"):
             decode([(Key(Kind.MEASURED, "a"), f'[["10.0.0.1", "10.0.0.2", {phase}, {size}]]')])
 
 
