@@ -103,7 +103,7 @@ class TrafficPatterns:
             restored = Pattern(measured.bytes_of, measured, False, error=inf, alternates=True, seen_at=now)
             self.known, self.current = [restored], restored
         self._version = 0
-        self._rates = Memo(self._rates_of)
+        self._rates = Memo(_rates)
         self._planned = Memo(_joined)
         self._other_phases = Memo(_other_phases)
         self._plan()
@@ -133,7 +133,7 @@ class TrafficPatterns:
 
         ``error``: relative error of the fraction of the window in which each pattern was sent."""
         candidates = self._candidates
-        rates = self._rates(judge, self._version)
+        rates = self._rates(judge, candidates, self._version)
         return tuple(candidates[number] for number in _fewest(rates, bps, error))
 
     def mixed(self, judge: Judge, window: Window, shown: tuple[Pattern, ...], are_long: bool) -> bool:
@@ -251,16 +251,17 @@ class TrafficPatterns:
         self._parts = tuple(pattern.links for pattern in planned)
 
     @property
-    def _candidates(self) -> list[Pattern]:
+    def _candidates(self) -> tuple[Pattern, ...]:
         """Patterns that a window may show; the current one is first, so that it is preferred."""
-        return [self.current, *(pattern for pattern in self.known if pattern is not self.current)]
+        return (self.current, *(pattern for pattern in self.known if pattern is not self.current))
 
-    def _rates_of(self, judge: Judge, _version: int) -> Floats:
-        """Return rates in bit/s: a row per candidate pattern, a column per pair of ``judge``.
 
-        A pattern's rates are those while the job sends this pattern."""
-        rows = [(pattern.bps_per_byte or 1.0) * judge.in_order(pattern.amounts) for pattern in self._candidates]
-        return np.array(rows).reshape(len(rows), len(judge.pairs))
+def _rates(judge: Judge, patterns: tuple[Pattern, ...], _version: int) -> Floats:
+    """Return rates in bit/s: a row per pattern, a column per pair of ``judge``.
+
+    A pattern's rates are those while the job sends this pattern. ``_version`` changes when the patterns do."""
+    rows = [(pattern.bps_per_byte or 1.0) * judge.in_order(pattern.amounts) for pattern in patterns]
+    return np.array(rows).reshape(len(rows), len(judge.pairs))
 
 
 def _joined(parts: tuple[VirtualLinks, ...]) -> Planned:

@@ -62,7 +62,7 @@ class OtherTable(StrEnum):
 AnyTable = Table | OtherTable
 
 
-@lru_cache(maxsize=1 << 15)  # 64 x 32 switches and 10,000 jobs have fewer; an entry takes 320 bytes
+@lru_cache(maxsize=1 << 14)  # 64 x 32 switches and 10,000 jobs have fewer; an entry takes 320 bytes
 def stable_hash(bits: int, *parts: object) -> int:
     """Return a hash that is the same in every process: ``bits`` bits of BLAKE2b over the texts of the parts."""
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
