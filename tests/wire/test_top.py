@@ -21,6 +21,7 @@ from textual.pilot import Pilot
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
+from signalbox.live.state import Kind
 from signalbox.top.app import HELP, Details, Table, Top
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.wire.served_fabric import ServedFabric
@@ -121,6 +122,25 @@ def test_an_answer_that_comes_at_once_is_shown(fabric: tuple[ServedFabric, str])
             await pilot.press("escape")
 
     at(address, SMALL, ask)
+
+
+class _LateTick(Top):
+    """Top whose timer fires once more while it ends, after its widgets are removed."""
+
+    async def _close_all(self) -> None:
+        await super()._close_all()
+        self._following.changes_to_show = lambda: frozenset(Kind)  # type: ignore[method-assign]
+        self._take()
+
+
+def test_a_change_that_arrives_while_top_ends_is_not_shown(fabric: tuple[ServedFabric, str]) -> None:
+    _, address = fabric
+
+    async def run() -> None:
+        async with _LateTick(lambda: Client(address)).run_test(size=SMALL):
+            pass
+
+    asyncio.run(run())
 
 
 def test_the_help_fits_a_small_terminal(fabric: tuple[ServedFabric, str]) -> None:

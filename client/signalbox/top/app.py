@@ -226,7 +226,7 @@ class Top(App[None]):
     # ---- showing
 
     def _take(self) -> None:
-        if changed := self._following.changes_to_show():
+        if self.is_running and (changed := self._following.changes_to_show()):  # widgets are removed before timers end
             self._show(changed)
 
     def _show(self, changed: frozenset[Kind]) -> None:
