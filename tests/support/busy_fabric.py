@@ -63,6 +63,7 @@ class BusyFabric(FakeFabric):
         self.stray_bps: dict[FlowId, float] = {}
         self.seed = seed
         self.lag_s = 0.0
+        self._ports: dict[FlowId, list[PortRef]] = {}
         self.soon: frozenset[Dpid] = frozenset()
         self._told: defaultdict[Dpid, Counter[FlowKey]] = defaultdict(Counter)
         self._told_at = self._soon_at = self.now
@@ -94,13 +95,15 @@ class BusyFabric(FakeFabric):
 
     def rates_bps(self) -> Mapping[FlowId, float]:
         """Return the current rate of every flow."""
+        flows = [*self.stray_bps, *(flow for ring in self.rings for flow in ring.flows)]
+        ports = self._ports = {flow: self.ports_on(flow) for flow in flows}
         taken: Counter[PortRef] = Counter()
         for flow, bps in self.stray_bps.items():
-            taken.update(dict.fromkeys(self.ports_on(flow), int(bps)))
-        sharing = Counter(port for ring in self.rings for flow in ring.flows for port in self.ports_on(flow))
+            taken.update(dict.fromkeys(ports[flow], int(bps)))
+        sharing = Counter(port for ring in self.rings for flow in ring.flows for port in ports[flow])
         rates = dict(self.stray_bps)
         for ring in self.rings:
-            used = {port for flow in ring.flows for port in self.ports_on(flow)}
+            used = {port for flow in ring.flows for port in ports[flow]}
             left = min(max(0.05 * FABRIC_BPS, FABRIC_BPS - taken[port]) / sharing[port] for port in used)
             rates |= dict.fromkeys(ring.flows, min(ring.most_bps, left) * ring.duty(self.now))
         return rates
@@ -120,7 +123,7 @@ class BusyFabric(FakeFabric):
     def _count(self, flow: FlowId, total: int) -> None:
         src = self.hosts[flow.src_ip]
         self._received[src] += total
-        self._sent.update(dict.fromkeys(self.ports_on(flow), total))
+        self._sent.update(dict.fromkeys(self._ports[flow], total))
         for key in (pin_key(flow), pin_key(flow)._replace(priority=LEARNING_PRIORITY)):
             if key in self.switches[src.dpid].flows:
                 self._rules[src.dpid][key] += total

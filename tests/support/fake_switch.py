@@ -223,8 +223,9 @@ def _matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
         return _covers(match.arp_tpa, packet.dst) and _covers(match.arp_spa, packet.src)
     if match.ip_proto not in (None, packet.protocol):
         return False
-    ports = ((match.src_port, packet.src_port), (match.dst_port, packet.dst_port))
-    if not all(wanted is None or wanted.holds(port) for wanted, port in ports):
+    if not (match.src_port is None or match.src_port.holds(packet.src_port)):
+        return False
+    if not (match.dst_port is None or match.dst_port.holds(packet.dst_port)):
         return False
     return _covers(match.ip_src, packet.src) and _covers(match.ip_dst, packet.dst)
 
