@@ -16,6 +16,7 @@ EMPTY: Mapping[str, str] = {
     "panel fabric: Refused by ports, A": NO_FAULT,
     "panel fabric: Refused by ports, B": NO_FAULT,
     "panel fabric: Refused by ports, C": NO_FAULT,
+    "panel job: What it is planned for, B": "no job announced other amounts than it sends",
     "alert SignalboxAbsent": NO_FAULT,
     "alert SignalboxPlanWorseThanEcmp": NO_FAULT,
     "alert SignalboxProcessEnds": NO_FAULT,
