@@ -1,14 +1,17 @@
-"""The addresses that jobs announce for named hosts."""
+"""Addresses that jobs announce for named hosts, also in job specs that name hosts as launchers write them."""
 
+import re
 import socket
-from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from signalbox.errors import InvalidInput
 from signalbox.host_addresses import address_map, addresses_of, endpoints_of, host_names, hosts_named
+from signalbox.named_hosts import with_addresses
+from signalbox.spec_files import jobs_in
 
 RESOLVED = {"n1": ["10.0.1.1"], "n2": ["192.0.2.2", "10.0.2.1"], "10.0.9.9": ["10.0.9.9"]}
 RESOLVED |= {"own": ["127.0.1.1"], "both": ["127.0.1.1", "10.0.3.1"]}
@@ -51,37 +54,21 @@ def test_what_names_no_hosts_or_too_many_is_refused(text: str) -> None:
 
 def test_hosts_are_named_by_addresses_with_ranges_and_by_names() -> None:
     assert hosts_named("10.0.1-2.1, n[1-2],n3.example.com") == ["10.0.1.1", "10.0.2.1", "n1", "n2", "n3.example.com"]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+    for text, said in (
         ("", "must name at least one host"),
         ("10.0.1.1-300", "must be IPv4 addresses such as"),
         ("10.0.1.1,n[1", "'n[1' does not name hosts"),
-    ],
-)
-def test_what_names_neither_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InvalidInput) as error:
-        hosts_named(text)
-    assert str(error.value).startswith(said)
+    ):
+        with pytest.raises(InvalidInput, match=re.escape(said)):
+            hosts_named(text)
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[[str], Path]:
-    def to_file(text: str) -> Path:
-        file = tmp_path / "addresses.yaml"
-        file.write_text(text)
-        return file
-
-    return to_file
-
-
-def test_a_file_has_the_address_of_each_nic_of_a_host(write: Callable[[str], Path]) -> None:
-    text = "n[1-2]: [10.0.1.1-2, 10.1.1.1-2]\nn3.example.com: 10.0.3.1\n"
-    found = address_map(write(text))
+def test_a_file_has_the_address_of_each_nic_of_a_host(tmp_path: Path) -> None:
+    (file := tmp_path / "addresses.yaml").write_text("n[1-2]: [10.0.1.1-2, 10.1.1.1-2]\nn3.example.com: 10.0.3.1\n")
+    found = address_map(file)
     assert found == {"n1": ("10.0.1.1", "10.1.1.1"), "n2": ("10.0.1.2", "10.1.1.2"), "n3.example.com": ("10.0.3.1",)}
-    assert address_map(write('{"n3": "10.0.3.1"}')) == {"n3": ("10.0.3.1",)}
+    file.write_text('{"n3": "10.0.3.1"}')
+    assert address_map(file) == {"n3": ("10.0.3.1",)}
 
 
 WRONG = {
@@ -91,25 +78,21 @@ WRONG = {
     "n[1: 10.0.1.1": ":1:1: 'n[1' does not name hosts",
     "- n1": ": must have the address of each host",
     "n1: [10.0.1.1": ":2:1: not YAML",
-    "": ": must have the address of each host",
 }
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG.items(), ids=WRONG.values())
-def test_what_is_wrong_in_the_file_is_told_with_its_place(text: str, said: str, write: Callable[[str], Path]) -> None:
-    file = write(text)
+def test_what_is_wrong_in_the_file_is_told_with_its_place(text: str, said: str, tmp_path: Path) -> None:
+    (file := tmp_path / "addresses.yaml").write_text(text)
     with pytest.raises(InvalidInput) as error:
         address_map(file)
     assert str(error.value).startswith(f"{file}{said}")
 
 
-def test_the_file_comes_before_the_resolver() -> None:
+def test_the_file_comes_before_the_resolver_loopback_does_not_count_and_a_subnet_chooses() -> None:
     given = {"n1": ("10.7.0.1",), "n9": ("10.7.0.9",)}
     hosts = ["n9.example.com", "n1", "10.0.9.9", "n1"]
     assert addresses_of(hosts, given) == [("10.7.0.9",), ("10.7.0.1",), ("10.0.9.9",), ("10.7.0.1",)]
-
-
-def test_loopback_is_no_address_of_a_host_and_a_subnet_chooses_among_several() -> None:
     assert addresses_of(["both", "n2"], {}, [IPv4Network("10.0.0.0/16")]) == [("10.0.3.1",), ("10.0.2.1",)]
 
 
@@ -127,14 +110,69 @@ def test_a_name_without_one_address_is_refused(host: str, said: str) -> None:
     assert str(error.value) == said
 
 
-def test_hosts_of_a_job_have_equally_many_nics() -> None:
+def test_the_nics_of_each_rank_become_endpoints_and_rails_and_hosts_have_equally_many() -> None:
     with pytest.raises(InvalidInput, match="n1: has 1 address and n4 has 2; all hosts of a job need the same number"):
         addresses_of(["n1", "n4"], {"n4": ("10.0.4.1", "10.1.4.1")})
-
-
-def test_the_nics_of_each_rank_become_endpoints_and_rails() -> None:
     one, two = ("10.0.1.1", "10.1.1.1"), ("10.0.2.1", "10.1.2.1")
     assert endpoints_of([one, one, two]) == {
         "endpoints": ("10.0.1.1", "10.0.1.1", "10.0.2.1"),
         "rails": [{"endpoints": ("10.1.1.1", "10.1.1.1", "10.1.2.1")}],
     }
+
+
+MAP = {"n1": ("10.0.1.1",), "n2": ("10.0.2.1",), "n3": ("10.0.3.1",)}
+TWO_NICS = {"n1": ("10.0.1.1", "10.1.1.1"), "n2": ("10.0.2.1", "10.1.2.1")}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "addresses"),
+    [
+        ("n[1-3]", ["10.0.1.1", "10.0.2.1", "10.0.3.1"]),
+        ("n3,n1", ["10.0.3.1", "10.0.1.1"]),
+        (["n2", "n[1,3]"], ["10.0.2.1", "10.0.1.1", "10.0.3.1"]),
+        (["n2", "10.0.9.1-2"], ["10.0.2.1", "10.0.9.1-2"]),
+    ],
+)
+def test_names_become_addresses_in_their_order(hosts: Any, addresses: list[str]) -> None:
+    assert with_addresses({"job_id": "job", "hosts": hosts}, MAP) == {"job_id": "job", "hosts": addresses}
+
+
+def test_endpoints_may_be_names_and_rails_of_the_job_count() -> None:
+    job = {"job_id": "job", "endpoints": ["n1", "n1", "n2", "n2"]}
+    found = with_addresses(job, MAP)["endpoints"]
+    assert found == ["10.0.1.1", "10.0.1.1", "10.0.2.1", "10.0.2.1"]
+    rails = [{"hosts": "10.2.1-2.1"}]
+    assert with_addresses({"hosts": "n[1-2]", "rails": rails}, TWO_NICS)["rails"] == rails
+
+
+@pytest.mark.parametrize("job", [None, 7, [], {"hosts": 7}, {"hosts": [7]}, {"hosts": "10.0.1.1-4"}, {"endpoints": []}])
+def test_what_names_no_hosts_stays(job: Any) -> None:
+    assert with_addresses(job, MAP) == job
+
+
+def test_hosts_with_several_nics_have_rails(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("job_id: job\nhosts: n[1-2]\nranks_per_host: 2\n")
+    (job,) = jobs_in(path, lambda data: with_addresses(data, TWO_NICS))
+    assert job.spec.endpoints == ("10.0.1.1", "10.0.1.1", "10.0.2.1", "10.0.2.1")
+    assert [rail.endpoints for rail in job.spec.rails] == [("10.1.1.1", "10.1.1.1", "10.1.2.1", "10.1.2.1")]
+
+
+@pytest.mark.parametrize(("hosts", "problem"), [
+    ("n[1-", "hosts: 'n[1-' does not name hosts; write them as n[1-4,7],m5"),
+    (["n1", "n["], "hosts[1]: 'n[' does not name hosts; write them as n[1-4,7],m5"),
+    (["n[1-2]", "10.0.9.1"],
+     "hosts: an address is a host with one address, and some of the named hosts have several: name all hosts"),
+])  # fmt: skip
+def test_what_is_wrong_is_told_with_its_field(hosts: Any, problem: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        with_addresses({"hosts": hosts}, TWO_NICS)
+    assert str(error.value) == problem
+
+
+def test_a_name_without_an_address_is_told_with_file_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("job_id: job\nhosts: n1,unknown.invalid\n")
+    with pytest.raises(InvalidInput) as error:
+        jobs_in(path, lambda data: with_addresses(data, MAP))
+    assert str(error.value).startswith(f"{path}:2:1: hosts: unknown.invalid has no IPv4 address here")

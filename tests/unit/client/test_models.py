@@ -75,13 +75,11 @@ def test_groups_are_those_of_megatron() -> None:
     assert of["tensor"] == [(n, n + 1) for n in range(0, 16, 2)]
     assert of["pipeline"] == [(n, n + 4, n + 8, n + 12) for n in range(4)]
     assert of["embedding"] == [(n, n + 12) for n in range(4)]
-
-
-def test_experts_are_spread_over_consecutive_replicas() -> None:
     groups = [*groups_of(Parallelism(tensor=2, expert=2), 4)]
-    assert [members for kind, members in groups if kind == "expert"] == [(0, 2), (1, 3), (4, 6), (5, 7)]
-    assert [members for kind, members in groups if kind == "expert-data"] == [(0, 4), (1, 5), (2, 6), (3, 7)]
-    assert [members for kind, members in groups if kind == "data"] == [(0, 2, 4, 6), (1, 3, 5, 7)]
+    of = {kind: [members for k, members in groups if k == kind] for kind in ("expert", "expert-data", "data")}
+    assert of["expert"] == [(0, 2), (1, 3), (4, 6), (5, 7)], "experts are spread over consecutive replicas"
+    assert of["expert-data"] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert of["data"] == [(0, 2, 4, 6), (1, 3, 5, 7)]
 
 
 # ---- bytes
@@ -119,6 +117,8 @@ def test_tensor_ranks_on_several_hosts_reduce_each_layer() -> None:
     (found,) = collectives(sent(tensor=2, pipeline=2, data=1))
     assert found == ("all_reduce", [(0, 1), (2, 3)], 4 * 3 * 24 * ACTIVATION, 0)
     assert {t.bytes_per_iteration for t in sent(tensor=2, pipeline=2, data=1).transfers} == {24 * ACTIVATION}
+    (uneven,) = collectives(sent(tensor=2, pipeline=4, data=1))
+    assert uneven[2] == 4 * 2 * 24 * ACTIVATION, "stages of 2, 2, 1 and 1 layers count as the largest"
 
 
 def test_sequence_parallelism_divides_what_tensor_ranks_share() -> None:
@@ -129,11 +129,6 @@ def test_sequence_parallelism_divides_what_tensor_ranks_share() -> None:
         ("all_gather", groups, 6 * 3 * 24 * ACTIVATION, 0),
     ]
     assert {t.bytes_per_iteration for t in found.transfers} == {24 * ACTIVATION // 2}
-
-
-def test_uneven_stages_count_as_the_largest() -> None:
-    (found,) = collectives(sent(tensor=2, pipeline=4, data=1))
-    assert found[2] == 4 * 2 * 24 * ACTIVATION
 
 
 def test_tied_embeddings_are_kept_alike_in_the_first_and_last_stage() -> None:

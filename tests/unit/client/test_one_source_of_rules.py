@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.json_format import ParseDict
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from signalbox import mapping
@@ -137,6 +137,7 @@ def offer(*ways: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"job_id": "job", "endpoints": HOSTS, "parallelizations": parallelizations, **more}
 
 
+@settings(max_examples=40)
 @given(specs)
 @example({**GOOD, "collectives": [collective()], "lease_s": 59.5, "library": "nccl"})
 @example({**GOOD, "collectives": [collective(algorithm="reduce_scatter")], "library": "openmpi"})
@@ -159,18 +160,15 @@ def test_a_file_and_a_call_come_to_the_same(spec: dict[str, Any]) -> None:
         {**GOOD, "groups": [{"name": f"g{n}", "ranks": [0, 1] * 2000} for n in range(MAX_RANKS // 4000 + 1)]},
         {**GOOD, "collectives": [collective()] * 257},
         {**GOOD, "collectives": [collective(groups=["dp"] * 4000)] * 17},
-        {**GOOD, "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1}] * 65_537},
         {**GOOD, "rails": [{"endpoints": [f"10.{rail}.{n}.1" for n in range(6)]} for rail in range(1, 9)]},
         offer(*[{}] * 33),
         offer({"collectives": [collective()] * 257}),
         offer({"compute": [{"seconds": 1}] * 1001}),
-        offer(*[{"groups": [{"name": f"g{n}", "ranks": [0, 1]} for n in range(4000)]}] * 5),
-        offer(*[{"transfers": BY_HAND["transfers"] * 40_000}] * 2),
         offer(*[{"compute": [{"seconds": 1}] * 1000}] * 5),
     ],
     ids=[
-        *("endpoints", "groups", "ranks", "collectives", "groups of collectives", "transfers", "rails"),
-        *("parallelizations", "collectives of one", "compute of one", "all groups", "all transfers", "all compute"),
+        *("endpoints", "groups", "ranks", "collectives", "groups of collectives", "rails"),
+        *("parallelizations", "collectives of one", "compute of one", "all compute"),
     ],
 )
 def test_what_is_too_long_in_a_call_is_too_long_in_a_file(spec: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signalbox.errors import InvalidInput
@@ -52,15 +52,14 @@ groups:
     assert {path: node.place_of(path) for path in places} == places
 
 
-def test_an_alias_is_a_copy_with_a_place() -> None:
+def test_documents_are_apart_and_an_alias_is_a_copy_with_a_place_up_to_a_limit() -> None:
     (node,) = documents("a: &hosts [x, y]\nb: *hosts\nc: [*hosts]\n")
     assert node.data == {"a": ["x", "y"], "b": ["x", "y"], "c": [["x", "y"]]}
     assert (node.place_of("b"), node.place_of("c[0]")) == ((2, 1), (3, 5))
-
-
-def test_documents_are_apart_and_empty_ones_are_none() -> None:
     assert [node.data for node in documents("---\na: 1\n---\n---\n- b\n...\n")] == [{"a": 1}, ["b"]]
     assert wrong("---\na: &x 1\n---\nb: *x\n") == "4:4: the alias *x refers to no anchor whose value ends before it"
+    lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, MAX_DEPTH)]
+    assert "values are allowed, including each repetition by an alias" in wrong("a0: &a0 [x]\n" + "".join(lines))
 
 
 @pytest.mark.parametrize(
@@ -71,27 +70,18 @@ def test_documents_are_apart_and_empty_ones_are_none() -> None:
         ("1: a\n", "1:1: the name of a field must be text; put it in quotes"),
         ("? [a]\n: b\n", "1:3: the name of a field must be text; put it in quotes"),
         ("a: !!str 7\n", "1:4: tags such as !!str are not allowed; put text that could be a number in quotes"),
-        ("a: !!python/object:os.system {}\n", "1:4: tags such as !!str are not allowed; put text that"),
         ("a: &x [*x]\n", "1:8: the alias *x refers to no anchor whose value ends before it"),
-        ("a: *x\n", "1:4: the alias *x refers to no anchor whose value ends before it"),
         (f"a: {'9' * 5000}\n", "1:4: a number of 5000 digits is too long"),
         ("a:\n\t- b\n", "2:1: not YAML: a tab; indent with spaces"),
         ("a:\r\n  - 1\r\n\t- 2\r\n", "3:1: not YAML: a tab; indent with spaces"),
         ("a: @b\n", "1:4: not YAML: while scanning"),
-        ("a: b: c\n", "1:5: not YAML: "),
         ("ab: \x07\n", "1:5: not YAML: the character U+0007 is not allowed"),
         ("a: [1, 2\n", "2:1: not YAML: "),
         ("- " * 100_000, "1:65: at most 32 lists and objects may be nested"),
-        ("[" * 100_000, "1:33: at most 32 lists and objects may be nested"),
     ],
 )
 def test_what_is_wrong_has_a_place(text: str, problem: str) -> None:
     assert wrong(text).startswith(problem)
-
-
-def test_aliases_of_aliases_are_bounded() -> None:
-    lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, MAX_DEPTH)]
-    assert "values are allowed, including each repetition by an alias" in wrong("a0: &a0 [x]\n" + "".join(lines))
 
 
 TEXTS = st.one_of(
@@ -102,6 +92,7 @@ TEXTS = st.one_of(
 )
 
 
+@settings(max_examples=30)
 @given(
     st.recursive(TEXTS | st.integers() | st.booleans(), lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner))
 )

@@ -1,5 +1,4 @@
 from collections import Counter
-from math import ceil
 from typing import Any
 
 import pytest
@@ -60,17 +59,6 @@ def test_halving_doubling_exchanges_less_with_farther_ranks_in_phases_of_their_o
     assert {(v.phase, v.bytes) for v in virtual_links(job)} == {(0, 800), (1, 400), (2, 200)}
 
 
-@given(st.sampled_from([2, 4, 8, 16, 32]), st.integers(1, 1 << 40))
-def test_ring_and_halving_doubling_send_the_same_volume(n: int, size: int) -> None:
-    """Either algorithm sends the optimum of 2(n-1)/n·M out of each rank, up to rounding."""
-    for algorithm in ("ring_all_reduce", "halving_doubling_all_reduce"):
-        out: Counter[int] = Counter()
-        for (src, _), sent in pairs(spec(algorithm, n, size)).items():
-            out[src] += sent
-        ideal = ceil(2 * (n - 1) * size / n)
-        assert all(abs(sent - ideal) <= 1e-9 * ideal + 2 * n.bit_length() for sent in out.values())
-
-
 @given(st.sampled_from(list(Algorithm)), st.integers(1, 4), st.integers(1, 1 << 50))
 def test_links_are_positive_between_two_hosts_sorted_and_unique(algorithm: Algorithm, log_n: int, size: int) -> None:
     links = virtual_links(spec(algorithm, 1 << log_n, size))
@@ -112,13 +100,9 @@ def by_phase(spec: JobSpec) -> list[dict[tuple[int, int], int]]:
     return found
 
 
-def test_transfers_of_one_step_overlap_and_those_of_one_pair_are_added_up() -> None:
-    assert by_phase(job(transfers=[transfer(0, 1, 10), transfer(2, 3, 5), transfer(0, 1, 1)])) == [
-        {(0, 1): 11, (2, 3): 5}
-    ]
-
-
-def test_steps_follow_each_other_within_their_phase() -> None:
+def test_transfers_of_one_step_overlap_those_of_one_pair_are_added_up_and_steps_follow_each_other() -> None:
+    sent = [transfer(0, 1, 10), transfer(2, 3, 5), transfer(0, 1, 1)]
+    assert by_phase(job(transfers=sent)) == [{(0, 1): 11, (2, 3): 5}]
     sent = [transfer(0, 1, 1, phase=7, step=2), transfer(1, 2, 2, phase=7), transfer(2, 3, 3, phase=1, step=900)]
     assert by_phase(job(transfers=sent)) == [{(2, 3): 3}, {(1, 2): 2}, {(0, 1): 1}]
 
@@ -135,16 +119,13 @@ def test_collectives_of_one_phase_merge_and_phases_are_numbered_in_their_order(
     assert by_phase(job(2, groups=groups, collectives=sends)) == sent
 
 
-def test_groups_with_equally_many_steps_take_them_together() -> None:
+def test_groups_take_steps_together_where_they_have_equally_many() -> None:
     spec = job(groups=HALVES, collectives=[collective("recursive_doubling_all_reduce", 8, "a", "b")])
     assert by_phase(spec) == [{(0, 1): 8, (1, 0): 8, (2, 3): 8, (3, 2): 8}]
     also = [transfer(0, 3, 5, step=1), transfer(0, 3, 6, step=4)]
     spec = job(groups=ALL, collectives=[collective("recursive_doubling_all_reduce", 8, "all")], transfers=also)
     first, second = {(0, 1): 8, (1, 0): 8, (2, 3): 8, (3, 2): 8}, {(0, 2): 8, (2, 0): 8, (1, 3): 8, (3, 1): 8}
     assert by_phase(spec) == [{**first, (0, 3): 5}, {**second, (0, 3): 6}]
-
-
-def test_a_phase_of_unlike_numbers_of_steps_is_one_step() -> None:
     one, two = (collective("recursive_doubling_all_reduce", 8, "all", phase=phase) for phase in (0, 1))
     spec = job(groups=[*ALL, *HALVES], collectives=[one, collective("pipeline_send", 5, "b"), two])
     first, second = {(0, 1): 8, (1, 0): 8, (2, 3): 8, (3, 2): 8}, {(0, 2): 8, (2, 0): 8, (1, 3): 8, (3, 1): 8}
@@ -157,7 +138,7 @@ def test_what_ranks_on_one_host_send_each_other_is_no_virtual_link() -> None:
     assert by_phase(ring) == [{(0, 1): 1400, (1, 0): 1400}]
     doubling = job(8, hosts=2, groups=groups, collectives=[collective("recursive_doubling_all_reduce", 800, "all")])
     assert by_phase(doubling) == [{(0, 1): 3200, (1, 0): 3200}], "of its three steps only the last leaves the hosts"
-    assert virtual_links(job(2, hosts=1, transfers=[transfer(0, 1, 5)])) == ()
+    assert virtual_links(job(2, hosts=1, transfers=[transfer(0, 1, 5)])) == virtual_links(job()) == ()
 
 
 def test_a_transfer_is_divided_evenly_over_the_nics() -> None:
@@ -169,12 +150,6 @@ def test_a_transfer_is_divided_evenly_over_the_nics() -> None:
         VirtualLink("10.1.0.1", "10.1.0.2", 0, 3),
         VirtualLink("10.1.0.2", "10.1.0.1", 1, 1),
     )
-
-
-def test_an_observed_job_announces_nothing() -> None:
-    assert job(groups=ALL).observed
-    assert virtual_links(job()) == ()
-    assert not job(transfers=[transfer(0, 1, 1)]).observed
 
 
 @given(
@@ -211,43 +186,38 @@ def test_no_byte_between_hosts_is_lost(algorithm: Algorithm, library: Library, n
 # ---- refused specs
 
 
-def test_a_group_named_twice_in_a_collective_is_refused() -> None:
-    assert [p.path for p in check(spec("broadcast", 2, 1, groups=["dp", "dp"]))] == ["collectives[0].groups"]
-
-
 def test_too_many_virtual_links_are_refused_before_they_are_made() -> None:
-    assert len(virtual_links(spec("all_to_all", 256, 1))) == 256 * 255, "the largest is accepted"
+    assert check(spec("all_to_all", 256, 1)) == [], "the largest is accepted"
     job = spec("all_to_all", 4000, 1)
     assert [str(p) for p in check(job)] == [
         f"collectives: the collectives make {4000 * 3999} virtual links; at most {MAX_VIRTUAL_LINKS} are allowed"
     ]
 
 
-def test_every_group_counts_towards_the_limit() -> None:
+def test_every_group_transfer_and_nic_counts_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [{"name": name, "ranks": range(200)} for name in ("a", "b")]
     assert check(job(200, groups=groups, collectives=[collective("all_to_all", 1, "a")])) == []
     both = job(200, groups=groups, collectives=[collective("all_to_all", 1, "a", "b")])
     assert [p.path for p in check(both)] == ["collectives"]
+    monkeypatch.setattr(collectives, "MAX_VIRTUAL_LINKS", 4)
+    rails = [{"endpoints": [f"10.1.0.{1 + rank}" for rank in range(4)]}]
+    assert check(job(rails=rails, transfers=[transfer(0, 1, 1)] * 2)) == []
+    spec = job(rails=rails, transfers=[transfer(0, 1, 1)] * 3)
+    assert [str(p) for p in check(spec)] == [
+        "transfers: the transfers and rails make 6 virtual links; at most 4 are allowed"
+    ]
 
 
-def test_no_job_and_no_parallelization_sends_more_than_the_api_can_tell() -> None:
-    sent = [transfer(0, 1, 1 << 50, phase) for phase in range(1000)] * 8
-    too_much = [*sent, *sent[:192]]
-    assert len(virtual_links(job(transfers=sent))) == 1000
-    with pytest.raises(InvalidInput, match="transfers: the job sends 9223372036854775808 bytes per iteration"):
+def test_no_job_and_no_parallelization_sends_more_than_the_api_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert collectives.MAX_JOB_BYTES < 1 << 63
+    monkeypatch.setattr(collectives, "MAX_JOB_BYTES", 2010)
+    sent = [transfer(0, 1, 1000, phase) for phase in (0, 1)]
+    too_much = [*sent, transfer(0, 1, 11)]
+    assert len(virtual_links(job(transfers=sent))) == 2
+    with pytest.raises(InvalidInput, match="transfers: the job sends 2011 bytes per iteration"):
         virtual_links(job(transfers=too_much))
     assert check(offer(BY_HAND, {"transfers": sent})) == []
     assert [p.path for p in check(offer(BY_HAND, {"transfers": too_much}))] == ["parallelizations[1].transfers"]
-
-
-def test_transfers_and_nics_count_towards_the_limit() -> None:
-    rails = [{"endpoints": [f"10.1.0.{1 + rank}" for rank in range(4)]}]
-    sent = [transfer(0, 1, 1)] * (MAX_VIRTUAL_LINKS // 2)
-    assert check(job(rails=rails, transfers=sent)) == []
-    spec = job(rails=rails, transfers=[*sent, transfer(0, 1, 1)])
-    assert [str(p) for p in check(spec)] == [
-        "transfers: the transfers and rails make 65538 virtual links; at most 65536 are allowed"
-    ]
 
 
 def test_what_a_library_does_is_refused_where_it_is_not_known() -> None:
@@ -261,14 +231,11 @@ def test_what_a_library_does_is_refused_where_it_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("algorithm", Algorithm)
-@pytest.mark.parametrize("n", [2, 3, 4, 7, 8])
-def test_virtual_links_are_counted_without_making_them(
-    algorithm: Algorithm, n: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = spec(algorithm, n, 1000)
-    known = formula(Library.GENERIC, algorithm, n, 1000)
+def test_virtual_links_are_counted_without_making_them(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = spec(algorithm, 7, 1000)
+    known = formula(Library.GENERIC, algorithm, 7, 1000)
     assert known
-    links = sum(len(list(step)) for step in known.steps(n, 1000))
+    links = sum(len(list(step)) for step in known.steps(7, 1000))
     monkeypatch.setattr(collectives, "MAX_VIRTUAL_LINKS", links)
     assert check(job) == []
     monkeypatch.setattr(collectives, "MAX_VIRTUAL_LINKS", links - 1)

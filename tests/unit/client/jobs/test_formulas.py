@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signalbox.jobs import formulas as f
@@ -32,7 +32,6 @@ def both_ways(size: int, *pairs: tuple[int, int]) -> dict[tuple[int, int], int]:
 @pytest.mark.parametrize(("formula", "n", "size", "expected"), [
     (f.BACKWARD_RING_ALL_REDUCE, 3, 6, [{(0, 2): 8, (1, 0): 8, (2, 1): 8}]),
     (f.RECURSIVE_DOUBLING_ALL_REDUCE, 4, 6, [both_ways(6, (0, 1), (2, 3)), both_ways(6, (0, 2), (1, 3))]),
-    (f.RECURSIVE_DOUBLING_ALL_REDUCE, 3, 6, [{(0, 1): 6}, both_ways(6, (1, 2)), {(1, 0): 6}]),
     (f.RECURSIVE_DOUBLING_ALL_REDUCE, 6, 6, [{(0, 1): 6, (2, 3): 6}, both_ways(6, (1, 3), (4, 5)),
      both_ways(6, (1, 4), (3, 5)), {(1, 0): 6, (3, 2): 6}]),
     (f.HALVING_DOUBLING_ALL_REDUCE, 4, 8, [both_ways(8, (0, 1), (2, 3)), both_ways(4, (0, 2), (1, 3))]),
@@ -45,7 +44,6 @@ def both_ways(size: int, *pairs: tuple[int, int]) -> dict[tuple[int, int], int]:
     (f.WHOLE_MESSAGE_CHAIN, 3, 5, [{(0, 1): 5}, {(1, 2): 5}]),
     (f.STAR, 3, 5, [{(0, 1): 5, (0, 2): 5}]),
     (f.BINOMIAL_TREE, 4, 5, [{(0, 1): 5}, {(0, 2): 5, (1, 3): 5}]),
-    (f.BINOMIAL_TREE, 3, 5, [{(0, 1): 5}, {(0, 2): 5}]),
     (f.QUATERNARY_TREE, 7, 5, [{(0, 4): 5}, {(0, 1): 5, (0, 2): 5, (0, 3): 5, (4, 5): 5, (4, 6): 5}]),
 ])  # fmt: skip
 def test_steps_of_few_ranks(formula: Formula, n: int, size: int, expected: list[dict[tuple[int, int], int]]) -> None:
@@ -53,12 +51,13 @@ def test_steps_of_few_ranks(formula: Formula, n: int, size: int, expected: list[
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-@pytest.mark.parametrize("n", [*range(2, 20), 64, 65, 100])
-def test_links_are_counted_without_making_them(formula: Formula, n: int) -> None:
-    assert formula.links(n) == sum(map(len, steps(formula, n, 1000)))
+def test_links_are_counted_without_making_them(formula: Formula) -> None:
+    for n in (*range(2, 20), 64, 65):
+        assert formula.links(n) == sum(map(len, steps(formula, n, 1000)))
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
+@settings(max_examples=30)
 @given(n=st.integers(2, 40), size=st.integers(1, 1 << 50))
 def test_every_step_sends_something_between_different_ranks(formula: Formula, n: int, size: int) -> None:
     for step in steps(formula, n, size):
@@ -88,6 +87,7 @@ def test_reduce_scatters_and_all_gathers_bring_every_rank_what_it_lacks(n: int) 
 
 
 @pytest.mark.parametrize("formula", SPREAD)
+@settings(max_examples=30)
 @given(n=st.integers(2, 300))
 def test_broadcasts_reach_every_rank_once_from_ranks_that_have_the_message(formula: Formula, n: int) -> None:
     have = {0}

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from itertools import chain, permutations
+from itertools import chain, permutations, product
 from typing import Any
 
 import pytest
@@ -18,17 +18,16 @@ LARGE = 1 << 30
 BY_NAME = [a for a in A if a.name.startswith(("RING_", "HALVING_", "RECURSIVE_", "PIPELINE_"))]
 
 
-@pytest.mark.parametrize("library", Library)
 @pytest.mark.parametrize("algorithm", BY_NAME)
-def test_an_algorithm_called_by_its_name_is_the_same_with_every_library(algorithm: A, library: Library) -> None:
-    assert formula(library, algorithm, 5, 1000) is formula(Library.GENERIC, algorithm, 5, 1000) is not None
+def test_an_algorithm_called_by_its_name_is_the_same_with_every_library(algorithm: A) -> None:
+    for library in Library:
+        assert formula(library, algorithm, 5, 1000) is formula(Library.GENERIC, algorithm, 5, 1000) is not None
 
 
 @pytest.mark.parametrize("library", sorted(set(Library) - {Library.OPENMPI}))
-@pytest.mark.parametrize("algorithm", A)
-@pytest.mark.parametrize(("n", "size"), [(2, 1), (3, 100), (64, 10**6), (4096, 1 << 50)])
-def test_libraries_that_always_do_the_same_are_for_all_sizes(library: Library, algorithm: A, n: int, size: int) -> None:
-    assert formula(library, algorithm, n, size) is formula(library, algorithm, 8, LARGE) is not None
+def test_libraries_that_always_do_the_same_are_for_all_sizes(library: Library) -> None:
+    for algorithm, (n, size) in product(A, [(2, 1), (64, 10**6), (4096, 1 << 50)]):
+        assert formula(library, algorithm, n, size) is formula(library, algorithm, 8, LARGE) is not None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,6 @@ def test_libraries_that_always_do_the_same_are_for_all_sizes(library: Library, a
         (A.BROADCAST, 4, 1 << 20, f.WHOLE_MESSAGE_CHAIN),
         (A.BROADCAST, 16, 1 << 20, None),
         (A.BROADCAST, 100, 1, f.QUATERNARY_TREE),
-        (A.ALL_TO_ALL, 8, 8, f.ALL_TO_ALL),
         (A.ALL_TO_ALL, 64, 64 * 2047, None),
         (A.ALL_TO_ALL, 64, 64 * 2048, f.ALL_TO_ALL),
     ],

@@ -11,8 +11,9 @@ from signalbox.jobs.subflows import Dividing, Subflows, exactly, port_classes
 EVERY_PORT: Any = np.arange(1 << 16)
 
 
-def test_flows_that_stay_whole_have_none() -> None:
+def test_whole_flows_have_no_class_and_one_port_is_one() -> None:
     assert port_classes(1) == ()
+    assert EVERY_PORT[exactly(4791).holds(EVERY_PORT)] == [4791]
 
 
 @pytest.mark.parametrize("count", range(2, MAX_SUBFLOWS + 1))
@@ -30,10 +31,6 @@ def test_classes_are_disjoint_equally_large_and_blind_to_bit_0(count: int) -> No
 def bits(count: int) -> int:
     """Return the number of bits that distinguish ``count`` classes."""
     return next(number for number in range(17) if 1 << number >= count)
-
-
-def test_one_port_is_a_class() -> None:
-    assert EVERY_PORT[exactly(4791).holds(EVERY_PORT)] == [4791]
 
 
 @pytest.mark.parametrize(

@@ -30,31 +30,21 @@ def collective(**changes: Any) -> list[dict[str, Any]]:
     return [{**SPEC["collectives"][0], **changes}]
 
 
-def test_a_good_spec_is_parsed_with_its_defaults() -> None:
+def test_a_good_spec_has_its_defaults_and_is_observed_without_collectives_and_transfers() -> None:
     spec = JobSpec.parse(SPEC)
     found = (spec.lease_s, spec.collectives[0].phase, spec.collectives[1].algorithm)
     assert found == (60.0, 0, Algorithm.PIPELINE_SEND)
     assert JobSpec.parse(spec.model_dump(mode="json")) == spec
-
-
-@pytest.mark.parametrize("job_id", ["", "Upper", "a b", "-a", "a-", "a/b", "a" * 64, "a\n", "ä"])
-def test_job_ids_that_are_no_names_are_refused(job_id: str) -> None:
-    assert set(problems(job_id=job_id)) == {"job_id"}
-
-
-@pytest.mark.parametrize(
-    "address", ["10.0.0", "10.0.0.256", "fe80::1", "host", "", "127.0.0.1", "0.0.0.0", "224.0.0.1"]
-)
-def test_endpoints_that_are_no_hosts_are_refused(address: str) -> None:
-    assert set(problems(endpoints=["10.0.1.1", "10.0.2.1", address])) == {"endpoints[2]"}
-
-
-def test_a_job_without_collectives_and_transfers_is_observed() -> None:
     spec = JobSpec.parse({"job_id": "job", "endpoints": ["10.0.1.1", "10.0.2.1"]})
     assert spec.observed
     assert (spec.library, spec.striping, spec.reports_connections) == ("generic", "by_share", False)
     assert JobSpec.parse({**SPEC, "collectives": []}).observed
     assert not JobSpec.parse(SPEC).observed
+
+
+@pytest.mark.parametrize("job_id", ["", "Upper", "a b", "-a", "a-", "a/b", "a" * 64, "a\n", "ä"])
+def test_job_ids_that_are_no_names_are_refused(job_id: str) -> None:
+    assert set(problems(job_id=job_id)) == {"job_id"}
 
 
 @pytest.mark.parametrize("size", [0, -1, (1 << 50) + 1, 1.5, "many", "480000", True, None])
@@ -67,15 +57,12 @@ def test_leases_out_of_range_are_refused(lease: object) -> None:
     assert set(problems(lease_s=lease)) == {"lease_s"}
 
 
-def test_ranks_need_an_endpoint_and_appear_once() -> None:
+def test_ranks_and_names_of_groups_are_known_and_unique() -> None:
     found = problems(groups=[{"name": "dp", "ranks": [0, 3]}, {"name": "pp", "ranks": [1, 1]}])
     assert found == {
         "groups[0].ranks[1]": "rank 3 has no endpoint; ranks go from 0 to 2",
         "groups[1].ranks": "rank 1 appears 2 times; name each rank once per group",
     }
-
-
-def test_group_names_are_unique_and_known() -> None:
     shown = set(problems(groups=[SPEC["groups"][0], SPEC["groups"][0]], collectives=collective()))
     assert shown == {"groups[0].name", "groups[1].name"}
     found = problems(collectives=collective(groups=["dp", "tp"]))
@@ -97,7 +84,6 @@ def transfer(**changes: Any) -> list[dict[str, Any]]:
         ({"src": "10.0.1.1"}, "src: must be the number of a rank (given: '10.0.1.1')"),
         ({"src": -1}, "src: must be at least 0 (given: -1)"),
         ({"dst": 0}, "dst: rank 0 sends to itself"),
-        ({"bytes_per_iteration": 0}, "bytes_per_iteration: must be at least 1 (given: 0)"),
         ({"bytes_per_iteration": (1 << 50) + 1}, "bytes_per_iteration: must be at most 1125899906842624 "),
         ({"phase": 1001}, "phase: must be at most 1000 (given: 1001)"),
         ({"step": -1}, "step: must be at least 0 (given: -1)"),
@@ -150,66 +136,52 @@ def test_addresses_are_what_the_standard_library_takes_for_addresses_of_hosts(te
         assert JobSpec.parse(given_as).endpoints[0] == text
 
 
-def test_there_are_at_most_eight_nics() -> None:
+def test_lists_have_limits() -> None:
     rails = [{"endpoints": [f"10.{1 + r}.0.{1 + rank}" for rank in range(3)]} for r in range(8)]
     assert len(JobSpec.parse({**SPEC, "rails": rails[:7]}).rails) == 7
     assert problems(rails=rails) == {"rails": "at most 7 rails are allowed (given: 8)"}
-
-
-def test_all_problems_are_reported_at_once() -> None:
-    found = problems(job_id="?", endpoints=["x", "y"], color="blue", striping="fair")
-    assert found.keys() == {"job_id", "endpoints[0]", "endpoints[1]", "color", "striping"}
-
-
-def test_a_list_whose_items_are_wrong_is_not_called_too_short_as_well() -> None:
-    assert set(problems(collectives=collective(algorithm="magic"))) == {"collectives[0].algorithm"}
-
-
-def test_a_flood_of_ranks_without_endpoint_is_reported_in_part() -> None:
-    assert len(problems(transfers=transfer(src=9, dst=8) * 1000)) == 100
-
-
-def test_too_many_endpoints_are_refused() -> None:
     endpoints = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(1, MAX_ENDPOINTS + 2)]
     count = MAX_ENDPOINTS + 1
     assert problems(endpoints=endpoints) == {"endpoints": f"at most 4096 endpoints are allowed (given: {count})"}
+    transfers = transfer() * 65_537
+    assert problems(transfers=transfers) == {"transfers": "at most 65536 transfers are allowed (given: 65537)"}
+
+
+def test_all_problems_are_reported_at_once_but_a_flood_of_them_in_part() -> None:
+    found = problems(job_id="?", endpoints=["x", "y"], color="blue", striping="fair")
+    assert found.keys() == {"job_id", "endpoints[0]", "endpoints[1]", "color", "striping"}
+    assert len(problems(transfers=transfer(src=9, dst=8) * 1000)) == 100
 
 
 @pytest.mark.parametrize(("changes", "path", "message"), [
     ({"job_id": "A b"}, "job_id", "must have 1 to 63 lower-case letters, digits, '.', '_' and '-'"),
     ({"job_id": ""}, "job_id", "is missing"),
-    ({"job_id": 7}, "job_id", "must be text (given: 7)"),
     ({"endpoints": ["10.0.1.1"]}, "endpoints", "must have at least 2 entries (given: 1)"),
-    ({"endpoints": "10.0.1.1"}, "endpoints", "must be a list (given: '10.0.1.1')"),
     ({"lease_s": "soon"}, "lease_s", "must be a number (given: 'soon')"),
     ({"lease_s": 0}, "lease_s", "must be at least 1 s (given: 0 s)"),
     ({"size": 1}, "size",
      "unknown field; known are job_id, endpoints, groups, collectives, transfers, library, rails, "),
-    ({"collectives": collective(bytes=1)}, "collectives[0].bytes",
-     "unknown field; known are algorithm, groups, bytes_per_iteration, phase"),
     ({"collectives": collective(algorithm="magic")}, "collectives[0].algorithm", "must be 'ring_all_reduce', "),
     ({"library": "mpich"}, "library", "must be 'generic', 'gloo', 'openmpi' or 'nccl' (given: 'mpich')"),
-    ({"striping": "fair"}, "striping", "must be 'paced', 'by_share', 'even' or 'common_queue' (given: 'fair')"),
     ({"reports_connections": "often"}, "reports_connections", "must be true or false (given: 'often')"),
     ({"collectives": collective(groups=[])}, "collectives[0].groups", "must have at least 1 entry (given: 0)"),
     ({"collectives": [3]}, "collectives[0]", "must be an object or table with the fields algorithm, groups, "),
     ({"groups": [{"name": "dp"}]}, "groups[0].ranks", "is missing"),
     ({"groups": [{"name": "g" * 64, "ranks": [0, 1]}]}, "groups[0].name", "must have at most 63 characters"),
+    ({"groups": [{"name": "a\x1b[31m", "ranks": [0, 1]}]}, "groups[0].name", "must have printable characters only"),
+    ({"groups": [{"name": "\u202eb", "ranks": [0, 1]}]}, "groups[0].name", "must have printable characters only"),
 ])  # fmt: skip
-def test_problems_are_told_in_words(changes: dict[str, Any], path: str, message: str) -> None:
-    assert problems(**changes)[path].startswith(message)
+def test_each_problem_is_told_once_in_words(changes: dict[str, Any], path: str, message: str) -> None:
+    """A list whose items are wrong, for example, is not called too short as well."""
+    ((place, told),) = problems(**changes).items()
+    assert place == path
+    assert told.startswith(message)
 
 
 @pytest.mark.parametrize("data", [None, [], "job", 3])
 def test_what_is_no_mapping_is_refused(data: object) -> None:
     with pytest.raises(InvalidInput):
         JobSpec.parse(data)
-
-
-@pytest.mark.parametrize("name", ["a\x1b[31m", "a\nb", "\u202eb", "a\x00"])
-def test_names_of_groups_are_printable(name: str) -> None:
-    found = problems(groups=[{"name": name, "ranks": [0, 1]}], collectives=[])
-    assert found["groups[0].name"].startswith("must have printable characters only")
 
 
 COMMON = {name: SPEC[name] for name in ("job_id", "endpoints")}
@@ -258,45 +230,31 @@ def test_what_was_measured_counts_as_long_as_all_parallelizations_send_the_same(
     assert not same_traffic(spec, JobSpec.parse({**OFFER, "parallelizations": parallelizations(transfers=other)}))
 
 
-def test_a_job_with_parallelizations_sends_nothing_of_its_own() -> None:
+def test_each_parallelization_has_the_traffic_and_groups_of_its_own() -> None:
+    """Parallelizations may have groups of the same name."""
     told = "cannot be combined with parallelizations, each of which has its own: omit one of them"
     assert problems(OFFER, **SENDS) == {"groups": told, "collectives": told}
     assert problems(OFFER, transfers=transfer()) == {"transfers": told}
+    own = {"groups": [{"name": "dp", "ranks": [2, 1]}], "collectives": collective()}
+    spec = JobSpec.parse({**OFFER, "parallelizations": parallelizations(**own)})
+    assert [spec.of_parallelization(way.name).groups[0].ranks for way in spec.parallelizations] == [(0, 1, 2), (2, 1)]
 
 
 @pytest.mark.parametrize(
     ("changes", "path", "message"),
     [
-        ({"name": "as ever"}, "parallelizations[0].name", "'as ever' is the name of several"),
         ({"name": "as ever"}, "parallelizations[1].name", "'as ever' is the name of several"),
         ({"name": ""}, "parallelizations[1].name", "must have at least 1 characters"),
-        ({"name": "a\nb"}, "parallelizations[1].name", "must have printable characters only"),
         ({"transfers": []}, "parallelizations[1]", "has no traffic: give collectives or transfers"),
-        ({"groups": SPEC["groups"], "transfers": []}, "parallelizations[1]", "has no traffic"),
         (
             {"collectives": collective()},
             "parallelizations[1].collectives[0].groups[0]",
             "no group is called 'dp'; there",
         ),
-        (
-            {"groups": [{"name": "a", "ranks": [0, 3]}]},
-            "parallelizations[1].groups[0].ranks[1]",
-            "rank 3 has no endpoint",
-        ),
         ({"groups": [{"name": "a", "ranks": [0, 0]}]}, "parallelizations[1].groups[0].ranks", "rank 0 appears 2 times"),
-        ({"groups": [SPEC["groups"][0]] * 2}, "parallelizations[1].groups[1].name", "'dp' is the name of 2 groups"),
         ({"transfers": transfer(src=3)}, "parallelizations[1].transfers[0].src", "rank 3 has no endpoint"),
-        ({"transfers": transfer(dst=0)}, "parallelizations[1].transfers[0].dst", "rank 0 sends to itself"),
         ({"compute": [{"seconds": -1}]}, "parallelizations[1].compute[0].seconds", "must be at least 0"),
         ({"compute": [{"seconds": 1e7}]}, "parallelizations[1].compute[0].seconds", "must be at most 1000000"),
-        ({"compute": [{"seconds": 1, "phase": 1001}]}, "parallelizations[1].compute[0].phase", "must be at most 1000"),
-        ({"compute": [{"phase": 1}]}, "parallelizations[1].compute[0].seconds", "is missing"),
-        (
-            {"parallelizations": []},
-            "parallelizations[1].parallelizations",
-            "unknown field; known are name, groups, collectives, transf",
-        ),
-        ({"library": "nccl"}, "parallelizations[1].library", "unknown field; known are name, groups"),
     ],
 )
 def test_what_is_wrong_with_a_parallelization_is_told_with_its_place(
@@ -304,13 +262,6 @@ def test_what_is_wrong_with_a_parallelization_is_told_with_its_place(
 ) -> None:
     found = problems(OFFER, parallelizations=parallelizations(**changes))
     assert found[path].startswith(message)
-
-
-def test_a_group_of_another_parallelization_is_none_of_this_one() -> None:
-    """Parallelizations may have groups of the same name."""
-    own = {"groups": [{"name": "dp", "ranks": [2, 1]}], "collectives": collective()}
-    spec = JobSpec.parse({**OFFER, "parallelizations": parallelizations(**own)})
-    assert [spec.of_parallelization(way.name).groups[0].ranks for way in spec.parallelizations] == [(0, 1, 2), (2, 1)]
 
 
 def groups(count: int, ranks: int = 2) -> list[dict[str, Any]]:
@@ -330,10 +281,11 @@ def test_limits_hold_for_each_parallelization_and_those_that_save_memory_for_all
     def all_with(count: int, **more: Any) -> list[dict[str, Any]]:
         return [{**each, **more} for each in many[:count]]
 
-    JobSpec.parse({**OFFER, "parallelizations": all_with(4, groups=groups(4096))})
+    four = all_with(4, groups=groups(4096))
+    JobSpec.parse({**OFFER, "parallelizations": four})
     for too_many, most in (
-        (all_with(5, groups=groups(4096)), "16384 groups are allowed (given: 20480)"),
-        (all_with(2, transfers=transfer() * 40_000), "65536 transfers are allowed (given: 80000)"),
+        ([*four, {**many[4], "groups": groups(1)}], "16384 groups are allowed (given: 16385)"),
+        (all_with(2, transfers=transfer() * 32_769), "65536 transfers are allowed (given: 65538)"),
         (all_with(5, compute=[{"seconds": 1}] * 1000), "4000 times of computing are allowed (given: 5000)"),
     ):
         assert problems(OFFER, parallelizations=too_many) == {"parallelizations": f"at most {most}"}
