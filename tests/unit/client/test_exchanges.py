@@ -8,7 +8,7 @@ import pytest
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import Conflict, HostNotAllowed, InvalidInput, SignalboxError, Unreachable, WrongLeaseToken
-from signalbox.exchanges import Change, entry_at_fault, update_with_others
+from signalbox.exchanges import Change, update_with_others
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.keeping import Keeper
 from tests.support.waiting import until
@@ -134,13 +134,15 @@ def at(entry: int, kind: type[SignalboxError] = Conflict) -> SignalboxError:
     return kind("refused", {"field": f"jobs[{entry}]"})
 
 
-def test_those_at_fault_are_left_out() -> None:
-    client = Refusing(at(2), InvalidInput.of("jobs[1].endpoints", "are wrong"))
+def test_those_at_fault_are_left_out_and_a_controller_that_does_not_answer_has_not_refused() -> None:
+    client = Refusing(at(2), InvalidInput.of("jobs[1].transfers[3].src", "is wrong"))
     assert update_with_others(client, CHANGES[0], ALONE, CHANGES[1:]) == ()
     assert client.asked == ["abc", "ab", "a"]
     for kind in (WrongLeaseToken, HostNotAllowed):
         client = Refusing(at(1, kind))
         assert update_with_others(client, CHANGES[0], ALONE, CHANGES[1:]) == ("c",)
+    with pytest.raises(Unreachable):
+        update_with_others(Refusing(Unreachable("no answer")), CHANGES[0], ALONE, CHANGES[1:])
 
 
 NO_SUCH_CALL = SignalboxError("there is no such method")
@@ -151,14 +153,3 @@ NO_SUCH_CALL.reason = "NO_SUCH_METHOD"
 def test_the_first_conflict_stays_when_others_do_not_help(error: SignalboxError) -> None:
     with pytest.raises(Conflict, match="alone"):
         update_with_others(Refusing(error), CHANGES[0], ALONE, CHANGES[1:])
-
-
-def test_a_controller_that_does_not_answer_has_not_refused() -> None:
-    with pytest.raises(Unreachable):
-        update_with_others(Refusing(Unreachable("no answer")), CHANGES[0], ALONE, CHANGES[1:])
-
-
-def test_the_entry_at_fault_is_in_the_path_or_the_metadata() -> None:
-    assert entry_at_fault(InvalidInput.of("jobs[12].transfers[3].src", "is wrong")) == 12
-    assert entry_at_fault(at(3)) == 3
-    assert entry_at_fault(Conflict("of none")) is None

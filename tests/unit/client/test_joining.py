@@ -62,41 +62,29 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
     return FakeClient
 
 
-@pytest.mark.parametrize("more", [{}, {"lease_s": 5.0}], ids=["as it is", "changed"])
-@pytest.mark.parametrize("given", ["job", SPEC, JobSpec.parse(SPEC)], ids=["keywords", "mapping", "spec"])
-def test_a_spec_is_given_in_any_form(given: Any, more: dict[str, Any], clients: type[FakeClient]) -> None:
-    fields = {**SPEC, **more} if given == "job" else more
-    fields = {name: value for name, value in fields.items() if name != "job_id"}
+@pytest.mark.parametrize(("given", "fields"), [
+    ("job", {"endpoints": ENDPOINTS}), (SPEC, {}), (SPEC, {"lease_s": 5.0}), (JobSpec.parse(SPEC), {"lease_s": 5.0}),
+], ids=["keywords", "mapping", "changed mapping", "changed spec"])  # fmt: skip
+def test_a_spec_is_given_in_any_form(given: Any, fields: dict[str, Any], clients: type[FakeClient]) -> None:
     with signalbox.join(given, **fields) as job:
         until(lambda: job.registered)
-        assert job.id == "job"
-        assert job.ended is None
-    assert clients.specs == [JobSpec.parse({**SPEC, **more})]
+        assert (job.id, job.ended) == ("job", None)
+    assert clients.specs == [JobSpec.parse({**({} if given == "job" else SPEC), "job_id": "job", **fields})]
     assert job.ended is Ended.LEFT
-
-
-def test_what_started_the_program_names_its_job(clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIGNALBOX_JOB", "of-the-launcher")
-    with signalbox.join(endpoints=ENDPOINTS) as job:
-        until(lambda: job.registered)
-        assert job.id == clients.specs[0].job_id == "of-the-launcher"
 
 
 @pytest.mark.parametrize(
     ("environment", "given", "takes_over"),
-    [(None, None, False), ("1", None, True), ("0", None, False), ("1", False, False), (None, True, True)],
+    [("", None, False), ("1", None, True), ("0", None, False), ("1", False, False), ("", True, True)],
 )
-def test_a_program_takes_over_the_job_of_what_started_it_unless_told_otherwise(
-    environment: str | None,
-    given: bool | None,
-    takes_over: bool,
-    clients: type[FakeClient],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_program_has_the_id_of_what_started_it_and_takes_its_job_over_unless_told_otherwise(
+    environment: str, given: bool | None, takes_over: bool, clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if environment is not None:
-        monkeypatch.setenv("SIGNALBOX_TAKE_OVER", environment)
-    with signalbox.join(SPEC, take_over=given) as job:
+    monkeypatch.setenv("SIGNALBOX_JOB", "of-the-launcher")
+    monkeypatch.setenv("SIGNALBOX_TAKE_OVER", environment)
+    with signalbox.join(endpoints=ENDPOINTS, take_over=given) as job:
         until(lambda: job.registered)
+        assert job.id == clients.specs[0].job_id == "of-the-launcher"
     assert clients.took_over == [takes_over]
 
 
@@ -114,26 +102,20 @@ def test_an_announcement_is_updated_and_wrong_updates_are_only_logged(
 
 
 def test_address_and_credentials_are_those_of_the_environment_unless_given(
-    clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+    clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Files of credentials stay the same when the program changes its folder."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SIGNALBOX_ADDRESS", "192.0.2.10:50051")
     monkeypatch.setenv("SIGNALBOX_TLS_CA", "/etc/signalbox/ca.pem")
     with signalbox.join(SPEC):
         until(lambda: bool(clients.specs))
-    with signalbox.join(SPEC, address="unix:/run/signalbox/api.sock"):
+    with signalbox.join(SPEC, address="unix:/run/signalbox/api.sock", credentials=Credentials(tls_ca="ca.pem")):
         until(lambda: len(clients.specs) == 2)
-    addresses, credentials = zip(*clients.made, strict=True)
-    assert addresses == ("192.0.2.10:50051", "unix:/run/signalbox/api.sock")
-    assert str(credentials[0].tls_ca) == "/etc/signalbox/ca.pem"
-
-
-def test_files_of_credentials_stay_the_same_when_the_program_changes_its_folder(
-    clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with signalbox.join(SPEC, credentials=Credentials(tls_ca="ca.pem")):
-        until(lambda: bool(clients.specs))
-    assert clients.made[0][1] == Credentials(tls_ca=tmp_path / "ca.pem")
+    assert clients.made == [
+        ("192.0.2.10:50051", Credentials(tls_ca=Path("/etc/signalbox/ca.pem"))),
+        ("unix:/run/signalbox/api.sock", Credentials(tls_ca=tmp_path / "ca.pem")),
+    ]
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -149,7 +131,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("given", "more", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_logged_once_and_the_training_goes_on(
+def test_what_is_wrong_is_logged_once_and_the_training_goes_on_unless_it_is_strict(
     given: Any, more: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture, clients: type[FakeClient]
 ) -> None:
     with signalbox.join(given, **more) as job:
@@ -161,10 +143,6 @@ def test_what_is_wrong_is_logged_once_and_the_training_goes_on(
     assert not clients.made
     (record,) = caplog.records
     assert said in record.getMessage()
-
-
-@pytest.mark.parametrize(("given", "more", "said"), WRONG.values(), ids=WRONG)
-def test_strict_raises_it(given: Any, more: dict[str, Any], said: str) -> None:
     with pytest.raises((InvalidInput, ValueError)) as error:
         signalbox.join(given, strict=True, **more)
     assert said in str(error.value)
@@ -181,6 +159,8 @@ def test_an_environment_whose_grpc_cannot_be_imported_trains_on(
         assert not job.registered
     assert "does not start: ImportError: built for another C library" in caplog.text
     assert len(caplog.records) == 1
+    with pytest.raises(AttributeError, match="no attribute 'leave'"):
+        getattr(signalbox, "leave")  # noqa: B009
 
 
 def test_other_ranks_announce_nothing(clients: type[FakeClient]) -> None:
@@ -315,8 +295,3 @@ def test_a_kernel_that_does_not_tell_what_sockets_carry_is_logged_once(
         assert job.exchanged() == job.exchanged() == {}
         assert job.connections() == frozenset()
     assert len(caplog.records) == 1
-
-
-def test_the_package_offers_no_other_names() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'leave'"):
-        getattr(signalbox, "leave")  # noqa: B009

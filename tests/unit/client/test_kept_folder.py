@@ -52,33 +52,21 @@ def spec(job_id: str, last: int = 1) -> str:
 def test_files_come_change_and_go(jobs: Jobs, folder: Path) -> None:
     write(folder, "a.yaml", spec("a"))
     kept = KeptFolder(folder, jobs)
-    kept.look()
+    for _ in range(3):
+        kept.look()
     assert jobs.wanted == {"a": ("10.0.1.1", "10.0.2.1")}
+    assert jobs.calls == 1, "a file that stays is not read again"
     write(folder, "b.json", '{"job_id": "b", "endpoints": ["10.0.1.1", "10.0.3.1"]}')
     write(folder, "a.yaml", spec("a", 2))
     kept.look()
     assert jobs.wanted == {"a": ("10.0.1.1", "10.0.2.2"), "b": ("10.0.1.1", "10.0.3.1")}
+    (folder / "a.yaml").write_text(spec("a", 3))  # in place
+    os.utime(folder / "a.yaml", ns=(1, 2))
+    kept.look()
+    assert jobs.wanted["a"] == ("10.0.1.1", "10.0.2.3")
     (folder / "a.yaml").unlink()
     kept.look()
     assert set(jobs.wanted) == kept.jobs == {"b"}
-
-
-def test_files_that_stay_are_not_read_again(jobs: Jobs, folder: Path) -> None:
-    write(folder, "a.yaml", spec("a"))
-    kept = KeptFolder(folder, jobs)
-    for _ in range(5):
-        kept.look()
-    assert jobs.calls == 1
-
-
-def test_a_file_that_is_written_in_place_is_read_again(jobs: Jobs, folder: Path) -> None:
-    path = write(folder, "a.yaml", spec("a", 1))
-    kept = KeptFolder(folder, jobs)
-    kept.look()
-    path.write_text(spec("a", 2))
-    os.utime(path, ns=(1, 2))
-    kept.look()
-    assert jobs.wanted == {"a": ("10.0.1.1", "10.0.2.2")}
 
 
 def test_other_files_are_left_alone(jobs: Jobs, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,6 +113,12 @@ def test_a_wrong_file_has_one_line_and_the_others_go_on(
     kept.look()
     assert set(jobs.wanted) == {"a", "b"}
     assert not kept.problems
+    write(folder, "a.yaml", "job_id: [")
+    kept.look()
+    assert set(jobs.wanted) == {"a", "b"}, "the job stays as it was"
+    (folder / "a.yaml").unlink()
+    kept.look()
+    assert set(jobs.wanted) == {"b"}
 
 
 def test_a_file_that_cannot_be_read_has_one_line_and_the_others_go_on(
@@ -143,18 +137,6 @@ def test_a_file_that_cannot_be_read_has_one_line_and_the_others_go_on(
         f"{folder / 'huge.yaml'}: has more than 1 MiB",
         f"{folder / 'loop.yaml'}: Too many levels of symbolic links",
     ]
-
-
-def test_a_file_that_becomes_wrong_leaves_its_job_as_it_was(jobs: Jobs, folder: Path) -> None:
-    write(folder, "a.yaml", spec("a"))
-    kept = KeptFolder(folder, jobs)
-    kept.look()
-    write(folder, "a.yaml", "job_id: [")
-    kept.look()
-    assert set(jobs.wanted) == {"a"}
-    (folder / "a.yaml").unlink()
-    kept.look()
-    assert not jobs.wanted
 
 
 def test_a_job_of_two_files_is_that_of_the_first_until_it_goes(
@@ -188,9 +170,6 @@ def test_a_folder_that_goes_away_releases_nothing(
     folder.mkdir()
     kept.look()
     assert not jobs.wanted
-
-
-def test_a_folder_that_is_none_is_refused(jobs: Jobs, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="missing: is not a folder"):
         KeptFolder(tmp_path / "missing", jobs)
 

@@ -45,7 +45,7 @@ def with_subflows(subflows: list[pb.Subflow], token: str = "") -> pb.WatchRoutes
     return pb.WatchRoutesResponse(routes=[route], resume_token=token)
 
 
-def test_routes_are_what_the_message_says() -> None:
+def test_routes_are_what_the_message_says_and_only_split_flows_are_divided() -> None:
     path = ("leaf1", "spine1", "leaf2")
     (whole,) = routes_in(message((1.0, 0, 0)))
     assert (whole.src, whole.dst, whole.pinned, whole.switches) == (SRC, DST, True, path)
@@ -54,6 +54,8 @@ def test_routes_are_what_the_message_says() -> None:
     assert [subflow.ports for subflow in split.subflows] == [PortClass(0, 2), PortClass(2, 2)]
     (hashed,) = routes_in(message())
     assert not hashed.pinned
+    assert shares_of((whole,)) == shares_of((hashed,)) == {}
+    assert shares_of((split,)) == {(SRC, DST): SPLIT}
 
 
 def test_many_routes_come_from_another_process_in_parts_and_too_many_not_at_all(
@@ -67,11 +69,6 @@ def test_many_routes_come_from_another_process_in_parts_and_too_many_not_at_all(
     monkeypatch.setattr(route_following, "MAX_PACKED_BYTES", 1000)
     with pytest.raises(SignalboxError, match="101 routes, which are too many"):
         packed_routes(told)
-
-
-def test_only_split_flows_are_divided() -> None:
-    assert shares_of(routes_in(message((1.0, 0, 0)))) == shares_of(routes_in(message())) == {}
-    assert shares_of(routes_in(message(*SPLIT))) == {(SRC, DST): SPLIT}
 
 
 def test_the_connections_of_a_subflow_have_equal_parts_of_its_share() -> None:
@@ -172,18 +169,14 @@ def test_a_callback_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -
     assert "a fault of the training program" in caplog.text
 
 
-def test_the_training_has_rest_after_each_message_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    rests: list[float] = []
-    monkeypatch.setattr(Rounds, "wait", lambda _, pause_s: rests.append(pause_s))
-    followed(Streams([message()] * 5))
-    assert len(rests) == 5
-    assert all(REST_S <= pause_s <= MAX_REST_S for pause_s in rests)
-
-
 def test_a_message_that_took_long_is_followed_by_a_hundred_times_as_much_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause depends on the processor time for the message; other work and waits for messages do not count."""
     rests: list[float] = []
     monkeypatch.setattr(Rounds, "wait", lambda _, pause_s: rests.append(pause_s))
+    followed(Streams([message()] * 5))
+    assert len(rests) == 5, "however many messages there are"
+    assert all(REST_S <= pause_s <= MAX_REST_S for pause_s in rests)
+    rests.clear()
     took = iter((0.0, 0.002, 10.0, 10.002, 20.0, 21.0, 30.0))
     monkeypatch.setattr(time, "thread_time", lambda: next(took))
     followed(Streams([message()] * 3))
@@ -219,3 +212,24 @@ def test_a_silent_stream_is_opened_again_when_asked_and_ends_with_the_follower()
         follower.reopen()
         until(lambda: stream.opened == 2)
     until(lambda: threading.active_count() == before)
+
+
+def test_an_end_just_before_a_round_is_not_missed() -> None:
+    """A round that begins just after the end is the last one, however long the pause after it."""
+    made: list[str] = []
+
+    def one() -> float:
+        made.append("round")
+        return DEADLINE_S
+
+    rounds = Rounds("rounds", one, lambda: made.append("last"))
+
+    class Due(threading.Event):
+        def clear(self) -> None:
+            rounds.leave()
+            super().clear()
+
+    rounds._due = Due()
+    rounds.start()
+    rounds.join(DEADLINE_S / 2)
+    assert made == ["round", "last"]

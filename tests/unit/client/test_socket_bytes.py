@@ -83,14 +83,9 @@ def test_bytes_of_both_directions_are_counted_at_both_ends(loopback: Loopback) -
     until(lambda: carried(sockets, BYTES, 1000))
     send(near, far, 5)
     until(lambda: carried(sockets, BYTES + 5, 1000))
-
-
-def test_connections_have_this_process_as_their_source(loopback: Loopback) -> None:
-    sockets = OwnSockets(ours)
     loopback.connect()
-    near, _ = loopback.connect()
     sockets.poll()
-    assert len(sockets.connections) == 4
+    assert len(sockets.connections) == 4, "this process is their source"
     port, peer_port = near.getsockname()[1], loopback.listener.getsockname()[1]
     assert Connected(HERE, port, THERE, peer_port) in sockets.connections
     assert Connected(THERE, peer_port, HERE, port) in sockets.connections

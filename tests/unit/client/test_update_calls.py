@@ -78,19 +78,18 @@ def client(pauses: list[float]) -> OfRegistry:  # noqa: ARG001
     return OfRegistry(registry)
 
 
-def test_an_update_of_some_fields_is_repeated_until_it_is_made(client: OfRegistry, pauses: list[float]) -> None:
+def test_an_update_of_some_fields_and_a_set_of_updates_are_repeated_until_they_are_made(
+    client: OfRegistry, pauses: list[float]
+) -> None:
     client.others = [client.by_another(spec(first=n, max_subflows=n)) for n in (2, 3, 4)]
     job = client.update_job(spec(lease_s=33), ["lease_s"])
     assert (job.spec.lease.seconds, job.spec.max_subflows, job.spec.transfers[0].bytes_per_iteration) == (33, 4, 4)
     assert (client.calls, job.revision, len(pauses)) == (4, 5, 3)
-
-
-def test_a_set_of_updates_is_repeated_as_a_whole(client: OfRegistry) -> None:
     client.others = [client.by_another(spec("b", first=7))]
     jobs = client.update_jobs([spec("a", lease_s=33), spec("b", lease_s=44)], ["lease_s"])
     assert [job.spec.lease.seconds for job in jobs] == [33, 44]
     assert jobs[1].spec.transfers[0].bytes_per_iteration == 7
-    assert client.calls == 2
+    assert client.calls == 4 + 2
 
 
 def test_it_gives_up_at_last(client: OfRegistry, pauses: list[float]) -> None:
@@ -98,6 +97,15 @@ def test_it_gives_up_at_last(client: OfRegistry, pauses: list[float]) -> None:
     with pytest.raises(ConcurrentUpdate):
         client.update_job(spec(lease_s=33), ["lease_s"])
     assert (client.calls, len(pauses)) == (UPDATE_TRIES, UPDATE_TRIES - 1)
+    client.calls = 0
+
+    def gone() -> None:
+        raise NotFound("there is no job 'a'")
+
+    client.others = [gone]
+    with pytest.raises(NotFound):
+        client.update_job(spec(lease_s=33), ["lease_s"])
+    assert client.calls == 1, "other errors are not repeated"
 
 
 @pytest.mark.parametrize("fields", [(), ("lease_s",)])
@@ -121,13 +129,3 @@ def test_a_job_is_read_and_changed_again_until_no_other_update_comes_between(cli
     client.others = [client.by_another(spec(first=n)) for n in range(30, 100)]
     with pytest.raises(ConcurrentUpdate):
         client.change_job("a", grown)
-
-
-def test_other_errors_are_not_repeated(client: OfRegistry, pauses: list[float]) -> None:
-    def gone() -> None:
-        raise NotFound("there is no job 'a'")
-
-    client.others = [gone]
-    with pytest.raises(NotFound):
-        client.update_job(spec(lease_s=33), ["lease_s"])
-    assert (client.calls, pauses) == (1, [])

@@ -41,12 +41,10 @@ def test_a_jobset_is_in_the_order_of_its_jobs_and_their_indexes_with_a_rail_per_
     assert spec.endpoints == ("10.0.2.1", "10.0.3.1", "10.0.4.1", "10.0.5.1")
     assert [rail.endpoints for rail in spec.rails] == [("10.1.2.1", "10.1.3.1", "10.1.4.1", "10.1.5.1")]
     assert (spec.library, spec.collectives[0].bytes_per_iteration) == (Library.NCCL, 400_000_000)
-
-
-def test_without_names_of_workers_all_pods_of_a_jobset_are_ranks() -> None:
     job, pods = recorded("JobSet")
     annotate(job, workers=None, spec=None, network=None)
-    assert spec_of(job, pods).endpoints == tuple(f"10.244.{node}.7" for node in range(1, 6))
+    all_pods = tuple(f"10.244.{node}.7" for node in range(1, 6))
+    assert spec_of(job, pods).endpoints == all_pods, "without names of workers"
 
 
 @pytest.mark.parametrize(("kind", "endpoints"), [
@@ -60,15 +58,12 @@ def test_a_job_has_the_ranks_of_its_kind_and_without_a_spec_it_is_observed(kind:
     assert spec.observed
 
 
-def test_how_many_processes_a_node_has_may_be_left_to_torchrun_and_said_in_the_spec() -> None:
+def test_the_spec_may_say_processes_per_node_where_torchrun_decides_them_and_parallelizations() -> None:
     job, pods = recorded("PyTorchJob")
     job["spec"]["nprocPerNode"] = "auto"
     assert len(spec_of(job, pods).endpoints) == 3
     annotate(job, spec="ranks_per_host: 8")
     assert len(spec_of(job, pods).endpoints) == 24
-
-
-def test_parallelizations_may_be_said_in_the_spec() -> None:
     job, pods = recorded("JobSet")
     annotate(job, spec="parallelizations: [{name: a, transfers: [{src: 0, dst: 3, bytes_per_iteration: 1 kB}]}]")
     spec = spec_of(job, pods)
@@ -79,47 +74,33 @@ def test_parallelizations_may_be_said_in_the_spec() -> None:
     )
 
 
-def test_the_launcher_of_an_mpijob_is_the_first_rank_where_it_is_a_worker_too() -> None:
-    """The operator then counts the workers from 1 in their labels."""
+def test_the_launcher_of_an_mpijob_is_the_first_rank_where_it_is_a_worker_too_and_operators_label_differently() -> None:
+    """The operator counts the workers from 1 in their labels where the launcher is a worker."""
     job, pods = recorded("MPIJob")
     job["spec"]["runLauncherAsWorker"] = True
     for name, index in (("launcher", "0"), ("worker-0", "1"), ("worker-1", "2")):
         named(pods, name)["metadata"]["labels"]["training.kubeflow.org/replica-index"] = index
     assert spec_of(job, pods).endpoints[::2] == ("192.168.7.24", "192.168.7.22", "192.168.7.23")
-
-
-def test_mpijobs_of_the_training_operator_are_understood_too() -> None:
     job, pods = recorded("MPIJob")
     job["apiVersion"] = "kubeflow.org/v1"
     for pod in pods:
         labels = pod["metadata"]["labels"]
         labels["training.kubeflow.org/operator-name"] = "mpijob-controller"
         labels["training.kubeflow.org/replica-type"] = labels.pop("training.kubeflow.org/job-role")
-    assert spec_of(job, pods).endpoints[::2] == ("192.168.7.22", "192.168.7.23")
-
-
-def test_several_pods_on_one_node_share_its_address() -> None:
-    job, pods = recorded("MPIJob")
+    assert spec_of(job, pods).endpoints[::2] == ("192.168.7.22", "192.168.7.23"), "of the training operator"
     status = named(pods, "worker-1")["status"]
     status |= {"podIP": "192.168.7.22", "podIPs": [{"ip": "192.168.7.22"}]}
     annotate(job, spec="ranks_per_host: 1")
-    assert spec_of(job, pods).endpoints == ("192.168.7.22", "192.168.7.22")
+    assert spec_of(job, pods).endpoints == ("192.168.7.22", "192.168.7.22"), "several pods share a node"
 
 
-def test_of_two_addresses_the_one_of_ipv4_is_taken() -> None:
+def test_of_two_addresses_the_one_of_ipv4_is_taken_and_pods_without_it_are_refused() -> None:
     job, pods = recorded("Job")
     for number, pod in enumerate(pods):
         pod["status"]["podIPs"] = [{"ip": f"fd00::{number}"}, {"ip": f"10.9.0.{number + 1}"}]
     assert spec_of(job, pods).endpoints == ("10.9.0.1", "10.9.0.2")
-
-
-def test_a_model_is_told_by_its_name_and_parallelism() -> None:
-    job, pods = recorded("PyTorchJob")
-    job["spec"]["nprocPerNode"] = "auto"
-    annotate(job, spec="model: {preset: gpt3-175b}\nparallelism: {data: 3}\nlibrary: nccl")
-    spec = spec_of(job, pods)
-    assert len(spec.endpoints) == 3
-    assert not spec.observed
+    pods[0]["status"]["podIPs"] = [{"ip": "fd00::1"}]
+    assert refused(job, pods).endswith("has no IPv4 address in the network of the cluster; it has fd00::1")
 
 
 # ---- when
@@ -133,14 +114,11 @@ def test_a_job_is_waited_for_until_all_its_pods_have_addresses() -> None:
         del pods[1]["status"][name]
     pods[1]["status"]["phase"] = "Pending"
     assert outcome(job, pods) == Waiting("1 of 2 pods have their addresses")
-
-
-def test_a_secondary_network_is_waited_for_too() -> None:
     job, pods = recorded("JobSet")
     del pods[0]["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
     workers = [pod for pod in pods if "workers" in pod["metadata"]["name"]]
     del workers[0]["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
-    assert outcome(job, workers) == Waiting("3 of 4 pods have their addresses")
+    assert outcome(job, workers) == Waiting("3 of 4 pods have their addresses"), "of the secondary network too"
 
 
 @pytest.mark.parametrize(
@@ -157,16 +135,11 @@ def test_a_secondary_network_is_waited_for_too() -> None:
 )
 def test_a_job_that_does_not_run_is_not_announced(kind: str, change: dict[str, Object], why: str) -> None:
     job, pods = recorded(kind)
+    job.setdefault("status", {})["conditions"] = [{"type": "Failed", "status": "False"}]
+    assert isinstance(outcome(job, pods), Ready)
     for part, fields in change.items():
         job[part] |= fields
     assert outcome(job, pods) == Idle(why)
-
-
-def test_conditions_that_do_not_hold_end_nothing() -> None:
-    job, pods = recorded("Job")
-    conditions = {"Failed": "False", "SuccessCriteriaMet": "True"}
-    job["status"]["conditions"] = [{"type": kind, "status": holds} for kind, holds in conditions.items()]
-    assert isinstance(outcome(job, pods), Ready)
 
 
 def test_the_newest_pod_of_a_rank_counts_and_one_that_has_ended_does_not() -> None:
@@ -179,18 +152,6 @@ def test_the_newest_pod_of_a_rank_counts_and_one_that_has_ended_does_not() -> No
     deleted["metadata"]["deletionTimestamp"] = "2026-11-24T05:00:00Z"
     for gone in (ended, deleted):
         assert spec_of(job, [*pods, gone]).endpoints == ("10.244.31.9", "10.244.32.9")
-
-
-def test_pods_of_a_job_that_had_the_name_before_do_not_count() -> None:
-    job, pods = recorded("Job")
-    job["metadata"]["creationTimestamp"] = "2026-11-24T05:00:00Z"
-    assert outcome(job, pods) == Idle("it has no pods")
-
-
-def test_pods_of_other_jobs_are_left_out() -> None:
-    _, (pod, _) = recorded("Job")
-    pod["metadata"]["labels"] = {"app": "web"}
-    assert Pod.of(pod) is None
 
 
 # ---- errors
@@ -208,13 +169,11 @@ def test_annotations_that_do_not_exist_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("spec", "message"), [
-    ("library: nccl\nlibary: nccl", "signalbox/spec:2:1: libary: unknown field"),
     ("collectives: [", "signalbox/spec:2:1: not YAML"),
     ("endpoints: [10.0.0.1]", "signalbox/spec:1:1: endpoints: are the addresses of the pods: leave them out"),
     ("job_id: ring", "signalbox/spec:1:1: job_id: is derived from the names"),
     ("- library: nccl", "signalbox/spec: must be the fields of one job"),
     ("ranks_per_host: 0", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
-    ("ranks_per_host: two", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
     ("groups:\n  - {name: data, ranks: [0, 1, 2]}",
      "signalbox/spec:2:32: groups[0].ranks[2]: rank 2 has no endpoint; ranks go from 0 to 1"),
 ])  # fmt: skip
@@ -251,12 +210,6 @@ def test_networks_that_pods_are_not_in_are_refused() -> None:
     assert "cannot be read" in refused(job, pods)
 
 
-def test_pods_without_ipv4_are_refused() -> None:
-    job, pods = recorded("Job")
-    pods[0]["status"]["podIPs"] = [{"ip": "fd00::1"}]
-    assert refused(job, pods).endswith("has no IPv4 address in the network of the cluster; it has fd00::1")
-
-
 # ---- ids
 
 
@@ -266,6 +219,8 @@ def test_a_job_is_found_by_the_pods_that_its_operator_makes(kind: str) -> None:
     key = JobKey(kind, job["metadata"]["namespace"], job["metadata"]["name"])
     assert is_annotated(job)
     assert {found[0] for found in map(Pod.of, pods) if found} == {key}
+    pods[0]["metadata"] |= {"labels": {"app": "web"}, "annotations": {}}
+    assert Pod.of(pods[0]) is None
     assert KINDS[kind].group == job["apiVersion"].partition("/")[0]
 
 

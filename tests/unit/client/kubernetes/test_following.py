@@ -61,13 +61,10 @@ def test_a_job_is_announced_once_whatever_comes_first(kept: Kept) -> None:
         assert kept.calls == ["keep"]
         assert kept.endpoints == ("10.244.31.9", "10.244.32.9")
     assert kept.told == [f"ring Announced: job '{ID}': 2 ranks at 2 addresses, observed"]
-
-
-def test_jobs_that_are_not_annotated_are_left_alone(kept: Kept) -> None:
-    job, pods = recorded("Job")
     annotate(job, announce=None)
+    kept = Kept()
     kept.see(job, *pods)
-    assert (kept.calls, kept.told) == ([], [])
+    assert (kept.calls, kept.told) == ([], []), "a job that is not annotated is left alone"
 
 
 def test_a_pod_that_is_replaced_changes_the_job_when_the_new_one_has_its_address(kept: Kept) -> None:
@@ -84,56 +81,38 @@ def test_a_pod_that_is_replaced_changes_the_job_when_the_new_one_has_its_address
     assert kept.told[-1].startswith("ring Updated: ")
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        {"spec": {"suspend": True}},
-        {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
-        {"metadata": {"deletionTimestamp": "2026-11-24T05:00:00Z"}},
-    ],
-)
-def test_a_job_that_stops_is_released_and_announced_again_when_it_goes_on(kept: Kept, end: dict[str, Object]) -> None:
+def test_a_job_that_stops_is_released_and_announced_again_when_it_goes_on(kept: Kept) -> None:
     job, pods = recorded("Job")
     stopped = deepcopy(job)
-    for part, fields in end.items():
-        stopped[part] |= fields
+    stopped["spec"]["suspend"] = True
     kept.see(job, *pods, stopped, stopped)
     assert kept.calls == ["keep", "release"]
     assert kept.told[-1].startswith(f"ring Released: job '{ID}' is released: it ")
     kept.see(job)
     assert kept.calls == ["keep", "release", "keep"]
-
-
-def test_a_job_that_ends_is_released_whatever_its_annotations_say(kept: Kept) -> None:
-    job, pods = recorded("Job")
-    kept.see(job, *pods)
     annotate(job, announce="perhaps")
     kept.see(job)
-    assert kept.calls == ["keep"]
+    assert kept.calls == ["keep", "release", "keep"]
     job["status"]["conditions"] = [{"type": "Failed", "status": "True"}]
     kept.see(job)
-    assert kept.calls == ["keep", "release"]
+    assert kept.calls == ["keep", "release"] * 2, "a job that ends is released whatever its annotations say"
 
 
-def test_a_job_without_pods_is_released(kept: Kept) -> None:
-    """The addresses may soon belong to another job."""
-    job, pods = recorded("Job")
-    kept.see(job, *pods)
-    kept.see(pods[1], gone=True)
-    assert kept.calls == ["keep"]
-    kept.see(pods[0], gone=True)
-    assert kept.calls == ["keep", "release"]
-
-
-def test_a_deleted_job_is_released_and_one_that_lost_its_annotations(kept: Kept) -> None:
+def test_a_job_that_is_deleted_or_loses_its_annotations_or_all_pods_is_released(kept: Kept) -> None:
+    """The addresses of its pods may soon belong to another job."""
     job, pods = recorded("Job")
     kept.see(job, *pods)
     kept.see(job, gone=True)
     assert kept.calls == ["keep", "release"]
     kept.see(job)
+    kept.see(pods[1], gone=True)
+    assert kept.calls == ["keep", "release", "keep"]
+    kept.see(pods[0], gone=True)
+    assert kept.calls == ["keep", "release"] * 2
+    kept.see(*pods)
     annotate(job, announce=None)
     kept.see(job)
-    assert kept.calls == ["keep", "release"] * 2
+    assert kept.calls == ["keep", "release"] * 3
 
 
 def test_a_new_job_of_the_same_name_is_not_mixed_up_with_the_one_before(kept: Kept) -> None:

@@ -1,4 +1,4 @@
-"""Calls of a job to its controller: registration, lease, iterations, connections and the end."""
+"""Calls of a job to its controller: registration, lease, reports, the end, and the process that follows."""
 
 import logging
 import math
@@ -6,31 +6,22 @@ from typing import Any
 
 import pytest
 
-from signalbox.errors import Conflict, InvalidInput, SignalboxError
+from signalbox.errors import Conflict, HostNotAllowed, InvalidInput, NotAllowed, SignalboxError
 from signalbox.jobs.reports import REPORT_S, Connected
-from signalbox.membership import MIN_PAUSE_S
-from tests.support.membership import BACK, LEASE_S, THERE, UNREACHABLE, FakeController, Training, spec
+from signalbox.membership import MAX_PAUSE_S, MIN_PAUSE_S, Ended, Membership
+from tests.support.membership import BACK, HOUR_S, LEASE_S, THERE, UNREACHABLE, FakeController, Training, spec
 
 
 def test_a_job_is_registered_once_and_its_lease_renewed(controller: FakeController, training: Training) -> None:
+    training.round()
+    calls = controller.calls
+    training.go_on(LEASE_S / 4 - REPORT_S)
+    assert controller.calls == calls, "nothing is sent while there is nothing to say"
     training.go_on(10 * LEASE_S)
     assert [one["spec"] for one in controller.registrations] == [training.spec]
     assert 38 <= controller.renewals <= 41
     assert controller.opened == 1
     assert training.membership.registered
-
-
-def test_a_short_lease_is_renewed_in_time(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.membership.LEASE_S", 1.0)
-    training = Training(controller, spec(lease_s=1.0))
-    assert max(training.go_on(20.0)) <= 0.25
-
-
-def test_nothing_is_sent_while_there_is_nothing_to_say(controller: FakeController, training: Training) -> None:
-    training.round()
-    calls = controller.calls
-    training.go_on(LEASE_S / 4 - REPORT_S)
-    assert controller.calls == calls
 
 
 @pytest.mark.parametrize("left_s", [math.nan, math.inf, 8e10, -1.0, 0.0, 1e-9])
@@ -68,39 +59,36 @@ def test_a_job_is_announced_as_it_was_first_and_updated_once(controller: FakeCon
     assert controller.updates == [CHANGED]
 
 
-@pytest.mark.parametrize("why", [InvalidInput.of("transfers", "is wrong"), Conflict("a pair is of another job", {})])
-def test_a_job_whose_update_is_refused_stays_as_it_was(
-    why: Exception, controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("refusal", [
+    InvalidInput.of("transfers", "is wrong"),
+    Conflict("a pair is of another job", {}),
+    HostNotAllowed("job 'job' names 10.0.3.1"),
+    NotAllowed("a reader may not"),
+], ids=lambda error: type(error).__name__)  # fmt: skip
+def test_a_refused_update_leaves_the_job_as_it_was_and_is_repeated_unless_it_is_wrong(
+    refusal: Exception, controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
 ) -> None:
-    controller.refuses_updates = why
+    """Reports and renewals continue on the same connection. An update that is wrong is tried when the user repeats it.
+
+    After the lease has run out, a refused spec is not announced anew."""
+    wrong = isinstance(refusal, InvalidInput)
     training.round()
+    controller.refuses_updates = refusal
     training.membership.update(CHANGED)
     training.report(0)
-    training.go_on(LEASE_S)
-    assert controller.reported == [0]
-    assert caplog.messages == [f"the announcement of job 'job' does not change, the training continues: {why}"]
+    training.go_on(3 * LEASE_S)
+    assert (controller.reported, controller.opened, training.contacts) == ([0], 1, [True])
+    assert caplog.messages == [f"the announcement of job 'job' does not change, the training continues: {refusal}"]
+    assert training.membership.change is not None
     controller.forget()
     training.go_on(LEASE_S)
     assert [one["spec"] for one in controller.registrations] == [training.spec] * 2
     controller.refuses_updates = None
+    training.go_on(LEASE_S)
+    assert controller.updates == ([] if wrong else [CHANGED])
     training.membership.update(CHANGED.model_copy())
     training.go_on(LEASE_S)
-    assert controller.updates == [CHANGED], "an update of the user is tried anew"
-
-
-@pytest.mark.parametrize("final", [True, False])
-def test_an_update_that_other_jobs_are_in_the_way_of_is_tried_again_with_each_renewal(
-    final: bool, controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
-) -> None:
-    training.round()
-    controller.refuses_updates = InvalidInput.of("transfers", "is wrong") if final else Conflict("of another job", {})
-    training.membership.update(CHANGED)
-    training.go_on(3 * LEASE_S)
-    assert caplog.text.count("does not change") == 1
-    assert (training.membership.change is None) == (controller.spec == CHANGED)
-    controller.refuses_updates = None
-    training.go_on(LEASE_S)
-    assert controller.updates == ([] if final else [CHANGED])
+    assert controller.spec == CHANGED
 
 
 def test_an_update_that_becomes_possible_meanwhile_is_tried_again(
@@ -142,12 +130,9 @@ def test_iterations_are_reported_soon_once_and_in_order(controller: FakeControll
         training.report(*range(index, index + 5))
         assert 0 < (training.round() or 0) <= REPORT_S
     assert controller.reported == list(range(50))
-
-
-def test_what_threads_report_at_the_same_time_is_put_in_order(controller: FakeController, training: Training) -> None:
-    training.report(1, 0, 3, 2)
+    training.report(51, 50, 53, 52)  # by several threads at the same time
     training.round()
-    assert controller.reported == [0, 1, 2, 3]
+    assert controller.reported == list(range(54))
 
 
 def test_iterations_that_the_controller_refuses_are_not_sent_again(
@@ -187,39 +172,30 @@ def test_connections_are_reported_once_they_are_known_when_they_change_and_anew(
     opened.append(frozenset({BACK}))
     training.go_on(REPORT_S)
     assert controller.told[4:] == [("10.0.1.1", set()), ("10.0.2.1", {BACK})]
-
-
-def test_a_job_that_does_not_report_its_connections_keeps_them(controller: FakeController) -> None:
-    training = Training(controller, connections=lambda: frozenset({THERE}))
-    training.go_on(LEASE_S)
-    assert not controller.told
+    silent = Training(other := FakeController(), connections=lambda: frozenset({THERE}))
+    silent.go_on(LEASE_S)
+    assert not other.told, "a job whose spec does not say that it reports connections keeps them"
 
 
 # ---- the end
 
 
-def test_after_training_the_job_is_gone_and_all_is_reported(controller: FakeController, training: Training) -> None:
-    training.round()
-    training.report(0)
-    training.membership.leave()
-    assert not controller.held
-    assert controller.reported == [0]
-    assert controller.opened == controller.closed
-
-
-@pytest.mark.parametrize("refused", [True, False])
-def test_the_end_of_the_program_needs_no_controller(
-    controller: FakeController, training: Training, refused: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("away", "refuses"), [(None, False), (None, True), (UNREACHABLE, False)])
+def test_after_training_all_is_reported_and_the_job_gone_as_far_as_the_controller_is_there(
+    controller: FakeController,
+    training: Training,
+    away: Exception | None,
+    refuses: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     training.round()
     training.report(0)
-    if refused:
-        controller.refuses_iterations = True
-    else:
-        controller.away = UNREACHABLE
+    controller.away, controller.refuses_iterations = away, refuses
     caplog.set_level(logging.ERROR)
     training.membership.leave()
-    assert bool(controller.held) is not refused
+    assert bool(controller.held) is (away is not None)
+    assert controller.reported == ([] if away or refuses else [0])
+    assert controller.opened == controller.closed
     assert not caplog.records
 
 
@@ -232,3 +208,69 @@ def test_nothing_follows_after_a_cancelled_call(
     training.report(0)
     assert training.round() is None
     assert not caplog.records
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_process_that_has_the_token_of_the_one_before_continues_its_registration(
+    controller: FakeController, training: Training, changed: bool
+) -> None:
+    training.round()
+    now = spec(endpoints=["10.0.1.1", "10.0.3.1"]) if changed else training.spec
+    ended: list[Ended] = []
+    membership = Membership(controller.connect, now, ended.append, token=controller.held)
+    membership.round(5000.0)
+    assert (membership.registered, ended) == (True, [])
+    assert (controller.updates, len(controller.registrations)) == ([now] * changed, 1)
+
+
+def test_tokens_are_told(controller: FakeController) -> None:
+    told: list[str] = []
+    membership = Membership(controller.connect, spec(), lambda _: None, on_token=told.append)
+    membership.round(0.0)
+    controller.forget()
+    membership.round(LEASE_S)
+    membership.round(LEASE_S + 1)
+    assert told == ["token 1", "token 2"]
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_release_is_tried_until_the_controller_is_back_or_the_lease_has_run_out(
+    controller: FakeController, training: Training, is_back: bool
+) -> None:
+    training.round()
+    controller.away = UNREACHABLE
+    training.membership.release()
+    training.go_on(LEASE_S / 2)
+    assert not training.over
+    controller.away = None if is_back else UNREACHABLE
+    assert sum(training.go_on(HOUR_S)) <= LEASE_S / 2 + MAX_PAUSE_S
+    assert (training.over, controller.ended) == (True, is_back)
+
+
+@pytest.mark.parametrize("held", ["", "another's"])
+def test_what_is_gone_is_released(controller: FakeController, training: Training, held: str) -> None:
+    training.round()
+    controller.held = held
+    training.membership.release()
+    assert training.round() is None
+    assert (controller.held, controller.ended) == (held, 0)
+    unregistered = Training(other := FakeController())
+    unregistered.membership.release()
+    assert (unregistered.round(), other.calls) == (None, 0)
+
+
+def test_a_release_is_called_off(controller: FakeController, training: Training) -> None:
+    training.round()
+    controller.away = UNREACHABLE
+    training.membership.release()
+    training.round()
+    training.membership.update(training.spec)
+    controller.away = None
+    training.go_on(LEASE_S)
+    assert training.membership.registered
+    assert (controller.ended, len(controller.registrations)) == (0, 1)
+
+
+def test_a_job_that_reports_nothing_needs_no_rounds_but_renewals(controller: FakeController) -> None:
+    membership = Membership(controller.connect, spec(), lambda _: None, report_s=math.inf)
+    assert membership.round(0.0) == LEASE_S / 4
