@@ -40,7 +40,7 @@ def trained(api: Running) -> Running:
 # ---- get
 
 
-def test_all_of_a_kind_are_listed_or_those_that_are_named(signalbox: Signalbox) -> None:
+def test_all_of_a_kind_are_listed_or_those_that_are_named_and_the_busiest_links_first(signalbox: Signalbox) -> None:
     assert [job["spec"]["job_id"] for job in signalbox("get", "jobs", "--json").json["jobs"]] == ["ring", "waits"]
     assert [job["spec"]["job_id"] for job in signalbox("get", "job", "ring", "--json").json["jobs"]] == ["ring"]
     names = {link["name"] for link in signalbox("get", "links", "--json").json["links"]}
@@ -48,31 +48,19 @@ def test_all_of_a_kind_are_listed_or_those_that_are_named(signalbox: Signalbox) 
     assert [row[0] for row in signalbox("get", "switches").rows[-4:]] == ["leaf1", "leaf2", "spine1", "Down:"]
     assert [host["ip"] for host in signalbox("get", "host", H2, "-o", "json").json["hosts"]] == [H2]
     assert signalbox("get", "alarms", "spine1", "--json").json["alarms"][0]["kind"] == "foreign_rules"
-
-
-def test_alarms_are_a_table_with_their_subjects_or_sentences(signalbox: Signalbox) -> None:
-    names, _, alarm = signalbox("get", "alarms", "foreign_rules").rows
-    assert names == ["severity", "kind", "subject", "since", "text"]
+    columns, _, alarm = signalbox("get", "alarms", "foreign_rules").rows
+    assert columns == ["severity", "kind", "subject", "since", "text"]
     assert alarm[:3] == ["warning", "foreign_rules", "spine1"]
     assert alarm[-5:] == ["spine1", "holds", "2", "foreign", "rules"]
     sentence = signalbox("alarms", "list", "foreign_rules").text
     assert sentence == "warning foreign_rules: spine1 holds 2 foreign rules"
-
-
-@pytest.mark.parametrize("name", ["leaf1:1>spine1", "leaf1:1", "leaf1:spine1"])
-def test_a_link_goes_by_names_that_a_shell_leaves_alone(signalbox: Signalbox, name: str) -> None:
-    (link,) = signalbox("get", "links", name, "--json").json["links"]
-    assert (link["name"], link["use"]) == ("leaf1:1>spine1", 0.8)
-    assert signalbox("describe", "link", name, "--json").json["link"] == link
-
-
-def test_a_switch_is_described_with_how_full_its_tables_are_as_far_as_it_says(signalbox: Signalbox) -> None:
-    text = " ".join(signalbox("describe", "switch", "leaf1").text.split())
-    assert "flow tables 1 has 9 of 200, 2 has 3" in text
-    assert "other tables meters has 4 of 64" in text
-    assert "flow tables the switch does not say" in " ".join(signalbox("describe", "switch", "leaf2").text.split())
-    found = signalbox("describe", "switch", "leaf1", "--json").json["switch"]["tables"]
-    assert found[1] == {"table": 2, "entries": 3, "max_entries": None}
+    found = signalbox("get", "links", "--top", 2, "--json").json
+    shown = [(link["name"], link["use"], link["jobs"]) for link in found["links"]]
+    assert shown == [("leaf1:1>spine1", 0.8, [{"job_id": "ring", "flows": 1}]), ("leaf2:1>spine1", None, [])]
+    assert found["flows_hashed"] == 1
+    (row,) = (row for row in signalbox("get", "links", "--top", 1).rows if row[:1] == ["leaf1:1>spine1"])
+    assert row[1:] == ["80%", "4", "Mbit/s", "5", "Mbit/s", "1", "Mbit/s", "ring", "(1)"]
+    assert "1 flow is hashed" in signalbox("get", "links", "--top", 1).out
 
 
 def test_a_rate_is_unknown_while_counters_are_not_up_to_date(trained: Running, signalbox: Signalbox) -> None:
@@ -94,16 +82,6 @@ def test_a_rate_is_unknown_while_counters_are_not_up_to_date(trained: Running, s
     assert not rates["leaf1:1>spine1"]
 
 
-def test_the_busiest_links_come_first_with_the_jobs_that_they_carry(signalbox: Signalbox) -> None:
-    found = signalbox("get", "links", "--top", 2, "--json").json
-    shown = [(link["name"], link["use"], link["jobs"]) for link in found["links"]]
-    assert shown == [("leaf1:1>spine1", 0.8, [{"job_id": "ring", "flows": 1}]), ("leaf2:1>spine1", None, [])]
-    assert found["flows_hashed"] == 1
-    (row,) = (row for row in signalbox("get", "links", "--top", 1).rows if row[:1] == ["leaf1:1>spine1"])
-    assert row[1:] == ["80%", "4", "Mbit/s", "5", "Mbit/s", "1", "Mbit/s", "ring", "(1)"]
-    assert "1 flow is hashed" in signalbox("get", "links", "--top", 1).out
-
-
 def test_a_plan_may_be_that_of_some_jobs(signalbox: Signalbox, trained: Running) -> None:
     found = signalbox("get", "plan", "ring", "--json").json
     assert found == signalbox("plan", "--json").json
@@ -120,18 +98,16 @@ def test_a_plan_may_be_that_of_some_jobs(signalbox: Signalbox, trained: Running)
 def test_yaml_says_what_json_says(signalbox: Signalbox) -> None:
     for wrong in (("--json", "-o", "yaml"), ("-o", "xml")):
         assert signalbox("get", "jobs", *wrong).status == 2
-    for command in (["get", "links"], ["describe", "switch", "leaf1"], ["mode"], ["fabric"]):
-        assert signalbox(*command, "-o", "yaml").yaml == signalbox(*command, "--json").json
-        assert signalbox(*command, "-o", "json").out == signalbox(*command, "--json").out
-
-
-def test_several_documents_of_yaml_can_be_told_apart() -> None:
+    for command in (["get", "links", "leaf1:1"], ["describe", "switch", "leaf1"], ["mode"]):
+        said = signalbox(*command, "--json")
+        assert signalbox(*command, "-o", "yaml").yaml == said.json
+        assert signalbox(*command, "-o", "json").out == said.out
     output.FORM.set(output.Form.YAML)
     try:
         text = "\n".join(output.document({"change": number}) for number in range(3))
     finally:
         output.FORM.set(output.Form.TABLE)
-    assert [*yaml.safe_load_all(text)] == [{"change": 0}, {"change": 1}, {"change": 2}]
+    assert [*yaml.safe_load_all(text)] == [{"change": 0}, {"change": 1}, {"change": 2}], "they can be told apart"
 
 
 def test_at_80_columns_no_name_is_cut_and_wide_has_everything(
@@ -154,7 +130,7 @@ def test_at_80_columns_no_name_is_cut_and_wide_has_everything(
 # ---- describe
 
 
-def test_a_job_is_described_with_its_routes_and_what_it_waits_for(signalbox: Signalbox) -> None:
+def test_a_job_and_a_host_are_described_with_routes_and_what_they_wait_for(signalbox: Signalbox) -> None:
     shown = signalbox("describe", "job", "ring")
     assert [H1, H2, "leaf1", ">", "spine1", ">", "leaf2", "same"] in shown.rows
     assert [H2, H1, "ecmp", "leaf2", ">", "spine1", ">", "leaf1"] in shown.rows
@@ -163,10 +139,21 @@ def test_a_job_is_described_with_its_routes_and_what_it_waits_for(signalbox: Sig
     waits = signalbox("describe", "job", "waits").rows
     assert ["hosts", "not", "found", "10.0.9.9"] in waits
     assert [H2, "10.0.9.9", "host", "not", "found"] in waits
+    found = signalbox("describe", "host", H2, "--json").json
+    assert found["jobs"] == [
+        {"job_id": "ring", "state": "ecmp", "flows_sent": 1, "flows_received": 1},
+        {"job_id": "waits", "state": "pending", "flows_sent": 1, "flows_received": 1},
+    ]
+    assert ["at", "leaf2,", "port", "2"] in signalbox("describe", "host", H2).rows
 
 
-def test_a_link_is_described_with_what_is_on_it(signalbox: Signalbox) -> None:
-    found = signalbox("describe", "link", "leaf1:1", "--json").json
+def test_a_link_is_described_by_each_of_its_names_with_what_is_on_it(signalbox: Signalbox) -> None:
+    """A shell leaves the names without ``>`` alone."""
+    (link,) = signalbox("get", "links", "leaf1:spine1", "--json").json["links"]
+    assert (link["name"], link["use"]) == ("leaf1:1>spine1", 0.8)
+    for name in ("leaf1:1>spine1", "leaf1:1", "leaf1:spine1"):
+        found = signalbox("describe", "link", name, "--json").json
+        assert found["link"] == link
     assert found["jobs"] == [{"job_id": "ring", "flows": 1}]
     assert found["flows"] == [{"job_id": "ring", "src": H1, "dst": H2, "share": 1.0}]
     shown = signalbox("describe", "link", "leaf1:1")
@@ -174,7 +161,7 @@ def test_a_link_is_described_with_what_is_on_it(signalbox: Signalbox) -> None:
     assert ["ring", H1, H2, "100.0%"] in shown.rows
 
 
-def test_a_switch_is_described_with_what_crosses_it(signalbox: Signalbox) -> None:
+def test_a_switch_is_described_with_what_crosses_it_and_how_full_its_tables_are(signalbox: Signalbox) -> None:
     spine = signalbox("describe", "switch", "0xb", "--json").json
     assert spine["switch"]["name"] == "spine1", "it goes by its dpid too"
     assert spine["jobs"] == [{"job_id": "ring", "flows": 1}]
@@ -184,22 +171,20 @@ def test_a_switch_is_described_with_what_crosses_it(signalbox: Signalbox) -> Non
     assert leaf["jobs"] == [{"job_id": "ring", "flows": 2}], "one of them is hashed, but ends here"
     assert [host["ip"] for host in leaf["hosts"]] == [H1]
     port = ["1", "eth1", "yes", "spine1", "5", "Mbit/s", "4", "Mbit/s", "80%", "-", "-"]
-    assert port in signalbox("describe", "switch", "leaf1").rows
-
-
-def test_a_host_is_described_with_its_jobs(signalbox: Signalbox) -> None:
-    found = signalbox("describe", "host", H2, "--json").json
-    assert found["jobs"] == [
-        {"job_id": "ring", "state": "ecmp", "flows_sent": 1, "flows_received": 1},
-        {"job_id": "waits", "state": "pending", "flows_sent": 1, "flows_received": 1},
-    ]
-    assert ["at", "leaf2,", "port", "2"] in signalbox("describe", "host", H2).rows
+    shown = signalbox("describe", "switch", "leaf1")
+    assert port in shown.rows
+    assert leaf["switch"]["tables"][1] == {"table": 2, "entries": 3, "max_entries": None}
+    assert "flow tables 1 has 9 of 200, 2 has 3" in shown.text
+    assert "other tables meters has 4 of 64" in shown.text
+    assert "flow tables the switch does not say" in signalbox("describe", "switch", "leaf2").text
 
 
 # ---- wrong names, and the exit status
 
 
-def test_what_is_not_there_is_named_and_what_is_there_is_listed(signalbox: Signalbox) -> None:
+def test_what_is_not_there_is_named_and_each_kind_of_error_has_its_exit_status(
+    signalbox: Signalbox, tmp_path: Path
+) -> None:
     some = signalbox("get", "jobs", "nix", "ring", "--json")
     assert (some.status, [job["spec"]["job_id"] for job in some.json["jobs"]]) == (3, ["ring"])
     assert some.err == "error: there is no job 'nix'; signalbox get jobs lists what there is\n"
@@ -208,6 +193,11 @@ def test_what_is_not_there_is_named_and_what_is_there_is_listed(signalbox: Signa
         result = signalbox("describe", kind, name)
         assert (result.status, result.out) == (5, "")
         assert f"there is no {kind} '{name}'" in result.err
+    assert signalbox("get", "jobs", "--address", AWAY).status == 7
+    file = tmp_path / "ring.json"
+    file.write_text(ring(size=5).model_dump_json())
+    taken = signalbox("jobs", "register", file)
+    assert (taken.status, "belongs to another registration" in taken.err) == (8, True)
 
 
 def test_an_acknowledgement_says_which_alarms_it_concerns(signalbox: Signalbox) -> None:
@@ -220,21 +210,12 @@ def test_an_acknowledgement_says_which_alarms_it_concerns(signalbox: Signalbox) 
     assert (later.status, "Silenced; no alarm foreign_rules of spine is raised now." in later.text) == (0, True)
 
 
-def test_a_controller_that_is_away_has_an_exit_status_of_its_own(signalbox: Signalbox) -> None:
-    assert signalbox("get", "jobs", "--address", AWAY).status == 7
-
-
-def test_what_cannot_be_now_has_another_one(signalbox: Signalbox, tmp_path: Path) -> None:
-    file = tmp_path / "ring.json"
-    file.write_text(ring(size=5).model_dump_json())
-    taken = signalbox("jobs", "register", file)
-    assert (taken.status, "belongs to another registration" in taken.err) == (8, True)
-
-
 # ---- completion
 
 
-def test_names_come_from_the_server(trained: Running, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_come_from_the_server_and_a_shell_gets_them(
+    trained: Running, signalbox: Signalbox, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     line: Any = SimpleNamespace(params={"address": trained.addresses[0]})
     assert completed(job_names)(line, "") == ["ring", "waits"]
     assert completed(switch_names)(line, "le") == ["leaf1", "leaf2"]
@@ -243,9 +224,6 @@ def test_names_come_from_the_server(trained: Running, capsys: pytest.CaptureFixt
     line.params["address"] = AWAY
     assert completed(job_names)(line, "") == [], "without the controller there are none"
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_shell_gets_them(trained: Running, signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = f"signalbox get jobs --address {trained.addresses[0]} r"
     shown = {"signalbox describe switch s": ["spine1"], asked: ["ring"], "signalbox jobs show w": ["waits"]}
     for line, names in shown.items():

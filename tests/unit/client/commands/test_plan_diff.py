@@ -48,12 +48,22 @@ def test_without_a_plan_there_is_nothing_to_get_or_to_compare(signalbox: Signalb
     assert signalbox("get", "plan", "ring", "-o", "yaml").yaml is None
 
 
-def test_a_plan_that_the_switches_hold_changes_nothing(fabric: FakeFabric, signalbox: Signalbox) -> None:
+def test_a_plan_changes_nothing_where_the_switches_hold_it_and_all_flows_in_shadow(
+    fabric: FakeFabric, signalbox: Signalbox, api: Running
+) -> None:
     assert signalbox("plan", "diff", "--json").json["routes"] == []
     shown = signalbox("plan", "diff")
     assert "The switches hold the routes of the plan." in shown.out
     assert ["flows", "0", "would", "move", "now,", "0", "would", "be", "pinned"] in shown.rows
     assert fabric.status.plan_installed
+    assert signalbox("plan", "diff", "--now").status == 2
+    assert signalbox("plan", "dif").status == 2
+    status = fabric.status
+    jobs = {key: replace(job, routes=dict.fromkeys(job.routes)) for key, job in status.jobs.items()}
+    api.control.board.publish(replace(status, jobs=jobs, plan_installed=False))
+    found = signalbox("plan", "diff", "--json").json
+    assert (found["installed"], found["moved"], found["pinned"]) == (False, 0, 8)
+    assert found["max_slowdown_planned"] == 1
 
 
 def test_a_flow_that_would_move_is_shown_with_both_paths(
@@ -74,7 +84,7 @@ def test_a_flow_that_would_move_is_shown_with_both_paths(
 def test_the_goal_is_shown_with_its_meaning_for_each_job(
     api: Running, fabric: FakeFabric, signalbox: Signalbox
 ) -> None:
-    assert "goal none flows" in flat(signalbox("plan", "diff"))
+    assert "goal none flows" in signalbox("plan", "diff").text
     goal = GoalPlanLeft(1, 512, 0, {JobId("job0"): 1.0, JobId("job1"): 0.75})
     plan = fabric.status.plan
     assert plan
@@ -83,27 +93,14 @@ def test_the_goal_is_shown_with_its_meaning_for_each_job(
     assert (found["max_slowdown_goal"], found["moves_left"]) == (1.0, 512)
     assert [job["slowdown_goal"] for job in found["jobs"]] == [1.0, 0.75]
     shown = signalbox("plan", "diff")
-    assert "goal worst slowdown 1.000, by 512 more moves in the next cycles" in flat(shown)
+    assert "goal worst slowdown 1.000, by 512 more moves in the next cycles" in shown.text
     assert ["job1", "1.000", "1.000", "0.750", "0", "0"] in shown.rows
     assert "job0" not in shown.out, "its slowdown stays"
     assert "The switches hold the routes of the plan." in shown.out
-    assert "goal worst slowdown 1.000, by 512 more moves" in flat(signalbox("plan"))
+    assert "goal worst slowdown 1.000, by 512 more moves" in signalbox("plan").text
     blocked = goal._replace(blocked=300)
     api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=9), goal=blocked))
-    assert "of the moves to it 300 would have to be made together" in flat(signalbox("plan", "diff"))
-
-
-def flat(shown: Result) -> str:
-    return " ".join(shown.out.split())
-
-
-def test_in_shadow_all_flows_would_be_pinned(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
-    status = fabric.status
-    jobs = {key: replace(job, routes=dict.fromkeys(job.routes)) for key, job in status.jobs.items()}
-    api.control.board.publish(replace(status, jobs=jobs, plan_installed=False))
-    found = signalbox("plan", "diff", "--json").json
-    assert (found["installed"], found["moved"], found["pinned"]) == (False, 0, 8)
-    assert found["max_slowdown_planned"] == 1
+    assert "of the moves to it 300 would have to be made together" in signalbox("plan", "diff").text
 
 
 def test_plan_and_routes_have_one_generation(api: Running, fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,10 +121,3 @@ def test_plan_and_routes_have_one_generation(api: Running, fabric: FakeFabric, m
         changes = client.plan_changes()
     assert changes
     assert changes[0].generation == generation
-
-
-@pytest.mark.usefixtures("fabric")
-def test_it_goes_with_no_other_option_of_plan(signalbox: Signalbox) -> None:
-    assert signalbox("plan", "diff", "--now").status == 2
-    assert signalbox("plan", "dif").status == 2
-    assert signalbox("plan").status == 0

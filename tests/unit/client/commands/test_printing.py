@@ -1,4 +1,7 @@
-"""Output about routes and alarms."""
+"""Output about routes, alarms, jobs and optical switches."""
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -6,13 +9,12 @@ from rich.console import Console, Group, RenderableType
 
 from controller.alarms import Alarm
 from controller.api import convert, convert_fabric
-from signalbox.commands import describe, naming, printing, printing_jobs
-from signalbox.commands.output import escape
+from signalbox.commands import describe, naming, optical, printing, printing_jobs
 from signalbox.mapping import timestamp
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind
 from tests.support import status_example
-from tests.support.circuit_messages import WIRED, rings, unwired_job, wired_job
+from tests.support.circuit_messages import WIRED, optical_switches, rings, unwired_job, wired_job
 
 LEASED = pb.JobSpec(job_id="ring", lease=Duration(seconds=60))
 
@@ -45,13 +47,10 @@ def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:
     assert ["10.0.1.1", "10.0.2.1", "25.0%", "0x2/0x2", "leaf1", ">", "spine2", ">", "leaf2"] in lines
     assert ["10.0.1.2", "10.0.2.1", "100.0%", "any", "leaf1", ">", "spine3", ">", "leaf2"] in lines
     assert ["10.0.1.3", "10.0.2.1", "any", "ecmp"] in lines
-
-
-def test_routes_that_are_all_whole_have_no_columns_for_subflows() -> None:
     found = pb.WatchRoutesResponse(generation=7, routes=[route("10.0.1.2", (1.0, "spine3", 0, 0)), route("10.0.1.3")])
     lines = shown(printing_jobs.routes(found))
     assert ["10.0.1.2", "10.0.2.1", "leaf1", ">", "spine3", ">", "leaf2"] in lines
-    assert ["10.0.1.3", "10.0.2.1", "ecmp"] in lines
+    assert ["10.0.1.3", "10.0.2.1", "ecmp"] in lines, "whole routes need no columns for subflows"
 
 
 def status(*alarms: Alarm) -> pb.GetStatusResponse:
@@ -69,16 +68,12 @@ def test_the_status_counts_what_is_there_of_what_there_should_be() -> None:
     older = pb.GetStatusResponse(switches=6, switches_in_sync=6, links=28, hosts=12)
     lines = text(printing.status(older))
     assert {"switches 6, 6 in sync", "links 28 directed", "hosts 12"} <= set(lines)
-
-
-def test_the_status_counts_optical_switches_where_there_are_any() -> None:
+    assert "optical" not in " ".join([*lines, printing.status_line(older)])
     found = pb.GetStatusResponse(switches=6, switches_in_sync=6, optical_switches=3)
     assert "optical switches 3" in text(printing.status(found))
     found.optical_switches_down = 1
     assert "optical switches 3, 1 not connected" in text(printing.status(found))
     assert "6 of 6 switches in sync, 2 of 3 optical switches connected, 0 links" in printing.status_line(found)
-    assert "optical" not in " ".join(text(printing.status(pb.GetStatusResponse())))
-    assert "optical" not in printing.status_line(pb.GetStatusResponse())
 
 
 def test_the_fabric_lists_what_is_down_and_only_then() -> None:
@@ -88,6 +83,9 @@ def test_the_fabric_lists_what_is_down_and_only_then() -> None:
     assert "1 of 3 directed links" in lines
     assert "link leaf1:3>spine2 2001-09-09 01:46:40 UTC" in lines
     assert not any("down" in line for line in text(printing.fabric(pb.GetFabricResponse(links=[link]))))
+    circuits = rings(5, (1, 2))
+    circuits.parts_down.append(part)
+    assert "10 of 12 directed links, 10 circuits among them" in text(printing.fabric(circuits))
 
 
 def test_critical_alarms_come_first_with_their_kind() -> None:
@@ -103,13 +101,10 @@ def test_critical_alarms_come_first_with_their_kind() -> None:
     ]
     assert printing.status_line(found).endswith("3 alarms, 1 of them critical")
     assert printing.status_line(status()).endswith("0 alarms")
-
-
-def test_an_alarm_that_is_known_keeps_its_kind_which_unsilence_needs() -> None:
     silence = pb.Silence(by="ops", comment="new optic")
     known = pb.Alarm(severity=pb.SEVERITY_WARNING, kind=pb.ALARM_KIND_LINK_DOWN, text="link a is down", silence=silence)
-    found = text(Group(*printing.alarms([known])))
-    assert found == ["warning link_down: link a is down (acknowledged by ops: new optic)"]
+    lines = text(Group(*printing.alarms([known])))
+    assert lines == ["warning link_down: link a is down (acknowledged by ops: new optic)"], "unsilence needs the kind"
 
 
 def test_the_list_says_of_a_pinned_job_that_flows_have_no_path_or_that_it_sends_nothing() -> None:
@@ -154,75 +149,51 @@ def test_an_efficiency_of_0_says_which_jobs_are_not_served_and_an_unknown_one_is
     said = "network efficiency 0.0%; jobs not served: 1 pending, 2 with flows without a path"
     assert said in text(printing.status(found))
     assert "network efficiency -" in text(printing.status(status()))
-
-
-def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
-    job = pb.Job(spec=LEASED, state=pb.JOB_STATE_ECMP, lease_left=Duration(seconds=60))
-    for source, learning, said in (
-        (pb.DEMAND_SOURCE_LEARNING, True, ["learning"]),
-        (pb.DEMAND_SOURCE_PROVISIONAL, True, ["provisional"]),
-        (pb.DEMAND_SOURCE_MEASURED, True, ["measured,", "learning"]),
-        (pb.DEMAND_SOURCE_MEASURED, False, ["measured"]),
-        (pb.DEMAND_SOURCE_DECLARED, False, ["unconfirmed"]),
-        (pb.DEMAND_SOURCE_CONFIRMED, False, ["confirmed"]),
-    ):
-        job.demand.CopyFrom(pb.Demand(source=source, learning=learning))
-        (line,) = (line for line in shown(printing_jobs.jobs([job])) if line[:1] == ["ring"])
-        assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
-
-
-@pytest.mark.parametrize(("source", "said"), [
-    (pb.DEMAND_SOURCE_DECLARED, "declared: what it announced, not yet confirmed by counters"),
-    (pb.DEMAND_SOURCE_CONFIRMED, "confirmed: what it announced, confirmed by counters"),
-    (pb.DEMAND_SOURCE_MEASURED, "measured: what switches count; other pairs are looked for"),
-    (pb.DEMAND_SOURCE_PROVISIONAL, "provisional: pairs that send, with bytes that are not yet confirmed by counters"),
-    (pb.DEMAND_SOURCE_LEARNING, "learning: nothing yet: no traffic of it is confirmed by counters"),
-])  # fmt: skip
-def test_a_job_says_whether_counters_confirm_what_it_is_planned_for(source: pb.DemandSource, said: str) -> None:
-    job = pb.Job(spec=LEASED, lease_left=LEASED.lease, demand=pb.Demand(source=source, learning=True))
-    lines = [" ".join(line) for line in shown(printing_jobs.job(job))]
-    if source in (pb.DEMAND_SOURCE_DECLARED, pb.DEMAND_SOURCE_CONFIRMED):
-        said += "; other pairs are looked for"
-    assert f"planned for {said}" in lines
-
-
-@pytest.mark.parametrize(("measured", "iterations", "in_row", "said"), [
-    (None, 0, "-", "not measured"),
-    (None, 5, "-", "not measured yet on these routes and bytes"),
-    (0.97, 5, "97.0%", "97.0% measured"),
-    (1.05, 5, "105.0%", "105.0% measured"),
-    (1.62, 5, "162.0% !",
-     "162.0% measured, which is not possible: it announced too much, or reports its iterations as too short"),
-])  # fmt: skip
-def test_a_measured_efficiency_is_of_these_routes_and_bytes_and_possible(
-    measured: float | None, iterations: int, in_row: str, said: str
-) -> None:
-    job = pb.Job(spec=LEASED, lease_left=LEASED.lease, efficiency_measured=measured, iterations=iterations)
-    row, *_ = (line for line in shown(printing_jobs.jobs([job])) if line[:1] == ["ring"])
-    assert in_row in " ".join(row)
-    legend = "!: it announced too much, or reports its iterations as too short." in text(printing_jobs.jobs([job]))
-    assert legend is ("!" in in_row)
-    assert f"not predicted, {said}" in " ".join(" ".join(line) for line in shown(printing_jobs.job(job)))
-
-
-@pytest.mark.parametrize(("source", "is_marked"), [
-    (pb.DEMAND_SOURCE_DECLARED, True), (pb.DEMAND_SOURCE_PROVISIONAL, True),
-    (pb.DEMAND_SOURCE_CONFIRMED, False), (pb.DEMAND_SOURCE_MEASURED, False),
-])  # fmt: skip
-def test_a_measured_efficiency_of_unconfirmed_bytes_is_marked(source: pb.DemandSource, is_marked: bool) -> None:
-    demand = pb.Demand(source=source)
-    job = pb.Job(spec=LEASED, lease_left=LEASED.lease, efficiency_measured=0.27, iterations=5, demand=demand)
-    table = " ".join(text(printing_jobs.jobs([job])))
-    assert "27.0%" in table
-    assert ("27.0% ?" in table) is ("?: counters have not yet confirmed the bytes." in table) is is_marked
-    facts = " ".join(text(printing_jobs.job(job)))
-    assert ("27.0% measured, of bytes that counters have not yet confirmed" in facts) is is_marked
-
-
-def test_the_status_counts_jobs_that_counters_have_not_confirmed() -> None:
     found = pb.GetStatusResponse(jobs=5, jobs_learning=1, jobs_unconfirmed=2, jobs_differing=1)
     said = "5, 0 pending, 1 being learnt, 2 not yet confirmed by counters, 1 announced wrongly"
     assert said in " ".join(text(printing.status(found)))
+
+
+@pytest.mark.parametrize(("source", "learning", "in_row", "said"), [
+    (pb.DEMAND_SOURCE_DECLARED, False, "unconfirmed", "declared: what it announced, not yet confirmed by counters"),
+    (pb.DEMAND_SOURCE_CONFIRMED, True, "confirmed, learning",
+     "confirmed: what it announced, confirmed by counters; other pairs are looked for"),
+    (pb.DEMAND_SOURCE_MEASURED, False, "measured", "measured: what switches count"),
+    (pb.DEMAND_SOURCE_MEASURED, True, "measured, learning",
+     "measured: what switches count; other pairs are looked for"),
+    (pb.DEMAND_SOURCE_PROVISIONAL, True, "provisional",
+     "provisional: pairs that send, with bytes that are not yet confirmed by counters"),
+    (pb.DEMAND_SOURCE_LEARNING, True, "learning", "learning: nothing yet: no traffic of it is confirmed by counters"),
+])  # fmt: skip
+def test_a_job_says_whether_counters_confirm_what_it_is_planned_for(
+    source: pb.DemandSource, learning: bool, in_row: str, said: str
+) -> None:
+    demand = pb.Demand(source=source, learning=learning)
+    job = pb.Job(spec=LEASED, state=pb.JOB_STATE_ECMP, lease_left=LEASED.lease, demand=demand)
+    assert f"planned for {said}" in text(printing_jobs.job(job))
+    assert f"ring ecmp 0 0 0 {in_row} - - - 0 60 s" in text(printing_jobs.jobs([job]))
+
+
+UNCONFIRMED, CONFIRMED = pb.DEMAND_SOURCE_PROVISIONAL, pb.DEMAND_SOURCE_CONFIRMED
+
+
+@pytest.mark.parametrize(("measured", "source", "in_row", "said"), [
+    (None, CONFIRMED, " - ", "not measured yet on these routes and bytes"),
+    (0.97, CONFIRMED, "97.0% ", "97.0% measured"),
+    (1.62, CONFIRMED, "162.0% ! ",
+     "162.0% measured, which is not possible: it announced too much, or reports its iterations as too short"),
+    (0.27, UNCONFIRMED, "27.0% ? ", "27.0% measured, of bytes that counters have not yet confirmed"),
+])  # fmt: skip
+def test_a_measured_efficiency_is_of_these_routes_and_bytes_and_possible(
+    measured: float | None, source: pb.DemandSource, in_row: str, said: str
+) -> None:
+    demand = pb.Demand(source=source)
+    job = pb.Job(spec=LEASED, lease_left=LEASED.lease, efficiency_measured=measured, iterations=5, demand=demand)
+    lines = text(printing_jobs.jobs([job]))
+    assert any(line.startswith("ring ") and in_row in line for line in lines)
+    legends = [line for line in lines if line.startswith(("!: it announced", "?: counters have not yet"))]
+    assert [line[0] for line in legends] == [mark for mark in "!?" if mark in in_row]
+    assert f"efficiency not predicted, {said}" in text(printing_jobs.job(job))
 
 
 def test_of_many_hosts_and_groups_the_first_are_named_in_the_order_of_their_numbers() -> None:
@@ -231,7 +202,7 @@ def test_of_many_hosts_and_groups_the_first_are_named_in_the_order_of_their_numb
     spec = pb.JobSpec(job_id="gpt3", collectives=[all_reduce], lease=Duration(seconds=60))
     hosts = sorted(f"10.0.0.{number}" for number in range(1, 33))
     found = pb.Job(spec=spec, state=pb.JOB_STATE_PENDING, missing_hosts=hosts, lease_left=Duration(seconds=60))
-    said = " ".join(" ".join(line) for line in shown(printing_jobs.registered(found)))
+    said = " ".join(text(printing_jobs.registered(found)))
     first = "10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4, 10.0.0.5, 10.0.0.6, 10.0.0.7, 10.0.0.8 and 24 more"
     assert f"hosts not found {first} " in said
     assert f"Waiting for {first}: the controller looks for them" in said
@@ -244,13 +215,6 @@ def test_published_schemes_have_the_names_of_the_option_scheme() -> None:
     for scheme, slowdown in ((pb.ROUTING_SCHEME_ECMP, 2.0), (pb.ROUTING_SCHEME_EDGE_COLORING, 1.0), (0, 1.5)):
         plan.schemes.add(scheme=scheme, slowdown=slowdown)
     assert "others instead edge-coloring 1.000, - 1.500" in text(printing.plan(plan))
-
-
-def test_names_of_jobs_give_a_terminal_no_orders() -> None:
-    """Control sequences, which could set the title, clear the screen or fill the clipboard, are made harmless.
-
-    A control sequence begins with CSI, or begins with ESC ] and ends with BEL."""
-    assert escape("a\x1b]0;owned\x07b\x9b2J\u202e[red]") == "a\ufffd]0;owned\ufffdb\ufffd2J\ufffd\\[red]"
 
 
 def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_goal_is() -> None:
@@ -274,12 +238,6 @@ def test_a_fabric_shows_what_was_dropped_if_anything_was() -> None:
     assert "dropped" not in " ".join(text(printing.fabric(found)))
 
 
-def test_circuits_are_counted_as_links_that_lead_one_way() -> None:
-    fabric = rings(5, (1, 2))
-    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:1>spine1", id="x")
-    assert "10 of 12 directed links, 10 circuits among them" in text(printing.fabric(fabric))
-
-
 def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
     fabric = rings(5, (1, 2))
     assert ["circuits", *f"10 circuits {WIRED}".split()] in shown(printing_jobs.job(wired_job(fabric)))
@@ -288,23 +246,16 @@ def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
     route = pb.ListedRoute(src="10.0.1.1", dst="10.0.2.1")
     assert ["10.0.1.1", "10.0.2.1", "no", "circuits"] in shown(describe.routes_table([route], unwired))
     assert ["10.0.1.1", "10.0.2.1", "ecmp"] in shown(describe.routes_table([route], wired_job(fabric)))
-
-
-def test_the_list_says_below_which_jobs_have_no_circuits_and_why() -> None:
-    fabric = rings(5, (1, 2))
     jobs = [wired_job(fabric), *[unwired_job("waits for servers of ring")] * 10]
     lines = text(printing_jobs.jobs(jobs))
     assert lines[-9:] == [*["waits has no circuits: waits for servers of ring"] * 8, "2 more (--json has all)"]
     assert "no circuits" not in " ".join(text(printing_jobs.jobs(jobs[:1])))
 
 
-def with_parallelizations(job: pb.Job, *names: str) -> pb.Job:
-    job.spec.parallelizations.extend(pb.Parallelization(name=name) for name in names)
-    return job
-
-
 def test_a_job_with_parallelizations_says_whose_its_flows_are_and_that_another_one_may_be_chosen() -> None:
-    unwired = with_parallelizations(unwired_job("circuits are being worked out"), "data", "hybrid", "pipeline")
+    parallelizations = [pb.Parallelization(name=name) for name in ("data", "hybrid", "pipeline")]
+    unwired = unwired_job("circuits are being worked out")
+    unwired.spec.parallelizations.extend(parallelizations)
     registered = " ".join(text(printing_jobs.registered(unwired)))
     assert "in 0 subflows; those of parallelization data, the first of 3 may be" in registered
     assert registered.endswith(
@@ -314,9 +265,11 @@ def test_a_job_with_parallelizations_says_whose_its_flows_are_and_that_another_o
     )
     unwired.ClearField("wiring")  # the controller still looks for its hosts
     assert "Where optical switches connect" in " ".join(text(printing_jobs.registered(unwired)))
-    wired = " ".join(text(printing_jobs.registered(with_parallelizations(wired_job(rings(5, (1,))), "data", "hybrid"))))
-    assert "those of parallelization hybrid, chosen from 2" in wired
-    assert "Where optical switches connect" not in wired
+    wired = wired_job(rings(5, (1,)))
+    wired.spec.parallelizations.extend(parallelizations)
+    registered = " ".join(text(printing_jobs.registered(wired)))
+    assert "those of parallelization hybrid, chosen from 3" in registered
+    assert "Where optical switches connect" not in registered
 
 
 def test_the_ports_of_a_server_say_where_each_circuit_leads_and_where_the_other_comes_from() -> None:
@@ -325,3 +278,78 @@ def test_the_ports_of_a_server_say_where_each_circuit_leads_and_where_the_other_
     lines = text(describe.ports_table(fabric.switches[0], fabric.links, fabric.hosts[:1]))
     assert "port name up leads to comes from capacity out use in use" in lines
     assert "3 eth3 yes server3 server4:3 1 Gbit/s 250 Mbit/s 25% 250 Mbit/s 25%" in lines
+
+
+def fabric() -> pb.GetFabricResponse:
+    found = rings(5, (1, 2))
+    optical_switches(found)
+    return found
+
+
+def described(found: pb.GetFabricResponse, *jobs: pb.Job) -> list[list[str]]:
+    """Return the printed description of the first optical switch."""
+    names = optical.Names(found)
+    return shown(optical.panel({**optical.described(found.optical_switches[0], jobs, names), "alarms": []}, names))
+
+
+def test_they_are_listed_with_ports_and_circuits() -> None:
+    found = fabric()
+    found.optical_switches[0].fibres[3].ClearField("out_port")
+    found.optical_switches[0].fibres[3].up = False
+    found.optical_switches[1].connected = False
+    (table,) = optical.tables(found.optical_switches)
+    assert "2 optical switches" in text(table)
+    assert text(table)[-2:] == ["optical1 0x101 yes 4 of 5 4", "optical2 0x102 no - of 5 5"]
+    assert optical.tables(rings(5, (1, 2)).optical_switches) == []
+
+
+def test_each_port_says_where_its_light_goes_and_for_which_job() -> None:
+    found = fabric()
+    job = wired_job(found)
+    del job.wiring.circuits[0]  # the circuit of interface 1 of server 1
+    found.optical_switches[0].fibres[1].out_port = 9
+    found.optical_switches[0].fibres[2].ClearField("out_port")
+    found.optical_switches[0].fibres[2].up = False
+    rows = described(found, pb.Job(), job)
+    assert ["circuits", "3,", "of", "which", "jobs", "own", "2"] in rows
+    assert rows[-5:] == [
+        ["1", "server1:2", "yes", "server2", "-"],
+        ["2", "server2:2", "yes", "port", "9,", "which", "has", "no", "fibre", "-"],
+        ["3", "server3:2", "no", "-", "-"],
+        ["4", "server4:2", "yes", "server5", "ring"],
+        ["5", "server5:2", "yes", "server1", "ring"],
+    ]
+
+
+def test_of_one_that_is_not_connected_it_says_what_was_read_last_and_of_servers_that_are_down_their_names() -> None:
+    found = fabric()
+    found.optical_switches[0].connected = False
+    for fibre in found.optical_switches[0].fibres:
+        fibre.up = False
+    rows = described(found)
+    assert ["connected", "no;", "circuits", "are", "as", "they", "were", "read", "last"] in rows
+    assert rows[-1] == ["5", "server5:2", "-", "server1", "-"]
+    found = fabric()
+    del found.switches[:2]
+    found.parts_down.add(kind=pb.PART_KIND_SWITCH, name="server2", id="0x2")
+    rows = described(found)
+    assert ["1", "0x1:2", "yes", "server2", "-"] in rows, "an unknown server has its dpid"
+    assert ["2", "server2:2", "yes", "server3", "-"] in rows
+
+
+def test_a_circuit_names_the_optical_switch_that_makes_it() -> None:
+    found = fabric()
+    link = next(each for each in found.links if each.name == "server4:3>server1")
+    assert str(optical.through(link, found)) == "optical2, from its port 4 to port 1"
+    del found.optical_switches[:]
+    assert optical.through(link, found) is None
+    link.one_way = False
+    assert optical.through(link, fabric()) is None
+
+
+def test_names_of_optical_switches_are_completed_where_they_are_taken() -> None:
+    client: Any = SimpleNamespace(get_fabric=fabric)
+    servers = [f"server{n}" for n in range(1, 6)]
+    assert naming.all_switch_names(client) == [*servers, "optical1", "optical2"]
+    assert naming.switch_names(client) == servers
+    assert naming.part_names(client) == servers, "circuits cannot be drained"

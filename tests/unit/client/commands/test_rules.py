@@ -32,7 +32,7 @@ def fabric(api: Running) -> FakeFabric:
     return fabric
 
 
-def test_all_rules_are_listed_whatever_the_size_of_a_page(
+def test_all_rules_are_listed_whatever_the_size_of_a_page_and_a_pin_names_its_job_and_flow(
     api: Running, fabric: FakeFabric, signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = signalbox("rules", "leaf1", "--json").json
@@ -42,9 +42,6 @@ def test_all_rules_are_listed_whatever_the_size_of_a_page(
     with Client(api.addresses[0]) as client:
         assert len(client.list_rules(1)) == len(found["rules"])
     assert signalbox("rules", "0x1", "--json").json == found
-
-
-def test_a_pin_names_its_job_and_flow(fabric: FakeFabric, signalbox: Signalbox) -> None:
     job_id, job = min(fabric.status.jobs.items())
     flow = next(flow for flow in job.routes if fabric.hosts[flow.src_ip].dpid == 1)
     shown = signalbox("rules", "leaf1", "--job", job_id)
@@ -68,15 +65,14 @@ def test_on_a_narrow_terminal_each_rule_has_its_match(signalbox: Signalbox, monk
     assert "-o wide also shows: priority, actions, cookie" in lines
 
 
-def test_foreign_rules_are_counted_but_not_listed(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
+def test_foreign_rules_are_counted_but_not_listed_and_a_switch_that_is_not_read_yet_is_refused(
+    api: Running, fabric: FakeFabric, signalbox: Signalbox
+) -> None:
     status = fabric.status
     other = replace(status.switches[Dpid(1)], foreign_rules=2)
     api.control.board.publish(replace(status, switches={**status.switches, Dpid(1): other}))
     assert signalbox("rules", "leaf1").out.rstrip().endswith("; 2 foreign rules not listed")
-
-
-def test_a_switch_that_is_not_read_yet_is_refused(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
-    api.control.board.publish(replace(fabric.status, rules={}))
+    api.control.board.publish(replace(status, rules={}))
     refused = signalbox("rules", "leaf1")
     assert (refused.status, refused.err) == (
         8,

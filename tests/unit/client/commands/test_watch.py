@@ -47,9 +47,12 @@ def test_a_link_has_a_line_when_it_comes_and_goes_but_none_for_its_rate() -> Non
     assert list(lines(pb.WatchFabricResponse(links=[link]))) == []
     assert list(lines(pb.WatchFabricResponse(links_gone=[at]))) == ["link leaf1:2>spine1: gone"]
     assert list(lines(pb.WatchFabricResponse(links=[link]))) == ["link leaf1:2>spine1: 100 Gbit/s"]
+    link.one_way = True
+    assert list(lines(pb.WatchFabricResponse(links=[link]))) == ["circuit leaf1:2>spine1: 100 Gbit/s"]
+    assert list(lines(pb.WatchFabricResponse(links_gone=[at]))) == ["circuit leaf1:2>spine1: gone"]
 
 
-def test_what_is_gone_is_named_as_far_as_its_name_was_told() -> None:
+def test_what_is_gone_is_named_as_far_as_its_name_was_told_and_what_is_down_is_told_since_when() -> None:
     lines = FabricLines()
     switch = pb.Switch(dpid=1, name="leaf1", in_sync=True, rules=12, foreign_rules=3)
     host = pb.Host(ip="10.0.1.1", switch_name="leaf1", at=pb.PortRef(dpid=1, port=4))
@@ -60,10 +63,6 @@ def test_what_is_gone_is_named_as_far_as_its_name_was_told() -> None:
     )
     shown = list(lines(gone))
     assert shown == ["switch leaf1: gone", "switch 2: gone", "link at 1, port 9: gone", "host 10.0.1.1: gone"]
-
-
-def test_what_is_down_is_told_since_when_and_when_it_is_no_longer() -> None:
-    lines = FabricLines()
     part = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf1:3>spine2", down_time=timestamp(1e9))
     assert list(lines(pb.WatchFabricResponse(parts_down=[part]))) == [
         "link leaf1:3>spine2: down since 2001-09-09 01:46:40 UTC"
@@ -71,14 +70,11 @@ def test_what_is_down_is_told_since_when_and_when_it_is_no_longer() -> None:
     assert list(lines(pb.WatchFabricResponse(parts_back=[part]))) == ["link leaf1:3>spine2: no longer down"]
 
 
-def test_alarms_say_when_they_are_over() -> None:
+def test_alarms_say_when_they_are_over_and_a_plan_has_one_line() -> None:
     alarm = convert.alarm_message(Alarm(AlarmKind.MASTERSHIP_LOST, "leaf1"), 0.0)
     assert list(alarm_lines(pb.WatchAlarmsResponse(snapshot=True))) == ["no alarms now"]
     assert list(alarm_lines(pb.WatchAlarmsResponse(raised=[alarm]))) == [f"critical mastership_lost: {alarm.text}"]
     assert list(alarm_lines(pb.WatchAlarmsResponse(ended=[alarm]))) == [f"over: {alarm.text}"]
-
-
-def test_a_plan_has_one_line() -> None:
     status = example_status()
     assert status.plan is not None
     encoded = convert_plan.plan_bytes(pb.WatchPlanResponse(), status.plan, status, installed=True)
@@ -87,12 +83,3 @@ def test_a_plan_has_one_line() -> None:
     assert line.startswith(f"plan {status.plan.generation}: worst slowdown ")
     assert line.endswith(", installed")
     assert list(plan_lines(pb.WatchPlanResponse())) == ["no plan yet"]
-
-
-def test_a_circuit_is_called_so_when_it_comes_and_when_it_goes() -> None:
-    lines = FabricLines()
-    at = pb.PortRef(dpid=1, port=2)
-    circuit = pb.Link(src=at, name="server1:2>server7", capacity_bps=25e9, one_way=True)
-    told = list(lines(pb.WatchFabricResponse(links=[circuit])))
-    assert told == ["circuit server1:2>server7: 25 Gbit/s"]
-    assert list(lines(pb.WatchFabricResponse(links_gone=[at]))) == ["circuit server1:2>server7: gone"]

@@ -26,32 +26,26 @@ def fabric_of(
     )
 
 
-def test_leaves_are_below_spines_in_the_order_of_their_numbers() -> None:
+def test_leaves_are_below_spines_and_further_tiers() -> None:
     assert (picture(State()).tiers, list(picture(State()).cables)) == ([], [])
     found = picture(state_of(leaf_spine(11, 2)))
     assert names(found) == [[f"leaf{n}" for n in range(1, 12)], ["spine1", "spine2"]]
     assert found.nodes[1].hosts == ("10.0.1.1",)
     assert len(found.cables) == 22
-
-
-def test_a_leaf_whose_hosts_are_not_found_yet_is_a_leaf() -> None:
-    fabric = leaf_spine(4, 2)
-    del fabric.hosts[1:]
-    assert names(picture(state_of(fabric))) == [["leaf1", "leaf2", "leaf3", "leaf4"], ["spine1", "spine2"]]
-
-
-def test_before_any_host_is_found_leaves_are_those_with_ports_that_no_link_uses() -> None:
-    fabric = leaf_spine(2, 2, hosts=False)
-    for switch in fabric.switches[:2]:
-        switch.ports.add(number=99, name="eth99", up=True)
-    assert names(picture(state_of(fabric))) == [["leaf1", "leaf2"], ["spine1", "spine2"]]
-
-
-def test_three_tiers() -> None:
     switches = {1: "edge1", 2: "edge2", 11: "aggregation1", 12: "aggregation2", 21: "core1"}
     cables = [((1, 1), (11, 1)), ((2, 1), (12, 1)), ((11, 2), (21, 1)), ((12, 2), (21, 2))]
     found = picture(state_of(fabric_of(switches, cables, leaves=(1, 2))))
     assert names(found) == [["edge1", "edge2"], ["aggregation1", "aggregation2"], ["core1"]]
+
+
+def test_before_hosts_are_found_leaves_are_known_by_other_hosts_or_by_ports_that_no_link_uses() -> None:
+    fabric = leaf_spine(4, 2)
+    del fabric.hosts[1:]
+    assert names(picture(state_of(fabric))) == [["leaf1", "leaf2", "leaf3", "leaf4"], ["spine1", "spine2"]]
+    fabric = leaf_spine(2, 2, hosts=False)
+    for switch in fabric.switches[:2]:
+        switch.ports.add(number=99, name="eth99", up=True)
+    assert names(picture(state_of(fabric))) == [["leaf1", "leaf2"], ["spine1", "spine2"]]
 
 
 def test_a_cable_has_the_loads_of_both_directions() -> None:
@@ -61,6 +55,10 @@ def test_a_cable_has_the_loads_of_both_directions() -> None:
     assert (found.name, found.up_load, found.down_load, found.load) == ("leaf1:1>spine1", 0.5, 0.9, 0.9)
     (other,) = picture(state).matrices[0].cells[0, 1]
     assert (other.up_load, other.down_load, other.load) == (0.5, None, 0.5)
+    fabric = leaf_spine(1, 1)
+    del fabric.links[1]
+    (one_way,) = picture(state_of(fabric)).cables
+    assert (one_way.up, one_way.down, one_way.load) == ((1, 1), None, 0.5)
 
 
 @pytest.mark.parametrize("fabric", [leaf_spine(3, 2), rings(4, (1, 3))], ids=["cables", "circuits"])
@@ -71,12 +69,6 @@ def test_rates_alone_give_the_picture_that_is_made_anew(fabric: pb.GetFabricResp
     state.take_fabric(pb.WatchFabricResponse(links=[fabric.links[0]]))
     assert reloaded(before, state) == picture(state)
     assert reloaded(before, state) != before
-
-
-def test_parallel_cables_are_several() -> None:
-    fabric = fabric_of({1: "leaf1", 101: "spine1"}, [((1, port), (101, port)) for port in (1, 2)], leaves=(1,))
-    found = [each.name for each in picture(state_of(fabric)).matrices[0].cells[0, 0]]
-    assert found == ["leaf1:1>spine1", "leaf1:2>spine1"]
 
 
 def test_what_is_down_drained_or_out_of_sync_says_so() -> None:
@@ -114,13 +106,6 @@ def test_switches_of_one_name_and_their_cables_are_parts_by_their_dpids() -> Non
     assert [node.condition for node in found.nodes.values() if node.dpid in (1, 2)] == [Condition.UP, Condition.DRAINED]
 
 
-def test_a_link_of_one_direction_is_a_cable() -> None:
-    fabric = leaf_spine(1, 1)
-    del fabric.links[1]
-    (found,) = picture(state_of(fabric)).cables
-    assert (found.up, found.down, found.load) == ((1, 1), None, 0.5)
-
-
 @pytest.mark.parametrize(("leaves", "as_matrix"), [(16, False), (17, True)])
 def test_more_cables_than_a_graph_shows_are_a_matrix(leaves: int, as_matrix: bool) -> None:
     assert picture(state_of(leaf_spine(leaves, 16))).as_matrix is as_matrix
@@ -151,7 +136,6 @@ def test_servers_that_circuits_connect_are_on_a_circle_though_only_some_hosts_ar
     places = [drawn.on_circle(node) for node in drawn.tiers[0]]
     assert len({(round(x, 6), round(y, 6)) for x, y in places}) == 6
     assert {round((x - 0.5) ** 2 + (y - 0.5) ** 2, 6) for x, y in places} == {0.25}
-    assert not picture(state_of(leaf_spine(2, 2))).without_tiers
 
 
 def test_circuits_beside_cables_leave_tiers_as_they_are() -> None:
@@ -159,18 +143,15 @@ def test_circuits_beside_cables_leave_tiers_as_they_are() -> None:
     fabric.links.append(link((1, 9), (2, 9), "leaf1:9>leaf2"))
     fabric.links[-1].one_way = True
     drawn = picture(state_of(fabric))
-    assert [[node.name for node in tier] for tier in drawn.tiers] == [["leaf1", "leaf2"], ["spine1", "spine2"]]
+    assert names(drawn) == [["leaf1", "leaf2"], ["spine1", "spine2"]]
     assert not drawn.without_tiers
 
 
-def test_circuits_between_servers_of_one_name_are_told_apart() -> None:
+def test_circuits_between_servers_of_one_name_are_told_apart_and_those_of_a_drained_server_are_drained() -> None:
     fabric = rings(3, (1,))
     fabric.switches[1].name = "server1"
     parts = [each.part for each in picture(state_of(fabric)).cables]
     assert parts == ["0x1:2>0x2", "0x2:2>server3", "server3:2>0x1"]
-
-
-def test_circuits_of_a_drained_server_are_drained() -> None:
     fabric = rings(4, (1,))
     fabric.drains.add(name="server2")
     drained = {each.name for each in picture(state_of(fabric)).cables if each.condition is Condition.DRAINED}

@@ -15,7 +15,7 @@ def test_rates_alone_do_not_change_the_shape() -> None:
     assert state.take_fabric(pb.WatchFabricResponse(links=[again])) == {Kind.SHAPE, Kind.RATES}
 
 
-def test_what_goes_is_gone_and_a_snapshot_replaces_everything() -> None:
+def test_what_goes_is_gone_what_is_down_comes_back_and_a_snapshot_replaces_everything() -> None:
     state = state_of(leaf_spine(2, 2))
     gone = pb.WatchFabricResponse(
         links_gone=[pb.PortRef(dpid=1, port=1)], switches_gone=[0x102], hosts_gone=["10.0.1.1"]
@@ -24,9 +24,6 @@ def test_what_goes_is_gone_and_a_snapshot_replaces_everything() -> None:
     assert ((1, 1) in state.links, 0x102 in state.switches, "10.0.1.1" in state.hosts) == (False, False, False)
     state.take_fabric(pb.WatchFabricResponse(snapshot=True, switches=[pb.Switch(dpid=7, name="other")]))
     assert (list(state.switches), state.links, state.hosts) == ([7], {}, {})
-
-
-def test_parts_go_down_and_come_back() -> None:
     state, part = State(), pb.DownPart(kind=pb.PART_KIND_SWITCH, name="leaf1", id="0x1")
     assert Kind.SHAPE in state.take_fabric(pb.WatchFabricResponse(parts_down=[part]))
     assert list(state.parts_down.values()) == [part]
@@ -52,14 +49,11 @@ def test_events_are_taken_once_and_the_newest_kept() -> None:
     assert state.take_events(events[-5:]) == frozenset()
     assert len(state.events) == MOST_EVENTS
     assert [event.number for event in state.newest_events(2)] == [MOST_EVENTS + 2, MOST_EVENTS + 1]
-
-
-def test_events_of_a_controller_that_counts_anew_follow() -> None:
     state = State()
     state.take_events([pb.Event(number=900, event_time=timestamp(100.0))])
     fresh = [pb.Event(number=number, event_time=timestamp(200.0 + number)) for number in (1, 2)]
     assert state.take_events(fresh) == {Kind.EVENTS}
-    assert [event.number for event in state.newest_events(3)] == [2, 1, 900]
+    assert [event.number for event in state.newest_events(3)] == [2, 1, 900], "the controller counts anew"
 
 
 def test_a_refusal_is_told_until_the_controller_shows_it() -> None:
@@ -80,16 +74,14 @@ def test_a_plan_that_comes_again_with_its_ecmp_slowdown_is_the_same_point() -> N
     state.take_plan(pb.Plan(generation=3, max_slowdown=2.0, bound=1.0, ecmp_slowdown=pb.EcmpSlowdowns(mean=2.5)), 11.0)
     state.take_plan(pb.Plan(generation=4, max_slowdown=1.5, bound=1.0), 12.0)
     assert [(each.unix_s, each.plan, each.ecmp) for each in state.slowdowns] == [(10.0, 2.0, 2.5), (12.0, 1.5, None)]
-
-
-def test_a_controller_that_has_started_again_has_no_plan_and_counts_plans_anew() -> None:
     state = State()
     state.take_plan(pb.Plan(generation=1, max_slowdown=2.0, plan_time=duration(0.02)), 10.0)
     assert state.take_plan(None, 11.0) == {Kind.PLAN}
     assert state.plan is None
     state.take_plan(pb.Plan(generation=1, max_slowdown=2.0, plan_time=duration(0.03)), 12.0)
     state.take_plan(pb.Plan(generation=1, max_slowdown=1.0, plan_time=duration(0.04)), 13.0)
-    assert [(each.unix_s, each.plan) for each in state.slowdowns] == [(10.0, 2.0), (12.0, 2.0), (13.0, 1.0)]
+    points = [(each.unix_s, each.plan) for each in state.slowdowns]
+    assert points == [(10.0, 2.0), (12.0, 2.0), (13.0, 1.0)], "the controller has started again and counts anew"
 
 
 def test_alarms_that_operators_know_of_come_last() -> None:

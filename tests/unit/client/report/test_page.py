@@ -11,10 +11,7 @@ from tests.support.circuit_messages import WIRED, rings, unwired_job, wired_job
 def test_of_a_job_that_waits_for_hosts_nothing_is_predicted_and_no_flow_is_forwarded() -> None:
     job = pb.Job(spec=pb.JobSpec(job_id="waits"), state=pb.JOB_STATE_PENDING, missing_hosts=["10.9.9.9"])
     job.efficiency_predicted = 0.0
-    status = pb.GetStatusResponse(jobs=1, jobs_pending=1)
-    state = state_of(status, pb.GetFabricResponse(), None, [job], 1.0)
-    route = pb.ListedRoute(job_id="waits", src="10.0.1.2", dst="10.9.9.9")
-    text = page(Gathered("a running controller", 1.0, state, status, [route]))
+    text = reported(pb.GetFabricResponse(), job)
     jobs = text[text.index('id="jobs"') : text.index('id="plan"')]
     assert re.findall(r"<td[^>]*>([^<]*)</td>", jobs[jobs.index(">waits<") :])[5:9] == ["-", "-", "-", "0"]
     assert "ECMP" not in jobs
@@ -46,43 +43,25 @@ def test_many_circuits_are_a_matrix_without_a_second_direction() -> None:
     assert 'class="half lu"' not in text
 
 
-def test_a_job_is_not_fast_by_a_measured_efficiency_that_is_not_possible() -> None:
+def test_a_job_is_slow_by_measured_efficiencies_that_are_possible_and_mean_something() -> None:
     wrong = pb.Job(
         spec=pb.JobSpec(job_id="wrong"), slowdown=2.0, efficiency_predicted=0.5, efficiency_measured=1.62, iterations=9
     )
     assert slow_jobs([wrong]) == [wrong]
+    withheld = "up to 3 hosts send to one host at once; how they share its port is not known"
+    experts = pb.Job(slowdown=1.0, efficiency_measured=0.57, prediction_withheld=withheld)
+    assert slow_jobs([experts]) == [], "an all-to-all on an idle fabric"
+    experts.slowdown = 2.0
+    assert slow_jobs([experts]) == [experts]
     shown = reported(pb.GetFabricResponse(), wrong)
     assert "162.0% !" in shown
     assert "Its measured efficiency, 162%, is not possible: it announced too much" in shown
 
 
 def test_what_counters_have_not_confirmed_is_said_of_each_job() -> None:
-    demand = pb.Demand(source=pb.DEMAND_SOURCE_DECLARED)
-    job = pb.Job(spec=pb.JobSpec(job_id="new"), state=pb.JOB_STATE_PINNED, demand=demand, flows_without_path=2)
-    shown = reported(pb.GetFabricResponse(), job)
+    unconfirmed = pb.Demand(source=pb.DEMAND_SOURCE_DECLARED)
+    new = pb.Job(spec=pb.JobSpec(job_id="new"), state=pb.JOB_STATE_PINNED, demand=unconfirmed, flows_without_path=2)
+    shown = reported(pb.GetFabricResponse(), new)
     assert "<td>pinned, 2 flows without a path</td>" in shown, "no mark beside the word for it"
     assert "<td>unconfirmed</td>" in shown
     assert "what it announced, not yet confirmed by counters" in shown
-
-
-def test_a_job_without_a_prediction_is_not_slow_by_its_measured_efficiency() -> None:
-    """The job is an all-to-all on an idle fabric."""
-    withheld = "up to 3 hosts send to one host at once; how they share its port is not known"
-    job = pb.Job(
-        spec=pb.JobSpec(job_id="experts"), slowdown=1.0, efficiency_measured=0.57, prediction_withheld=withheld
-    )
-    assert slow_jobs([job]) == []
-    job.slowdown = 2.0
-    assert slow_jobs([job]) == [job]
-
-
-def test_a_job_says_that_it_sends_nothing_and_how_its_announcement_is_wrong() -> None:
-    wrong = "10.0.1.1 &gt; 10.0.2.1 carries nothing"
-    demand = pb.Demand(
-        source=pb.DEMAND_SOURCE_MEASURED,
-        difference="10.0.1.1 > 10.0.2.1 carries nothing",
-        findings=[pb.DEMAND_FINDING_SILENT, pb.DEMAND_FINDING_OTHER_AMOUNTS],
-    )
-    demand.window.FromSeconds(6)
-    shown = reported(pb.GetFabricResponse(), pb.Job(spec=pb.JobSpec(job_id="killed"), demand=demand))
-    assert f"0 bit/s of payload; it sends nothing now; {wrong}" in shown

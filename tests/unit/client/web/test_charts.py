@@ -44,7 +44,7 @@ def test_a_graph_has_each_switch_host_and_cable_in_the_colour_and_width_of_its_l
     assert fuller["width"] > max(style["width"] for style in styles.values())
 
 
-def test_what_is_down_is_dashed_and_what_is_drained_dotted() -> None:
+def test_what_is_down_is_dashed_what_is_drained_dotted_and_a_route_bright() -> None:
     fabric = leaf_spine(2, 2)
     fabric.drains.add(name="leaf2:2>spine2")
     fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:3>spine1", id="x")
@@ -53,18 +53,12 @@ def test_what_is_down_is_dashed_and_what_is_drained_dotted() -> None:
     assert kinds["leaf1:3>spine1"] == "dashed"
     assert kinds["leaf2:2>spine2"] == "dotted"
     assert kinds["leaf1:1>spine1"] == "solid"
-
-
-def test_a_route_is_bright_the_rest_faded_and_what_is_down_or_drained_as_it_is() -> None:
-    fabric = leaf_spine(2, 2)
-    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:3>spine1", id="x")
-    fabric.drains.add(name="leaf2:2>spine2")
     drawn = series(charts.rates(picture(state_of(fabric)), 0, LIGHT, {(0x101, 2)}), "fabric")
     shown = {each["part"] for each in drawn["links"] if each["lineStyle"]["opacity"] == 1 and "part" in each}
-    assert shown == {"leaf2:1>spine1", "leaf1:3>spine1", "leaf2:2>spine2"}
+    assert shown == {"leaf2:1>spine1", "leaf1:3>spine1", "leaf2:2>spine2"}, "the rest of what is up is faded"
 
 
-def test_what_is_chosen_is_marked_in_a_graph() -> None:
+def test_what_is_chosen_is_marked_in_a_graph_and_in_a_matrix() -> None:
     found = picture(state_of(leaf_spine(2, 2)))
 
     def sizes(chosen: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -77,9 +71,6 @@ def test_what_is_chosen_is_marked_in_a_graph() -> None:
     switches, cables = sizes("leaf1:2>spine2")
     assert len(set(switches.values())) == 1
     assert max(cables, key=lambda name: cables[name]) == "leaf1:2>spine2"
-
-
-def test_what_is_chosen_is_marked_in_a_matrix() -> None:
     found = picture(state_of(leaf_spine(64, 32)))
     for chart in (charts.rates, charts.fabric):
         assert series(chart(found, 0, LIGHT, (), "leaf3:5>spine5"), "chosen")["data"] == [(4, 2)]
@@ -98,7 +89,7 @@ def test_a_cable_says_whose_flows_it_carries() -> None:
     assert said.carried(cable, routes[3:]) == "No pinned flow travels over it."
 
 
-def test_the_first_line_says_what_the_plan_gains() -> None:
+def test_the_first_lines_say_what_the_plan_gains_and_what_is_wrong_until_it_is_over() -> None:
     state = State()
     assert said.facts(state) == ""
     counts: dict[str, Any] = {"switches_in_sync": 8, "known_switches": 8, "jobs": 2}
@@ -106,9 +97,6 @@ def test_the_first_line_says_what_the_plan_gains() -> None:
     state.slowdowns.append(Slowdowns(1.0, 1.0, 1.0, 2.335))
     expected = "planned · 8 of 8 switches in sync · 2 jobs · efficiency - · worst slowdown 1.000, under ECMP 2.335 · 1"
     assert said.facts(state) == expected
-
-
-def test_what_is_wrong_is_said_until_it_is_over() -> None:
     state = State()
     assert "first answer" in said.wrong(state)
     state.take_lost("nobody answers")
@@ -224,28 +212,22 @@ def test_circuits_are_arrows_between_servers_on_a_circle() -> None:
     bright = {each["part"] for each in drawn["links"] if each["lineStyle"]["opacity"] == 1}
     assert bright == {"server1:2>server2", "server3:3>server2"}
     assert charts.summary(state, picture(state)).startswith("4 switches, 8 circuits, 4 hosts; fullest circuit server")
-
-
-def test_circuits_there_and_back_are_bent_apart() -> None:
     fabric = rings(3, (1,))
     fabric.links.append(link((2, 3), (1, 3), "server2:3>server1"))
     fabric.links[-1].one_way = True
     drawn = series(charts.fabric(picture(state_of(fabric)), 0, LIGHT, ()), "fabric")
     bent = {each["part"] for each in drawn["links"] if each["lineStyle"]["curveness"]}
-    assert bent == {"server1:2>server2", "server2:3>server1"}
+    assert bent == {"server1:2>server2", "server2:3>server1"}, "circuits there and back are apart"
 
 
-def test_circuits_of_a_server_are_those_that_leave_it_and_those_that_arrive() -> None:
+def test_circuits_of_one_server_and_of_many() -> None:
     drawn = beside.cables_of(picture(state_of(rings(5, (1, 2)))), 1, LIGHT)
     assert drawn["title"]["text"] == "Circuits of server1, load in %"
     assert drawn["xAxis"]["data"] == ["server2", "server3", "server4", "server5"]
     found = [(each["name"], each["data"]) for each in drawn["series"]]
     assert found == [("to others", [25, 25, "-", "-"]), ("from others", ["-", "-", 25, 25])]
-
-
-def test_many_circuits_are_a_matrix_of_all_servers() -> None:
-    drawn = picture(state_of(rings(90, (1, 2, 7))))
-    options = charts.fabric(drawn, 0, LIGHT, {(1, 4)})
+    many = picture(state_of(rings(90, (1, 2, 7))))
+    options = charts.fabric(many, 0, LIGHT, {(1, 4)})
     assert len(options["xAxis"]["data"]) == len(options["yAxis"]["data"]) == 90
     assert len(series(options, "fabric")["data"]) == 270
     assert series(options, "fabric")["encode"]["tooltip"] == [1, 0, 2]

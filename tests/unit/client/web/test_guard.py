@@ -1,6 +1,7 @@
 """Requests that the live page answers."""
 
 import asyncio
+from itertools import product
 from typing import Any
 
 import pytest
@@ -28,12 +29,11 @@ def answered(kind: str, headers: dict[str, str], names: tuple[str, ...] = ()) ->
     return found[0]["status"], told, found[1]["body"].decode()
 
 
-@pytest.mark.parametrize("kind", ["http", "websocket"])
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "[::1]:8080", "10.1.2.3", "localhost:8080", "Fabric.example"])
-def test_addresses_and_known_names_are_answered(kind: str, host: str) -> None:
+def test_addresses_and_known_names_are_answered(host: str) -> None:
     origin = {"origin": f"https://{host}"}
-    assert answered(kind, {"host": host}, ("fabric.example",))[0] == 200
-    assert answered(kind, {"host": host, **origin}, ("fabric.example",))[0] == 200
+    for kind, headers in product(("http", "websocket"), ({"host": host}, {"host": host, **origin})):
+        assert answered(kind, headers, ("fabric.example",))[0] == 200
 
 
 REFUSED_HOSTS = [
@@ -46,18 +46,17 @@ REFUSED_ORIGINS = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["http", "websocket"])
 @pytest.mark.parametrize(
     "headers",
     [{} if host is None else {"host": host} for host in REFUSED_HOSTS]
     + [{**OPENED, "origin": origin} for origin in REFUSED_ORIGINS],
     ids=str,
 )
-def test_names_that_are_not_known_and_other_sites_are_refused(kind: str, headers: dict[str, str]) -> None:
-    assert answered(kind, headers)[0] == 400
+def test_names_that_are_not_known_and_other_sites_are_refused(headers: dict[str, str]) -> None:
+    assert [answered(kind, headers)[0] for kind in ("http", "websocket")] == [400, 400]
 
 
-def test_a_port_may_be_left_out_where_it_is_the_one_of_the_scheme() -> None:
+def test_a_port_may_be_left_out_where_it_is_the_one_of_the_scheme_and_a_proxy_may_pass_its_address_on() -> None:
     for host, origin, status in (
         ("10.1.2.3", "http://10.1.2.3:80", 200),
         ("10.1.2.3:443", "https://10.1.2.3", 200),
@@ -65,9 +64,6 @@ def test_a_port_may_be_left_out_where_it_is_the_one_of_the_scheme() -> None:
         ("10.1.2.3", "http://10.1.2.3:8080", 400),
     ):
         assert answered("http", {"host": host, "origin": origin})[0] == status
-
-
-def test_a_proxy_may_pass_its_own_address_on() -> None:
     headers = {**OPENED, "origin": "https://fabric.example"}
     assert answered("websocket", headers, ("fabric.example",))[0] == 200
     assert answered("websocket", headers)[0] == 400

@@ -1,10 +1,28 @@
-"""Log lines of the process of the live page."""
+"""Output and log lines of the process of the live page."""
 
 import logging
 
 import pytest
 
 from signalbox.web.log_lines import MOST_LINES, PERIOD_S, _Few, _Lines
+from signalbox.web.serving import Terminal
+
+
+def test_it_says_once_where_the_page_is_and_each_time_that_the_controller_goes_and_comes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal = Terminal("http://127.0.0.1:8080/")
+
+    def said(listens: bool, lost: str | None) -> str:
+        terminal.tell(listens, lost)
+        return capsys.readouterr().err
+
+    assert said(False, None) == ""
+    assert said(True, None) == "The page is at http://127.0.0.1:8080/ until Ctrl-C.\n"
+    assert said(True, "") == ""
+    assert said(True, "a: cannot be reached") == "warning: a: cannot be reached\n"
+    assert said(True, "a: timed out") == ""
+    assert said(True, "") == "The controller answers again.\n"
 
 
 def record(message: object, *args: object, error: BaseException | None = None) -> logging.LogRecord:
@@ -24,11 +42,8 @@ def test_a_record_is_one_short_line_without_escapes(message: object, line: str) 
     assert _Lines().format(record(message)) == line
 
 
-def test_arguments_that_do_not_fit_their_message_are_left_out() -> None:
+def test_an_exception_is_told_by_kind_and_place_and_arguments_that_do_not_fit_are_left_out() -> None:
     assert _Lines().format(record("%d jobs", "\x07")) == "error: nicegui: %d jobs"
-
-
-def test_an_exception_is_told_by_kind_and_place_without_a_traceback() -> None:
     try:
         int("\x1b[31m")
     except ValueError as error:

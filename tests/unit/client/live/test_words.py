@@ -1,0 +1,121 @@
+"""Rows, events and figures of the live views in words. ``test_event_log.py`` tests that every event has words."""
+
+import pytest
+
+from signalbox.live import rows
+from signalbox.live.happened import event_line
+from signalbox.live.jobs import traffic_lines, traffic_mark
+from signalbox.live.shown import rate
+from signalbox.live.state import State
+from signalbox.top.app import of_job
+from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.circuit_messages import WIRED, rings, unwired_job, wired_job
+from tests.support.fabric_messages import link
+
+
+def test_unannounced_traffic_and_slowdowns_that_are_not_known_yet_are_not_none() -> None:
+    state = State()
+    known = link((1, 2), (0x102, 1), "leaf1:2>spine2", 0.25)
+    known.background_bps = 0.0
+    state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.5), known]))
+    found = rows.links(state, 9)
+    assert found == [("leaf1:1>spine1", "50%", "500 Mbit/s", "-"), ("leaf1:2>spine2", "25%", "250 Mbit/s", "0 bit/s")]
+    assert rows.plan(state) == "no plan yet"
+    state.take_plan(pb.Plan(generation=1, max_slowdown=2.0, bound=1.5), 10.0)
+    assert rows.plan(state) == "plan: worst slowdown 2.000, bound 1.500, under ECMP -"
+
+
+def test_a_job_says_its_circuits_and_without_any_that_nothing_is_hashed() -> None:
+    fabric = rings(4, (1, 3))
+    routes = [pb.ListedRoute(src="10.0.1.1", dst="10.0.2.1")]
+    found = of_job(wired_job(fabric), "Nothing slows it.", routes).splitlines()
+    assert found == ["Nothing slows it.", f"8 circuits {WIRED}", "", "10.0.1.1 > 10.0.2.1: ecmp"]
+    waits = of_job(unwired_job("circuits are being worked out"), "It waits.", routes).splitlines()
+    assert waits[1:] == ["no circuits: circuits are being worked out", "", "10.0.1.1 > 10.0.2.1: no circuits"]
+    assert of_job(None, "It has ended.", ()).splitlines() == ["It has ended."]
+
+
+def test_a_row_has_a_mark_where_counters_do_not_confirm_what_the_job_announced() -> None:
+    state = State()
+    for name, source in (("known", pb.DEMAND_SOURCE_CONFIRMED), ("new", pb.DEMAND_SOURCE_DECLARED)):
+        spec, demand = pb.JobSpec(job_id=name), pb.Demand(source=source)
+        job = pb.Job(spec=spec, state=pb.JOB_STATE_PINNED, demand=demand)
+        state.take_jobs(pb.WatchJobsResponse(jobs=[job]))
+    assert {row[0]: row[1] for row in rows.jobs(state.jobs_by_urgency())} == {"known": "pinned", "new": "pinned ?"}
+
+
+def test_an_alarm_that_operators_know_of_says_so_first_and_is_the_last() -> None:
+    state = State()
+    known = pb.Alarm(kind=pb.ALARM_KIND_LINK_DOWN, severity=pb.SEVERITY_CRITICAL, text="a", silence=pb.Silence())
+    new = pb.Alarm(kind=pb.ALARM_KIND_HOST_DOWN, severity=pb.SEVERITY_WARNING, text="b")
+    state.take_alarms(pb.WatchAlarmsResponse(raised=[known, new]))
+    found = [line for _, line in rows.alarms(state, 9)]
+    assert found == ["warning host_down: b", "known: critical link_down: a (acknowledged)"]
+
+
+@pytest.mark.parametrize(("bps", "said"), [
+    (0.0, "0 bit/s"), (999.6, "1 kbit/s"), (4.886e6, "4.89 Mbit/s"), (999.4e6, "999 Mbit/s"), (999.6e6, "1 Gbit/s"),
+    (800e9, "800 Gbit/s"), (1.6e12, "1.6 Tbit/s"),
+])  # fmt: skip
+def test_a_rate_has_three_digits_and_never_an_exponent(bps: float, said: str) -> None:
+    assert rate(bps) == said
+
+
+HALF = pb.Demand(source=pb.DEMAND_SOURCE_MEASURED, findings=[pb.DEMAND_FINDING_OTHER_AMOUNTS], factor=2.0)
+HALF.difference = "all announced pairs carry 2.0 times what was announced"
+DECLARED, CONFIRMED = (pb.Demand(source=source) for source in (pb.DEMAND_SOURCE_DECLARED, pb.DEMAND_SOURCE_CONFIRMED))
+SILENT = pb.Demand(source=pb.DEMAND_SOURCE_CONFIRMED, findings=[pb.DEMAND_FINDING_SILENT])
+
+
+IMPOSSIBLE = "it announced too much, or reports its iterations as too short."
+CHANGES = pb.Demand(source=pb.DEMAND_SOURCE_CONFIRMED, patterns=2, pattern=1)
+PROVISIONAL = pb.Demand(source=pb.DEMAND_SOURCE_PROVISIONAL)
+
+
+@pytest.mark.parametrize(("job", "mark", "lines"), [
+    (pb.Job(), "", []),
+    (pb.Job(demand=CONFIRMED, efficiency_measured=0.97), "", []),
+    (pb.Job(demand=SILENT), "", ["It sends nothing now."]),
+    (pb.Job(demand=CHANGES), "", ["It changes between 2 traffic patterns, and sends number 1 now."]),
+    (pb.Job(demand=DECLARED, efficiency_measured=0.97), " ?",
+     ["It is planned for what it announced, not yet confirmed by counters."]),
+    (pb.Job(demand=PROVISIONAL), " ?",
+     ["It is planned for pairs that send, with bytes that are not yet confirmed by counters."]),
+    (pb.Job(demand=HALF), " !", [f"Its announcement is wrong: {HALF.difference}.",
+                                 "It is planned for what switches count."]),
+    (pb.Job(demand=CONFIRMED, efficiency_measured=1.62), " !",
+     [f"Its measured efficiency, 162%, is not possible: {IMPOSSIBLE}"]),
+])  # fmt: skip
+def test_sentences_say_what_the_mark_of_a_job_means_and_what_is_remarkable_otherwise(
+    job: pb.Job, mark: str, lines: list[str]
+) -> None:
+    assert traffic_mark(job) == mark
+    assert traffic_lines(job) == lines
+
+
+def line(what: str, **details: str) -> str:
+    return event_line(
+        pb.Event(what=what, details=[pb.EventDetail(name=name, value=value) for name, value in details.items()])
+    )
+
+
+@pytest.mark.parametrize(("what", "details", "said"), [
+    ("alarm over", {"kind": "link_down", "text": "link a is down"}, "alarm over: link a is down"),
+    ("drained", {"part": "spine2", "flows": "0"}, "spine2 drained: no flow is left on it"),
+    ("drained", {"part": "spine2", "flows": "6"}, "spine2 drained: 6 flows still to move"),
+    ("link down", {"count": "1", "names": "leaf1:1>spine1"}, "link down: leaf1:1>spine1"),
+    ("switch up again", {"count": "6", "names": "a, b, c, d"}, "6 switches up again: a, b, c, d and 2 more"),
+    ("job ended", {"job": "ring", "uid": "7f", "reason": "lease_ran_out"}, "job ring ended: lease ran out"),
+    ("circuits changed", {"count": "12", "ms": "310.4"}, "12 circuits set up or removed, in 310 ms"),
+    ("plan kept: no better one", {"worst_slowdown": "1.5", "bound": "1.0", "ecmp": "2.1", "solver": "a", "ms": "3"},
+     "plan kept: no better one (worst slowdown 1.5, under ECMP 2.1, bound 1.0)"),
+])  # fmt: skip
+def test_an_event_is_told_by_a_sentence(what: str, details: dict[str, str], said: str) -> None:
+    assert line(what, **details) == said
+
+
+def test_an_event_of_another_version_is_told_as_it_is() -> None:
+    assert line("links lost", links="2", ms="3") == "links lost  links=2  ms=3"
+    assert line("drained", part="spine2") == "drained  part=spine2"
+    assert line("drained", part="spine2", flows="many") == "drained  part=spine2  flows=many"
+    assert line("something") == "something"
