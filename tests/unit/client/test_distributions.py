@@ -45,6 +45,8 @@ def test_a_distribution_adds_commands_and_replaces_none(signalbox: Signalbox, si
     assert signalbox("greet").out == "hello\n"
     assert "greet" in signalbox("--help").out
     assert "not the client's" not in signalbox("status", "--address", "unix:/nowhere").out
+    assert [*installed()] == [CLIENT, "greeting", CONTROLLER, OFFLINE]
+    assert "greeting 7" in signalbox("--version").out.splitlines()
 
 
 def test_commands_are_listed_by_what_they_are_for(signalbox: Signalbox) -> None:
@@ -67,7 +69,9 @@ def test_a_command_of_a_missing_distribution_says_what_to_install(
     assert distribution not in signalbox(f"{command}s").err
 
 
-def test_one_that_cannot_be_loaded_takes_no_other_command_along(signalbox: Signalbox, site: Path) -> None:
+def test_one_that_cannot_be_loaded_takes_no_other_command_along_and_is_named_only_where_it_matters(
+    signalbox: Signalbox, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(site, "broken", "import no_such_module")
     install(site, "greeting", ADDS)
     warning = (
@@ -78,12 +82,6 @@ def test_one_that_cannot_be_loaded_takes_no_other_command_along(signalbox: Signa
     assert ("greet" in listed.out, "serve" in listed.out, listed.err) == (True, True, warning)
     assert signalbox("greet") == type(listed)(0, "hello\n", warning)
     assert signalbox("break").err.startswith(warning)
-
-
-def test_nothing_is_said_of_it_where_that_does_not_matter(
-    signalbox: Signalbox, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(site, "broken", "import no_such_module")
     assert signalbox("jobs", "--help").err == ""
     assert signalbox("--version").err == ""
     monkeypatch.setenv("_SIGNALBOX_COMPLETE", "complete_bash")
@@ -92,9 +90,3 @@ def test_nothing_is_said_of_it_where_that_does_not_matter(
     completed = signalbox()
     assert {"jobs", "serve"} <= set(completed.out.split())
     assert completed.err == ""
-
-
-def test_the_versions_are_of_all_that_is_installed(signalbox: Signalbox, site: Path) -> None:
-    install(site, "another", ADDS)
-    assert [*installed()] == [CLIENT, "another", CONTROLLER, OFFLINE]
-    assert signalbox("--version").out.splitlines()[1:2] == ["another 7"]

@@ -20,7 +20,6 @@ ESCAPED = r"\x1b[31mred\u202e\x07"
 @pytest.mark.parametrize(
     "error",
     [
-        SignalboxError(f"the file {RED} is wrong"),
         NotFound("none", about={"jobId": RED}),
         no_such_job(RED),
         InvalidInput.of(RED, f"'{RED}' is wrong"),
@@ -42,11 +41,8 @@ def test_a_long_value_is_shortened_and_what_to_do_about_it_kept() -> None:
     assert cut("\n" * 100) == r"\n" * (MAX_SHOWN_CHARS - 3) + "..."
 
 
-def test_problems_of_many_fields_are_told_whole() -> None:
+def test_problems_of_many_fields_are_told_whole_and_lines_of_a_text_of_ours_stay_lines() -> None:
     problems = tuple(FieldProblem(f"field{number}", "x" * 1000) for number in range(50))
     error = InvalidInput(problems)
     assert str(error) == "; ".join(map(str, problems))
-
-
-def test_lines_of_a_text_of_ours_stay_lines() -> None:
     assert str(SignalboxError("its log ends:\none\ntwo")).count("\n") == 2

@@ -56,30 +56,21 @@ def test_the_guides_commands_print_specs_that_can_be_registered(line: str) -> No
     assert virtual_links(spec)
 
 
-def test_there_is_a_command_for_every_format() -> None:
+def test_there_is_a_command_for_every_format_and_chakra_has_the_groups_of_the_guide() -> None:
     assert [line.split()[3] for line in COMMANDS] == ["nccl", "flight-recorder", "chakra"]
-
-
-def test_chakra_with_the_groups_of_the_guide() -> None:
     spec = JobSpec.parse(json.loads(run(COMMANDS[2])[1]))
     assert {group.name: group.ranks for group in spec.groups} == {"all": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3)}
     assert [(c.groups, c.bytes_per_iteration) for c in spec.collectives] == [(("all",), 100), (("1", "2"), 100)]
 
 
-def test_a_line_for_each_transfer() -> None:
-    printed = run("signalbox jobs from nccl --job-id vision job.log")[1]
-    assert printed.count("\n    {") == 8
-    assert '\n    {"src": 0, "dst": 1, "bytes_per_iteration": 3000},\n' in printed
-
-
 def test_a_trace_and_what_it_does_not_say_may_come_from_standard_input() -> None:
-    log = Path("job.log").read_bytes()
-    assert run("signalbox jobs from nccl --job-id vision -", log) == run(
-        "signalbox jobs from nccl --job-id vision job.log"
-    )
+    printed = run("signalbox jobs from nccl --job-id vision -", Path("job.log").read_bytes())[1]
+    assert printed == run("signalbox jobs from nccl --job-id vision job.log")[1]
+    assert '\n    {"src": 0, "dst": 1, "bytes_per_iteration": 3000},\n' in printed, "a line for each transfer"
     given = json.dumps({"job_id": "vision", "lease_s": 9}).encode()
     assert '"lease_s": 9' in run("signalbox jobs from nccl --spec - job.log", given)[1]
     assert run("signalbox jobs from nccl --spec - -")[0] == 2
+    assert run("signalbox jobs from chakra --bytes 9 --spec vision.yaml trace.0.et")[0] == 2, "for logs of NCCL only"
 
 
 def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
@@ -110,10 +101,6 @@ def test_what_is_missing_or_wrong_is_said(line: str, message: str) -> None:
         Path(f"{name}.yaml").write_text(text)
     with pytest.raises(InvalidInput, match=message):
         run(line)
-
-
-def test_bytes_are_for_logs_of_nccl_only() -> None:
-    assert run("signalbox jobs from chakra --bytes 9 --spec vision.yaml trace.0.et")[0] == 2
 
 
 def test_an_error_names_the_line_of_the_log() -> None:

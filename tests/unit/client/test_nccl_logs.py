@@ -81,10 +81,13 @@ RING = {(0, 1): 3000, (1, 3): 3000, (3, 2): 3000, (2, 0): 3000}
 BOTH_WAYS = RING | {(b, a): size for (a, b), size in RING.items()}
 
 
-def test_an_all_reduce_goes_along_the_rings_of_all_channels(tmp_path: Path) -> None:
+def test_an_all_reduce_goes_along_the_rings_of_all_channels_and_interfaces_are_rails(tmp_path: Path) -> None:
     spec = spec_of(everyone(), tmp_path)
     assert spec.endpoints == ("10.0.1.1", "10.0.1.1", "10.0.2.1", "10.0.2.1")
     assert (spec.library, sent(spec)) == ("nccl", BOTH_WAYS)
+    lines = [line.replace(".1<0>", f".1<0> [1]eth1:10.1.{1 + ('node1' in line)}.1<0>") for line in everyone()]
+    spec = spec_of(lines, tmp_path)
+    assert [rail.endpoints for rail in spec.rails] == [("10.1.1.1", "10.1.1.1", "10.1.2.1", "10.1.2.1")]
 
 
 PREFIXES: dict[str, Callable[[int, str], str]] = {
@@ -104,13 +107,6 @@ def test_what_launchers_write_before_a_line_does_not_matter(launcher: str, tmp_p
     interleaved = [line for lines in zip(*(lines[-12:] for lines in each), strict=True) for line in lines]
     lines = [line for one in each for line in one[:-12]] + ["step 3 loss 0.1"] + interleaved
     assert sent(spec_of(lines, tmp_path)) == BOTH_WAYS
-
-
-def test_logs_may_be_in_a_file_per_rank(tmp_path: Path) -> None:
-    files = [tmp_path / f"{rank}.log" for rank in range(4)]
-    for rank, file in enumerate(files):
-        file.write_text("\n".join(of_rank(rank)))
-    assert sent(job_spec(files, {"job_id": "logged"})) == BOTH_WAYS
 
 
 @pytest.mark.parametrize("line", ["NCCL_ALGO set by environment to Tree", "TUNED"])
@@ -158,11 +154,14 @@ def test_single_lines_of_trees_have_the_parent_first(tmp_path: Path) -> None:
         spec_of(lines, tmp_path)
 
 
-def test_before_2_18_the_communicator_is_named_at_its_end(tmp_path: Path) -> None:
-    def old(rank: int) -> Lines:
-        return [line for line in of_rank(rank, comm_id="") if "START" not in line and "nRanks" not in line]
-
-    assert sent(spec_of(everyone(old), tmp_path)) == BOTH_WAYS
+def test_logs_in_a_file_per_rank_of_old_versions_and_with_a_communicator_of_one_rank(tmp_path: Path) -> None:
+    """Before version 2.18 the communicator is named at its end. NVIDIA/nccl-tests #136 has one of one rank."""
+    files = [tmp_path / f"{rank}.log" for rank in range(4)]
+    for rank, file in enumerate(files):
+        old = [line for line in of_rank(rank, comm_id="") if "START" not in line and "nRanks" not in line]
+        alone = f"comm 0x1 rank 0 nranks 1 cudaDev 0 busId 30 commId {rank:#x} - Init "
+        file.write_text("\n".join([head(rank) + alone + "START", head(rank) + alone + "COMPLETE", *old]))
+    assert sent(job_spec(files, {"job_id": "logged"})) == BOTH_WAYS
 
 
 def test_listed_rings_do_where_no_rank_has_its_own(tmp_path: Path) -> None:
@@ -234,19 +233,6 @@ def test_a_second_communicator_of_all_ranks(tmp_path: Path) -> None:
     assert sent(spec_of(everyone(two), tmp_path, iterations=4)) == dict.fromkeys(BOTH_WAYS, 6000)
 
 
-def test_a_communicator_of_one_rank_sends_nothing(tmp_path: Path) -> None:
-    """The log of NVIDIA/nccl-tests #136 has a communicator of one rank."""
-    alone = ["START", "COMPLETE"]
-    lines = [head(0) + f"comm 0x1 rank 0 nranks 1 cudaDev 0 busId 30 commId 0x9 - Init {event}" for event in alone]
-    assert sent(spec_of([*lines, *everyone()], tmp_path)) == BOTH_WAYS
-
-
-def test_interfaces_are_rails(tmp_path: Path) -> None:
-    lines = [line.replace(".1<0>", f".1<0> [1]eth1:10.1.{1 + ('node1' in line)}.1<0>") for line in everyone()]
-    spec = spec_of(lines, tmp_path)
-    assert [rail.endpoints for rail in spec.rails] == [("10.1.1.1", "10.1.1.1", "10.1.2.1", "10.1.2.1")]
-
-
 def test_without_calls_the_user_says_the_bytes_or_switches_measure_them(tmp_path: Path) -> None:
     lines = everyone(lambda rank: of_rank(rank, calls=0))
     assert spec_of(lines, tmp_path).observed
@@ -286,7 +272,6 @@ def changed(old: str, new: str) -> Lines:
         ([], "run the job with NCCL_DEBUG=INFO"),
         (without("node1:103:"), "communicator 0xabc of 4 ranks: has no line of rank 3; give the output of all ranks"),
         (without("Ring 01 : 3 -> 1"), "communicator 0xabc of 4 ranks: no line 'Ring 01' of rank 1, host node0"),
-        (without("INFO Ring 01"), "no line 'Ring 01' of rank 0"),
         (changed("Ring 01 : 3 -> 1 -> 0", "Ring 01 : 2 -> 1 -> 0"), "ring 01: rank 3 sends to 1, which does not"),
         (changed("Ring 00 : 2 -> 0 -> 1", "Ring 00 : 2 -> 0 -> 9"), "ring 00: rank 0 sends to 9"),
         (changed("   0   2   3   1", "   0   1   2   3"), r"rank 0 lists channel 1 as \(0, 1, .* give \(0, 2"),
@@ -323,8 +308,8 @@ def test_trees_that_contradict_themselves_are_refused(tree: str, message: str, t
 
 @pytest.mark.parametrize(
     "text",
-    ["a" * 3_000_000, "NET/Socket : Using " + "a" * 900_000, "Channel 00 :" + " 1" * 400_000 + "x", "Ring " * 200_000],
+    ["a" * 300_000, "NET/Socket : Using " + "a" * 300_000, "Channel 00 :" + " 1" * 100_000 + "x", "Ring " * 100_000],
     ids=["letters", "interfaces", "channels", "rings"],
 )
 def test_a_long_line_costs_no_more_than_reading_it(text: str, tmp_path: Path) -> None:
-    assert sent(spec_of([head(0) + text, "x" * 3_000_000, *everyone()], tmp_path)) == BOTH_WAYS
+    assert sent(spec_of([head(0) + text, "x" * 300_000, *everyone()], tmp_path)) == BOTH_WAYS

@@ -9,14 +9,17 @@ def leaf_spine(leaves: int, spines: int) -> list[tuple[str, str]]:
     return [(f"leaf{leaf}", f"spine{spine}") for leaf in range(1, leaves + 1) for spine in range(1, spines + 1)]
 
 
-def test_the_spines_of_a_leaf_spine_fabric_are_one_switch() -> None:
+def test_the_spines_of_a_leaf_spine_fabric_are_one_switch_and_circuits_are_no_tree() -> None:
     nodes = {"leaf1": ["n2", "n10", "n1"], "leaf2": ["n3"]}
     assert topology_conf(tree(leaf_spine(2, 4), nodes)) == (
         "SwitchName=leaf1 Nodes=n1,n2,n10\nSwitchName=leaf2 Nodes=n3\nSwitchName=tier1-1 Switches=leaf1,leaf2\n"
     )
+    refuse_circuits([])
+    with pytest.raises(NoTree, match="2 circuits of optical switches"):
+        refuse_circuits(["server1:2>server2", "server2:2>server1"])
 
 
-def test_a_fat_tree_has_its_pods_below_one_switch() -> None:
+def test_a_fat_tree_has_its_pods_below_one_switch_unless_a_pod_has_one_leaf() -> None:
     cables = [(f"edge{p}{e}", f"agg{p}{a}") for p in "12" for e in "ab" for a in "xy"]
     cables += [(f"agg{p}{a}", f"core{a}{c}") for p in "12" for a in "xy" for c in "12"]
     nodes = {f"edge{p}{e}": [f"n{p}{e}"] for p in "12" for e in "ab"}
@@ -25,25 +28,16 @@ def test_a_fat_tree_has_its_pods_below_one_switch() -> None:
         TreeSwitch("tier1-2", (), ("edge2a", "edge2b")),
         TreeSwitch("tier2-1", (), ("tier1-1", "tier1-2")),
     ]
-
-
-def test_a_pod_of_one_leaf_has_no_switch_of_its_tier() -> None:
     cables = [("edge1", "agg1"), ("edge2", "agg2"), ("edge3", "agg2"), ("agg1", "core"), ("agg2", "core")]
     found = tree(cables, {"edge1": ["a"], "edge2": ["b"], "edge3": ["c"]})[3:]
     assert found == [TreeSwitch("tier1-1", (), ("edge2", "edge3")), TreeSwitch("tier2-1", (), ("edge1", "tier1-1"))]
 
 
-def test_a_leaf_without_nodes_is_left_out() -> None:
+def test_leaves_without_nodes_are_left_out_and_parts_that_nothing_connects_stay_apart() -> None:
     found = tree(leaf_spine(3, 2), {"leaf1": ["n1"], "leaf2": [], "leaf3": ["n3"]})
     assert [switch.name for switch in found] == ["leaf1", "leaf3", "tier1-1"]
-
-
-def test_parts_that_nothing_connects_stay_apart() -> None:
     found = tree([("leaf1", "spine1"), ("leaf2", "spine1")], {"leaf1": ["n1"], "leaf2": ["n2"], "leaf3": ["n3"]})
     assert found[3:] == [TreeSwitch("tier1-1", (), ("leaf1", "leaf2"))]
-
-
-def test_one_leaf_and_nothing_are_fine() -> None:
     assert tree(leaf_spine(1, 2), {"leaf1": ["n1"]}) == [TreeSwitch("leaf1", ("n1",), ())]
     assert topology_conf(tree([], {})) == ""
 
@@ -69,9 +63,3 @@ def test_switches_with_nodes_that_are_connected_without_others_are_below_one() -
     ]
     found = tree(leaf_spine(2, 1), {"leaf1": ["n1"], "leaf2": ["n2"], "spine1": ["storage"]})
     assert found[3:] == [TreeSwitch("tier0-1", (), ("leaf1", "leaf2", "spine1"))]
-
-
-def test_circuits_are_no_tree() -> None:
-    refuse_circuits([])
-    with pytest.raises(NoTree, match="2 circuits of optical switches"):
-        refuse_circuits(["server1:2>server2", "server2:2>server1"])

@@ -28,17 +28,11 @@ def test_the_iteration_is_what_repeats(text: str, counts: dict[str, int]) -> Non
     assert {kind.tag: amount.bytes for kind, amount in both(text).items()} == counts
 
 
-def test_calls_that_do_not_repeat_are_refused() -> None:
+def test_calls_that_do_not_repeat_are_refused_unless_the_number_of_iterations_is_given() -> None:
     with pytest.raises(InvalidInput, match=r"rank 0: the 4 calls of the rank do not repeat.*--iterations"):
         both("abcd")
-
-
-def test_a_pair_of_equal_calls_at_the_end_is_no_iteration() -> None:
     with pytest.raises(InvalidInput, match="do not repeat"):
         both("abcdefghaa")
-
-
-def test_with_a_number_of_iterations_all_calls_are_divided_by_it() -> None:
     assert {kind.tag: amount.bytes for kind, amount in both("abaab", 2).items()} == {"a": 2, "b": 1}
 
 
@@ -63,15 +57,12 @@ def test_phases_agree_between_ranks_of_which_none_sees_all() -> None:
     assert {kind: amount.phase for kind, amount in found.items()} == {first: 0, second: 1, last: 2}
 
 
-def test_what_overlaps_on_one_rank_does_on_the_others_where_it_ended_just_before() -> None:
+def test_what_overlaps_on_one_rank_does_on_the_others_and_a_contradictory_order_is_one_phase() -> None:
     overlapping = [Call(A, 1), Call(B, 1, overlaps=True), Call(C, 1)] * 2
     others = [Call(A, 1), Call(B, 1), Call(C, 1)] * 2
     for ranks in ((overlapping, others), (others, overlapping)):
         found = per_iteration(dict(enumerate(ranks)), 2)
         assert {kind: amount.phase for kind, amount in found.items()} == {A: 0, B: 0, C: 1}
-
-
-def test_where_ranks_contradict_each_other_in_the_order_there_is_one_phase() -> None:
     found = per_iteration({0: calls("ab" * 3), 1: calls("ba" * 3)})
     assert {amount.phase for amount in found.values()} == {0}
 
@@ -85,10 +76,6 @@ def test_ranks_that_contradict_each_other_are_refused() -> None:
         per_iteration({0: calls("aa"), 1: []})
 
 
-def test_what_a_rank_without_a_trace_does_is_known_from_the_others() -> None:
-    assert per_iteration({0: calls("aa")}) == {A: Amount(1, 0)}
-
-
 def test_long_traces_take_linear_time() -> None:
-    found = per_iteration({0: calls("b" + "a" * 60_000)}, None)
-    assert found == {A: Amount(1, 0)}
+    """A rank without a trace does what the others do."""
+    assert per_iteration({0: calls("b" + "a" * 60_000)}) == {A: Amount(1, 0)}

@@ -13,14 +13,13 @@ import pytest
 
 from controller.api.identities import new_token
 from controller.api.lease_tokens import LeaseTokens
-from controller.commands.bundle import LOG_BYTES, REMOVED, bundle, without_secrets
+from controller.commands.bundle import REMOVED, without_secrets
 from controller.config import MetricsConfig
 from controller.observability.metrics import MetricsServer
 from controller.status import StatusBoard
 from signalbox import client_connection
 from signalbox.client import Client
 from signalbox.credentials import Credentials
-from signalbox.errors import SignalboxError
 from tests.support.command_line import Signalbox, api, signalbox
 from tests.support.wire.api_calls import ring
 from tests.support.wire.certificates import Authority
@@ -113,47 +112,26 @@ def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> 
     assert found["log.txt"].count(REMOVED) == 5
 
 
-@pytest.fixture
-def away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[str, ...]:
-    """Return the addresses of a controller that does not run; calls, which last a second, are not tried again."""
-    monkeypatch.setattr(client_connection, "_RETRY", {"methodConfig": []})
-    return "--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics"
-
-
-def test_what_cannot_be_had_is_named_and_the_rest_is_there(
-    signalbox: Signalbox, away: tuple[str, ...], tmp_path: Path
+def test_what_cannot_be_had_is_named_and_the_rest_is_there_with_the_end_of_the_log(
+    signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "log").write_text("event=stopped\n")
+    """The controller does not run; calls, which last a second, are not tried again."""
+    monkeypatch.setattr(client_connection, "_RETRY", {"methodConfig": []})
+    monkeypatch.setattr("controller.commands.bundle.LOG_BYTES", 12)
+    (tmp_path / "log").write_text("event=started\nevent=stopped\n")
+    away = ("--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics")
+    absent = tmp_path / "none" / "ticket.tar.gz"
+    refused = signalbox("support-bundle", absent, *away)
+    assert (refused.status, refused.err.splitlines()[-1]) == (1, f"error: {absent}: No such file or directory")
     file = tmp_path / "ticket.tar.gz"
     result = signalbox("support-bundle", file, *away, "--log", tmp_path / "log")
     found = members(file.read_bytes())
+    assert found["log.txt"] == "ent=stopped\n"
     assert (result.status, set(found)) == (3, {"versions.json", "log.txt", "missing.txt"})
     assert result.err.startswith("error: status.json: no answer from the controller at unix:")
     missing = [line.split(":")[0] for line in found["missing.txt"].splitlines()]
     names = ("status", "fabric", "plan", "jobs", "routes", "events")
     assert missing == [*(f"{name}.json" for name in names), "metrics.txt"]
-
-
-def test_of_a_log_the_end_is_taken(signalbox: Signalbox, away: tuple[str, ...], tmp_path: Path) -> None:
-    log, file = tmp_path / "log", tmp_path / "ticket.tar.gz"
-    log.write_bytes(b"begin\n" + b"x" * LOG_BYTES + b"\nend\n")
-    assert signalbox("support-bundle", file, *away, "--log", log).status == 3
-    text = members(file.read_bytes())["log.txt"]
-    assert (len(text), text[-4:]) == (LOG_BYTES, "end\n")
-
-
-def test_a_file_that_cannot_be_written_is_named(signalbox: Signalbox, away: tuple[str, ...], tmp_path: Path) -> None:
-    file = tmp_path / "none" / "ticket.tar.gz"
-    result = signalbox("support-bundle", file, *away)
-    assert (result.status, result.err.splitlines()[-1]) == (1, f"error: {file}: No such file or directory")
-
-
-def test_one_part_that_fails_leaves_the_others() -> None:
-    def fails() -> str:
-        raise SignalboxError("because")
-
-    packed, missing = bundle([("a", fails), ("b", lambda: "text")])
-    assert (missing, members(packed)) == (["a: because"], {"b": "text", "missing.txt": "a: because\n"})
 
 
 @pytest.mark.parametrize(
@@ -163,7 +141,6 @@ def test_one_part_that_fails_leaves_the_others() -> None:
         ("-----BEGIN EC PRIVATE KEY-----\nMHc\nAQ\n", f"-----BEGIN EC PRIVATE KEY-----{REMOVED}"),
         ('{"lease_token": "u.m", "job_id": "ring"}', f'{{"lease_token": "{REMOVED}", "job_id": "ring"}}'),
         ("tokens = /etc/signalbox/tokens.toml", "tokens = /etc/signalbox/tokens.toml"),
-        ("event=audit method=GetJob", "event=audit method=GetJob"),
     ],
 )
 def test_what_is_taken_for_a_secret(text: str, left: str) -> None:

@@ -54,7 +54,7 @@ def test_a_job_spec_may_be_json_toml_or_yaml(signalbox: Signalbox, given: Given)
     assert "error: standard input: color: unknown field" in signalbox("jobs", "register", "-").err
 
 
-def test_so_may_a_plan_with_its_proofs(signalbox: Signalbox, given: Given, tmp_path: Path) -> None:
+def test_so_may_a_plan_with_its_proofs_and_a_graph(signalbox: Signalbox, given: Given, tmp_path: Path) -> None:
     workload = tmp_path / "workload"
     workload.mkdir()
     (workload / "A.txt").write_text("8 12 0 1 7 1000 9 0\n12 8 1 0 7 1000 9 0\n")
@@ -64,12 +64,8 @@ def test_so_may_a_plan_with_its_proofs(signalbox: Signalbox, given: Given, tmp_p
     assert signalbox("verify", "-") == signalbox("verify", tmp_path / "plan.json")
     given("[]")
     assert signalbox("verify", "-").err.startswith("error: standard input: ")
-
-
-def test_so_may_a_graph(signalbox: Signalbox, given: Given, tmp_path: Path) -> None:
-    (tmp_path / "workload").mkdir()
     given(json.dumps({"nodes": [], "edges": []}))
-    refused = signalbox("plan-file", "--workload", tmp_path / "workload", "--graph", "-")
+    refused = signalbox("plan-file", "--workload", workload, "--graph", "-")
     assert (refused.status, refused.err.startswith("error: standard input: nodes: ")) == (1, True)
 
 

@@ -35,12 +35,15 @@ def saved(*names: str, later_s: Sequence[float] = (0, 0, 0)) -> SavedState:
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """Return a state directory with three jobs."""
-    store = SqliteStore(tmp_path)
-    store.load()
-    store.begin()
-    store.commit(changes(SavedState(), saved("first", "second", "third")), lambda _: None)
-    store.close()
+    save(tmp_path, saved("first", "second", "third"))
     return tmp_path
+
+
+def save(state_dir: Path, found: SavedState) -> None:
+    with closing(SqliteStore(state_dir)) as store:
+        before = store.load()
+        store.begin()
+        store.commit(changes(before, found), lambda _: None)
 
 
 def rewrite(state_dir: Path, name: str, old: str, new: str) -> None:
@@ -58,30 +61,21 @@ def rewrite(state_dir: Path, name: str, old: str, new: str) -> None:
 
 def start(state_dir: Path) -> SavedState:
     """Load the state as a controller whose limit is two jobs."""
-    store = SqliteStore(state_dir)
-    try:
+    with closing(SqliteStore(state_dir)) as store:
         found = store.load()
         initial(Config(state_dir=state_dir, jobs=JobsConfig(max_jobs=2)), found, Declared(), 0.0)
         return found
-    finally:
-        store.close()
 
 
-def test_a_job_that_was_taken_over_is_listed_by_when_that_was(signalbox: Signalbox, state: Path) -> None:
-    with closing(SqliteStore(state)) as store:
-        before = store.load()
-        store.begin()
-        store.commit(changes(before, saved("first", "second", "third", later_s=(0, 60, 30))), lambda _: None)
-    listed = signalbox("state", "list", "--state-dir", state, "--json").json["jobs"]
-    assert [job["job_id"] for job in listed] == ["first", "third", "second"]
-
-
-def test_jobs_are_listed_in_their_order(signalbox: Signalbox, state: Path) -> None:
+def test_jobs_are_listed_in_their_order_and_by_when_they_were_taken_over(signalbox: Signalbox, state: Path) -> None:
     listed = signalbox("state", "list", "--state-dir", state)
     lines = [line for line in listed.out.splitlines() if line.startswith("│")]
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
     assert listed.status == 0
     assert rows == [[name, "blue", "2027-01-15 08:00:00", "2", "1", ""] for name in ("first", "second", "third")]
+    save(state, saved("first", "second", "third", later_s=(0, 60, 30)))
+    jobs = signalbox("state", "list", "--state-dir", state, "--json").json["jobs"]
+    assert [job["job_id"] for job in jobs] == ["first", "third", "second"]
 
 
 def test_as_json_each_job_has_what_the_table_has_and_what_is_wrong_with_it(signalbox: Signalbox, state: Path) -> None:
@@ -105,12 +99,7 @@ def test_virtual_links_are_the_pairs_that_the_api_counts(signalbox: Signalbox, t
     both = JobSpec.parse({"job_id": "both", "endpoints": ips, **sends})
     observed = JobSpec.parse({"job_id": "observed", "endpoints": ["10.0.0.3", "10.0.0.4"]})
     measured = {JobId("observed"): VirtualLinks([VirtualLink("10.0.0.3", "10.0.0.4", 0, 1000)])}
-    jobs = registered(Registration(both), Registration(observed))
-    store = SqliteStore(tmp_path)
-    store.load()
-    store.begin()
-    store.commit(changes(SavedState(), SavedState(jobs, measured=measured)), lambda _: None)
-    store.close()
+    save(tmp_path, SavedState(registered(Registration(both), Registration(observed)), measured=measured))
     listed = signalbox("state", "list", "--state-dir", tmp_path, "--json").json["jobs"]
     assert {job["job_id"]: job["virtual_links"] for job in listed} == {"both": 2, "observed": 1}
 
