@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -41,7 +42,7 @@ from controller.jobs.messages import (
 )
 from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.problem import FlowId
-from controller.status import Status
+from controller.status import JobStatus, Status
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -138,6 +139,15 @@ class FakeFabric:
             for command in self.loop.handle([inbox.popleft()], self.now):
                 inbox.extend(self._carry_out(command))
 
+    def request(self, message: Any) -> Any:
+        """Send a request, and return the value of its reply, or None when there is no reply yet."""
+        self.send(message)
+        return self.reply_to(message.reply)
+
+    def reply_to(self, future: Future[Any]) -> Any:
+        """Return the value of the reply to a request, or None when there is no reply yet."""
+        return next((reply.value for reply in self.replies if reply.future is future), None)
+
     def _from_owner(self, message: Message | UpdateJob) -> Message:
         jobs = self.loop.state.jobs.jobs
         if isinstance(message, UpdateJob):
@@ -203,20 +213,19 @@ class FakeFabric:
         return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
 
     def cut(self, a: Dpid, port: PortNo) -> None:
-        """Take both ends of a cable down, and report the ports to the controller."""
+        """Take the ends of a cable down, which may lead to a host, and report the ports to the controller."""
         self._set_carrier(a, port, up=False)
 
     def plug(self, a: Dpid, port: PortNo) -> None:
         self._set_carrier(a, port, up=True)
         peer = self.switches[a].peers[port]
-        assert peer
-        self.send(LinkSeen(PortRef(a, port), peer))
-        self.send(LinkSeen(peer, PortRef(a, port)))
+        if peer:
+            self.send(LinkSeen(PortRef(a, port), peer))
+            self.send(LinkSeen(peer, PortRef(a, port)))
 
     def _set_carrier(self, a: Dpid, port: PortNo, up: bool) -> None:
         peer = self.switches[a].peers[port]
-        assert peer
-        ends = (PortRef(a, port), peer)
+        ends = (PortRef(a, port), peer) if peer else (PortRef(a, port),)
         for end in ends:
             self.switches[end.dpid].set_up(end.port, up)
         for end in ends:
@@ -256,6 +265,10 @@ class FakeFabric:
     def status(self) -> Status:
         """Status that the controller publishes now."""
         return self.loop.status(self.now)
+
+    def job(self, job_id: str = "job") -> JobStatus:
+        """Return the status that the controller publishes now of this job."""
+        return self.status.jobs[JobId(job_id)]
 
     def trace(self, src: str, dst: str, entropy: int = 0, arp: bool = False) -> list[str] | None:
         """Return the switches that a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""

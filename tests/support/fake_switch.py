@@ -169,7 +169,7 @@ class FakeSwitch:
         came_by = in_port
         table: Table | None = Table.CONTROL
         while table is not None:
-            hits = [f for f in self.flows.values() if f.key.table == table and _matches(f.key.match, in_port, packet)]
+            hits = [f for f in self.flows.values() if f.key.table == table and matches(f.key.match, in_port, packet)]
             if not hits:
                 return came_by, None
             top = max(f.key.priority for f in hits)
@@ -212,7 +212,7 @@ class FakeSwitch:
         return True
 
 
-def _matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
+def matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
     if match.in_port not in (None, in_port):
         return False
     if match.eth_dst not in (None, BROADCAST_MAC if packet.arp else packet.dst_mac):

@@ -1,4 +1,4 @@
-"""Fake fabrics whose switches or planner answer late."""
+"""Fake fabrics whose switches, planner or disk answer late."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.core.messages import Command, Message
+from controller.jobs.messages import StateSaved
 from controller.planning.messages import Planned, SolvePlan
 from tests.support.fake_fabric import FakeFabric
 
@@ -48,3 +49,14 @@ class SlowSolver(LateAnswers):
 
     def solve(self) -> None:
         self.deliver()
+
+
+class SlowDisk(LateAnswers):
+    """Fabric whose commits are acknowledged, the oldest first, when ``answer`` is called."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.is_late = lambda answer: isinstance(answer, StateSaved)
+
+    def answer(self) -> None:
+        self.send(self.late.pop(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from controller.config import Config, DiscoveryConfig, FabricConfig
 from controller.jobs.messages import RegisterJob
 from controller.planning.problem import FlowId
@@ -13,9 +15,22 @@ CONFIG = Config(
 RINGS = [[f"10.0.{leaf}.{host}" for leaf in (1, 2, 3, 4)] for host in (1, 2, 3)]
 
 
-def register(fabric: FakeFabric, *jobs: int) -> None:
+Kind = TypeVar("Kind", bound=FakeFabric)
+
+
+def started(fabric: Kind, *jobs: int, lease_s: float = 60.0, config: Config = CONFIG) -> Kind:
+    """Start a controller on the fabric, and return the fabric when the jobs run."""
+    fabric.start(config)
+    fabric.run(3)
+    if jobs:
+        register(fabric, *jobs, lease_s=lease_s)
+        fabric.run(3)
+    return fabric
+
+
+def register(fabric: FakeFabric, *jobs: int, lease_s: float = 60.0) -> None:
     for job in jobs:
-        fabric.send(RegisterJob(ring_job(f"job{job}", RINGS[job])))
+        fabric.send(RegisterJob(ring_job(f"job{job}", RINGS[job], lease_s)))
 
 
 def all_flows() -> list[FlowId]:
