@@ -24,6 +24,8 @@ from controller.jobs.messages import (
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.long_cases import with_long
+from tests.support.three_rings import started
 from tests.unit.core.test_commits import CONFIG
 
 HOSTS = [f"10.0.{leaf}.1" for leaf in range(1, 5)]
@@ -135,11 +137,9 @@ class Attempts(FakeFabric):
             assert declared == {flow.pair for flow in job.routes}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", with_long([0, 1, 10, 11], range(12)))
 def test_what_was_acknowledged_is_there(seed: int) -> None:
-    fabric = Attempts(seed)
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(Attempts(seed), config=CONFIG)
     for _ in range(30):
         for _ in range(fabric.draw.randrange(5)):
             fabric.ask()

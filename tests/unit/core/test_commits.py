@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from controller.config import Config, FabricConfig
-from controller.core.messages import Message, Reply
+from controller.core.commits import Commits, KnownJobs
+from controller.core.messages import Message
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
     RenewLease,
     ReportConnections,
+    SavedState,
+    SaveState,
     StateNotSaved,
-    StateSaved,
     UpdateJob,
 )
 from controller.planning.messages import SetMode
@@ -24,6 +27,8 @@ from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
+from tests.support.late_answers import SlowDisk
+from tests.support.three_rings import started
 
 CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))
 HOSTS = [f"10.0.{leaf}.1" for leaf in range(1, 5)]
@@ -32,10 +37,7 @@ FULL = "database or disk is full"
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    fabric = FakeFabric(4, 4, 1)
-    fabric.start(CONFIG)
-    fabric.run(3)
-    return fabric
+    return started(FakeFabric(4, 4, 1), config=CONFIG)
 
 
 def answers(fabric: FakeFabric) -> list[Any]:
@@ -43,10 +45,6 @@ def answers(fabric: FakeFabric) -> list[Any]:
     values = [reply.value for reply in fabric.replies]
     fabric.replies.clear()
     return values
-
-
-def uid(fabric: FakeFabric, job_id: str) -> str:
-    return fabric.status.jobs[JobId(job_id)].uid
 
 
 def alarms(fabric: FakeFabric) -> set[AlarmKind]:
@@ -69,56 +67,10 @@ def test_a_registration_that_cannot_be_saved_is_refused_and_nothing_of_it_stays(
     fabric.run(6)
     assert not alarms(fabric), "it was tried again"
     fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
-    assert answers(fabric) == [uid(fabric, "job")]
+    assert answers(fabric) == [fabric.job().uid]
     fabric.run(1)
     assert fabric.saved.jobs
     assert not alarms(fabric)
-
-
-def test_a_job_whose_end_cannot_be_saved_keeps_its_routes(fabric: FakeFabric) -> None:
-    fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
-    fabric.run(1)
-    routes = fabric.status.jobs[JobId("job")].routes
-    fabric.disk_error = FULL
-    answers(fabric)
-    fabric.send(DeregisterJob(JobId("job")))
-    assert isinstance(answers(fabric)[0], Unavailable)
-    fabric.run(2)
-    assert fabric.status.jobs[JobId("job")].state == "pinned"
-    assert fabric.status.jobs[JobId("job")].routes == routes
-    fabric.disk_error = ""
-    fabric.send(DeregisterJob(JobId("job")))
-    assert answers(fabric) == [None]
-    assert not fabric.saved.jobs
-
-
-def test_an_update_that_cannot_be_saved_is_taken_back(fabric: FakeFabric) -> None:
-    before, after = ring_job("job", HOSTS, lease_s=600), ring_job("job", HOSTS[:3], lease_s=600)
-    fabric.send(RegisterJob(before))
-    fabric.run(1)
-    answers(fabric)
-    fabric.disk_error = FULL
-    fabric.send(UpdateJob(after))
-    assert isinstance(answers(fabric)[0], Unavailable)
-    fabric.run(2)
-    job = fabric.status.jobs[JobId("job")]
-    assert (job.spec, job.state, len(job.routes)) == (before, "pinned", 4)
-    fabric.disk_error = ""
-    fabric.send(UpdateJob(after))
-    assert answers(fabric) == [(uid(fabric, "job"),)]
-    assert [job.spec for job in fabric.saved.jobs.values()] == [after]
-
-
-def test_a_mode_that_cannot_be_saved_is_set_back(fabric: FakeFabric) -> None:
-    fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
-    fabric.run(1)
-    answers(fabric)
-    fabric.disk_error = FULL
-    fabric.send(SetMode(Mode.ECMP))
-    fabric.run(2)
-    assert [type(answer) for answer in answers(fabric)] == [Unavailable]
-    assert fabric.status.mode is Mode.PLANNED
-    assert fabric.status.jobs[JobId("job")].state == "pinned"
 
 
 def test_connections_that_cannot_be_saved_are_those_before(fabric: FakeFabric) -> None:
@@ -135,7 +87,7 @@ def test_connections_that_cannot_be_saved_are_those_before(fabric: FakeFabric) -
     fabric.disk_error = ""
     fabric.send(RegisterJob(other))
     fabric.send(ReportConnections(JobId("other"), HOSTS[0], second))
-    assert answers(fabric) == [uid(fabric, "other"), None], "what was refused is free"
+    assert answers(fabric) == [fabric.job("other").uid, None], "what was refused is free"
 
 
 def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: FakeFabric) -> None:
@@ -150,26 +102,8 @@ def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: Fake
     assert not alarms(fabric)
 
 
-class SlowDisk(FakeFabric):
-    """Fabric whose commits are acknowledged when the test calls ``answer``."""
-
-    def _carry_out(self, command: Any) -> list[Any]:
-        answered = super()._carry_out(command)
-        self.waiting += [message for message in answered if isinstance(message, StateSaved)]
-        return [message for message in answered if not isinstance(message, StateSaved)]
-
-    waiting: list[StateSaved]
-
-    def answer(self) -> None:
-        """Acknowledge the oldest commit."""
-        self.send(self.waiting.pop(0))
-
-
 def test_replies_and_what_is_told_wait_for_the_disk_and_nothing_else_does() -> None:
-    fabric = SlowDisk(4, 4, 1)
-    fabric.waiting = []
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(SlowDisk(4, 4, 1), config=CONFIG)
     fabric.answer()  # the discovered parts of the fabric
     for number in (1, 2, 3):
         fabric.send(RegisterJob(ring_job(f"job{number}", HOSTS[number - 1 : number + 1], lease_s=600)))
@@ -177,39 +111,17 @@ def test_replies_and_what_is_told_wait_for_the_disk_and_nothing_else_does() -> N
     assert fabric.replies == []
     assert len(fabric.loop.state.sending.routes[JobId("job1")]) == 2, "routes do not wait"
     assert not fabric.status.jobs, "what is told does"
-    assert len(fabric.waiting) == 1
+    assert len(fabric.late) == 1
     fabric.answer()
-    assert answers(fabric) == [uid(fabric, "job1")]
-    assert len(fabric.waiting) == 1, "those that came meanwhile share a commit"
+    assert answers(fabric) == [fabric.job("job1").uid]
+    assert len(fabric.late) == 1, "those that came meanwhile share a commit"
     assert AlarmKind.STATE_NOT_SAVED not in alarms(fabric)
     fabric.run(3)
     assert AlarmKind.STATE_NOT_SAVED in alarms(fabric), "a disk that does not answer"
     fabric.answer()
-    assert answers(fabric) == [uid(fabric, "job2"), uid(fabric, "job3")]
+    assert answers(fabric) == [fabric.job("job2").uid, fabric.job("job3").uid]
     fabric.run(0.5)
     assert AlarmKind.STATE_NOT_SAVED not in alarms(fabric)
-
-
-def test_all_that_is_not_on_disk_is_taken_back_newest_first() -> None:
-    """The second job uses pairs of hosts that the end of the first job has freed."""
-    fabric = SlowDisk(4, 4, 1)
-    fabric.waiting = []
-    fabric.start(CONFIG)
-    fabric.run(3)
-    fabric.answer()  # the discovered parts of the fabric
-    fabric.send(RegisterJob(ring_job("first", HOSTS, lease_s=600)))
-    fabric.answer()
-    answers(fabric)
-    fabric.send(DeregisterJob(JobId("first")))
-    fabric.send(RegisterJob(ring_job("second", HOSTS, lease_s=600)))
-    fabric.waiting.clear()
-    fabric.disk_error = FULL
-
-    fabric.send(StateNotSaved(FULL))
-    replies: list[Reply] = fabric.replies
-    assert all(isinstance(reply.value, Unavailable) for reply in replies)
-    assert len(replies) == 2
-    assert list(fabric.status.jobs) == ["first"]
 
 
 # ---- what is published
@@ -222,7 +134,6 @@ class Published(SlowDisk):
 
     def __init__(self) -> None:
         super().__init__(4, 4, 1)
-        self.waiting = []
         self.log: list[tuple[str, str]] = []
         self.start(CONFIG)
         self._last = self.status
@@ -242,9 +153,16 @@ class Published(SlowDisk):
 
     def fail(self) -> None:
         """Let the oldest commit and all later commits fail."""
-        self.waiting.pop(0)
+        self.late.pop(0)
         self.disk_error = FULL
         self.send(StateNotSaved(FULL))
+
+    def recover(self) -> None:
+        """Let the next commits succeed, and acknowledge all of them."""
+        self.disk_error = ""
+        self.run(6)
+        while self.late:
+            self.answer()
 
     def _carry_out(self, command: Any) -> list[Any]:
         self.publish()
@@ -301,7 +219,7 @@ def test_a_registration_is_told_with_its_reply_and_its_alarm_too(published: Publ
 
 
 def test_ends_updates_and_take_overs_that_are_taken_back_are_never_told(published: Published) -> None:
-    held = published.status.jobs[JobId("held")]
+    held = published.job("held")
     other = ring_job("held", HOSTS[:3], lease_s=600)
     changes = (
         lambda: DeregisterJob(JobId("held")),
@@ -311,25 +229,22 @@ def test_ends_updates_and_take_overs_that_are_taken_back_are_never_told(publishe
         lambda: RegisterJob(other, owner="", take_over=True),
     )
     for change in changes:
-        published.disk_error = ""
-        published.run(6)
-        while published.waiting:
-            published.answer()
+        published.recover()
         published.run(1)
         published.logged()
         published.send(change())
         published.run(0.5)
-        told = published.status.jobs[JobId("held")]
+        told = published.job("held")
         assert (told.uid, told.spec) == (held.uid, held.spec)
         published.count({}, {})
         assert {what for what, _ in published.logged()} <= {"job"}, "what becomes of its routes"
         published.fail()
-        told = published.status.jobs[JobId("held")]
+        told = published.job("held")
         assert (told.uid, told.spec) == (held.uid, held.spec)
         assert {what for what, _ in published.logged()} <= {"alarm", "job"}
         assert sum(published.status.jobs_ended.values()) == 0
     published.run(1)
-    assert published.status.jobs[JobId("held")].state == "pinned"
+    assert published.job("held").state == "pinned"
 
 
 def test_what_was_acknowledged_is_told_while_the_next_change_of_the_job_waits(published: Published) -> None:
@@ -339,19 +254,19 @@ def test_what_was_acknowledged_is_told_while_the_next_change_of_the_job_waits(pu
     published.send(UpdateJob(second))
     published.answer()
     assert answers(published)
-    told = published.status.jobs[JobId("held")]
+    told = published.job("held")
     assert (told.spec, {flow.src_ip for flow in told.routes}) == (first, set(HOSTS[:3]))
     published.fail()
-    assert published.status.jobs[JobId("held")].spec == first
+    assert published.job("held").spec == first
 
 
 def test_what_the_network_does_is_told_while_a_change_of_the_job_waits(published: Published) -> None:
-    held = published.status.jobs[JobId("held")]
+    held = published.job("held")
     cut = next(path[0] for route in held.routes.values() for path, _ in route or () if path)
     published.send(UpdateJob(ring_job("held", HOSTS, lease_s=60)))
     published.cut(cut.dpid, cut.port)
     published.run(2)
-    told = published.status.jobs[JobId("held")]
+    told = published.job("held")
     assert told.spec == held.spec
     assert told.state == "pinned"
     assert cut not in {link for route in told.routes.values() for path, _ in route or () for link in path}
@@ -360,15 +275,15 @@ def test_what_the_network_does_is_told_while_a_change_of_the_job_waits(published
 def test_other_pairs_are_another_generation_of_routes_also_while_none_is_pinned(published: Published) -> None:
     published.send(RegisterJob(ring_job("job", [HOSTS[0], "10.9.9.9"], lease_s=600)))
     published.answer()
-    before = published.status.jobs[JobId("job")].routes_generation
+    before = published.job().routes_generation
     published.send(UpdateJob(ring_job("job", [HOSTS[1], "10.9.9.9"], lease_s=600)))
     published.answer()
-    assert published.status.jobs[JobId("job")].routes_generation > before
+    assert published.job().routes_generation > before
 
 
 def test_a_refusal_that_follows_from_a_change_that_is_not_on_disk_waits_for_it(published: Published) -> None:
     """A client that learns that its registration is over stops, so the refusal has to be final."""
-    owner = uid(published, "held")
+    owner = published.job("held").uid
     for fails in (True, False):
         published.send(RegisterJob(ring_job("held", HOSTS[:3], lease_s=600), owner=owner, take_over=True))
         published.send(RenewLease(JobId("held"), owner))
@@ -377,10 +292,7 @@ def test_a_refusal_that_follows_from_a_change_that_is_not_on_disk_waits_for_it(p
         if fails:
             published.fail()
             assert [type(value) for value in answers(published)] == [Unavailable, Unavailable]
-            published.disk_error = ""
-            published.run(6)
-            while published.waiting:
-                published.answer()
+            published.recover()
         else:
             published.answer()
             assert {type(value) for value in answers(published)} == {str, NotFound}
@@ -403,11 +315,10 @@ def test_a_mode_that_is_set_back_is_never_told(published: Published) -> None:
     published.run(1)
     published.fail()
     published.run(1)
+    assert [type(answer) for answer in answers(published)] == [Unavailable]
+    assert (published.status.mode, published.job("held").state) == (Mode.PLANNED, "pinned")
     assert not [what for what, _ in published.logged() if what.startswith("mode")]
-    published.disk_error = ""
-    published.run(6)
-    while published.waiting:
-        published.answer()
+    published.recover()
     published.send(SetMode(Mode.ECMP))
     published.run(1)
     told = [published.status.mode]
@@ -423,12 +334,83 @@ def test_a_lease_that_runs_out_is_told_whatever_the_disk_does(published: Publish
     assert set(published.status.jobs) == {"held", "short"}
     published.logged()
     published.run(8)
-    assert published.waiting, "the disk has not answered"
+    assert published.late, "the disk has not answered"
     assert ("job ended", "short") in published.logged()
     assert set(published.status.jobs) == {"held"}
     published.send(RegisterJob(short))
     assert set(published.status.jobs) == {"held"}, "neither of the two"
-    while published.waiting:
+    while published.late:
         published.answer()
     assert set(published.status.jobs) == {"held", "short"}
     assert ("job registered", "short") in published.logged()
+
+
+# ---- the requests alone: which are taken back, in which order, and the reply to each of them
+
+
+class Requests:
+    """Requests that wait for the disk.
+
+    ``did``: their outcomes, in order."""
+
+    def __init__(self) -> None:
+        self.commits = Commits(SavedState())
+        self.did: list[tuple[str, str, float]] = []
+        self.replies: dict[str, Future[Any]] = {}
+
+    def hold(self, *names: str) -> None:
+        for name in names:
+            self.replies[name] = Future()
+
+            def undo(now: float, name: str = name) -> None:
+                self.did.append(("undone", name, now))
+
+            def then(now: float, name: str = name) -> None:
+                self.did.append(("done", name, now))
+
+            self.commits.hold(self.replies[name], name, undo, then)
+
+    def begin(self) -> None:
+        (save,) = self.commits.begin(SavedState(mode=Mode.ECMP), KnownJobs(), 1.0)
+        assert isinstance(save, SaveState)
+
+
+@pytest.fixture
+def requests() -> Requests:
+    return Requests()
+
+
+def test_what_is_under_way_and_what_waits_is_taken_back_the_newest_first(requests: Requests) -> None:
+    """A later request was accepted on top of the earlier requests, so it is undone before them."""
+    requests.hold("a", "b")
+    requests.begin()
+    requests.hold("c", "d")
+    replies = requests.commits.failed("disk full", 7.0)
+    assert requests.did == [("undone", name, 7.0) for name in "dcba"]
+    assert [reply.future for reply in replies] == [requests.replies[name] for name in "abcd"]
+    assert {type(reply.value) for reply in replies} == {Unavailable}
+    assert not requests.commits.holding
+    assert not requests.commits.busy
+
+
+def test_what_has_failed_is_taken_back_once(requests: Requests) -> None:
+    requests.hold("a")
+    requests.begin()
+    requests.commits.failed("disk full", 7.0)
+    requests.hold("b")
+    requests.begin()
+    requests.did.clear()
+    assert [reply.value for reply in requests.commits.done(1, 9.0)] == ["b"]
+    assert requests.did == [("done", "b", 9.0)]
+    assert requests.commits.on_disk == SavedState(mode=Mode.ECMP)
+
+
+def test_what_comes_while_a_commit_is_under_way_waits_for_the_next_one(requests: Requests) -> None:
+    requests.hold("a")
+    requests.begin()
+    requests.hold("b")
+    assert [reply.value for reply in requests.commits.done(1, 8.0)] == ["a"]
+    assert requests.commits.holding
+    requests.commits.begin(SavedState(), KnownJobs(), 9.0)
+    assert [reply.value for reply in requests.commits.failed("disk full", 10.0)] != ["b"]
+    assert requests.did == [("done", "a", 8.0), ("undone", "b", 10.0)]

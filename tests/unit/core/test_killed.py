@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import product
+
 import pytest
 
-from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.messages import DeregisterJob, UpdateJob, UpdateJobs
 from controller.tables.rules import FlowRule, GroupRule, RuleMod, RuleSet
 from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.fake_switch import FakeSwitch
-from tests.support.three_rings import CONFIG, RINGS, assert_no_collision
+from tests.support.long_cases import with_long
+from tests.support.three_rings import CONFIG, RINGS, assert_no_collision, register, started
+
+REGISTER, EXCHANGE = "jobs register", "jobs exchange their hosts"
+QUICK = [*product([REGISTER], range(0, 100, 12)), *product([EXCHANGE], (0, 48, 96))]
+"""Work, and after which part of its rule changes the controller is killed, in per cent."""
 
 
 class Killed(BaseException):
     """End of the controller as by SIGKILL: it finishes and announces nothing."""
 
 
-def jobs(fabric: FakeFabric) -> None:
-    for number, ring in enumerate(RINGS):
-        fabric.send(RegisterJob(ring_job(f"job{number}", ring, lease_s=600)))
-    fabric.run(3)
-
-
-def held(fabric: FakeFabric) -> dict[str, RuleSet]:
-    return {switch.name: switch.rules() for switch in fabric.switches.values()}
-
-
-def started() -> FakeFabric:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
+def before(work: str) -> FakeFabric:
+    """Return a fabric on which the work has not begun."""
+    fabric = started(FakeFabric(), *((0, 1, 2) if work == EXCHANGE else ()), lease_s=600)
+    fabric.forget_mods()
     return fabric
+
+
+def do(work: str, fabric: FakeFabric) -> None:
+    if work == REGISTER:
+        register(fabric, 0, 1, 2, lease_s=600)
+    else:
+        fabric.send(UpdateJobs(tuple(UpdateJob(ring_job(f"job{n}", RINGS[1 - n], lease_s=600)) for n in (0, 1))))
+    fabric.run(3)
 
 
 def end(fabric: FakeFabric) -> dict[str, RuleSet]:
@@ -38,34 +44,31 @@ def end(fabric: FakeFabric) -> dict[str, RuleSet]:
     for number in range(len(RINGS)):
         fabric.send(DeregisterJob(JobId(f"job{number}")))
     fabric.run(CONFIG.jobs.orphan_lease_s, step=0.5)
-    return held(fabric)
+    return {switch.name: switch.rules() for switch in fabric.switches.values()}
 
 
-def undisturbed() -> tuple[int, dict[str, RuleSet]]:
-    """Return the number of rule changes without a kill, and the rules that are left in the end."""
-    fabric = started()
-    fabric.forget_mods()
-    jobs(fabric)
+@cache
+def undisturbed(work: str) -> tuple[int, dict[str, RuleSet]]:
+    """Return the number of rule changes of the work without a kill, and the rules that are left in the end."""
+    fabric = before(work)
+    do(work, fabric)
     return len(fabric.mods), end(fabric)
 
 
-CHANGES, END = undisturbed()
-
-
-@pytest.mark.parametrize("after", range(1, CHANGES, 13))
+@pytest.mark.parametrize(("work", "percent"), with_long(QUICK, product([REGISTER, EXCHANGE], range(0, 100, 4))))
 def test_killed_after_any_change_the_next_controller_finishes_the_work(
-    after: int, monkeypatch: pytest.MonkeyPatch
+    work: str, percent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fabric = started()
-    fabric.forget_mods()
+    changes, rules_left = undisturbed(work)
+    fabric = before(work)
 
     def kill() -> None:
-        if len(fabric.mods) == after:
+        if len(fabric.mods) == 1 + changes * percent // 100:
             raise Killed
 
     fabric.after_each_mod = kill
     with pytest.raises(Killed):
-        jobs(fabric)
+        do(work, fabric)
     fabric.after_each_mod = lambda: None
     monkeypatch.setattr(FakeSwitch, "apply", only_changes)
     fabric.start(CONFIG)
@@ -75,7 +78,7 @@ def test_killed_after_any_change_the_next_controller_finishes_the_work(
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     assert all(switch.in_sync for switch in status.switches.values())
     assert_no_collision(fabric)
-    assert end(fabric) == END
+    assert end(fabric) == rules_left
 
 
 apply = FakeSwitch.apply

@@ -23,7 +23,9 @@ from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.by_id import registered
 from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.unit.core.test_commits import CONFIG, FULL, SlowDisk
+from tests.support.late_answers import SlowDisk
+from tests.support.three_rings import started
+from tests.unit.core.test_commits import CONFIG, FULL
 
 JOB = JobId("job")
 HOSTS = [f"10.0.{leaf}.1" for leaf in range(1, 5)]
@@ -39,12 +41,10 @@ def answer(fabric: FakeFabric) -> Any:
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    fabric = FakeFabric(4, 4, 1)
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(FakeFabric(4, 4, 1), config=CONFIG)
     fabric.send(RegisterJob(SPEC, uid="old", tenant="red"))
     fabric.run(3)
-    assert fabric.status.jobs[JOB].state == "pinned"
+    assert fabric.job().state == "pinned"
     return fabric
 
 
@@ -57,12 +57,12 @@ def take_over(fabric: FakeFabric, spec: JobSpec = SPEC) -> None:
 
 
 def test_taking_over_with_the_same_spec_keeps_the_routes(fabric: FakeFabric) -> None:
-    before = fabric.status.jobs[JOB]
+    before = fabric.job()
     fabric.forget_mods()
     take_over(fabric)
     assert answer(fabric) == "new"
     fabric.run(5)
-    after = fabric.status.jobs[JOB]
+    after = fabric.job()
     assert (after.uid, after.registration.tenant, after.state, after.routes) == ("new", "", "pinned", before.routes)
     assert not fabric.mods
     assert [job.uid for job in fabric.saved.jobs.values()] == ["new"]
@@ -75,26 +75,14 @@ def test_taking_over_with_the_same_spec_keeps_the_routes(fabric: FakeFabric) -> 
     assert answer(fabric) == 600.0
 
 
-def test_taking_over_with_another_spec_keeps_the_routes_of_pairs_that_stay(fabric: FakeFabric) -> None:
-    before = fabric.status.jobs[JOB].routes
-    take_over(fabric, ring_job("job", HOSTS[:3], lease_s=600))
-    routes = fabric.status.jobs[JOB].routes
-    kept = [flow for flow in routes if flow in before]
-    assert len(kept) == 2
-    assert [routes[flow] for flow in kept] == [before[flow] for flow in kept]
-    fabric.run(5)
-    assert fabric.status.jobs[JOB].state == "pinned"
-    assert set(fabric.loop.state.demand.demands[JOB].declared) == {flow.pair for flow in routes}
-
-
 @pytest.mark.parametrize("hosts", [4, 3])
 def test_taking_over_that_cannot_be_saved_is_undone(fabric: FakeFabric, hosts: int) -> None:
-    routes = fabric.status.jobs[JOB].routes
+    routes = fabric.job().routes
     fabric.disk_error = FULL
     take_over(fabric, ring_job("job", HOSTS[:hosts], lease_s=600))
     assert isinstance(answer(fabric), Unavailable)
     fabric.run(2)
-    job = fabric.status.jobs[JOB]
+    job = fabric.job()
     assert (job.uid, job.spec, job.routes) == ("old", SPEC, routes)
     assert fabric.status.job_ends == ()
     assert set(fabric.loop.state.demand.demands[JOB].declared) == {flow.pair for flow in routes}
@@ -164,7 +152,6 @@ def rules_of_ports(fabric: FakeFabric) -> set[int]:
 
 def test_an_end_is_told_when_it_is_on_disk() -> None:
     fabric = SlowDisk(4, 4, 1)
-    fabric.waiting = []
     fabric.start(CONFIG)
     fabric.send(RegisterJob(SPEC, uid="first"))
     fabric.answer()
@@ -174,7 +161,7 @@ def test_an_end_is_told_when_it_is_on_disk() -> None:
     assert JOB in fabric.status.jobs
     assert told(fabric) == []
     fabric.send(StateNotSaved(FULL))
-    fabric.waiting.clear()
+    fabric.late.clear()
     assert JOB in fabric.status.jobs
     fabric.send(DeregisterJob(JOB, "first"))
     fabric.answer()
@@ -183,7 +170,6 @@ def test_an_end_is_told_when_it_is_on_disk() -> None:
 
 def test_deregistering_again_waits_for_the_disk_too() -> None:
     fabric = SlowDisk(4, 4, 1)
-    fabric.waiting = []
     fabric.start(CONFIG)
     fabric.send(RegisterJob(SPEC, uid="first"))
     fabric.answer()
@@ -191,7 +177,7 @@ def test_deregistering_again_waits_for_the_disk_too() -> None:
     fabric.send(DeregisterJob(JOB, "first"))
     fabric.send(DeregisterJob(JOB, "first"))
     assert fabric.replies == []
-    while fabric.waiting:
+    while fabric.late:
         fabric.answer()
     assert [reply.value for reply in fabric.replies] == [None, None]
 
@@ -205,7 +191,12 @@ def test_a_lease_that_runs_out_is_told_with_the_time(fabric: FakeFabric) -> None
     assert (end.uid, end.reason, end.ended_at) == ("old", EndReason.LEASE_RAN_OUT, 7e8)
 
 
-def test_how_a_registration_ended_outlives_a_restart(fabric: FakeFabric) -> None:
+def test_owners_and_how_their_registrations_ended_outlive_a_restart(fabric: FakeFabric) -> None:
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RenewLease(JOB, "old"))
+    assert answer(fabric) == 600.0
+    assert fabric.job().registration.tenant == "red"
     take_over(fabric)
     fabric.send(DeregisterJob(JOB, "new"))
     fabric.start(CONFIG)
@@ -216,14 +207,6 @@ def test_how_a_registration_ended_outlives_a_restart(fabric: FakeFabric) -> None
     fabric.send(DeregisterJob(JOB, "new"))
     assert answer(fabric) is None, "as if the answer to the first time had been lost"
     assert told(fabric) == [("old", EndReason.TAKEN_OVER), ("new", EndReason.DEREGISTERED)]
-
-
-def test_owners_outlive_a_restart(fabric: FakeFabric) -> None:
-    fabric.start(CONFIG)
-    fabric.run(3)
-    fabric.send(RenewLease(JOB, "old"))
-    assert answer(fabric) == 600.0
-    assert fabric.status.jobs[JOB].registration.tenant == "red"
 
 
 def test_a_start_over_a_lowered_limit_is_refused_with_the_names_of_the_jobs_beyond_it(fabric: FakeFabric) -> None:
