@@ -1,21 +1,27 @@
-"""The reaction of the control loop to duplicate dpids, another master, full tables and manual changes of rules."""
+"""The control loop meets duplicate dpids, another master, full tables, manual changes of rules, and false switches."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from controller.alarms import text
 from controller.config import PlanningConfig
-from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
+from controller.core.messages import Command, Message
+from controller.core.phases import MOST_PATIENCES
+from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchConnected
+from controller.fabric.parts import Declared
 from controller.fabric.refusals import DUPLICATES_RECENT_S
-from controller.fabric.topology import Dpid
-from controller.jobs.messages import RegisterJob
+from controller.fabric.topology import Dpid, Port, PortNo
+from controller.fabric.topology_state import DeclaredHost
 from controller.planning.analysis.requests import GetPlanProof
 from controller.serving.event_log import events
+from controller.tables.messages import InstallStage, ReadRules
 from controller.tables.rules import Table
 from signalbox.errors import NotKnownYet
-from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.three_rings import CONFIG, RINGS, assert_no_collision
+from tests.support.fake_fabric import FakeFabric
+from tests.support.three_rings import CONFIG, assert_no_collision, register, started
 
 SPINE = Dpid(257)
 
@@ -23,13 +29,7 @@ SPINE = Dpid(257)
 @pytest.fixture
 def fabric() -> FakeFabric:
     """Return a fabric with three planned, running jobs."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    for number, ring in enumerate(RINGS):
-        fabric.send(RegisterJob(ring_job(f"job{number}", ring, lease_s=600)))
-    fabric.run(3)
-    return fabric
+    return started(FakeFabric(), 0, 1, 2, lease_s=600)
 
 
 def alarms(fabric: FakeFabric) -> str:
@@ -47,12 +47,6 @@ def test_nothing_is_written_to_a_switch_that_another_controller_took(fabric: Fak
     fabric.run(5)
     assert "another controller" not in alarms(fabric)
     assert_no_collision(fabric)
-
-
-def test_the_alarm_goes_with_the_connection(fabric: FakeFabric) -> None:
-    fabric.send(MastershipLost(SPINE, "spine1"))
-    fabric.send(SwitchLeft(SPINE))
-    assert "another controller" not in alarms(fabric)
 
 
 def test_a_second_switch_with_a_dpid_is_told_of_while_it_keeps_coming_and_changes_nothing(fabric: FakeFabric) -> None:
@@ -112,8 +106,47 @@ def test_routes_that_switches_refuse_are_not_proven(fabric: FakeFabric) -> None:
         switch.flows = {key: rule for key, rule in switch.flows.items() if key.table is not Table.PINNED}
     fabric.start(CONFIG)
     fabric.run(10)
-    fabric.send(GetPlanProof())
-    refused = fabric.replies[-1].value
+    refused = fabric.request(GetPlanProof())
     assert isinstance(refused, NotKnownYet)
     assert "under way or refused: 10.0." in str(refused)
     assert refused.retry_s, "jobs may come all the time; a moment later none may be under way"
+
+
+# ---- switches that claim what is not true
+
+
+class WithStrangers(FakeFabric):
+    """Fabric to which foreign switches connect, which answer nothing."""
+
+    def stranger(self, number: int, name: str, ports: tuple[Port, ...]) -> None:
+        self.send(SwitchConnected(Dpid(0xBAD + number), name, ports))
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        if isinstance(command, ReadRules) and command.dpid not in self.switches:
+            return []
+        if isinstance(command, InstallStage):
+            stage = command.stage.only(lambda dpid, _: dpid in self.switches)
+            return super()._carry_out(replace(command, stage=stage))
+        return super()._carry_out(command)
+
+
+def test_ever_new_switches_keep_a_started_controller_from_planning_only_so_long() -> None:
+    fabric = WithStrangers()
+    fabric.start(CONFIG)
+    register(fabric, 0, lease_s=600)
+    ports = tuple(Port(PortNo(n), f"eth{n}", "02:00:00:00:00:01", True, 1e9) for n in (1, 2))
+    for number in range(2 * MOST_PATIENCES):
+        fabric.stranger(number, "stranger", ports)
+        fabric.run(CONFIG.discovery.adoption_patience_s - 1, step=1)
+    assert fabric.job("job0").state == "pinned"
+
+
+def test_a_switch_that_takes_the_name_of_another_takes_none_of_its_declared_hosts() -> None:
+    fabric = WithStrangers()
+    ip, at = next(iter(fabric.hosts.items()))
+    leaf = fabric.switches[at.dpid]
+    port = next(port for port in leaf.ports() if port.number == at.port)
+    fabric.declared = Declared((DeclaredHost(ip, None, leaf.name, port.name),))
+    fabric.start()
+    fabric.stranger(0, leaf.name, tuple(leaf.ports()))
+    assert fabric.loop.fabric.hosts[ip].at == at

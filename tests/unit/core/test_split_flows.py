@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil
 
 import pytest
 from hypothesis import given, settings
@@ -12,23 +14,23 @@ from hypothesis import strategies as st
 
 from controller.config import JobsConfig
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
+from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState, UpdateJob
 from controller.planning.messages import Replan, SetMode, SolvePlan
 from controller.planning.plan import Plan
-from controller.planning.planned import decided, in_place
+from controller.planning.planned import decided
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between
-from signalbox.jobs.spec import JobId
+from signalbox.jobs.spec import JobId, Striping
 from signalbox.jobs.subflows import port_classes
 from signalbox.words import Mode
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
-from tests.support.three_rings import CONFIG
+from tests.support.three_rings import CONFIG, started
 
 LEAVES, SPINES, HOSTS = 2, 3, 4
 RING = [f"10.0.{leaf}.{host}" for host in range(1, HOSTS + 1) for leaf in (1, 2)]
@@ -36,11 +38,9 @@ FLOWS = [FlowId(src, RING[(i + 1) % len(RING)]) for i, src in enumerate(RING)]
 LISTENER = 45_000
 
 
-def started(**spec: object) -> FakeFabric:
+def training(**spec: object) -> FakeFabric:
     """Return a fabric with a ring of four flows out of each of two leaves, over three spines."""
-    fabric = FakeFabric(LEAVES, SPINES, HOSTS)
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(FakeFabric(LEAVES, SPINES, HOSTS))
     fabric.send(RegisterJob(ring_job("ring", RING, lease_s=600, **spec)))
     fabric.run(3)
     return fabric
@@ -48,7 +48,7 @@ def started(**spec: object) -> FakeFabric:
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    return started(max_subflows=4)
+    return training(max_subflows=4)
 
 
 def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
@@ -89,7 +89,7 @@ def test_four_flows_share_three_spines_evenly(fabric: FakeFabric) -> None:
     assert (job.state, job.pinned) == ("pinned", len(FLOWS))
     assert len(FLOWS) < job.subflows <= 2 * len(FLOWS)
     assert status.pins > 2 * len(FLOWS), "each subflow has a pin, and one for its acknowledgements"
-    whole = started(max_subflows=1).status
+    whole = training(max_subflows=1).status
     assert whole.network_efficiency == pytest.approx(1 / 2)
 
 
@@ -123,15 +123,8 @@ def keys_of(fabric: FakeFabric, flow: FlowId) -> list[FlowKey]:
     return [key for key, src, dst in ends if src and dst and (src.address, dst.address) == flow.pair]
 
 
-def test_whole_flows_have_the_rules_they_always_had() -> None:
-    fabric = started(max_subflows=1)
-    for flow in FLOWS:
-        assert keys_of(fabric, flow) == [pin_key(flow)]
-        assert pin_key(flow).match.ip_proto is None
-
-
 def test_roce_is_told_apart_by_the_source_port_of_udp_to_its_port() -> None:
-    fabric = started(max_subflows=2, transport="roce_v2")
+    fabric = training(max_subflows=2, transport="roce_v2")
     flow, route = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
     for number, subflow in enumerate(route):
         for port in ports_in(number, 2):
@@ -151,8 +144,7 @@ def test_subflows_are_told_apart_at_spines_too_where_these_have_a_choice() -> No
         spine.peers[port] = PortRef(leaf, PortNo(2))
         spine.up[port] = True
         fabric.switches[leaf].peers[PortNo(2)] = PortRef(spine.dpid, port)
-    fabric.start(CONFIG)
-    fabric.run(3)
+    started(fabric)
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 4) for leaf in (1, 2)]
     fabric.send(RegisterJob(ring_job("ring", ring, max_subflows=2)))
     fabric.run(3)
@@ -215,15 +207,6 @@ def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric
     assert fabric.route_mods == [], "the end of the orphans' lease is nothing to it"
 
 
-def test_orphans_of_a_job_that_does_not_come_back_are_removed(fabric: FakeFabric) -> None:
-    fabric.saved = SavedState()
-    fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=20)}))
-    fabric.run(15)
-    assert all(len(keys_of(fabric, flow)) > 0 for flow in FLOWS)
-    fabric.run(20)
-    assert not [key for flow in FLOWS for key in keys_of(fabric, flow)]
-
-
 def test_a_pair_that_passes_to_a_job_that_does_not_split_is_whole_again(fabric: FakeFabric) -> None:
     fabric.after_each_mod = lambda: all_arrive(fabric)
     fabric.send(DeregisterJob(JobId("ring")))
@@ -258,18 +241,6 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     assert (job.routes[flow], fabric.mods) == (shifted, [])
     assert job.routes_generation > generation
     assert fabric.saved.shares[flow.pair] == (shifted[0].share, shifted[1].share)
-
-
-def test_modes_change_without_a_lost_packet(fabric: FakeFabric) -> None:
-    before = routes_of(fabric)
-    fabric.after_each_mod = lambda: all_arrive(fabric)
-    fabric.send(SetMode(Mode.ECMP))
-    fabric.run(1)
-    assert routes_of(fabric) == {}
-    assert all(keys_of(fabric, flow) == [pin_key(flow)] for flow in FLOWS)
-    fabric.send(SetMode(Mode.PLANNED))
-    fabric.run(1)
-    assert routes_of(fabric).keys() == before.keys()
 
 
 def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabric: FakeFabric) -> None:
@@ -334,10 +305,10 @@ def some_routes(draw: st.DrawFn) -> dict[FlowId, Route]:
 
 @pytest.fixture(scope="module")
 def connected() -> FakeFabric:
-    return started(max_subflows=3)
+    return training(max_subflows=3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(some_routes(), min_size=2, max_size=4), st.integers(0, 1000))
 def test_no_packet_is_lost_between_any_two_sets_of_routes(
     connected: FakeFabric, changes: list[Routes], seed: int
@@ -366,46 +337,6 @@ def test_no_packet_is_lost_between_any_two_sets_of_routes(
                 assert via(connected, data(flow, port)) == spine_of(subflow.path)
 
 
-# ---- a subflow that stays keeps its class
-
-
-def test_subflows_stay_in_their_classes() -> None:
-    first, second, third = paths(FLOWS[0])
-    running = (Subflow(first, 0.5), Subflow(second, 0.3), Subflow(third, 0.2))
-    assert in_place((Subflow(third, 0.5), Subflow(second, 0.5)), running) == (Subflow(third, 0.5), Subflow(second, 0.5))
-    assert in_place((Subflow(second, 0.9), Subflow(first, 0.1)), running) == (Subflow(first, 0.1), Subflow(second, 0.9))
-    assert in_place(running[::-1], running) == running
-    assert in_place((Subflow(second, 0.5), Subflow(first, 0.5)), (Subflow(first, 1.0),))[0].path == first
-    assert in_place((Subflow(second, 1.0),), running) == (Subflow(second, 1.0),)
-
-
-@given(st.data())
-def test_whatever_the_order_the_subflows_are_the_same(data: st.DataObject) -> None:
-    chosen = st.lists(st.sampled_from(range(6)), min_size=1, max_size=6, unique=True)
-    route, running = (
-        tuple(Subflow((LinkId(Dpid(1), PortNo(n)),), 1 / (n + 2)) for n in data.draw(chosen)) for _ in range(2)
-    )
-    placed = in_place(route, running)
-    assert sorted(placed) == sorted(route)
-    if len(route) > 1:
-        kept = [subflow for subflow, was in zip(placed, running, strict=False) if subflow.path == was.path]
-        possible = {subflow.path for subflow in running[: len(route)]} & {subflow.path for subflow in route}
-        assert len(kept) == len(possible)
-
-
-def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
-    """The planner need not know which source ports a subflow has."""
-    fabric.forget_mods()
-    (command,) = fabric.loop.handle([Replan()], fabric.now)
-    assert isinstance(command, SolvePlan)
-    answer = plan(command.snapshot.problem, command.limits)
-    assert isinstance(answer, Plan)
-    turned = {flow: route[::-1] for flow, route in answer.routes.items()}
-    fabric.send(decided(command.snapshot.problem, replace(answer, routes=turned), command.min_gain))
-    assert fabric.mods == []
-    assert fabric.status.moved_flows_total == 0
-
-
 def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
     """No rule holds the shares, and the state of the last process was lost long ago."""
     routes, jobs = fabric.loop.state.routes, list(fabric.loop.state.jobs.jobs.values())
@@ -424,3 +355,93 @@ def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
     del late[Dpid(257)]
     routes.adopt(fabric.loop.fabric, late, jobs)
     assert routes.routes == before, "subflows whose switch is late are not gone"
+
+
+# ---- port classes over which senders stripe equal bytes: each is a subflow with a path of its own
+
+
+def spines(fabric: FakeFabric, flow: FlowId, port: int) -> set[str]:
+    """Return the spines that data from this port and its answers cross, over several hashes."""
+    return {via(fabric, packet(flow, port, entropy)) for packet in (data, answer) for entropy in range(4)}
+
+
+def assert_each_class_takes_its_path(fabric: FakeFabric, count: int) -> None:
+    routes = routes_of(fabric)
+    assert routes.keys() == set(FLOWS)
+    for flow, route in routes.items():
+        assert [share for _, share in route] == [pytest.approx(1 / count)] * count
+        for number, (path, _) in enumerate(route):
+            for port in ports_in(number, count):
+                assert spines(fabric, flow, port) == {spine_of(path)}
+
+
+@pytest.mark.parametrize(("count", "striping"), [(2, "even"), (3, "common_queue"), (8, "even")])
+def test_every_class_is_an_equal_subflow_on_one_path(count: int, striping: str) -> None:
+    """Four flows have n subflows each, so one of the three links has at least 4n/3 subflows, rounded up."""
+    fabric = training(max_subflows=count, striping=striping)
+    assert fabric.job("ring").slowdown == pytest.approx(ceil(HOSTS * count / SPINES) / count)
+    assert_each_class_takes_its_path(fabric, count)
+
+
+def test_subflows_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too() -> None:
+    """Three flows of a leaf are whole in each direction.
+
+    Each subflow of the fourth flow has a path and a rule, above a rule that counts the flow's remaining packets."""
+    fabric = training(max_subflows=3, striping="even")
+    paths = {flow: {path for path, _ in route} for flow, route in routes_of(fabric).items()}
+    for flow, of_flow in paths.items():
+        assert len(of_flow) in (1, 3)
+        assert (len(spines(fabric, flow, 32_768 | 6)) == 1) == (len(of_flow) == 1)
+        assert len(keys_of(fabric, flow)) == (1 if len(of_flow) == 1 else 4)
+    assert [len(of_flow) for of_flow in paths.values()].count(1) == 6
+
+
+def test_a_subflow_on_another_path_than_the_others_has_a_rule_besides_theirs() -> None:
+    """Four flows of 8 subflows share three links.
+
+    The fullest link carries at least 11 subflows: all of one flow and 3 of another flow."""
+    fabric = training(max_subflows=8, striping="even")
+    for flow, route in routes_of(fabric).items():
+        times = Counter(path for path, _ in route)
+        assert max(times.values()) > 1
+        assert len(keys_of(fabric, flow)) == 1 + len(route) - max(times.values())
+    assert any(len(set(route)) > 1 for route in routes_of(fabric).values())
+
+
+def test_subflows_of_a_lost_link_get_other_paths_and_stay_equal() -> None:
+    fabric = training(max_subflows=4, striping="even")
+    fabric.cut(Dpid(1), PortNo(1))
+    assert (fabric.status.repairs_total, fabric.job("ring").state) == (1, "pinned"), "at once"
+    assert not {LinkId(Dpid(1), PortNo(1))} & {path[0] for route in routes_of(fabric).values() for path, _ in route}
+    fabric.run(10)
+    assert fabric.job("ring").slowdown == pytest.approx(HOSTS / (SPINES - 1))
+    assert_each_class_takes_its_path(fabric, 4)
+
+
+def test_another_striping_is_planned_anew_and_loses_no_packet() -> None:
+    """The slowdown with four subflows is 4/3 for shares that a sender can follow, and 3/2 for equal shares."""
+    fabric = training(max_subflows=4, striping="paced")
+    spec = fabric.job("ring").spec
+    assert fabric.job("ring").slowdown == pytest.approx(4 / 3)
+
+    def all_arrive() -> None:
+        assert all(spines(fabric, flow, port) for flow in map(FlowId, RING[:3], RING[1:4]) for port in (32_768, 32_774))
+
+    fabric.after_each_mod = all_arrive
+    fabric.send(UpdateJob(spec.model_copy(update={"striping": Striping.EVEN})))
+    fabric.run(5)
+    assert fabric.job("ring").slowdown == pytest.approx(3 / 2)
+    assert_each_class_takes_its_path(fabric, 4)
+    fabric.send(UpdateJob(spec))
+    fabric.run(5)
+    assert fabric.job("ring").slowdown == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize(("striping", "predicted"), [("paced", 3 / 4), ("by_share", None), ("even", 2 / 3)])
+def test_a_job_is_told_an_efficiency_only_where_its_sender_reaches_it(striping: str, predicted: float | None) -> None:
+    job = training(max_subflows=4, striping=striping).job("ring")
+    assert job.efficiency_predicted == (predicted and pytest.approx(predicted, rel=1e-3))
+    assert bool(job.prediction_withheld) == (not predicted)
+    assert not training(max_subflows=1, striping=striping).job("ring").prediction_withheld, (
+        "whole flows are not divided"
+    )
