@@ -9,13 +9,14 @@ import pytest
 
 from controller.core.load_events import LoadEvents, has_slowed
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
-from controller.jobs.messages import RegisterJob, ReportIterations
+from controller.jobs.messages import ReportIterations
 from controller.planning.problem import FlowId
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from tests.support.busy_fabric import COUNTERS, STEP_S, BusyFabric, Ring
-from tests.support.fake_fabric import FABRIC_BPS, ring_job
-from tests.support.three_rings import CONFIG, RINGS
+from tests.support.fake_fabric import FABRIC_BPS
+from tests.support.long_cases import with_long
+from tests.support.three_rings import CONFIG, RINGS, register, started
 
 STRAY = FlowId("10.0.1.4", "10.0.2.4")
 HALF = 0.5 * FABRIC_BPS
@@ -24,13 +25,10 @@ HALF = 0.5 * FABRIC_BPS
 
 def training(count: int = 2, spines: int = 4, duty: Callable[[float], float] = lambda _: 1.0) -> BusyFabric:
     """Return a fabric with training jobs whose rings are pinned; some paths are free."""
-    fabric = BusyFabric(hosts_per_leaf=4, spines=spines, seed=3)
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(BusyFabric(hosts_per_leaf=4, spines=spines, seed=3))
     fabric.all_speak()
     fabric.rings = [Ring(ips, duty=duty) for ips in RINGS[:count]]
-    for number in range(count):
-        fabric.send(RegisterJob(ring_job(f"job{number}", RINGS[number], lease_s=6000)))
+    register(fabric, *range(count), lease_s=6000)
     fabric.carry(12)
     return fabric
 
@@ -49,7 +47,10 @@ def meeting(fabric: BusyFabric) -> FlowId:
     raise AssertionError("no flow meets another one")
 
 
-@pytest.mark.parametrize("quarter", range(round(COUNTERS.interval_s / STEP_S)))
+QUARTERS = range(round(COUNTERS.interval_s / STEP_S))
+
+
+@pytest.mark.parametrize("quarter", with_long([0, 3, 5], QUARTERS))
 def test_flows_leave_a_link_soon_after_the_first_byte_of_an_elephant(quarter: int) -> None:
     """The planner needs two polls at most; one of them may be halfway between two regular polls."""
     fabric = training()
@@ -65,27 +66,25 @@ def test_flows_leave_a_link_soon_after_the_first_byte_of_an_elephant(quarter: in
     assert {job.slowdown for job in fabric.status.jobs.values()} == {1.0}
 
 
-@pytest.mark.parametrize("quarter", range(0, round(COUNTERS.interval_s / STEP_S), 3))
+@pytest.mark.parametrize("quarter", with_long([3], QUARTERS[::3]))
 def test_the_slowdowns_of_flows_that_cannot_leave_are_true_with_the_second_reading(quarter: int) -> None:
     """The slowdown follows both the beginning and the end of the other traffic."""
     fabric = training(count=1, spines=1)
-    assert fabric.status.jobs[JobId("job0")].slowdown == 1.0
+    assert fabric.job("job0").slowdown == 1.0
     fabric.carry(quarter * STEP_S)
     for stray, slowdown in (({STRAY: HALF}, 2.0), ({}, 1.0)):
         fabric.stray_bps = stray
         fabric.carry(2 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
-        assert fabric.status.jobs[JobId("job0")].slowdown == pytest.approx(slowdown, rel=0.1)
+        assert fabric.job("job0").slowdown == pytest.approx(slowdown, rel=0.1)
 
 
 def test_the_slowdown_shows_traffic_at_a_host_of_the_job() -> None:
     """No route avoids that traffic."""
     fabric = training(count=1)
-    fabric.stray_bps = {FlowId("10.0.3.4", RINGS[0][0]): HALF}
-    fabric.carry(2 * COUNTERS.interval_s + STEP_S)
-    assert fabric.status.jobs[JobId("job0")].slowdown == pytest.approx(2.0, rel=0.1)
-    fabric.stray_bps = {}
-    fabric.carry(2 * COUNTERS.interval_s + STEP_S)
-    assert fabric.status.jobs[JobId("job0")].slowdown == 1.0
+    for stray, slowdown in (({FlowId("10.0.3.4", RINGS[0][0]): HALF}, 2.0), ({}, 1.0)):
+        fabric.stray_bps = stray
+        fabric.carry(2 * COUNTERS.interval_s + STEP_S)
+        assert fabric.job("job0").slowdown == pytest.approx(slowdown, rel=0.1)
 
 
 @pytest.mark.parametrize("other", ["10.0.1.0", "10.0.1.9"])
@@ -97,7 +96,7 @@ def test_slowdowns_are_shown_anew_whichever_addresses_are_at_the_port_of_a_host(
     assert LoadEvents().show({down: HALF}, {down: FABRIC_BPS}, {}, jobs, hosts)
 
 
-@pytest.mark.parametrize("period_s", [1, 4, 7, 20])
+@pytest.mark.parametrize("period_s", with_long([1, 20], [4, 7]))
 def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> None:
     """Most bursts move no flow, although jobs then share a link between bursts without need."""
     fabric = training(spines=2)
@@ -108,7 +107,7 @@ def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> Non
     assert fabric.status.moved_flows_total - before <= 4
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", with_long([0], range(4)))
 def test_traffic_of_many_that_comes_and_goes_moves_few_flows(seed: int) -> None:
     """Many mice (small flows), whose sum changes all the time, send beside jobs that send in bursts."""
     draw = random.Random(seed)

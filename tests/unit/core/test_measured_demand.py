@@ -1,27 +1,39 @@
-"""Measured traffic of jobs decides the demands of the planner, and which pairs of hosts are counted."""
+"""Measured traffic decides the demands of the planner, the pairs of hosts that are counted, and the efficiencies."""
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import permutations
+import re
+from collections import Counter, deque
+from collections.abc import Iterator
+from itertools import permutations, product
 
 import pytest
 
-from controller.config import Config, FabricConfig, JobsConfig
+from controller.api.convert_explain import explain_message
+from controller.config import JobsConfig
+from controller.core.messages import Message, Tick
+from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.demand import DemandSource, JobDemand
-from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
+from controller.planning.analysis.analyse import analyse
+from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain
+from controller.planning.analysis.results import JobAnalysis
+from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId
 from controller.tables.messages import Counters, RuleCount
 from controller.tables.pinned_table import LEARNING_PRIORITY
 from controller.tables.rules import FlowKey, Table
 from signalbox.errors import InvalidInput
+from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.words import AlarmKind
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
+from tests.support.long_cases import with_long
+from tests.support.three_rings import CONFIG, started
 
 Pair = tuple[str, str]
 
-CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))
 HOSTS = [f"10.0.{leaf}.1" for leaf in range(1, 5)]
 FORWARD = {(a, b) for a, b in zip(HOSTS, HOSTS[1:] + HOSTS[:1], strict=True)}
 BACKWARD = {(b, a) for a, b in FORWARD}
@@ -71,15 +83,12 @@ class Sending(FakeFabric):
         return self.status.demands[JobId("job")]
 
     def pinned(self) -> set[Pair]:
-        return {flow.pair for flow, route in self.status.jobs[JobId("job")].routes.items() if route}
+        return {flow.pair for flow, route in self.job().routes.items() if route}
 
 
 @pytest.fixture
 def fabric() -> Sending:
-    fabric = Sending()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    return fabric
+    return started(Sending())
 
 
 def observed() -> JobSpec:
@@ -90,7 +99,7 @@ def test_an_observed_job_is_counted_learnt_and_pinned_and_then_counted_no_more(f
     fabric.send(RegisterJob(observed()))
     fabric.run(0.5)
     assert fabric.learning_rules() == 12
-    assert fabric.status.jobs[JobId("job")].state == "ecmp"
+    assert fabric.job().state == "ecmp"
     fabric.carry(10, BACKWARD)
     assert fabric.demand.source is DemandSource.MEASURED
     assert fabric.pinned() == BACKWARD
@@ -149,15 +158,6 @@ def test_the_hosts_that_are_there_of_an_observed_job_are_still_counted_when_they
     assert fabric.learning_rules() == counted
 
 
-def test_a_job_that_leaves_while_it_is_learnt_takes_its_rules_along(fabric: Sending) -> None:
-    fabric.send(RegisterJob(observed()))
-    fabric.carry(3, BACKWARD)
-    fabric.send(DeregisterJob(JobId("job")))
-    fabric.run(1)
-    assert fabric.learning_rules() == 0
-    assert fabric.status.demands == {}
-
-
 def test_an_observed_job_with_too_many_pairs_is_refused_with_the_way_out() -> None:
     fabric = Sending()
     fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(max_learning_rules=11)}))
@@ -172,10 +172,149 @@ def test_an_observed_job_with_too_many_pairs_is_refused_with_the_way_out() -> No
 def test_learnt_flows_survive_a_restart_without_a_plan_in_between(fabric: Sending) -> None:
     fabric.send(RegisterJob(observed()))
     fabric.carry(20, BACKWARD)
-    routes = dict(fabric.status.jobs[JobId("job")].routes)
+    routes = dict(fabric.job().routes)
     fabric.start(CONFIG)
     fabric.run(3)
-    assert {flow: route for flow, route in fabric.status.jobs[JobId("job")].routes.items() if route} == routes
+    assert {flow: route for flow, route in fabric.job().routes.items() if route} == routes
     fabric.carry(20, BACKWARD)
     assert fabric.pinned() == BACKWARD
     assert routes.keys() == {FlowId(*pair) for pair in BACKWARD}
+
+
+# ---- an efficiency never includes iterations from before a change of the routes or the bytes of a job
+
+
+JOB = JobId("job")
+MEASURED = pb.DEMAND_SOURCE_MEASURED
+COUNTED = 150_000
+"""Bytes that each host sends to the next one in an iteration of 0.5 s, at half of its rate."""
+
+
+class Training(Sending):
+    """Ring that trains all the time, and reports each iteration at its end.
+
+    ``announced``: announced bytes as a multiple of the sent bytes."""
+
+    def __init__(self, announced: float, iteration_s: float = 0.5) -> None:
+        super().__init__()
+        self._iteration_s = iteration_s
+        self.asked: float | None = None
+        started(self)
+        whole = round(2 * iteration_s * COUNTED * announced * len(HOSTS) / (2 * (len(HOSTS) - 1)))
+        ring = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": whole}]
+        self.send(RegisterJob(ring_job("job", HOSTS, lease_s=600, collectives=ring)))
+        self._iterations = 0
+
+    def train(self, seconds: float) -> Iterator[float]:
+        """Train, and yield the published efficiency after every iteration."""
+        for _ in range(round(seconds / self._iteration_s)):
+            self.carry(self._iteration_s, FORWARD)
+            took_s = self._iteration_s
+            self.send(ReportIterations(JOB, (IterationTime(self._iterations, took_s, took_s),)))
+            self._iterations += 1
+            yield self.efficiency
+
+    def send(self, message: Message | UpdateJob) -> None:
+        """Send the message and an ``Explain`` in one batch.
+
+        The answer never uses iterations from before a change of the bytes."""
+        inbox = deque([self._from_owner(message)])
+        while inbox:
+            before = self.loop.derived.jobs().get(JOB)
+            for command in self.loop.handle([inbox.popleft(), Explain(JOB)], self.now):
+                if isinstance(command, Analyse):
+                    assert isinstance(command.request, AnalyseJob)
+                    self.asked = command.request.efficiency_measured
+                else:
+                    inbox.extend(self._carry_out(command))
+            if before and before.virtual_links is not self.loop.derived.jobs()[JOB].virtual_links:
+                assert self.asked is None
+
+    @property
+    def efficiency(self) -> float:
+        """Measured efficiency of the status, checked against the last answer to ``Explain``."""
+        published = self.job().efficiency_measured
+        self.send(Tick())
+        assert (self.asked or 0.0) == published
+        return published
+
+
+@pytest.mark.parametrize("announced", [0.5, 2.0])
+def test_bytes_that_turn_out_to_be_others_begin_a_new_measurement(announced: float) -> None:
+    training = Training(announced)
+    of_announced = announced * 0.5  # the job sends at half of the rate of its hosts
+    found: list[float] = []
+    for efficiency in training.train(40):
+        if training.demand.source is DemandSource.MEASURED:
+            found.append(efficiency)
+        else:
+            assert efficiency in (0.0, pytest.approx(of_announced, rel=0.06))
+    assert found[0] == 0.0, "no iteration has begun since the bytes changed"
+    assert found[-1] == pytest.approx(0.5, rel=0.06)
+    assert all(efficiency == 0.0 or efficiency == pytest.approx(0.5, rel=0.3) for efficiency in found)
+
+
+def test_routes_that_change_begin_a_new_measurement() -> None:
+    training = Training(1.0)
+    assert list(training.train(10))[-1] > 0
+    for port in (1, 2):
+        training.cut(Dpid(1), PortNo(port))
+    training.run(0.2)
+    changed = [routes for routes in training.job().routes.values() if routes]
+    assert changed
+    assert training.efficiency == 0.0
+    found = list(training.train(10))
+    assert found[0] == 0.0, "it began before the routes were confirmed"
+    assert found[-1] > 0
+    training.send(SetMode(Mode.ECMP))
+    training.run(0.2)
+    assert training.efficiency == 0.0, "its flows are hashed now"
+
+
+def explained(training: Training) -> tuple[list[str], pb.ExplainResponse]:
+    (command,) = training.loop.handle([Explain(JOB)], training.now)
+    assert isinstance(command, Analyse)
+    found = analyse(command.request)
+    assert isinstance(found, JobAnalysis)
+    message = explain_message(found)
+    return list(message.answer), message
+
+
+@pytest.mark.parametrize(("announced", "factor"), [(0.5, 2.0), (2.0, 0.5)])
+def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(announced: float, factor: float) -> None:
+    """No sentence may say that the difference is not the routing while the demand is not measured.
+
+    An efficiency above 105 % must come with the sentence that the job announced too much."""
+    training = Training(announced)
+    training.run(1)
+    first, message = explained(training)
+    assert (
+        first[0]
+        == "Counters have not yet confirmed the announcement of job 'job'. What follows rests on the announcement."
+    )
+    assert message.demand.source == pb.DEMAND_SOURCE_DECLARED
+    for _ in training.train(40):
+        answer, message = explained(training)
+        assert not any("not the routing" in each for each in answer if message.demand.source != MEASURED)
+        assert message.demand.source != pb.DEMAND_SOURCE_CONFIRMED
+        assert message.efficiency_measured <= 1.05 or "the job announced too much" in answer[-1]
+    assert message.demand.source == MEASURED
+    assert message.demand.factor == pytest.approx(factor, rel=0.1)
+    said = re.fullmatch(
+        r"The announcement of job 'job' is wrong: all announced pairs carry ([\d.]+) times what was announced\. "
+        r"What follows rests on the bytes that switches count\.",
+        answer[0],
+    )
+    assert said
+    assert float(said[1]) == pytest.approx(factor, rel=0.1)
+    assert f"of the bytes that switches count, is {message.efficiency_measured:.1%}" in answer[-1]
+    assert message.efficiency_measured == pytest.approx(0.5, rel=0.06), "it sends at half of its hosts' rate"
+
+
+@pytest.mark.parametrize(
+    ("announced", "iteration_s"), with_long([(0.5, 3.0), (2.0, 5.0)], product((0.5, 2.0), (1.5, 3.0, 5.0)))
+)
+def test_half_or_double_the_bytes_are_never_confirmed(announced: float, iteration_s: float) -> None:
+    training = Training(announced, iteration_s)
+    for _ in training.train(60):
+        assert training.demand.source in (DemandSource.DECLARED, DemandSource.MEASURED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import pytest
@@ -16,13 +16,12 @@ from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.busy_fabric import COUNTERS, STEP_S, BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
-from tests.support.three_rings import CONFIG, RINGS
+from tests.support.long_cases import with_long
+from tests.support.three_rings import CONFIG, RINGS, register, started
 
 NEWCOMER = JobId("newcomer")
 HOSTS = [f"10.0.{leaf}.4" for leaf in (1, 2, 3, 4)]
-OTHER_ORDER = [HOSTS[0], HOSTS[2], HOSTS[1], HOSTS[3]]
-MOMENTS = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75]
-"""Seconds since the last poll of the switches."""
+PAIRS = {flow.pair for flow in Ring(HOSTS).flows}
 
 
 class Newcomers(BusyFabric):
@@ -33,11 +32,9 @@ class Newcomers(BusyFabric):
         self.lag_s = 0.5
         jobs, planning = JobsConfig(max_learning_rules=max_learning_rules), PlanningConfig(interval_s=planning_s)
         self.config = CONFIG.model_copy(update={"jobs": jobs, "planning": planning})
-        self.start(self.config)
-        self.run(3)
+        started(self, config=self.config)
         self.all_speak()
-        for number, ips in enumerate(RINGS):
-            self.send(RegisterJob(ring_job(f"job{number}", ips, lease_s=600)))
+        register(self, 0, 1, 2, lease_s=600)
         self.known = [Ring(ips) for ips in RINGS]
         self.rings = [*self.known]
         self.carry(4)
@@ -45,6 +42,13 @@ class Newcomers(BusyFabric):
     def observe(self, **more: object) -> None:
         spec = {"job_id": NEWCOMER, "endpoints": HOSTS, "lease_s": 600, **more}
         self.send(RegisterJob(JobSpec.parse(spec)))
+
+    def begin(self, after_s: float, ring: Sequence[str] = HOSTS, within_s: float = 2.0, **more: object) -> None:
+        """Let the newcomer register, begin to send, and have routes for full rate within so many seconds."""
+        self.observe(**more)
+        self.carry(after_s)
+        self.rings.append(Ring(ring))
+        assert self.until_fast(self.rings) <= within_s
 
     @property
     def demand(self) -> JobDemand:
@@ -88,16 +92,17 @@ class Newcomers(BusyFabric):
         return sum(key.priority == LEARNING_PRIORITY for switch in self.switches.values() for key in switch.flows)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", with_long([0.0, 0.75, 1.5], [quarter / 4 for quarter in range(8)]))
 def test_an_observed_job_has_routes_within_two_seconds_of_its_first_byte(moment: float) -> None:
+    """The job begins at various seconds since the last poll of the switches."""
     fabric = Newcomers()
     fabric.observe()
     fabric.carry(2 + moment)
-    fabric.rings.append(newcomer := Ring(HOSTS))
+    fabric.rings.append(Ring(HOSTS))
     assert fabric.slowest(fabric.rings) < 1, "it is hashed over full links"
     assert fabric.until_fast(fabric.rings) <= 2
     assert fabric.has(DemandSource.PROVISIONAL)
-    assert fabric.demand.pairs == fabric.pinned == {flow.pair for flow in newcomer.flows}
+    assert fabric.demand.pairs == fabric.pinned == PAIRS
     assert not any(fabric.moves(12))
     assert fabric.has(DemandSource.MEASURED)
     assert fabric.slowest(fabric.rings) == 1
@@ -106,18 +111,12 @@ def test_an_observed_job_has_routes_within_two_seconds_of_its_first_byte(moment:
 def test_without_more_polls_routes_follow_the_next_poll_of_each_switch() -> None:
     fabric = Newcomers()
     fabric._poll_soon = lambda: None  # type: ignore[method-assign]
-    fabric.observe()
-    fabric.carry(2.25)
-    fabric.rings.append(Ring(HOSTS))
-    assert fabric.until_fast(fabric.rings) <= 3
+    fabric.begin(2.25, within_s=3)
 
 
 def test_known_flows_move_once_where_the_newcomer_needs_their_links() -> None:
     fabric = Newcomers()
-    fabric.observe()
-    fabric.carry(2.5)
-    fabric.rings.append(Ring(OTHER_ORDER))
-    assert fabric.until_fast(fabric.rings) <= 2
+    fabric.begin(2.5, [HOSTS[0], HOSTS[2], HOSTS[1], HOSTS[3]])
     assert not any(fabric.moves(15))
     assert fabric.slowest(fabric.rings) == 1
 
@@ -136,7 +135,7 @@ def test_a_ring_after_a_broadcast_is_routed_as_if_there_were_none() -> None:
     assert fabric.until_fast(fabric.rings) <= 2
     fabric.carry(20)
     assert fabric.slowest(fabric.rings) == 1
-    assert fabric.demand.pairs == {flow.pair for flow in Ring(HOSTS).flows}
+    assert fabric.demand.pairs == PAIRS
 
 
 def test_a_newcomer_that_leaves_while_it_is_learnt_leaves_nothing_behind() -> None:
@@ -144,10 +143,7 @@ def test_a_newcomer_that_leaves_while_it_is_learnt_leaves_nothing_behind() -> No
     while fabric.learning_rules():
         fabric.carry(1)  # the known jobs are confirmed
     for _ in range(2):
-        fabric.observe()
-        fabric.carry(1)
-        fabric.rings.append(Ring(HOSTS))
-        fabric.until_fast(fabric.rings)
+        fabric.begin(1)
         assert fabric.soon
         fabric.send(DeregisterJob(NEWCOMER))
         fabric.rings.pop()
@@ -160,10 +156,7 @@ def test_a_newcomer_that_leaves_while_it_is_learnt_leaves_nothing_behind() -> No
 
 def test_a_restart_while_a_job_is_learnt_keeps_its_pins_and_learns_it_again() -> None:
     fabric = Newcomers()
-    fabric.observe()
-    fabric.carry(1)
-    fabric.rings.append(Ring(HOSTS))
-    fabric.until_fast(fabric.rings)
+    fabric.begin(1)
     assert fabric.saved.measured == {}
     fabric.start(fabric.config)
     for _ in range(60):
@@ -215,19 +208,16 @@ def test_of_connections_that_are_reported_those_that_carry_traffic_have_routes()
         found = frozenset(Connected(ip, 1000 + number, other, 2000 + HOSTS.index(other)) for other in others)
         fabric.send(ReportConnections(NEWCOMER, ip, found))
     fabric.carry(2)
-    fabric.rings.append(newcomer := Ring(HOSTS))
+    fabric.rings.append(Ring(HOSTS))
     assert fabric.until_fast(fabric.rings) <= 2.5
-    assert fabric.demand.pairs == {flow.pair for flow in newcomer.flows}
+    assert fabric.demand.pairs == PAIRS
 
 
 def test_pairs_that_an_announced_job_did_not_announce_have_routes_while_they_are_learnt() -> None:
     fabric = Newcomers()
-    fabric.observe(transfers=[{"src": 0, "dst": 2, "bytes_per_iteration": 10**6}])
-    fabric.carry(2)
-    fabric.rings.append(newcomer := Ring(HOSTS))
-    assert fabric.until_fast(fabric.rings) <= 2
+    fabric.begin(2, transfers=[{"src": 0, "dst": 2, "bytes_per_iteration": 10**6}])
     assert fabric.has(DemandSource.PROVISIONAL)
-    assert fabric.demand.pairs == {(HOSTS[0], HOSTS[2]), *(flow.pair for flow in newcomer.flows)}
+    assert fabric.demand.pairs == {(HOSTS[0], HOSTS[2]), *PAIRS}
 
 
 def test_the_end_of_learning_a_right_announcement_starts_no_plan() -> None:
@@ -246,34 +236,21 @@ def test_hosts_of_two_new_jobs_have_one_route_per_pair() -> None:
     fabric.observe()
     fabric.send(RegisterJob(JobSpec.parse({"job_id": "twin", "endpoints": HOSTS, "lease_s": 600})))
     fabric.carry(2)
-    fabric.rings.append(newcomer := Ring(HOSTS))
+    fabric.rings.append(Ring(HOSTS))
     assert fabric.until_fast(fabric.rings) <= 2
     planned = [job.pairs for job_id, job in fabric.loop.derived.jobs().items() if job_id in (NEWCOMER, "twin")]
     assert sorted(map(len, planned)) == [0, 4]
     fabric.send(DeregisterJob(NEWCOMER))
     assert fabric.until_fast(fabric.rings) <= 2
-    assert fabric.loop.derived.jobs()[JobId("twin")].pairs == {flow.pair for flow in newcomer.flows}
+    assert fabric.loop.derived.jobs()[JobId("twin")].pairs == PAIRS
 
 
 def test_a_job_that_announces_pairs_of_one_that_is_learnt_gets_them_with_their_routes() -> None:
     fabric = Newcomers()
-    fabric.observe()
-    fabric.carry(1)
-    fabric.rings.append(Ring(HOSTS))
-    fabric.until_fast(fabric.rings)
+    fabric.begin(1)
     fabric.send(RegisterJob(ring_job("owner", HOSTS, lease_s=600)))
     for _ in range(40):
         fabric.carry(STEP_S)
         assert fabric.slowest(fabric.rings) == 1
     assert len(fabric.status.jobs[JobId("owner")].routes) == 4
     assert not fabric.loop.derived.jobs()[NEWCOMER].pairs
-
-
-def test_only_the_job_whose_host_sends_more_than_announced_is_learnt_again() -> None:
-    fabric = Newcomers()
-    while fabric.learning_rules():
-        fabric.carry(1)  # the known jobs are confirmed
-    fabric.stray_bps = {FlowId(RINGS[0][0], RINGS[0][2]): FABRIC_BPS / 4}
-    while not fabric.learning_rules():
-        fabric.carry(1)
-    assert [job_id for job_id, demand in fabric.status.demands.items() if demand.learning] == ["job0"]

@@ -23,7 +23,7 @@ from offline.scenarios.fabrics import leaf_spine
 FABRIC = leaf_spine(4, 4, 2, 1e9, 1e9)
 LATE = min(FABRIC.switches)
 TICK_S = 0.1
-INTERVALS = 200
+INTERVALS = 60
 
 Delay = Callable[[Random, Dpid], float | None]
 """Function that returns the number of polling intervals until a switch answers; None if it never answers."""

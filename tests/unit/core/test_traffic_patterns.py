@@ -11,7 +11,7 @@ from controller.planning.problem import FlowId
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.busy_fabric import BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
-from tests.support.three_rings import CONFIG, RINGS
+from tests.support.three_rings import RINGS, register, started
 
 PERIOD_S = 40
 
@@ -30,8 +30,7 @@ class Started(BusyFabric):
     def __init__(self, leaves: int, spines: int) -> None:
         super().__init__(leaves, spines, hosts_per_leaf=4, seed=1)
         self.lag_s = 0.5
-        self.start(CONFIG)
-        self.run(3)
+        started(self)
         self.all_speak()
         self.rule_changes = 0
         self.after_each_mod = self._count_rule_change
@@ -45,8 +44,7 @@ class Alternating(Started):
 
     def __init__(self) -> None:
         super().__init__(leaves=4, spines=4)
-        for number, ips in enumerate(RINGS):
-            self.send(RegisterJob(ring_job(f"job{number}", ips, lease_s=6000)))
+        register(self, 0, 1, 2, lease_s=6000)
         self.carry(1)
 
     def period(self, kind: type[Ring]) -> None:
@@ -64,13 +62,13 @@ def test_jobs_that_alternate_move_no_flow_and_change_no_rule_after_the_second_pe
     for kind in (Ring, AllToAll, Ring):
         fabric.period(kind)
     moved, plans, changes = fabric.status.moved_flows_total, fabric.status.plans_total, fabric.rule_changes
-    for kind in (AllToAll, Ring, AllToAll):
+    for kind in (AllToAll, Ring):
         fabric.period(kind)
         assert fabric.at_full_rate()
         assert not fabric.status.alarms
     assert fabric.status.moved_flows_total == moved
     assert fabric.rule_changes == changes
-    assert fabric.status.plans_total - plans <= 3 * (PERIOD_S / 10 + 4), "one per planning interval, and at changes"
+    assert fabric.status.plans_total - plans <= 2 * (PERIOD_S / 10 + 4), "one per planning interval, and at changes"
 
 
 # ---- patterns whose best plans conflict
@@ -116,7 +114,7 @@ def test_a_job_that_enters_a_pattern_that_others_hold_back_gets_routes_for_it() 
     fabric = HeldBack()
     for number in (0, 1, 0, 1):
         fabric.period(number, 40)
-    for number in (0, 1, 0, 1):
+    for number in (0, 1):
         moved = fabric.status.moved_flows_total
         shares = fabric.period(number, 40)
         assert min(shares[:8]) == 0.5, "until the change is recognised"
@@ -131,7 +129,7 @@ def test_patterns_that_change_too_soon_for_that_move_nothing() -> None:
     for number in (0, 1) * 3:
         fabric.period(number, 18)
     moved = fabric.status.moved_flows_total
-    for number in (0, 1) * 3:
+    for number in (0, 1):
         fabric.period(number, 18)
     assert fabric.status.demands[JobId("changing")].patterns == 2
     assert fabric.status.moved_flows_total == moved
