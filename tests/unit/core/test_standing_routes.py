@@ -6,6 +6,7 @@ packet loops, and no packet is lost that arrived before."""
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 
@@ -21,6 +22,8 @@ from tests.support.every_way import Watch, lose_carrier, watch_changes
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 from tests.support.late_answers import LateAnswers
+from tests.support.long_cases import with_long
+from tests.support.three_rings import started
 
 CONFIG = Config.model_validate(
     {
@@ -34,8 +37,7 @@ LEAF1, LEAF3 = Dpid(1), Dpid(3)
 
 def running(fabric: FakeFabric, rings: dict[str, list[str]], max_subflows: int = 1) -> FakeFabric:
     fabric.order = random.Random(1)
-    fabric.start(CONFIG)
-    fabric.run(3)
+    started(fabric, config=CONFIG)
     for job_id, ips in rings.items():
         fabric.send(RegisterJob(ring_job(job_id, ips, lease_s=3600.0, max_subflows=max_subflows)))
     fabric.run(30, step=0.5)
@@ -128,8 +130,10 @@ POD = (0x001, 0x002)
 """Two edge switches, which have a path through other pods when their own aggregation switches have none."""
 
 
-@pytest.mark.parametrize("at_once", [pins.AT_ONCE, 1])
-@pytest.mark.parametrize("seed", range(4))
+QUICK = [(0, 1), (1, pins.AT_ONCE), (3, 1)]
+
+
+@pytest.mark.parametrize(("seed", "at_once"), with_long(QUICK, product(range(4), (1, pins.AT_ONCE))))
 def test_whatever_links_go_and_come_packets_go_as_told(
     seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
