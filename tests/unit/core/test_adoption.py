@@ -18,7 +18,9 @@ def test_the_lease_of_unknown_rules_is_over_once() -> None:
     assert not first.lease_over(1000.0), "nothing is adopted yet"
     assert first.is_complete(Fabric(), {}, True, 1.0)
     first.end(1.0)
-    assert [first.lease_over(now) for now in (60.9, 61.0, 61.1, 1000.0)] == [False, True, False, False]
+    assert [first.lease_over(60.9), first.is_first] == [False, True]
+    assert [first.lease_over(now) for now in (61.0, 61.1, 1000.0)] == [True, False, False]
+    assert not first.is_first
 
 
 def test_a_switch_that_cannot_be_read_is_waited_for_only_so_long() -> None:
@@ -55,14 +57,6 @@ def test_another_adoption_has_a_patience_of_its_own_when_no_switch_connects() ->
     second.begin(100.0)
     assert not second.is_complete(Fabric(), {}, False, 114.9)
     assert second.is_complete(Fabric(), {}, False, 115.0)
-
-
-def test_only_until_the_lease_is_over_an_adoption_counts_as_the_first() -> None:
-    first = adoption()
-    first.end(1.0)
-    assert first.is_first
-    assert first.lease_over(61.0)
-    assert not first.is_first
 
 
 def test_after_a_restart_one_switch_without_rules_does_not_delay_the_adoption_of_the_others() -> None:

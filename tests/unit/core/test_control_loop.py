@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import Future
 
 import pytest
 
 from controller.config import JobsConfig
-from controller.core.messages import Reply
-from controller.fabric.messages import ArpSeen, LinkSeen, SwitchConnected
-from controller.fabric.parts import Declared
+from controller.fabric.messages import ArpSeen, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, UpdateJob
 from controller.planning.messages import ModeSet, Replan, ReplanOutcome, SetMode
 from controller.planning.planned import Slowdowns
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowRule, Table, cookie_owner, job_owner
-from signalbox.errors import AlreadyExists, Conflict, Superseded
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Mode
-from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
-from tests.support.three_rings import CONFIG, RINGS, all_flows, assert_no_collision, register, spines_used
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.three_rings import CONFIG, RINGS, all_flows, assert_no_collision, register, spines_used, started
 
 
 @pytest.fixture
 def fabric() -> FakeFabric:
     """Return a fabric with three planned, running jobs."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0, 1, 2)
-    fabric.run(3)
-    return fabric
+    return started(FakeFabric(), 0, 1, 2)
 
 
 def test_finds_every_link_and_host_and_pins_every_flow_alone(fabric: FakeFabric) -> None:
@@ -65,17 +55,15 @@ def test_a_new_job_is_pinned_by_its_first_rules(fabric: FakeFabric) -> None:
     }
 
 
-def test_a_job_that_waits_for_a_host_is_counted_meanwhile(fabric: FakeFabric) -> None:
-    fabric.send(DeregisterJob(JobId("job0")))
-    fabric.run(3)
-    fabric.silent_hosts = {"10.0.4.99"}
+def test_a_job_that_waits_for_a_host_is_counted_meanwhile() -> None:
+    fabric = started(FakeFabric())
     fabric.send(RegisterJob(ring_job("waits", [*RINGS[0][:3], "10.0.4.99"])))
     fabric.run(3)
     assert pin_key(FlowId("10.0.1.1", "10.0.2.1")) in fabric.switches[Dpid(1)].flows
 
 
 def test_an_update_keeps_the_routes_of_flows_that_stay_until_the_next_plan(fabric: FakeFabric) -> None:
-    before = fabric.status.jobs[JobId("job0")].routes
+    before = fabric.job("job0").routes
     shorter = RINGS[0][:3]
     fabric.forget_mods()
     fabric.send(UpdateJob(ring_job("job0", shorter)))
@@ -84,93 +72,24 @@ def test_an_update_keeps_the_routes_of_flows_that_stay_until_the_next_plan(fabri
     removed = {mod.rule for mod in fabric.mods if mod.op == "delete" and isinstance(mod.rule, FlowRule)}
     assert removed
     assert removed.isdisjoint({rule for flow in kept for rule in [fabric.switches[Dpid(1)].flows.get(pin_key(flow))]})
-    routes = fabric.status.jobs[JobId("job0")].routes
+    routes = fabric.job("job0").routes
     assert {flow: routes[flow] for flow in kept} == {flow: before[flow] for flow in kept}
     fabric.run(3)
-    job = fabric.status.jobs[JobId("job0")]
+    job = fabric.job("job0")
     assert (job.state, len(job.routes), job.spec) == ("pinned", 3, ring_job("job0", shorter))
     assert fabric.saved.jobs[JobId("job0")].spec == job.spec
     assert fabric.status.demands[JobId("job0")].declared.keys() == {flow.pair for flow in job.routes}
-
-
-def test_an_update_to_what_the_job_has_changes_nothing(fabric: FakeFabric) -> None:
-    fabric.forget_mods()
-    fabric.send(UpdateJob(ring_job("job0", RINGS[0])))
-    fabric.run(2)
-    assert not fabric.mods
-
-
-def test_acknowledgements_come_back_over_the_same_spine(fabric: FakeFabric) -> None:
-    for flow, spine in spines_used(fabric).items():
-        assert fabric.trace(flow.dst_ip, flow.src_ip, entropy=3) == [
-            fabric.trace(*flow.pair)[-1],  # type: ignore[index]
-            spine,
-            fabric.trace(*flow.pair)[0],  # type: ignore[index]
-        ]
-
-
-def test_a_cut_cable_loses_nothing_and_moves_only_its_flows(fabric: FakeFabric) -> None:
-    before = spines_used(fabric)
-    fabric.cut(Dpid(1), PortNo(2))
-    spines_used(fabric)  # repaired before anything is planned
-    fabric.run(3)
-    assert_no_collision(fabric)
-    after = spines_used(fabric)
-    touched = {flow for flow, spine in before.items() if spine == "spine2" and "10.0.1." in flow.src_ip + flow.dst_ip}
-    assert {flow for flow in before if before[flow] != after[flow]} == touched
-
-
-def test_a_cable_that_returns_is_used_only_after_its_hold_down(fabric: FakeFabric) -> None:
-    fabric.cut(Dpid(1), PortNo(2))
-    fabric.run(3)
-    fabric.plug(Dpid(1), PortNo(2))
-    fabric.run(1)
-    assert len(fabric.loop.fabric.links) == 30
-    fabric.run(2)
-    assert len(fabric.loop.fabric.links) == 32
-    assert_no_collision(fabric)
-
-
-def test_packets_arrive_after_every_single_rule_change(fabric: FakeFabric) -> None:
-    """Make before break: no intermediate state loses or loops a packet of a registered flow."""
-
-    def check() -> None:
-        for flow in all_flows():
-            for entropy in range(4):
-                assert fabric.trace(*flow.pair, entropy) is not None
-
-    fabric.after_each_mod = check
-    fabric.send(SetMode(Mode.ECMP))
-    fabric.run(1)
-    fabric.send(SetMode(Mode.PLANNED))
-    fabric.run(1)
-    fabric.send(DeregisterJob(JobId("job1")))
-    fabric.run(1)
-    register(fabric, 1)
-    fabric.run(1)
-    assert fabric.mods
-
-
-def test_a_restart_adopts_everything_and_sends_nothing(fabric: FakeFabric) -> None:
-    before = spines_used(fabric)
-    fabric.forget_mods()
-    fabric.start(CONFIG)
-    fabric.run(30)
-    assert fabric.route_mods == []
-    assert spines_used(fabric) == before
-    assert not fabric.status.adopting
-    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
 def test_other_pairs_tell_nothing_of_routes_that_switches_still_hold(fabric: FakeFabric) -> None:
     """Routes are published once the controller knows which pins the switches hold (``WatchRoutes``)."""
     fabric.start(CONFIG, late=[*fabric.switches])
     fabric.run(1)
-    job = fabric.status.jobs[JobId("job1")]
+    job = fabric.job("job1")
     assert (job.routes_generation, job.routes_known) == (0, False)
     fabric.send(UpdateJob(job.spec.model_copy(update={"endpoints": (*job.spec.endpoints[:-1], "10.0.9.9")})))
     fabric.run(1)
-    job = fabric.status.jobs[JobId("job1")]
+    job = fabric.job("job1")
     assert (job.routes_generation, job.routes_known, fabric.status.adopting) == (1, False, True)
 
 
@@ -190,30 +109,26 @@ def all_pairs_arrive(fabric: FakeFabric) -> None:
                 assert fabric.trace(src, dst) is not None, f"{src} > {dst} is lost"
 
 
-@pytest.mark.parametrize("late", [Dpid(3), Dpid(258)], ids=["a leaf", "a spine"])
-def test_a_restart_waits_for_a_switch_that_is_late(fabric: FakeFabric, late: Dpid) -> None:
+@pytest.mark.parametrize("late", [[], [Dpid(3)], [Dpid(258)]], ids=["nobody", "a leaf", "a spine"])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_restart_adopts_everything_waits_for_a_late_switch_and_sends_nothing(
+    fabric: FakeFabric, late: list[Dpid], saved: bool
+) -> None:
+    """Jobs whose state was not saved register again while a switch is late."""
     before = spines_used(fabric)
     fabric.forget_mods()
-    fabric.start(CONFIG, late=[late])
+    if not saved:
+        fabric.saved = SavedState()
+    fabric.start(CONFIG, late=late)
+    if not saved:
+        register(fabric, 0, 1, 2)
     fabric.run(12)
-    fabric.connect(late)
+    fabric.connect(*late)
     fabric.run(30)
     assert fabric.route_mods == []
     assert spines_used(fabric) == before
-
-
-@pytest.mark.parametrize("late", [Dpid(3), Dpid(258)], ids=["a leaf", "a spine"])
-def test_a_job_that_registers_again_during_adoption_keeps_its_pins(fabric: FakeFabric, late: Dpid) -> None:
-    """No state was saved: the jobs register while a switch is late."""
-    before = spines_used(fabric)
-    fabric.saved = SavedState()
-    fabric.forget_mods()
-    fabric.start(CONFIG, late=[late])
-    register(fabric, 0, 1, 2)
-    fabric.connect(late)
-    fabric.run(30)
-    assert fabric.mods == []
-    assert spines_used(fabric) == before
+    assert not fabric.status.adopting
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
 @pytest.mark.parametrize("late", [Dpid(3), Dpid(258)], ids=["a leaf", "a spine"])
@@ -224,19 +139,6 @@ def test_a_switch_that_is_later_than_anybody_waits_loses_nothing(fabric: FakeFab
     fabric.run(30)
     fabric.connect(late)
     fabric.run(30)
-    assert_no_collision(fabric)
-
-
-def test_a_rebooted_switch_that_connects_first_is_no_complete_picture(fabric: FakeFabric) -> None:
-    rebooted = fabric.switches[Dpid(258)]
-    rebooted.flows, rebooted.groups, rebooted.meters = {}, {}, {}
-    others = [dpid for dpid in fabric.switches if dpid != rebooted.dpid]
-    fabric.start(CONFIG, late=others)
-    fabric.run(3)
-    fabric.forget_mods()
-    fabric.connect(*others)
-    fabric.run(30)
-    assert [switch.name for switch in fabric.switches.values() if switch.route_mods] == [rebooted.name]
     assert_no_collision(fabric)
 
 
@@ -255,7 +157,7 @@ def test_a_host_in_a_foreign_prefix_gets_a_rule_of_its_own(fabric: FakeFabric) -
 def test_without_saved_state_pins_stay_for_one_lease(fabric: FakeFabric) -> None:
     before = spines_used(fabric)
     fabric.forget_mods()
-    fabric.saved = type(fabric.saved)()
+    fabric.saved = SavedState()
     fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=20)}))
     fabric.run(15)
     register(fabric, 0)
@@ -273,34 +175,20 @@ def test_without_saved_state_pins_stay_for_one_lease(fabric: FakeFabric) -> None
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
-def test_ecmp_counts_and_pins_nothing(fabric: FakeFabric) -> None:
-    reply: Future[ModeSet] = Future()
-    fabric.send(SetMode(Mode.ECMP, reply))
+def test_ecmp_counts_and_pins_nothing_also_after_a_restart(fabric: FakeFabric) -> None:
+    message = SetMode(Mode.ECMP)
+    fabric.send(message)
     fabric.run(1)
-    (answer,) = [r.value for r in fabric.replies if r.future is reply]
-    assert isinstance(answer, ModeSet)
+    assert isinstance(fabric.reply_to(message.reply), ModeSet)
     status = fabric.status
     assert status.pins == 0
     assert {job.state for job in status.jobs.values()} == {"ecmp"}
     assert 0 < (status.network_efficiency or 0) < 0.7
     assert len({tuple(fabric.trace(*all_flows()[0].pair, entropy) or ()) for entropy in range(4)}) == 4
-
-
-def test_who_sets_a_mode_learns_that_another_call_came_before_the_switches_had_it(fabric: FakeFabric) -> None:
-    first, second = Future[ModeSet](), Future[ModeSet]()
-    both = [SetMode(Mode.ECMP, first), SetMode(Mode.PLANNED, second)]
-    (answer,) = (command for command in fabric.loop.handle(both, fabric.now) if isinstance(command, Reply))
-    assert answer.future is first
-    assert isinstance(answer.value, Superseded)
-
-
-def test_the_mode_survives_a_restart(fabric: FakeFabric) -> None:
-    fabric.send(SetMode(Mode.ECMP))
-    fabric.run(1)
     fabric.forget_mods()
     fabric.start(CONFIG)
     fabric.run(20)
-    assert fabric.loop.state.mode is Mode.ECMP
+    assert fabric.status.mode is Mode.ECMP
     assert fabric.route_mods == []
 
 
@@ -342,67 +230,6 @@ def test_shadow_plans_and_installs_nothing(fabric: FakeFabric) -> None:
     assert status.pins == 0
 
 
-def test_unannounced_traffic_makes_pinned_flows_move_away(fabric: FakeFabric) -> None:
-    victim = all_flows()[0]
-    spine = spines_used(fabric)[victim]
-    number = PortNo(int(spine[-1]))
-    stolen = {PortRef(Dpid(1), number), PortRef(Dpid(256 + number), PortNo(2))}
-    total = 0
-    for _ in range(10):
-        fabric.run(2)
-        total += int(0.5 * FABRIC_BPS / 8 * 2)
-        fabric.count(dict.fromkeys(stolen, total), {})
-    assert spines_used(fabric)[victim] != spine
-    assert_no_collision(fabric)
-    assert fabric.status.moved_flows_total >= 1
-
-
-@pytest.mark.parametrize("mode", [Mode.PLANNED, Mode.ECMP])
-def test_a_jobs_own_bytes_are_never_background(fabric: FakeFabric, mode: Mode) -> None:
-    fabric.send(SetMode(mode))
-    fabric.run(1)
-    before = spines_used(fabric)
-    total = 0
-    for _ in range(10):
-        fabric.run(2)
-        total += int(0.9 * FABRIC_BPS / 8 * 2)
-        ports: dict[PortRef, int] = {}
-        for flow, spine in spines_used(fabric).items():
-            src, dst, number = fabric.hosts[flow.src_ip], fabric.hosts[flow.dst_ip], int(spine[-1])
-            for at in (PortRef(src.dpid, PortNo(number)), PortRef(Dpid(256 + number), PortNo(dst.dpid)), dst):
-                ports[at] = ports.get(at, 0) + total
-        fabric.count(ports, {tuple(flow): total for flow in all_flows()})  # type: ignore[misc]
-    status = fabric.status
-    assert all(link.background_bps == 0 for link in status.links.values())
-    assert max(link.rate_bps or 0.0 for link in status.links.values()) > 0.8 * FABRIC_BPS
-    assert spines_used(fabric) == before
-
-
-def test_a_job_waits_for_hosts_that_are_not_found_yet() -> None:
-    fabric = FakeFabric()
-    fabric.silent_hosts = {RINGS[0][2]}
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
-    job = fabric.status.jobs[JobId("job0")]
-    assert job.state == "pending"
-    assert job.missing_hosts == (RINGS[0][2],)
-    fabric.silent_hosts = set()
-    fabric.run(3)
-    assert fabric.status.jobs[JobId("job0")].state == "pinned"
-
-
-def test_errors_are_replies_and_change_nothing(fabric: FakeFabric) -> None:
-    fabric.forget_mods()
-    fabric.replies.clear()
-    fabric.send(RegisterJob(ring_job("job0", RINGS[1])))
-    fabric.send(RegisterJob(ring_job("other", RINGS[1])))
-    fabric.run(1)
-    assert [type(reply.value) for reply in fabric.replies] == [AlreadyExists, Conflict]
-    assert fabric.mods == []
-
-
 def test_a_lease_that_runs_out_releases_the_routes(fabric: FakeFabric) -> None:
     for _ in range(5):
         fabric.run(20)
@@ -418,18 +245,15 @@ def test_a_lease_that_runs_out_releases_the_routes(fabric: FakeFabric) -> None:
 
 
 def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(FakeFabric())
     flow = all_flows()[0]
     fabric.switches[Dpid(1)].refuses = {pin_key(flow)}
-    fabric.send(RegisterJob(ring_job("job0", RINGS[0], lease_s=600)))
+    register(fabric, 0, lease_s=600)
     fabric.run(3)
-    status = fabric.status
-    (job,) = status.jobs.values()
-    assert job.routes[flow] is None
-    assert job.pinned == 3
+    status, job = fabric.status, fabric.job("job0")
+    assert (job.routes[flow], job.pinned, job.state) == (None, 3, "partly_pinned")
     assert [alarm.kind for alarm in status.alarms.values()] == [AlarmKind.RULES_REFUSED]
+    assert [dpid for dpid, switch in status.switches.items() if not switch.in_sync] == [Dpid(1)]
     assert fabric.trace(*flow.pair) is not None
     fabric.forget_mods()
     fabric.run(100, step=1)
@@ -437,9 +261,9 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     assert 1 <= len(tries) <= 5, "less and less often"
     fabric.switches[Dpid(1)].refuses = set()
     fabric.run(61, step=1)
-    status = fabric.status
-    assert status.jobs[JobId("job0")].pinned == 4
-    assert {alarm.kind for alarm in status.alarms.values()} == {AlarmKind.COUNTERS_STALE}, "these switches do not count"
+    assert fabric.job("job0").pinned == 4
+    kinds = {alarm.kind for alarm in fabric.status.alarms.values()}
+    assert kinds == {AlarmKind.COUNTERS_STALE}, "these switches do not count"
 
 
 def test_baselines_stand_beside_the_plan_that_they_were_computed_for(fabric: FakeFabric) -> None:
@@ -454,41 +278,6 @@ def test_baselines_stand_beside_the_plan_that_they_were_computed_for(fabric: Fak
     assert fabric.status.baseline_slowdowns == {}, "a new plan, not compared yet"
 
 
-def test_replan_tells_what_became_of_it(fabric: FakeFabric) -> None:
-    reply: Future[ReplanOutcome] = Future()
-    fabric.send(Replan(reply))
-    fabric.run(1)
-    (outcome,) = [r.value for r in fabric.replies if r.future is reply]
-    assert isinstance(outcome, ReplanOutcome)
-    assert outcome.outcome == "kept"
-
-
-def test_a_spine_that_leaves_and_returns_without_rules_is_used_only_with_them(fabric: FakeFabric) -> None:
-    spine = fabric.switches[Dpid(258)]
-    for port in spine.peers:
-        fabric.cut(spine.dpid, port)
-    fabric.lose(spine.dpid)
-    fabric.run(3)
-    assert_no_collision(fabric)
-    spine.flows, spine.groups, spine.meters = {}, {}, {}
-    spine.up = dict.fromkeys(spine.peers, True)
-    for switch in fabric.switches.values():
-        switch.up = dict.fromkeys(switch.up, True)
-
-    def check() -> None:
-        for flow in all_flows():
-            assert fabric.trace(*flow.pair) is not None
-
-    fabric.after_each_mod = check
-    fabric.send(SwitchConnected(spine.dpid, spine.name, spine.ports()))
-    for port, peer in spine.peers.items():
-        assert peer
-        fabric.plug(peer.dpid, peer.port)
-        _ = port
-    fabric.run(5)
-    assert len(fabric.loop.fabric.links) == 32
-
-
 def test_a_request_for_a_known_host_is_forwarded_to_it_without_the_controller(fabric: FakeFabric) -> None:
     for entropy in range(4):
         assert fabric.trace("10.0.1.1", "10.0.3.2", entropy, arp=True) is not None
@@ -498,9 +287,7 @@ def test_a_request_for_a_known_host_is_forwarded_to_it_without_the_controller(fa
 
 
 def test_who_asks_for_an_unknown_host_is_told_when_it_is_found() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(FakeFabric())
     asker, target = "10.0.1.1", "10.0.3.2"
     fabric.send(ArpSeen(fabric.hosts[asker], "request", asker, fabric.mac(asker), target))
     (answer,) = fabric.arp_replies
@@ -508,17 +295,10 @@ def test_who_asks_for_an_unknown_host_is_told_when_it_is_found() -> None:
     assert fabric.trace(asker, target) is not None
 
 
-def test_a_host_cannot_take_an_address_whose_port_is_up(fabric: FakeFabric) -> None:
-    victim, thief = "10.0.1.1", fabric.hosts["10.0.2.2"]
-    fabric.send(ArpSeen(thief, "request", victim, "02:00:00:00:99:99", "10.0.3.1"))
-    fabric.run(1)
-    assert fabric.loop.fabric.hosts[victim].at == fabric.hosts[victim]
-
-
 @pytest.mark.parametrize("known", [True, False], ids=["its job is known", "its job is not known any more"])
 def test_a_pinned_host_whose_port_turns_out_to_be_a_link_is_forgotten(fabric: FakeFabric, known: bool) -> None:
     if not known:
-        fabric.saved = type(fabric.saved)()
+        fabric.saved = SavedState()
         fabric.start(CONFIG)
         fabric.run(5)
     at, other = fabric.hosts[RINGS[0][0]], fabric.hosts[RINGS[0][1]]
@@ -529,38 +309,3 @@ def test_a_pinned_host_whose_port_turns_out_to_be_a_link_is_forgotten(fabric: Fa
     assert not fabric.silent_hosts & fabric.loop.fabric.hosts.keys()
     states = {str(job.spec.job_id): job.state for job in fabric.status.jobs.values()}
     assert states == ({"job0": "pending", "job1": "pinned", "job2": "pinned"} if known else {})
-
-
-def test_declared_hosts_need_no_packet_to_be_found() -> None:
-    fabric = FakeFabric()
-    fabric.silent_hosts = set(fabric.hosts)
-    names = {dpid: switch.name for dpid, switch in fabric.switches.items()}
-    hosts = fabric.hosts.items()
-    fabric.declared = Declared(
-        tuple(DeclaredHost(ip, None, names[at.dpid], f"{names[at.dpid]}-eth{at.port}") for ip, at in hosts)
-    )
-    fabric.start(CONFIG)
-    register(fabric, 0)
-    fabric.run(3)
-    assert fabric.status.jobs[JobId("job0")].state == "pinned"
-
-
-def test_parallel_cables_are_told_apart_at_both_ends() -> None:
-    """Each leaf has two cables to the only spine. The spine has a choice too, so the flow is pinned there as well."""
-    fabric = FakeFabric(leaves=2, spines=2, hosts_per_leaf=2)
-    spine, other = fabric.switches[Dpid(257)], fabric.switches.pop(Dpid(258))
-    for leaf in (Dpid(1), Dpid(2)):
-        port = PortNo(leaf + 2)
-        spine.peers[port] = PortRef(leaf, PortNo(2))
-        spine.up[port] = True
-        fabric.switches[leaf].peers[PortNo(2)] = PortRef(spine.dpid, port)
-    assert other.name == "spine2"
-    fabric.start(CONFIG)
-    fabric.run(3)
-    for number in (1, 2):
-        fabric.send(RegisterJob(ring_job(f"job{number}", [f"10.0.1.{number}", f"10.0.2.{number}"])))
-    fabric.run(3)
-    status = fabric.status
-    assert status.network_efficiency == pytest.approx(1.0)
-    assert {job.state for job in status.jobs.values()} == {"pinned"}
-    assert any(pin_key(FlowId("10.0.1.1", "10.0.2.1")) == key for key in spine.flows)

@@ -11,23 +11,15 @@ from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric
 from tests.support.late_answers import LateAnswers
-from tests.support.three_rings import CONFIG, register
+from tests.support.three_rings import CONFIG, started
 
 
 def count(histogram: Histogram) -> int:
     return dict(histogram.buckets)["+Inf"]
 
 
-def started(fabric: FakeFabric) -> FakeFabric:
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
-    return fabric
-
-
 def test_plans_are_timed_and_the_latest_has_an_age() -> None:
-    fabric = started(FakeFabric())
+    fabric = started(FakeFabric(), 0)
     status = fabric.status
     assert count(status.plan_times) == status.plans_total >= 1
     assert status.plan
@@ -37,8 +29,7 @@ def test_plans_are_timed_and_the_latest_has_an_age() -> None:
 
 
 def test_repairs_are_timed_until_the_switches_have_confirmed_them() -> None:
-    fabric = started(LateAnswers())
-    assert isinstance(fabric, LateAnswers)
+    fabric = started(LateAnswers(), 0)
     used = next(iter(fabric.loop.state.routes.routes.values()))[0].path[0]
     assert count(fabric.status.repair_times) == 0
     fabric.is_late = lambda answer: isinstance(answer, StageDone)
@@ -76,7 +67,7 @@ def test_a_stage_that_a_switch_does_not_answer_is_not_timed() -> None:
 
 
 def test_every_reported_iteration_counts_once() -> None:
-    fabric = started(FakeFabric())
+    fabric = started(FakeFabric(), 0)
     for _ in range(2):
         iterations = (IterationTime(0, 2.0, 0.5), IterationTime(1, 2.0, 0.25))
         fabric.send(ReportIterations(JobId("job0"), iterations))

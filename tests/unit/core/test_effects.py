@@ -11,13 +11,11 @@ def due_at(effects: Effects, work: Work) -> float:
     return next(now / 10 for now in range(1000) if effects.has_due(work, now / 10))
 
 
-def test_nothing_is_due_at_first() -> None:
+def test_work_waits_for_the_longest_quiet_time_since_it_was_asked_for_last() -> None:
     assert not any(NOTHING.has_due(work, 1e9) for work in Work)
-
-
-def test_work_waits_for_quiet() -> None:
-    effects = when_quiet(Work.PLAN, 1.0, 0.5) | when_quiet(Work.PLAN, 1.4, 0.5)
-    assert due_at(effects, Work.PLAN) == 1.9
+    for earlier, quiet_s, due in ((1.4, 0.5, 1.9), (1.0, 0.2, 1.5)):
+        effects = when_quiet(Work.PLAN, 1.0, 0.5) | when_quiet(Work.PLAN, earlier, quiet_s)
+        assert due_at(effects, Work.PLAN) == due
 
 
 def test_work_that_is_asked_for_again_and_again_is_done_after_ten_quiet_times() -> None:
@@ -35,20 +33,12 @@ def test_work_at_once_does_not_wait_for_quiet_whatever_comes_first() -> None:
         assert effects.has_due(Work.RULES, 1.0)
 
 
-def test_a_longer_quiet_time_wins_over_a_shorter_one() -> None:
-    effects = when_quiet(Work.PLAN, 1.0, 0.2) | when_quiet(Work.PLAN, 1.0, 0.4)
-    assert due_at(effects, Work.PLAN) == 1.4
-
-
-def test_kinds_of_work_do_not_delay_each_other() -> None:
+def test_kinds_of_work_do_not_delay_each_other_and_what_was_done_is_not_due() -> None:
     effects = at_once(Work.RULES, Work.SAVE) | when_quiet(Work.PLAN, 1.0, 0.5)
     assert effects.has_due(Work.RULES, 1.0)
     assert effects.has_due(Work.SAVE, 1.0)
     assert not effects.has_due(Work.PLAN, 1.4)
-
-
-def test_work_that_was_done_is_not_due_and_the_rest_stays() -> None:
-    effects = at_once(Work.RULES, Work.SAVE).without(Work.RULES)
+    effects = effects.without(Work.RULES)
     assert not effects.has_due(Work.RULES, 1e9)
     assert effects.has_due(Work.SAVE, 0.0)
 

@@ -10,7 +10,7 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.tables.rules import FlowRule
 from tests.support.fake_fabric import FakeFabric
 from tests.support.fake_switch import Packet
-from tests.support.three_rings import CONFIG, register
+from tests.support.three_rings import CONFIG, started
 
 ROUTER, MAC = "10.0.4.3", "00:00:5e:00:01:0a"
 OUTSIDE = "192.0.2.1"
@@ -31,11 +31,8 @@ def leaves(fabric: FakeFabric, src: str, dst: str = OUTSIDE, mac: str = MAC) -> 
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    fabric = FakeFabric()
-    fabric.start(GATEWAY)
-    fabric.run(5)
-    register(fabric, 0, 1)
-    fabric.run(5)
+    fabric = started(FakeFabric(), 0, 1, config=GATEWAY)
+    fabric.run(4)
     seen_at(fabric, fabric.hosts[ROUTER])
     return fabric
 
@@ -46,16 +43,6 @@ def test_what_is_sent_to_the_routers_mac_reaches_it_and_nothing_else_does(fabric
     assert leaves(fabric, SOURCES[0], dst=SOURCES[1]), "the router decides, also about a host that is known"
     assert leaves(fabric, SOURCES[0], dst="10.0.2.77"), "or that is not, in the prefix of a leaf"
     assert fabric.follow(Packet(ROUTER, SOURCES[0])), "and back, by the address of the host"
-
-
-def test_without_a_gateway_nothing_leaves() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(5)
-    register(fabric, 0, 1, 2)
-    fabric.run(5)
-    assert not any(leaves(fabric, src) for src in SOURCES)
-    assert fabric.trace(SOURCES[0], ROUTER)
 
 
 def test_a_router_that_moves_takes_the_packets_with_it(fabric: FakeFabric) -> None:
@@ -85,11 +72,7 @@ def test_the_way_to_a_router_stays_while_another_controller_adopts_it(fabric: Fa
 
 
 def test_a_gateway_that_is_not_configured_any_more_goes(fabric: FakeFabric) -> None:
-    fabric.start(replace_gateway(GATEWAY))
+    fabric.start(CONFIG)
     fabric.run(20)
     assert not any(leaves(fabric, src) for src in SOURCES)
     assert not any(key.match.eth_dst == MAC for switch in fabric.switches.values() for key in switch.flows)
-
-
-def replace_gateway(config: Config) -> Config:
-    return config.model_copy(update={"fabric": config.fabric.model_copy(update={"gateway": ()})})

@@ -11,11 +11,12 @@ from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_slowdowns
-from controller.planning.messages import Planned, SetMode, SolvePlan
+from controller.planning.messages import Planned, SetMode
 from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
-from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.three_rings import CONFIG
+from tests.support.fake_fabric import ring_job
+from tests.support.late_answers import LateAnswers
+from tests.support.three_rings import CONFIG, started
 
 LEAVES = SPINES = HOSTS = 4
 SPINE = Dpid(257)
@@ -25,7 +26,7 @@ CYCLE_S = CONFIG.planning.interval_s
 Slowdowns = tuple[float, ...]
 
 
-class Recorded(FakeFabric):
+class Recorded(LateAnswers):
     """Fabric that records the planner's answers.
 
     ``answers``: answers of the planner, without repairs."""
@@ -33,22 +34,18 @@ class Recorded(FakeFabric):
     def __init__(self) -> None:
         super().__init__(LEAVES, SPINES, HOSTS)
         self.answers: list[Planned] = []
-        self._asked: SolvePlan | None = None
 
     def _carry_out(self, command: Command) -> list[Message]:
         found = super()._carry_out(command)
-        if isinstance(command, SolvePlan):
-            self._asked = command
         self.answers += [answer for answer in found if isinstance(answer, Planned) and not answer.repair]
         return found
 
     def slowdowns(self) -> Slowdowns:
         """Return the slowdowns under the routes that the switches have confirmed."""
-        assert self._asked
         routes = {
             flow: route for job in self.status.jobs.values() for flow, route in job.routes.items() if route is not None
         }
-        return tuple(sorted(job_slowdowns(self._asked.snapshot.problem, routes).values(), reverse=True))
+        return tuple(sorted(job_slowdowns(self.asked[-1].snapshot.problem, routes).values(), reverse=True))
 
     def set_spine(self, up: bool) -> None:
         if up:
@@ -60,9 +57,7 @@ class Recorded(FakeFabric):
 @pytest.fixture
 def fabric() -> Recorded:
     """Return a fabric whose links are all filled by two jobs, each with two split rings."""
-    fabric = Recorded()
-    fabric.start(CAPPED)
-    fabric.run(3)
+    fabric = started(Recorded(), config=CAPPED)
     for job in (0, 1):
         ips = [f"10.0.{leaf}.{host}" for host in (2 * job + 1, 2 * job + 2) for leaf in range(1, LEAVES + 1)]
         rings = [{"name": f"r{n}", "ranks": list(range(LEAVES * n, LEAVES * (n + 1)))} for n in (0, 1)]

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, PortChanged
+from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId
-from controller.tables.default_table import destination_rules
-from controller.tables.rules import FlowKey, GroupRule, Output, Table, host_prefix
+from controller.tables.rules import FlowKey, GroupRule, Table
 from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
-from tests.support.three_rings import CONFIG, RINGS, register
+from tests.support.three_rings import CONFIG, RINGS, register, started
 
 UPLINK = PortRef(Dpid(1), PortNo(1))
 
 
 def test_background_is_measured_when_all_switches_have_answered() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(FakeFabric())
     first, *others = fabric.switches
     before = fabric.loop.derived.background()
     for total in range(10):
@@ -39,35 +36,9 @@ def test_background_is_measured_when_all_switches_have_answered() -> None:
     assert before[LinkId(*UPLINK)] > 0
 
 
-def test_background_is_measured_without_a_switch_that_does_not_answer() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    _, *others = fabric.switches
-    for _ in range(5):
-        fabric.count_rules({}, {}, of=others)
-        before = fabric.loop.derived.background()
-        fabric.run(0.6)
-        assert fabric.loop.derived.background() is not before
-        fabric.run(1.4)
-
-
-def test_a_job_whose_lease_has_ended_is_not_saved_any_more() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    fabric.send(RegisterJob(ring_job("short", RINGS[0], lease_s=5)))
-    fabric.send(RegisterJob(ring_job("long", RINGS[1], lease_s=60)))
-    assert [*fabric.saved.jobs] == ["short", "long"]
-    fabric.run(6)
-    assert [*fabric.saved.jobs] == ["long"]
-
-
 def test_a_controller_that_was_stopped_for_longer_than_a_lease_waits_one_more_for_a_heartbeat() -> None:
     """A controller stopped by SIGSTOP or a hypervisor could not receive the heartbeats sent meanwhile."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(FakeFabric())
     fabric.send(RegisterJob(ring_job("short", RINGS[0], lease_s=5)))
     fabric.run(4)
     fabric.now += 30
@@ -77,53 +48,19 @@ def test_a_controller_that_was_stopped_for_longer_than_a_lease_waits_one_more_fo
     assert not fabric.status.jobs
 
 
-def test_what_an_audit_finds_is_put_right_at_once() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    leaf = fabric.switches[Dpid(1)]
-    key, _ = leaf.flows.popitem()
-    while not fabric.status.switches[leaf.dpid].healed_rules:
-        fabric.run(0.1)
-    assert key in leaf.flows
-
-
-def test_rules_of_a_late_switch_do_not_move_a_host_that_is_known_elsewhere() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(2)
-    late, ip = fabric.switches[Dpid(2)], RINGS[0][0]
-    late.flows |= {rule.key: rule for rule in destination_rules(host_prefix(ip), Output(PortNo(7)), 0)}
-    fabric.lose(late.dpid)
-    fabric.run(1)
-    fabric.connect(late.dpid)
-    fabric.run(1)
-    assert fabric.loop.fabric.hosts[ip].at == fabric.hosts[ip]
-
-
 def test_under_ecmp_pins_that_switches_hold_are_given_up() -> None:
     """The operator set the mode while the switches were unreachable."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(2)
+    fabric = started(FakeFabric(), 0)
     assert fabric.status.pins
     fabric.saved = replace(fabric.saved, mode=Mode.ECMP)
     fabric.start(CONFIG)
     fabric.run(10)
-    assert (fabric.status.pins, fabric.status.jobs[JobId("job0")].state) == (0, "ecmp")
+    assert (fabric.status.pins, fabric.job("job0").state) == (0, "ecmp")
 
 
 def test_pins_of_unknown_jobs_go_when_another_mode_is_set() -> None:
     """The pins would otherwise stay for the length of the lease."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(2)
+    fabric = started(FakeFabric(), 0)
     fabric.saved = SavedState()
     fabric.start(CONFIG)
     fabric.run(5)
@@ -133,16 +70,8 @@ def test_pins_of_unknown_jobs_go_when_another_mode_is_set() -> None:
     assert not any(pinned(fabric))
 
 
-def start(fabric: FakeFabric, *jobs: int) -> None:
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, *jobs)
-    fabric.run(2)
-
-
 def test_a_job_that_registers_again_changes_nothing_but_its_lease() -> None:
-    fabric = SlowSolver()
-    start(fabric, 0)
+    fabric = started(SlowSolver(), 0)
     fabric.solve()
     fabric.run(1)
     saved = fabric.saved
@@ -153,22 +82,8 @@ def test_a_job_that_registers_again_changes_nothing_but_its_lease() -> None:
     assert fabric.saved is saved
 
 
-def test_a_switch_that_connects_late_renews_the_patience_for_the_others() -> None:
-    fabric = FakeFabric()
-    start(fabric, 0)
-    patience_s = CONFIG.discovery.adoption_patience_s
-    fabric.start(CONFIG, late=[Dpid(3), Dpid(4)])
-    fabric.run(patience_s - 2, step=0.5)
-    fabric.connect(Dpid(3))
-    fabric.run(patience_s - 2, step=0.5)
-    assert fabric.status.adopting, "the other one may follow"
-    fabric.run(4, step=0.5)
-    assert not fabric.status.adopting
-
-
 def test_a_job_that_goes_before_its_plan_comes_leaves_nothing_behind() -> None:
-    fabric = SlowSolver(leaves=2, spines=3, hosts_per_leaf=4)
-    start(fabric)
+    fabric = started(SlowSolver(leaves=2, spines=3, hosts_per_leaf=4))
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 5) for leaf in (1, 2)]
     for _ in range(2):  # the hosts are known at the second registration
         fabric.send(RegisterJob(ring_job("job0", ring, max_subflows=4)))
@@ -183,34 +98,30 @@ def test_a_job_that_goes_before_its_plan_comes_leaves_nothing_behind() -> None:
 
 
 def test_rules_and_routes_follow_a_host_that_moves() -> None:
-    fabric = FakeFabric()
-    start(fabric, 0)
+    fabric = started(FakeFabric(), 0)
     host, before = RINGS[0][0], fabric.hosts[RINGS[0][0]]
-    leaf = fabric.switches[before.dpid]
-    leaf.set_up(before.port, False)
-    fabric.send(PortChanged(leaf.dpid, next(port for port in leaf.ports() if port.number == before.port)))
+    fabric.cut(*before)
     fabric.hosts[host] = PortRef(Dpid(2), PortNo(7))
     fabric.send(ArpSeen(fabric.hosts[host], "request", host, fabric.mac(host), RINGS[0][1]))
     assert fabric.trace("10.0.3.1", host)
     fabric.run(1)
-    assert fabric.status.jobs[JobId("job0")].state == "pinned"
+    assert fabric.job("job0").state == "pinned"
     assert fabric.trace(host, RINGS[0][1]) == ["leaf2"]
 
 
 def test_a_host_that_appears_is_seen_by_each_job_that_still_waits_for_it() -> None:
     fabric = FakeFabric()
-    late, job1 = RINGS[0][1], JobId("job1")
+    late = RINGS[0][1]
     fabric.silent_hosts = {late}
-    fabric.start(CONFIG)
-    fabric.run(3)
+    started(fabric)
     for n in (0, 1):
         fabric.send(RegisterJob(ring_job(f"job{n}", [RINGS[n][0], late])))
     fabric.run(1)
-    assert fabric.status.jobs[job1].missing_hosts == (late,)
+    assert fabric.job("job1").missing_hosts == (late,)
     fabric.send(DeregisterJob(JobId("job0")))
     fabric.send(ArpSeen(fabric.hosts[late], "request", late, fabric.mac(late), RINGS[1][0]))
     fabric.run(1)
-    assert fabric.status.jobs[job1].missing_hosts == ()
+    assert fabric.job("job1").missing_hosts == ()
 
 
 def test_links_that_come_are_used_when_no_more_come() -> None:
@@ -222,7 +133,7 @@ def test_links_that_come_are_used_when_no_more_come() -> None:
     cables = [(PortRef(Dpid(1), PortNo(port)), peers[PortNo(port)]) for port in (2, 3)]
     for at, _ in cables:
         peers[at.port] = None
-    start(fabric, 0)
+    started(fabric, 0)
     fabric.forget_mods()
     for at, to in cables:
         assert to
@@ -236,21 +147,19 @@ def test_links_that_come_are_used_when_no_more_come() -> None:
 
 def test_routes_leave_a_link_whose_probes_stop() -> None:
     """The ports of the link stay up."""
-    fabric = FakeFabric()
-    start(fabric, 0)
-    route = fabric.status.jobs[JobId("job0")].routes[FlowId(RINGS[0][0], RINGS[0][1])]
+    fabric = started(FakeFabric(), 0)
+    route = fabric.job("job0").routes[FlowId(RINGS[0][0], RINGS[0][1])]
     assert route
     link = fabric.loop.fabric.links[route[0].path[0]]
     fabric.send(LinkLost(link.src, link.dst))
     assert link.id not in fabric.loop.fabric.links
-    now = fabric.status.jobs[JobId("job0")].routes.values()
+    now = fabric.job("job0").routes.values()
     assert not {link.id, LinkId(*link.dst)} & {link for route in now for path, _ in route or () for link in path}
     assert all(now)
 
 
 def test_counters_of_a_switch_that_returns_begin_anew() -> None:
-    fabric = FakeFabric()
-    start(fabric)
+    fabric = started(FakeFabric())
     for total in (1000, 2000):
         fabric.run(2)
         fabric.count({UPLINK: total}, {})
@@ -274,8 +183,7 @@ def pinned(fabric: FakeFabric) -> Iterator[FlowKey]:
 
 def test_switches_are_out_of_sync_until_the_pins_of_jobs_that_have_gone_are_taken_away() -> None:
     """The removal waits a moment when rules have just been made for another job."""
-    fabric = FakeFabric(leaves=4, spines=2, hosts_per_leaf=1)
-    start(fabric)
+    fabric = started(FakeFabric(leaves=4, spines=2, hosts_per_leaf=1))
     for number, leaves in enumerate(((1, 2), (3, 4))):
         fabric.send(RegisterJob(ring_job(f"job{number}", [f"10.0.{leaf}.1" for leaf in leaves])))
     fabric.run(3)

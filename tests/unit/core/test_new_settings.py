@@ -9,25 +9,18 @@ import pytest
 from controller.config import Config, reloaded_settings, with_settings
 from controller.core.messages import NewSettings
 from controller.fabric.topology import Dpid
-from controller.jobs.messages import RegisterJob
 from controller.planning.messages import SolvePlan
 from controller.tables.messages import TablesRead
 from controller.tables.rules import Table
-from signalbox.errors import Exhausted
 from signalbox.words import AlarmKind
-from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.three_rings import CONFIG, register
+from tests.support.fake_fabric import FakeFabric
+from tests.support.three_rings import CONFIG, register, started
 
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Return a fabric with one pinned job; two more jobs would exceed the limit."""
-    fabric = FakeFabric()
-    fabric.start(other(jobs={"max_jobs": 2}))
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
-    return fabric
+    """Return a fabric with one pinned job."""
+    return started(FakeFabric(), 0)
 
 
 def other(**sections: Mapping[str, object]) -> Config:
@@ -59,16 +52,6 @@ def test_a_shorter_interval_and_fewer_moves_count_from_the_next_plan_on(fabric: 
     limits = found[0].limits
     assert (limits.max_moves, limits.time_limit_s, limits.ecmp_draws, found[0].min_gain) == (7, 1.0, 3, 0.5)
     assert fabric.mods == [], "what runs stays"
-
-
-def test_a_raised_limit_lets_the_next_job_in(fabric: FakeFabric) -> None:
-    register(fabric, 1)
-    fabric.send(RegisterJob(ring_job("third", ["10.0.1.3", "10.0.2.3"])))
-    assert isinstance(fabric.replies[-1].value, Exhausted)
-    fabric.send(NewSettings(other(jobs={"max_jobs": 3})))
-    fabric.send(RegisterJob(ring_job("third", ["10.0.1.3", "10.0.2.3"])))
-    assert not isinstance(fabric.replies[-1].value, Exhausted)
-    assert len(fabric.status.jobs) == 3
 
 
 def test_every_setting_that_is_marked_reaches_its_owner(fabric: FakeFabric) -> None:

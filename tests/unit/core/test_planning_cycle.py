@@ -3,70 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
 from controller.core.messages import Command, Message
-from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
-from controller.planning.messages import Planned, SetMode, SolvePlan
+from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
+from controller.planning.messages import ModeSet, Planned, Replan, ReplanOutcome, SetMode, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planned import decided
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, host_prefix
-from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import Mode
-from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
-from tests.support.late_answers import LateAnswers, SlowSolver
-from tests.support.three_rings import CONFIG, RINGS, register, spines_used
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.late_answers import SlowSolver
+from tests.support.three_rings import CONFIG, RINGS, register, started
 
 JOB0 = JobId("job0")
 LEAF, UPLINK = Dpid(1), PortNo(2)
 
 
-def started(fabric: FakeFabric) -> None:
-    fabric.start(CONFIG)
-    fabric.run(3)
-
-
 def test_a_new_job_waits_until_it_is_quiet() -> None:
-    fabric = FakeFabric()
-    started(fabric)
+    fabric = started(FakeFabric())
     register(fabric, 0)
     fabric.run(0.1)
     assert fabric.status.plan is None
     fabric.run(0.2)
-    assert fabric.status.jobs[JOB0].state == "pinned"
-
-
-def test_plans_and_moves_are_counted_from_nothing() -> None:
-    fabric = FakeFabric()
-    started(fabric)
-    status = fabric.status
-    assert (status.plans_total, status.moved_flows_total) == (0, 0)
-    assert (status.repairs_total, status.repaired_flows_total) == (0, 0)
-
-
-def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() -> None:
-    """The link changes twice in each quiet time, and no route uses it."""
-    fabric = FakeFabric()
-    started(fabric)
-    register(fabric, 0)
-    fabric.send(RegisterJob(ring_job("pair", ["10.0.2.3", "10.0.3.3"])))
-    for _ in range(15):
-        fabric.cut(Dpid(4), PortNo(4))
-        fabric.run(0.1)
-        fabric.plug(Dpid(4), PortNo(4))
-        fabric.run(0.1)
-    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+    assert fabric.job("job0").state == "pinned"
 
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.PLANNED])
 def test_a_job_that_registers_again_as_it_was_has_its_slowdown_again(mode: Mode) -> None:
     """The flows stay within a leaf, so no plan pins any of them; and the planner gets the same request as before."""
-    fabric = FakeFabric()
-    started(fabric)
+    fabric = started(FakeFabric())
     fabric.send(SetMode(mode))
     for _ in range(2):
         fabric.send(RegisterJob(ring_job("near", ["10.0.1.1", "10.0.1.2"])))
@@ -76,30 +47,8 @@ def test_a_job_that_registers_again_as_it_was_has_its_slowdown_again(mode: Mode)
         fabric.run(3)
 
 
-def test_times_measured_on_routes_that_have_changed_are_forgotten_and_no_others() -> None:
-    fabric = FakeFabric()
-    started(fabric)
-    register(fabric, 0, 1, 2)
-    fabric.run(5)  # the iteration and its report take 3 s at most
-    for job in ("job0", "job1", "job2"):
-        fabric.send(ReportIterations(JobId(job), (IterationTime(1, 1.0, 0.5),)))
-    before = spines_used(fabric)
-    fabric.cut(LEAF, UPLINK)
-    fabric.run(3)
-    after = spines_used(fabric)
-    moved = {
-        f"job{number}"
-        for number, ring in enumerate(RINGS)
-        if any(before[flow] != after[flow] for flow in before if flow.src_ip in ring)
-    }
-    measured = {str(job.spec.job_id): job.mean_communication_s for job in fabric.status.jobs.values()}
-    assert 0 < len(moved) < 3
-    assert measured == {job: 0.0 if job in moved else 0.5 for job in measured}
-
-
 def test_a_plan_over_a_link_that_was_lost_meanwhile_is_not_adopted() -> None:
-    fabric = SlowSolver()
-    started(fabric)
+    fabric = started(SlowSolver())
     register(fabric, 0)
     fabric.run(0.5)
     (outdated,) = fabric.solving
@@ -113,12 +62,11 @@ def test_a_plan_over_a_link_that_was_lost_meanwhile_is_not_adopted() -> None:
     assert fabric.status.plan is None
     fabric.run(0.5)
     fabric.solve()
-    assert fabric.status.jobs[JOB0].state == "pinned"
+    assert fabric.job("job0").state == "pinned"
 
 
 def test_a_problem_that_takes_longer_than_the_period_is_waited_for() -> None:
-    fabric = SlowSolver()
-    started(fabric)
+    fabric = started(SlowSolver())
     register(fabric, 0)
     fabric.run(3 * CONFIG.planning.interval_s, step=0.5)
     assert len(fabric.asked) == 1
@@ -128,8 +76,7 @@ def test_a_problem_that_takes_longer_than_the_period_is_waited_for() -> None:
 
 
 def test_after_a_plan_the_loop_has_as_long_for_itself_as_the_plan_took_but_not_when_routes_are_lost() -> None:
-    fabric = SlowSolver()
-    started(fabric)
+    fabric = started(SlowSolver())
     register(fabric, 0)
     fabric.run(1.5)
     fabric.solve()
@@ -141,15 +88,14 @@ def test_after_a_plan_the_loop_has_as_long_for_itself_as_the_plan_took_but_not_w
     assert len(fabric.asked) == asked + 1
     fabric.run(0.5)
     fabric.solve()
-    path = next(route[0].path for route in fabric.status.jobs[JOB0].routes.values() if route and route[0].path)
+    path = next(route[0].path for route in fabric.job("job0").routes.values() if route and route[0].path)
     fabric.cut(path[0].dpid, path[0].port)
     assert len(fabric.asked) == asked + 2, "at once"
 
 
 @pytest.mark.parametrize("changed", ["updated", "taken over"])
 def test_a_job_that_becomes_an_observed_one_before_its_first_plan_is_counted(changed: str) -> None:
-    fabric = SlowSolver()
-    started(fabric)
+    fabric = started(SlowSolver())
     register(fabric, 0)
     fabric.run(1)
     fabric.solve()
@@ -192,8 +138,7 @@ def split() -> OtherOrder:
     """Return a fabric with four split flows each way between two leaves.
 
     Two other leaves have one pair of hosts in use."""
-    fabric = OtherOrder(leaves=4, spines=3, hosts_per_leaf=4)
-    started(fabric)
+    fabric = started(OtherOrder(leaves=4, spines=3, hosts_per_leaf=4))
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 5) for leaf in (1, 2)]
     fabric.send(RegisterJob(ring_job("split", ring, max_subflows=4)))
     fabric.run(3)
@@ -237,41 +182,96 @@ def test_subflows_keep_their_ports_whatever_order_a_repair_lists_them_in(split: 
 # ---- what is published about plans
 
 
-def test_the_cap_on_moves_goes_with_every_problem() -> None:
-    fabric = LateAnswers()
-    fabric.start(CONFIG.model_copy(update={"planning": CONFIG.planning.model_copy(update={"max_moves": 3})}))
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(1)
-    assert {request.limits.max_moves for request in fabric.asked} == {3}
-
-
-def test_moves_of_all_plans_are_added_up() -> None:
-    """The flow moves away from other traffic on its link, time and again."""
-    fabric = FakeFabric()
-    started(fabric)
-    register(fabric, 0)
-    fabric.run(3)
-    total, moves = dict.fromkeys((PortNo(1), PortNo(2), PortNo(3), PortNo(4)), 0), [0]
-    for _ in range(2):
-        passed = fabric.trace(RINGS[0][0], RINGS[0][1])
-        assert passed
-        spine = passed[1]
-        for _ in range(10):
-            fabric.run(2)
-            total[PortNo(int(spine[-1]))] += int(0.5 * FABRIC_BPS / 8 * 2)
-            fabric.count({PortRef(LEAF, port): count for port, count in total.items()}, {})
-        moves.append(fabric.status.moved_flows_total)
-    assert moves == sorted(set(moves))
-
-
 def test_without_jobs_there_is_no_plan() -> None:
-    fabric = FakeFabric()
-    started(fabric)
-    register(fabric, 0)
-    fabric.run(1)
+    fabric = started(FakeFabric(), 0)
     assert fabric.status.plan_installed
     fabric.send(DeregisterJob(JOB0))
     fabric.run(1)
     assert (fabric.status.plan, fabric.status.plan_installed) == (None, False)
     assert fabric.status.plan_reason == "no plan: no job is ready to be planned"
+
+
+# ---- requests for plans that arrive faster than the planner solves them
+
+
+SOLVE_S = 0.5
+Value = TypeVar("Value")
+
+
+class TakesHalfASecond(FakeFabric):
+    """Fabric where every plan takes ``SOLVE_S`` seconds."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._asked: list[tuple[float, SolvePlan]] = []
+        self.asked: list[SolvePlan] = []
+
+    def _carry_out(self, command: Any) -> list[Any]:
+        if isinstance(command, SolvePlan):
+            self._asked.append((self.now, command))
+            self.asked.append(command)
+            return []
+        return super()._carry_out(command)
+
+    def run(self, seconds: float, step: float = 0.1) -> None:
+        for _ in range(round(seconds / step)):
+            super().run(step, step)
+            while self._asked and self.now >= self._asked[0][0] + SOLVE_S - 1e-6:
+                for answer in super()._carry_out(self._asked.pop(0)[1]):
+                    self.send(answer)
+
+
+def training() -> TakesHalfASecond:
+    fabric = started(TakesHalfASecond(4, 4, 1))
+    fabric.send(RegisterJob(ring_job("job", [f"10.0.{leaf}.1" for leaf in range(1, 5)], lease_s=600)))
+    fabric.run(2)
+    return fabric
+
+
+def answers(fabric: FakeFabric, kind: type[Value]) -> list[Value]:
+    return [reply.value for reply in fabric.replies if isinstance(reply.value, kind)]
+
+
+def test_plans_are_taken_however_often_one_is_asked_for() -> None:
+    fabric = training()
+    before = fabric.status.plans_total
+    for _ in range(25):
+        fabric.send(Replan())
+        fabric.run(0.4)
+    assert fabric.status.plans_total - before >= 25 * 0.4 / (2 * SOLVE_S)
+    fabric.run(2)
+    assert len(answers(fabric, ReplanOutcome)) == 25, "each is answered"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_plan_is_searched_again_for_an_operator_who_waits(cancelled: bool) -> None:
+    fabric = training()
+    first, second = Replan(), Replan()
+    fabric.send(first)
+    fabric.run(0.2)
+    fabric.send(second)  # while the first request is solved
+    if cancelled:
+        second.reply.cancel()
+    fabric.run(SOLVE_S + 2)
+    assert [plan.anew for plan in fabric.asked[-2:]] == [True, not cancelled]
+
+
+def test_modes_that_alternate_faster_than_plans_let_plans_through() -> None:
+    fabric = training()
+    before = fabric.status.plans_total
+    for number in range(24):
+        fabric.send(SetMode((Mode.SHADOW, Mode.PLANNED)[number % 2]))
+        fabric.run(0.4)
+    assert fabric.status.plans_total - before >= 24 * 0.4 / (2 * SOLVE_S)
+    fabric.run(3)
+    assert answers(fabric, ModeSet)[-1].mode is Mode.PLANNED
+    assert fabric.job().state == "pinned"
+
+
+def test_plans_are_numbered_without_gaps() -> None:
+    fabric = training()
+    for _ in range(3):
+        fabric.send(Replan())
+        fabric.run(2)
+    numbers = [asked.snapshot.generation for asked in fabric.asked]
+    assert numbers == [*range(numbers[0], numbers[0] + 4)]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 import pytest
 
 from controller.config import PlanningConfig
-from controller.fabric.messages import PortChanged
-from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, Explain
@@ -18,7 +15,7 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
-from tests.support.three_rings import CONFIG, RINGS, register
+from tests.support.three_rings import CONFIG, RINGS, register, started
 
 JOB0, JOB1 = JobId("job0"), JobId("job1")
 
@@ -26,20 +23,7 @@ JOB0, JOB1 = JobId("job0"), JobId("job1")
 @pytest.fixture
 def fabric() -> FakeFabric:
     """Return a fabric with three planned, running jobs."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0, 1, 2)
-    fabric.run(3)
-    return fabric
-
-
-def set_host_port(fabric: FakeFabric, at: PortRef, up: bool) -> None:
-    """Take the carrier from a host's port, or restore it."""
-    fabric.switches[at.dpid].set_up(at.port, up)
-    port = next(port for port in fabric.switches[at.dpid].ports() if port.number == at.port)
-    fabric.send(PortChanged(at.dpid, port))
-    fabric.run(3)
+    return started(FakeFabric(), 0, 1, 2)
 
 
 def cut_off(fabric: FakeFabric, leaf: Dpid) -> None:
@@ -49,7 +33,9 @@ def cut_off(fabric: FakeFabric, leaf: Dpid) -> None:
 
 
 def test_a_job_whose_host_has_a_dead_cable_counts_nothing_until_it_lives_again(fabric: FakeFabric) -> None:
-    set_host_port(fabric, fabric.hosts[RINGS[0][0]], up=False)
+    at = fabric.hosts[RINGS[0][0]]
+    fabric.cut(*at)
+    fabric.run(3)
     status = fabric.status
     dead, other = status.jobs[JOB0], status.jobs[JOB1]
     assert (dead.flows_without_path, dead.efficiency_predicted) == (2, 0.0), "from the host and to it"
@@ -60,15 +46,15 @@ def test_a_job_whose_host_has_a_dead_cable_counts_nothing_until_it_lives_again(f
     explained = analyse(asked.request)
     assert isinstance(explained, JobAnalysis)
     assert (explained.verdict, explained.flows_without_a_path) == (Verdict.CUT_OFF, 2)
-    set_host_port(fabric, fabric.hosts[RINGS[0][0]], up=True)
+    fabric.plug(*at)
+    fabric.run(3)
     assert not fabric.status.unserved
     assert fabric.status.network_efficiency == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_jobs_of_a_leaf_that_is_cut_off_have_flows_without_a_path(fabric: FakeFabric, mode: Mode) -> None:
-    reply: Future[object] = Future()
-    fabric.send(SetMode(mode, reply))
+    fabric.send(SetMode(mode))
     fabric.run(3)
     assert (fabric.status.network_efficiency or 0) > 0.4, "of ECMP it is the mean over hash draws"
     cut_off(fabric, Dpid(1))
@@ -85,17 +71,6 @@ def test_a_job_between_hosts_of_one_leaf_is_served_when_its_leaf_is_cut_off(fabr
     assert fabric.status.network_efficiency == pytest.approx(1.0)
 
 
-def test_a_job_that_waits_for_hosts_counts_nothing(fabric: FakeFabric) -> None:
-    fabric.send(DeregisterJob(JOB0))
-    fabric.run(3)
-    fabric.send(RegisterJob(ring_job("waits", [*RINGS[0][:3], "10.0.4.99"])))
-    fabric.run(3)
-    status = fabric.status
-    assert (status.unserved, status.network_efficiency) == ({"hosts_missing": 1}, 0.0)
-    waiting = status.jobs[JobId("waits")]
-    assert (waiting.efficiency_predicted, waiting.flows_without_path) == (0.0, 0)
-
-
 def test_without_jobs_there_is_no_efficiency(fabric: FakeFabric) -> None:
     for job_id in list(fabric.status.jobs):
         fabric.send(DeregisterJob(job_id))
@@ -103,9 +78,7 @@ def test_without_jobs_there_is_no_efficiency(fabric: FakeFabric) -> None:
 
 
 def test_a_job_counts_nothing_until_it_is_planned() -> None:
-    fabric = SlowSolver()
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started(SlowSolver())
     register(fabric, 0)
     fabric.run(1)
     assert (fabric.status.unserved, fabric.status.network_efficiency) == ({"unplanned": 1}, 0.0)
@@ -118,9 +91,8 @@ def test_a_job_counts_nothing_until_it_is_planned() -> None:
 
 
 def test_where_all_is_hashed_no_job_is_unplanned() -> None:
-    fabric = SlowSolver()
-    fabric.start(CONFIG.model_copy(update={"planning": PlanningConfig(mode=Mode.SHADOW)}))
-    fabric.run(3)
+    shadow = CONFIG.model_copy(update={"planning": PlanningConfig(mode=Mode.SHADOW)})
+    fabric = started(SlowSolver(), config=shadow)
     register(fabric, 0)
     fabric.run(1)
     assert fabric.solving
