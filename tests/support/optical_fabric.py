@@ -21,10 +21,11 @@ from controller.core.messages import Command, Message, WorkedOut, WorkOut
 from controller.fabric.messages import LinkSeen, ProbeAnew, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.job import Job
+from controller.jobs.messages import RegisterJob
 from controller.status import JobStatus
 from offline.scenarios.topologies import Cable, Host, Switch, Topology
 from signalbox.errors import SignalboxError
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
 from tests.support.fake_switch import FakeSwitch, Packet
 
@@ -76,6 +77,18 @@ class OpticalFabric(FakeFabric):
 
     def start(self, settings: Config | None = None, late: Any = ()) -> None:
         super().start(settings or config(*self.sizes), late)
+
+    def register(self, job_id: str, servers: list[int], all_to_all: int = 0, run_s: float = 2.0, **more: Any) -> None:
+        """Register an all-reduce over these servers, and let time pass until it usually has its circuits."""
+        self.send(RegisterJob(all_reduce(job_id, servers, all_to_all, **more)))
+        self.run(run_s)
+
+    def job(self, job_id: str = "one") -> JobStatus:
+        return self.status.jobs[JobId(job_id)]
+
+    def probe_all(self) -> None:
+        for switch in self.switches.values():
+            self.probe(switch)
 
     def probe(self, switch: FakeSwitch) -> None:
         for port in switch.peers if switch.dpid < FIRST_OPTICAL else ():
@@ -136,10 +149,17 @@ class OpticalFabric(FakeFabric):
         self.send(SwitchConnected(switch.dpid, switch.name, switch.ports()))
 
 
-def started(servers: int, interfaces: int) -> OpticalFabric:
+def started(servers: int, interfaces: int, settings: Config | None = None) -> OpticalFabric:
     fabric = OpticalFabric(servers, interfaces)
-    fabric.start()
+    fabric.start(settings)
     fabric.run(3)
+    return fabric
+
+
+def with_job(servers: int, interfaces: int, all_to_all: int = 0, **more: Any) -> OpticalFabric:
+    """Return a fabric whose servers all run the job ``one``, which has its circuits."""
+    fabric = started(servers, interfaces)
+    fabric.register("one", [*range(1, servers + 1)], all_to_all, **more)
     return fabric
 
 

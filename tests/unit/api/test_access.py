@@ -40,31 +40,20 @@ CHANGES = {
 BLUE = Caller("b", Role.TENANT, "blue")
 
 
-def name_of(method: str) -> str:
-    return method.rpartition("/")[2]
-
-
 def test_every_method_of_the_proto_file_has_a_rule() -> None:
     assert set(RULES) == set(METHODS)
+    assert Role.TENANT not in RULES["/signalbox.v1.ControllerService/Explain"].roles
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_operator_may_call_everything_a_reader_what_changes_nothing(method: str) -> None:
-    assert Role.OPERATOR in RULES[method].roles
-    assert (Role.READER in RULES[method].roles) == (name_of(method) not in CHANGES)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_tenant_may_call_the_job_service_and_ask_for_the_status(method: str) -> None:
-    assert (Role.TENANT in RULES[method].roles) == ("JobService" in method or name_of(method) == "GetStatus")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_that_names_a_job_is_for_those_who_may_see_it(method: str) -> None:
+def test_operators_may_call_everything_readers_what_changes_nothing_and_tenants_the_job_service(method: str) -> None:
+    rule, name = RULES[method], method.rpartition("/")[2]
+    assert Role.OPERATOR in rule.roles
+    assert (Role.READER in rule.roles) == (name not in CHANGES)
+    assert (Role.TENANT in rule.roles) == ("JobService" in method or name == "GetStatus")
     fields = METHODS[method].input_type.fields_by_name
     names_a_job = "job_id" in fields or "spec" in fields
-    assert RULES[method].of_job or not names_a_job or name_of(method) == "RegisterJob"
-    assert Role.TENANT not in RULES["/signalbox.v1.ControllerService/Explain"].roles
+    assert rule.of_job or not names_a_job or name == "RegisterJob"
 
 
 def test_only_its_own_jobs_exist_for_a_tenant() -> None:
@@ -81,9 +70,6 @@ def test_only_its_own_jobs_exist_for_a_tenant() -> None:
             refuse_other_tenants(caller, job_id, status)
     assert own_ends(BLUE, status.job_ends) == status.job_ends[:1]
     assert own_ends(EVERYONE, status.job_ends) == status.job_ends
-
-
-def test_a_tenant_sees_its_own_jobs_and_others_see_all() -> None:
     assert [may_see(BLUE, tenant) for tenant in ("blue", "red", "")] == [True, False, False]
     assert may_see(EVERYONE, "blue")
     assert may_see(Caller("r", Role.READER), "blue")

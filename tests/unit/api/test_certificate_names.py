@@ -22,39 +22,22 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def test_alternative_names_come_first_and_each_name_once(authority: Authority) -> None:
     also = "DNS:a.example.org,DNS:worker,URI:spiffe://x/y,IP:192.0.2.1,IP:2001:db8::1,email:a@example.org"
     made = authority.sign("worker", also=also)
-    assert certificate_names.of(der(made)) == (
-        "a.example.org",
-        "worker",
-        "spiffe://x/y",
-        "192.0.2.1",
-        "2001:db8::1",
-        "a@example.org",
-    )
+    names = ("a.example.org", "worker", "spiffe://x/y", "192.0.2.1", "2001:db8::1", "a@example.org")
+    assert certificate_names.of(der(made)) == names
 
 
-@pytest.mark.parametrize("name", ["worker", "w" * 64])
-def test_the_common_name_is_that_of_the_subject_and_not_of_the_authority(authority: Authority, name: str) -> None:
-    made = authority.sign(name, file=f"named{len(name)}")
-    assert certificate_names.of(der(made)) == (name,)
-
-
-def test_of_several_common_names_the_first_counts(authority: Authority) -> None:
+def test_the_common_name_is_the_first_of_the_subject_and_not_of_the_authority(authority: Authority) -> None:
+    """The older form of certificates, without extensions, has names, too."""
+    for name in ("worker", "w" * 64):
+        assert certificate_names.of(der(authority.sign(name, file=f"named{len(name)}"))) == (name,)
     assert certificate_names.of(der(authority.sign("worker/CN=operator", file="two"))) == ("worker",)
-
-
-def test_the_older_form_without_extensions_has_names_too(authority: Authority) -> None:
     assert certificate_names.of(der(authority.sign_expired("worker"))) == ("worker",)
 
 
 def test_bytes_that_are_no_certificate_are_an_error(authority: Authority) -> None:
     whole = der(authority.sign("cut", also="DNS:a"))
-    for cut in (
-        b"",
-        b"\x30",
-        b"\x30\x03\x02\x01\x01",
-        b"\xff" * 40,
-        *(whole[:size] for size in range(0, len(whole), 7)),
-    ):
+    others = b"\x30", b"\x30\x03\x02\x01\x01", b"\xff" * 40
+    for cut in (*others, *(whole[:size] for size in range(0, len(whole), 7))):
         with pytest.raises(ValueError):
             certificate_names.of(cut)
 

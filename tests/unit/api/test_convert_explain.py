@@ -237,10 +237,8 @@ OWN = "The fullest link of the job is leaf1:5. It is loaded to 1.25 times its ca
     ],
 )
 def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, where: str) -> None:
-    found = replace(
-        FINE, verdict=Verdict.NIC, slowdown=1.25, nic_slowdown=1.25, fullest_links=(of_nic,), fullest_nic=of_nic
-    )
-    found = replace(found, best=BEST)
+    found = replace(FINE, slowdown=1.25, nic_slowdown=1.25, fullest_links=(of_nic,), fullest_nic=of_nic, best=BEST)
+    found = replace(found, verdict=Verdict.NIC)
     assert said(found) == [slowed, where, "Routing can gain nothing: the load of a NIC does not depend on routes."]
     shares = len(of_nic.jobs) > 1
     rest = said(replace(found, verdict=Verdict.FABRIC))[2]
@@ -249,9 +247,8 @@ def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, wher
 
 def test_what_is_not_noticeable_is_not_called_slow() -> None:
     """A slowdown of 1.01 is below the noticeable 5 %, so no sentence names the NIC as its cause."""
-    found = replace(
-        FINE, slowdown=1.0123, nic_slowdown=1.0123, fullest_links=(nic(0.0123, G1),), fullest_nic=nic(0.0123, G1)
-    )
+    own = nic(0.0123, G1)
+    found = replace(FINE, slowdown=1.0123, nic_slowdown=1.0123, fullest_links=(own,), fullest_nic=own)
     assert said(found) == [
         "The network does not slow job 'g1' noticeably: its communication takes up to 1.01 times as long as on an "
         "idle fabric, and an increase of less than 5% is not noticeable.",
@@ -260,35 +257,18 @@ def test_what_is_not_noticeable_is_not_called_slow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slowdown", "best", "hashed", "expected"),
+    ("found", "hashed", "best"),
     [
-        (
-            1.0,
-            None,
-            1.0,
-            "its slowdown is 1.00 on average if the switches hash its flows, and 1.00 with the best routes",
-        ),
-        (
-            1.3,
-            1.25,
-            1.27,
-            "its slowdown is 1.27 on average if the switches hash its flows, and 1.25 with the best routes",
-        ),
+        (FINE, 1.0, 1.0),
+        (replace(FINE, verdict=Verdict.ROUTING, slowdown=1.3, best=BEST), 1.27, 1.25),
     ],
 )
-def test_where_pinning_gains_nothing_the_answer_says_so(
-    slowdown: float, best: float | None, hashed: float, expected: str
-) -> None:
-    found = replace(
-        FINE,
-        verdict=Verdict.NOTHING if best is None else Verdict.ROUTING,
-        slowdown=slowdown,
-        best=None if best is None else replace(BEST, slowdown=best),
-        hashed_slowdown=hashed,
-        pinning_gains_nothing=True,
-    )
+def test_where_pinning_gains_nothing_the_answer_says_so(found: JobAnalysis, hashed: float, best: float) -> None:
+    found = replace(found, hashed_slowdown=hashed, pinning_gains_nothing=True)
     (sentence,) = [each for each in said(found) if each.startswith("Pinning gains nothing for job 'g1' now: ")]
-    assert expected in sentence
+    assert (
+        f"its slowdown is {hashed:.2f} on average if the switches hash its flows, and {best:.2f} with the" in sentence
+    )
     message = explain_message(found)
     assert (message.hashed_slowdown, message.pinning_gains_nothing) == (hashed, True)
     assert not any("Pinning" in each for each in said(replace(found, pinning_gains_nothing=False)))

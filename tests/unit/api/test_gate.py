@@ -13,7 +13,7 @@ from controller.api.identities import Caller, Identities, Role
 from controller.api.peers import Peer, peer_of
 from controller.config import SocketRole
 from controller.status import StatusBoard
-from signalbox.errors import Unauthenticated
+from signalbox.errors import Exhausted, Unauthenticated
 
 TLS = {
     "transport_security_type": [b"ssl"],
@@ -62,6 +62,10 @@ def identities(tmp_path: Path) -> Identities:
     return Identities.load(file)
 
 
+def certified(*names: str) -> Peer:
+    return Peer("192.0.2.1:1", private=True, names=names)
+
+
 def identified(peer: Peer, identities: Identities | None, socket_role: str = "operator") -> Caller:
     context: Any = SimpleNamespace(invocation_metadata=lambda: (("user-agent", "grpc"),))
     return Gate(StatusBoard(), identities, SocketRole(socket_role), lambda _: peer, Debts(1.0))._identify(peer, context)
@@ -69,7 +73,7 @@ def identified(peer: Peer, identities: Identities | None, socket_role: str = "op
 
 def test_without_a_tokens_file_everyone_is_an_operator_but_through_a_socket_what_its_role_says() -> None:
     assert identified(LOOPBACK, None) == identified(NETWORK, None) == identified(SOCKET, None) == OPERATOR
-    assert identified(Peer("192.0.2.1:1", private=True, names=("worker",)), None) == Caller("worker", Role.OPERATOR)
+    assert identified(certified("worker"), None) == Caller("worker", Role.OPERATOR)
     assert identified(SOCKET, None, "reader") == READER
     with pytest.raises(Unauthenticated):
         identified(SOCKET, None, "none")
@@ -78,8 +82,8 @@ def test_without_a_tokens_file_everyone_is_an_operator_but_through_a_socket_what
 def test_with_a_tokens_file_only_a_socket_needs_neither_token_nor_certificate(identities: Identities) -> None:
     assert identified(SOCKET, identities) == OPERATOR
     assert identified(SOCKET, identities, "reader") == READER
-    assert identified(Peer("192.0.2.1:1", private=True, names=("worker",)), identities).name == "worker"
-    for peer in (LOOPBACK, NETWORK, Peer("192.0.2.1:1", private=True, names=("stranger",))):
+    assert identified(certified("worker"), identities).name == "worker"
+    for peer in (LOOPBACK, NETWORK, certified("stranger")):
         with pytest.raises(Unauthenticated):
             identified(peer, identities)
 
@@ -94,11 +98,31 @@ def test_a_certificate_without_a_role_is_named_with_what_is_to_be_added(tmp_path
         (("reader", "operator"), "belong to different callers: reader, operator"),
     ):
         with pytest.raises(Unauthenticated) as error:
-            identified(Peer("192.0.2.1:1", private=True, names=names), identities)
+            identified(certified(*names), identities)
         assert why in str(error.value)
 
 
-@pytest.mark.parametrize("configured", [True, False])
-def test_who_cannot_be_told_is_nobody(identities: Identities, configured: bool) -> None:
-    with pytest.raises(Unauthenticated, match="the caller is unknown"):
-        identified(Peer(""), identities if configured else None)
+def test_who_cannot_be_told_is_nobody(identities: Identities) -> None:
+    for configured in (identities, None):
+        with pytest.raises(Unauthenticated, match="the caller is unknown"):
+            identified(Peer(""), configured)
+
+
+# ---- clients whose calls cost more than the budget of one call
+
+
+def test_a_client_owes_what_is_beyond_a_second_s_calls_and_no_other_does() -> None:
+    debts = Debts(10.0)
+    debts.charge("a", 10.0, now=100.0)
+    debts.refuse_debtor("a", now=100.0)
+    debts.charge("a", 25.0, now=100.0)
+    with pytest.raises(Exhausted, match="a has exceeded the limit of 10 calls per second") as error:
+        debts.refuse_debtor("a", now=101.0)
+    assert error.value.retry_s == pytest.approx(1.5)
+    debts.refuse_debtor("b", now=101.0)
+    debts.refuse_debtor("a", now=102.5)
+    debts = Debts(10.0)
+    debts.charge("a", 10.0, now=100.0)
+    debts.charge("b", 10.0, now=100.5)
+    debts.charge("c", 10.0, now=101.2)
+    assert debts._paid_at.keys() == {"b", "c"}, "who owes nothing is forgotten"

@@ -24,6 +24,7 @@ def test_a_token_is_the_uid_and_its_mac() -> None:
     tokens = LeaseTokens(secret)
     assert tokens.token(UID) == f"{UID}.{mac}"
     assert tokens.uid(tokens.token(UID)) == UID
+    assert repr(tokens) == str(tokens) == object.__repr__(tokens), "the secret is not shown"
 
 
 def test_nothing_else_is_a_token() -> None:
@@ -37,6 +38,7 @@ def test_nothing_else_is_a_token() -> None:
 
 
 def test_the_secret_outlives_the_process_in_a_file_for_its_owner(tmp_path: Path) -> None:
+    (tmp_path / "lease.new").write_bytes(b"half")  # from a process that ended while it made a secret
     old = os.umask(0)
     try:
         token = LeaseTokens.of(tmp_path).token(UID)
@@ -45,12 +47,6 @@ def test_the_secret_outlives_the_process_in_a_file_for_its_owner(tmp_path: Path)
     assert LeaseTokens.of(tmp_path).uid(token) == UID
     (file,) = tmp_path.iterdir()
     assert (file.name, file.stat().st_mode & 0o777, file.stat().st_size) == ("lease.key", 0o600, 40)
-
-
-def test_a_process_that_ends_while_it_makes_the_secret_leaves_none(tmp_path: Path) -> None:
-    (tmp_path / "lease.new").write_bytes(b"half")
-    token = LeaseTokens.of(tmp_path).token(UID)
-    assert LeaseTokens.of(tmp_path).uid(token) == UID
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
@@ -77,12 +73,19 @@ def test_a_secret_with_one_wrong_bit_or_cut_anywhere_is_refused_and_left_as_it_i
     assert file.read_bytes() == whole
 
 
-def test_a_damaged_secret_can_be_given_up_as_the_error_says(tmp_path: Path) -> None:
-    (tmp_path / "lease.key").write_bytes(b"short")
-    (tmp_path / "lease.key").chmod(0o600)
-    with pytest.raises(InvalidInput) as refused:
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [([], "/lease.key is missing.* Restore it"), (["lease.key"], "create a new one as the controller's")],
+)
+def test_a_lost_or_damaged_secret_is_given_up_only_as_the_error_says(
+    tmp_path: Path, left: list[str], said: str
+) -> None:
+    """Tokens of the secret may be in use."""
+    for name in left:
+        (tmp_path / name).touch(0o600)
+    with pytest.raises(InvalidInput, match=rf"state_dir: .*{said}") as refused:
         LeaseTokens.of(tmp_path, in_use=True)
-    assert "create a new one as the controller's user" in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == left
     subprocess.run(["bash", "-c", str(refused.value).rpartition(": ")[2]], check=True)
     made = LeaseTokens.of(tmp_path, in_use=True)
     assert made.uid(LeaseTokens.of(tmp_path, in_use=True).token(UID)) == UID
@@ -98,18 +101,3 @@ def test_the_secret_of_an_older_version_gets_a_checksum_and_its_tokens_stay_righ
     file.write_bytes(file.read_bytes().replace(b"\x07", b"\x06"))
     with pytest.raises(InvalidInput, match="is damaged"):
         LeaseTokens.of(tmp_path, in_use=True)
-
-
-def test_no_new_secret_is_made_while_tokens_of_a_lost_one_are_in_use(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"state_dir: .*/lease.key is missing.* Restore it") as refused:
-        LeaseTokens.of(tmp_path, in_use=True)
-    assert list(tmp_path.iterdir()) == []
-    subprocess.run(["bash", "-c", str(refused.value).rpartition(": ")[2]], check=True)
-    made = LeaseTokens.of(tmp_path, in_use=True)
-    assert made.uid(LeaseTokens.of(tmp_path).token(UID)) == UID
-
-
-def test_neither_tokens_nor_the_secret_are_shown() -> None:
-    tokens = LeaseTokens(b"s" * 32)
-    assert "s" * 4 not in repr(tokens)
-    assert repr(tokens) == str(tokens) == object.__repr__(tokens)

@@ -91,12 +91,8 @@ def test_an_equal_status_is_no_change(rows: Callable[[], Rows[Any, Any]], respon
     watcher = Watcher(rows(), response)
     status = example_status()
     watcher.told(status)
-    assert (
-        watcher.told(
-            replace(status, plans_total=99, alarms={alarm.key: replace(alarm) for alarm in status.alarms.values()})
-        )
-        is None
-    )
+    alarms = {alarm.key: replace(alarm) for alarm in status.alarms.values()}
+    assert watcher.told(replace(status, plans_total=99, alarms=alarms)) is None
 
 
 def test_an_alarm_is_told_again_when_something_else_is_found_and_not_when_it_is_measured_again() -> None:
@@ -158,29 +154,15 @@ def test_a_rate_changes_one_link(fabric: Watcher) -> None:
     assert fabric.told(replace(status, links=links)) is None
 
 
-def without(status: Status, job_id: JobId, *ends: JobEnd) -> Status:
-    """Return the status without the job; ``ends``: the known ends of jobs."""
-    jobs = {key: job for key, job in status.jobs.items() if key != job_id}
-    return replace(status, jobs=jobs, job_ends=ends)
-
-
-def end(job_id: JobId, uid: str) -> JobEnd:
-    return JobEnd(job_id, uid, "t", EndReason.LEASE_RAN_OUT, 10.5)
-
-
-def test_a_job_that_is_gone_is_told_with_how_it_ended(jobs: Watcher) -> None:
+def test_a_job_that_is_gone_is_told_with_how_it_ended_as_long_as_that_is_known(jobs: Watcher) -> None:
     status = example_status()
     jobs.told(status)
-    job_id = next(iter(status.jobs))
-    uid = status.jobs[job_id].uid
-    (told,) = jobs.told(without(status, job_id, end(job_id, uid))).ended
-    assert (told.job_id, told.uid, told.tenant, told.reason) == (job_id, uid, "t", pb.JOB_END_REASON_LEASE_RAN_OUT)
+    known, forgotten = status.jobs
+    uid = status.jobs[known].uid
+    end = JobEnd(known, uid, "t", EndReason.LEASE_RAN_OUT, 10.5)
+    left = {forgotten: status.jobs[forgotten]}
+    (told,) = jobs.told(replace(status, jobs=left, job_ends=(end,))).ended
+    assert (told.job_id, told.uid, told.tenant, told.reason) == (known, uid, "t", pb.JOB_END_REASON_LEASE_RAN_OUT)
     assert told.end_time.ToJsonString() == "1970-01-01T00:00:10.500Z"
-
-
-def test_a_job_whose_end_is_forgotten_is_told_without_a_reason(jobs: Watcher) -> None:
-    status = example_status()
-    jobs.told(status)
-    job_id = next(iter(status.jobs))
-    told = jobs.told(without(status, job_id))
-    assert [(end.job_id, end.reason) for end in told.ended] == [(job_id, pb.JOB_END_REASON_UNSPECIFIED)]
+    (told,) = jobs.told(replace(status, jobs={}, job_ends=())).ended
+    assert (told.job_id, told.reason) == (forgotten, pb.JOB_END_REASON_UNSPECIFIED)

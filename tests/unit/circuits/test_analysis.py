@@ -44,19 +44,13 @@ def fabric() -> Fabric:
     return rings(4, (1, 3))
 
 
-@pytest.mark.parametrize("name", ["server2:3", "0x2:3", "server2:server2-eth3"])
-def test_an_interface_has_what_it_sends_and_what_it_receives(fabric: Fabric, name: str) -> None:
-    assert circuits_named([name], fabric) == (Parts(name, frozenset((link(2, 3), link(3, 3)))),)
-
-
-@pytest.mark.parametrize("name", ["server2:3>server1", "0x2:3>0x1"])
-def test_a_circuit_goes_by_where_it_begins_and_where_it_ends(fabric: Fabric, name: str) -> None:
-    assert circuits_named([name], fabric) == (Parts(name, frozenset((link(2, 3),))),)
-
-
-def test_two_servers_are_all_circuits_from_the_one_to_the_other() -> None:
-    fabric = rings(3, (1, 1, 2))
-    named = circuits_named(["server1:server2", "server2", "server1:9"], fabric)
+def test_circuits_are_named_by_an_interface_by_both_ends_or_by_two_servers(fabric: Fabric) -> None:
+    """An interface stands for the circuit that it sends into, and for the one that it receives from."""
+    for name in ("server2:3", "0x2:3", "server2:server2-eth3"):
+        assert circuits_named([name], fabric) == (Parts(name, frozenset((link(2, 3), link(3, 3)))),)
+    for name in ("server2:3>server1", "0x2:3>0x1"):
+        assert circuits_named([name], fabric) == (Parts(name, frozenset((link(2, 3),))),)
+    named = circuits_named(["server1:server2", "server2", "server1:9"], rings(3, (1, 1, 2)))
     assert named == (Parts("server1:server2", frozenset((link(1, 2), link(1, 3)))),)
 
 
@@ -119,12 +113,8 @@ def test_a_wired_job_says_its_circuits_and_what_is_forwarded(fabric: Fabric) -> 
     runs = JobSpec.parse({"job_id": "a", "endpoints": ["10.0.1.1", "10.0.2.1", "10.0.3.1"]})
     wiring = JobWiring("hybrid", runs, circuits, 0.22, 0.21, 0.44).arrangement
     found = analyse_job(AnalyseJob(network(problem, fabric), JobId("a"), efficiency_measured=None, arrangement=wiring))
-    assert found.arranged
-    assert found.arranged.sentences == (
-        "The job runs parallelization hybrid on 8 circuits: other servers forward 1 of the job's 2 pinned flows, over "
-        "at most 2 circuits.",
-        "By the model an iteration takes 0.22 s, at least 0.21 s with any routes on these circuits, and 0.44 s on "
-        "one switch of the same cost.",
+    assert found.arranged == arranged(
+        found, Use("hybrid", 8, 2, 1, 2, iteration_s=0.22, bound_s=0.21, alternative_s=0.44)
     )
     assert use_of(wiring, (), ()).most_hops == 0
     assert use_of(wiring, (), {LinkId(*circuits[0][0])}).unusable == 7

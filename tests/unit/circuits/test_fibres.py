@@ -50,14 +50,11 @@ def test_optical_switches_are_read_before_anything_is_said_of_their_fibres() -> 
     assert not state.misrouted
 
 
-def test_two_swapped_fibre_pairs_are_found_and_nothing_else_is_said() -> None:
+def test_swapped_fibre_pairs_are_found_and_nothing_else_is_said() -> None:
     state = looked(FibreState(CABLING), RING, swapped(RING, *PAIR))
     assert state.swaps == {PAIR}
     assert not state.misrouted
     assert state.partners() == {ref(1, 2): (ref(2, 2),), ref(2, 2): (ref(1, 2),)}
-
-
-def test_two_swaps_at_once_are_both_found() -> None:
     heard = swapped(swapped(RING, *PAIR), ref(4, 2), ref(5, 2))
     assert looked(FibreState(CABLING), RING, heard).swaps == {PAIR, frozenset((ref(4, 2), ref(5, 2)))}
 

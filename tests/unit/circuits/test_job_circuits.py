@@ -31,13 +31,11 @@ def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
     fabric = started(6, 2)
     assert not fabric.circuits
     assert not fabric.status.alarms
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
-    fabric.run(2)
+    fabric.register("one", [1, 2, 3, 4, 5, 6])
     assert len(fabric.circuits) == 12
     assert reach(fabric, [1, 2, 3, 4, 5, 6])
-    job = fabric.status.jobs[JobId("one")]
+    job = fabric.job()
     assert (job.state, job.waiting, job.slowdown) == ("pinned", "", 1.0)
-    assert wired(job)
     assert len(wired(job).runs.groups) == 3
     assert not fabric.status.alarms
 
@@ -48,43 +46,27 @@ def test_a_job_waits_until_all_of_its_circuits_are_links() -> None:
     Without the wait, the planner would plan flows over the found circuits while all other flows have no path."""
     fabric = started(4, 2)
     fabric.lost_probes = {ref(3, 2)}
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=10_000)))
+    fabric.register("one", [1, 2, 3, 4], all_to_all=10_000, run_s=0.2)
+    fabric.send(UpdateJob(all_reduce("one", [1, 2, 3, 4], all_to_all=10_000, lease_s=600)))  # changes no traffic
     for _ in range(20):
         fabric.run(0.1)
-        assert fabric.status.jobs[JobId("one")].state == "pending"
+        assert (fabric.job().state, fabric.job().waiting) == ("pending", MAKING)
         assert not fabric.status.alarms
     fabric.lost_probes = set()
     fabric.probe(fabric.switches[Dpid(3)])
     fabric.run(0.5)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert fabric.job().state == "pinned"
     fabric.lost_probes = {ref(n, port) for n in (1, 2, 4) for port in (2, 3)}
     fabric.send(DeregisterJob(JobId("one")))
-    fabric.send(RegisterJob(all_reduce("two", [1, 2, 4])))
+    fabric.register("two", [1, 2, 4], run_s=4)
+    assert fabric.job("two").state == "pending"
     fabric.run(4)
-    assert fabric.status.jobs[JobId("two")].state == "pending"
-    fabric.run(4)
-    assert fabric.status.jobs[JobId("two")].state != "pending", "what does not come is not waited for for ever"
-
-
-def test_an_update_that_changes_no_traffic_changes_nothing_while_circuits_are_made() -> None:
-    fabric = started(4, 2)
-    fabric.lost_probes = {ref(1, 2)}
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=100_000)))
-    fabric.run(0.2)
-    fabric.send(UpdateJob(all_reduce("one", [1, 2, 3, 4], all_to_all=100_000, lease_s=600)))
-    fabric.run(1)
-    assert fabric.status.jobs[JobId("one")].waiting == MAKING
-    assert not fabric.status.alarms
-    fabric.lost_probes.clear()
-    fabric.probe(fabric.switches[Dpid(1)])
-    fabric.run(1)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert fabric.job("two").state != "pending", "what does not come is not waited for for ever"
 
 
 def test_another_job_is_wired_beside_it_without_a_packet_lost() -> None:
     fabric = started(9, 3)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=100_000)))
-    fabric.run(2)
+    fabric.register("one", [1, 2, 3, 4], all_to_all=100_000)
     before = fabric.circuits
     checks = []
 
@@ -92,8 +74,7 @@ def test_another_job_is_wired_beside_it_without_a_packet_lost() -> None:
         checks.append(reach(fabric, [1, 2, 3, 4]))
 
     fabric.after_each_mod = check
-    fabric.send(RegisterJob(all_reduce("two", [5, 6, 7, 8, 9])))
-    fabric.run(2)
+    fabric.register("two", [5, 6, 7, 8, 9])
     assert checks
     assert all(checks)
     assert before.items() < fabric.circuits.items()
@@ -104,34 +85,31 @@ def test_another_job_is_wired_beside_it_without_a_packet_lost() -> None:
 
 def test_a_job_waits_until_its_servers_are_free_and_takes_their_circuits_over() -> None:
     fabric = started(7, 2)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(2)
+    fabric.register("one", [1, 2, 3, 4])
     fabric.send(RegisterJob(all_reduce("two", [4, 5, 6])))
-    fabric.send(RegisterJob(all_reduce("three", [6, 7])))
-    fabric.run(2)
-    waiting = fabric.status.jobs[JobId("two")]
+    fabric.register("three", [6, 7])
+    waiting = fabric.job("two")
     assert (waiting.state, waiting.waiting) == ("pending", "waits for servers of one")
-    assert fabric.status.jobs[JobId("three")].waiting == "waits for servers of two"
+    assert fabric.job("three").waiting == "waits for servers of two"
     assert not fabric.status.alarms
     circuits = fabric.circuits
     fabric.send(DeregisterJob(JobId("one")))
     fabric.run(0.1)
     kept = {src: dst for src, dst in circuits.items() if src[0] in (1, 2, 3) and dst[0] in (1, 2, 3)}
     fabric.run(2)
-    assert fabric.status.jobs[JobId("two")].state == "pinned"
+    assert fabric.job("two").state == "pinned"
     assert kept.items() <= fabric.circuits.items()
     assert reach(fabric, [4, 5, 6])
     assert not fabric.status.alarms
     fabric.send(DeregisterJob(JobId("two")))
     fabric.run(2)
-    assert fabric.status.jobs[JobId("three")].state == "pinned"
+    assert fabric.job("three").state == "pinned"
 
 
 def test_a_job_that_forwards_too_much_is_refused_with_the_alternative() -> None:
     fabric = started(8, 1)
-    fabric.send(RegisterJob(all_reduce("even", [1, 2, 3, 4, 5, 6, 7, 8], all_to_all=10_000_000)))
-    fabric.run(2)
-    job = fabric.status.jobs[JobId("even")]
+    fabric.register("even", [1, 2, 3, 4, 5, 6, 7, 8], all_to_all=10_000_000)
+    job = fabric.job("even")
     assert job.state == "pending"
     assert job.waiting.startswith("one switch with 0.0015625 Gbit/s per server is better: ")
     assert not fabric.circuits
@@ -147,43 +125,32 @@ def test_an_update_that_changes_no_traffic_keeps_the_circuits_and_another_does_n
     before = fabric.circuits
     fabric.send(UpdateJob(spec.model_copy(update={"lease_s": 90.0})))
     fabric.run(2)
-    job = fabric.status.jobs[JobId("one")]
-    assert wired(job)
+    job = fabric.job()
     assert (job.state, wired(job).runs.lease_s) == ("pinned", 90.0)
     assert (fabric.circuits, len(fabric.asked)) == (before, 1)
     fabric.send(UpdateJob(all_reduce("one", [1, 2, 3, 4], all_to_all=500_000)))
     fabric.run(2)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert fabric.job().state == "pinned"
     assert len(fabric.asked) == 2
 
 
-def test_a_job_is_not_told_to_be_without_paths_before_its_wiring_is_saved() -> None:
-    fabric = started(4, 2)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.wirings_wait = True
-    fabric.run(1)
-    fabric.disk_error = "full"
-    fabric.send(answered(fabric.asked[-1]))
-    fabric.run(1)
-    job = fabric.status.jobs[JobId("one")]
-    assert (job.state, job.flows_without_path) == ("pending", 0)
-    fabric.disk_error = ""
-    fabric.run(10)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
-
-
 def test_what_went_wrong_is_tried_again() -> None:
+    """First the process that finds circuits ends, then the disk is full."""
     fabric = started(4, 2)
     fabric.wirings_wait = True
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(1)
+    fabric.register("one", [1, 2, 3, 4], run_s=1)
     (asked,) = fabric.asked
     fabric.send(WorkedOut(asked, "the process has ended"))
     fabric.run(10)
-    assert fabric.status.jobs[JobId("one")].waiting == "the process has ended"
-    fabric.wirings_wait = False
+    assert fabric.job().waiting == "the process has ended"
     fabric.run(25)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    fabric.disk_error = "full"
+    fabric.send(answered(fabric.asked[-1]))
+    fabric.run(1)
+    assert (fabric.job().state, fabric.job().flows_without_path) == ("pending", 0)
+    fabric.disk_error = ""
+    fabric.run(10)
+    assert fabric.job().state == "pinned"
 
 
 def test_what_a_job_sends_has_to_be_known() -> None:
@@ -192,19 +159,17 @@ def test_what_a_job_sends_has_to_be_known() -> None:
     fabric.send(RegisterJob(JobSpec.parse(all_reduce("rails", [3, 4]).model_dump() | {"rails": rails})))
     fabric.send(RegisterJob(JobSpec(job_id="silent", endpoints=("10.0.1.1", "10.0.2.1"))))
     fabric.run(40)
-    assert fabric.status.jobs[JobId("silent")].waiting == NOT_KNOWN
-    assert fabric.status.jobs[JobId("rails")].waiting == RAILS
+    assert fabric.job("silent").waiting == NOT_KNOWN
+    assert fabric.job("rails").waiting == RAILS
     assert not fabric.asked
-    fabric.send(RegisterJob(all_reduce("one", [1, 2])))
-    fabric.run(4)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    fabric.register("one", [1, 2], run_s=4)
+    assert fabric.job().state == "pinned"
 
 
 def test_a_job_begins_on_the_routes_that_were_found_with_its_circuits(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = started(6, 2)
     fabric.wirings_wait = True
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], all_to_all=100_000)))
-    fabric.run(1)
+    fabric.register("one", [1, 2, 3, 4, 5, 6], all_to_all=100_000, run_s=1)
     answer = answered(fabric.asked[-1])
     assert isinstance(answer.answer, FoundWiring)
     placed = {
@@ -215,7 +180,7 @@ def test_a_job_begins_on_the_routes_that_were_found_with_its_circuits(monkeypatc
     monkeypatch.setattr(fabric.planner, "answers", lambda _: [])
     fabric.send(answer)
     fabric.run(1)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert fabric.job().state == "pinned"
     running = {
         flow: [[(f"10.0.{link.dpid}.1", link.port - 2) for link in path] for path, _ in route]
         for flow, route in fabric.loop.state.routes.routes.items()
@@ -276,8 +241,7 @@ def test_no_rule_leads_to_a_circuit_before_it_goes_dark() -> None:
 
     fabric.after_each_mod = check
     for job_id, servers in (("one", [1, 2, 3, 4]), ("two", [1, 3])):
-        fabric.send(RegisterJob(all_reduce(job_id, servers)))
-        fabric.run(2)
+        fabric.register(job_id, servers)
         fabric.send(DeregisterJob(JobId(job_id)))
         fabric.run(1)
     assert len(fabric.asked) == 2

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import pytest
+
 from controller.alarms import text
+from controller.circuits.cabling import cabling_of
 from controller.circuits.cross_connects import PRIORITY, cross_connects
-from controller.circuits.job_wiring import wiring_of
+from controller.circuits.optical_switches import OpticalSwitches
 from controller.fabric.messages import LinkLost, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import (
-    DeregisterJob,
-    RegisterJob,
-)
-from controller.tables.rules import FlowKey, FlowRule, Match, Table
+from controller.jobs.messages import DeregisterJob
+from controller.tables.messages import ReadRules, SwitchRules
+from controller.tables.rules import FlowKey, FlowRule, Match, RuleSet, Table
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
-from tests.support.optical_fabric import OpticalFabric, all_reduce, reach, ref, started, wired
+from tests.support.optical_fabric import FIRST_OPTICAL, OpticalFabric, reach, ref, started, wired, with_job
 
 
-def test_what_others_take_away_is_made_again() -> None:
-    fabric = started(4, 2)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(2)
+def test_what_others_take_away_and_what_an_optical_switch_has_lost_is_made_again() -> None:
+    fabric = with_job(4, 2)
     before = fabric.circuits
     (src, dst), *_ = sorted(before.items())
     fibre = fabric.switches[Dpid(src[0])].peers[PortNo(src[1])]
@@ -31,28 +32,19 @@ def test_what_others_take_away_is_made_again() -> None:
     fabric.send(LinkLost(ref(*src), ref(*dst)))
     fabric.run(2)
     assert fabric.circuits == before
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
-    assert len(fabric.asked) == 1
-
-
-def test_an_optical_switch_that_has_lost_its_rules_gets_them_again() -> None:
-    fabric = started(4, 2)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(2)
-    before = fabric.circuits
+    assert fabric.job().state == "pinned"
     fabric.lose(Dpid(0x101))
     assert fabric.circuits == before
     fabric.switches[Dpid(0x101)].forget_rules()
     fabric.reconnect(0x101)
     fabric.run(2)
     assert fabric.circuits == before
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert fabric.job().state == "pinned"
+    assert len(fabric.asked) == 1
 
 
 def test_probes_that_came_before_an_optical_switch_was_read_count() -> None:
-    fabric = started(4, 2)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(2)
+    fabric = with_job(4, 2)
     fabric.send(DeregisterJob(JobId("one")))
     fabric.run(1)
     mirrors = [Dpid(0x101), Dpid(0x102)]
@@ -74,25 +66,22 @@ def test_an_optical_switch_that_refuses_is_told_again_after_a_while() -> None:
     mirrors = fabric.switches[Dpid(0x102)]
     refused = FlowKey(Table.CONTROL, PRIORITY, Match(in_port=PortNo(2)))
     mirrors.refuses.add(refused)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(2)
+    fabric.register("one", [1, 2, 3, 4])
     assert len(fabric.circuits) == 7
     assert reach(fabric, [1, 2, 3, 4])
     assert sum(mod.rule.key == refused for mod in mirrors.mods if isinstance(mod.rule, FlowRule)) <= 3
     mirrors.refuses.clear()
     fabric.run(4)
     assert len(fabric.circuits) == 8
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert fabric.job().state == "pinned"
 
 
 def test_a_circuit_that_is_refused_for_long_is_lost() -> None:
     fabric = started(4, 2)
     mirrors = fabric.switches[Dpid(0x102)]
     mirrors.refuses.add(FlowKey(Table.CONTROL, PRIORITY, Match(in_port=PortNo(2))))
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], lease_s=600)))
-    fabric.run(10)
-    job = fabric.status.jobs[JobId("one")]
-    assert wired(job)
+    fabric.register("one", [1, 2, 3, 4], lease_s=600, run_s=10)
+    job = fabric.job()
     assert ref(2, 3) not in {src for src, _ in wired(job).circuits}
     assert wired(job).planned_s == 2.4, "not 1.2 s on eight circuits"
     fabric.run(60)
@@ -111,9 +100,7 @@ def test_of_two_circuits_that_others_have_made_to_one_port_one_stays() -> None:
 
 
 def test_where_probes_arrived_before_a_circuit_was_changed_says_nothing_after_it() -> None:
-    fabric = started(4, 1)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(2)
+    fabric = with_job(4, 1)
     fabric.send(DeregisterJob(JobId("one")))
     fabric.run(1)
     before = fabric.circuits
@@ -125,43 +112,34 @@ def test_where_probes_arrived_before_a_circuit_was_changed_says_nothing_after_it
                 fabric.loop.handle([LinkSeen(ref(*src), ref(*dst))], fabric.now)
 
     fabric.after_each_mod = probe
-    fabric.send(RegisterJob(all_reduce("two", [1, 3])))
-    fabric.run(2)
+    fabric.register("two", [1, 3])
     fabric.after_each_mod = lambda: None
     fabric.run(2)
     assert fabric.circuits != before
     assert not fabric.status.alarms
 
 
-def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_completes_it() -> None:
-    for instant in range(20):
-        fabric = started(6, 3)
-        fabric.send(RegisterJob(all_reduce("one", [1, 2, 3])))
-        fabric.run(2)
-        killed = Killed(instant)
-        fabric.after_each_mod = killed
-        try:
-            fabric.send(RegisterJob(all_reduce("two", [4, 5, 6], all_to_all=100_000)))
-            fabric.run(2)
-        except InterruptedError:
-            pass
-        fabric.after_each_mod = lambda: None
-        assert reach(fabric, [1, 2, 3])
-        fabric.start()
-        fabric.run(20)
-        assert reach(fabric, [1, 2, 3])
-        assert reach(fabric, [4, 5, 6])
-        assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
-        wirings = [wiring_of(job.registration) for job in fabric.status.jobs.values()]
-        owned = {
-            ((int(src.dpid), int(src.port)), (int(dst.dpid), int(dst.port)))
-            for wiring in wirings
-            if wiring
-            for src, dst in wiring.circuits
-        }
-        assert owned == set(fabric.circuits.items())
-        fabric.count_rules({}, {}, of=[Dpid(n) for n in range(1, 7)])
-        assert not fabric.status.alarms
+INSTANTS = [*range(0, 20, 5), *(pytest.param(n, marks=pytest.mark.long) for n in range(20) if n % 5)]
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_completes_it(instant: int) -> None:
+    fabric = started(6, 3)
+    fabric.register("one", [1, 2, 3])
+    fabric.after_each_mod = Killed(instant)
+    with suppress(InterruptedError):
+        fabric.register("two", [4, 5, 6], all_to_all=100_000)
+    fabric.after_each_mod = lambda: None
+    assert reach(fabric, [1, 2, 3])
+    fabric.start()
+    fabric.run(20)
+    assert reach(fabric, [1, 2, 3])
+    assert reach(fabric, [4, 5, 6])
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+    owned = [circuit for job in fabric.status.jobs.values() for circuit in wired(job).circuits]
+    assert {(ref(*src), ref(*dst)) for src, dst in fabric.circuits.items()} == {*owned}
+    fabric.count_rules({}, {}, of=[Dpid(n) for n in range(1, 7)])
+    assert not fabric.status.alarms
 
 
 class Killed:
@@ -176,29 +154,19 @@ class Killed:
             raise InterruptedError
 
 
-def test_an_optical_switch_that_is_not_connected_raises_an_alarm_after_a_while() -> None:
-    fabric = started(4, 2)
+def test_an_optical_switch_that_is_away_for_a_while_raises_an_alarm_and_nothing_new_is_made_there() -> None:
+    fabric = started(6, 3)
     fabric.lose(Dpid(0x102))
     fabric.run(5)
     assert not fabric.status.alarms
     fabric.run(12)
     assert text(fabric.status.alarms[AlarmKind.SWITCH_DOWN, "optical2"]) == "switch optical2 (0x102) is down"
-    fabric.reconnect(0x102)
-    fabric.run(1)
-    assert (AlarmKind.SWITCH_DOWN, "optical2") not in fabric.status.alarms
-
-
-def test_nothing_new_is_made_at_an_optical_switch_that_is_away() -> None:
-    fabric = started(6, 3)
-    fabric.lose(Dpid(0x102))
-    fabric.run(17)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=10_000, lease_s=600)))
-    fabric.run(3)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    fabric.register("one", [1, 2, 3, 4], all_to_all=10_000, lease_s=600, run_s=3)
+    assert fabric.job().state == "pinned"
     assert {port for _, port in fabric.circuits} == {2, 4}
     fabric.reconnect(0x102)
-    fabric.send(RegisterJob(all_reduce("two", [5, 6], lease_s=600)))
-    fabric.run(3)
+    fabric.register("two", [5, 6], lease_s=600, run_s=3)
+    assert (AlarmKind.SWITCH_DOWN, "optical2") not in fabric.status.alarms
     assert {port for server, port in fabric.circuits if server > 4} == {2, 3, 4}
 
 
@@ -213,17 +181,19 @@ def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> Non
     assert {fibre.out_port for each in (first, second) for fibre in each.fibres} == {None}
 
     fabric.reconnect(0x102)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(2)
+    fabric.register("one", [1, 2, 3, 4])
     assert told(fabric) == fabric.circuits
     optical = fabric.status.extension.switches
     fabric.run(2)
     assert fabric.status.extension.switches is optical, "nothing has changed"
     fabric.lose(Dpid(0x101))
     fabric.run(1)
-    assert told(fabric) == fabric.circuits
+    assert told(fabric) == fabric.circuits, "also while a switch is away"
     assert not any(fibre.up for fibre in fabric.told_optical[Dpid(0x101)].fibres)
     assert fabric.told_optical[Dpid(0x102)] is optical[Dpid(0x102)]
+    fabric.set_carrier(2, 3, up=False)
+    fabric.run(1)
+    assert [fibre.port for fibre in fabric.told_optical[Dpid(0x102)].fibres if not fibre.up] == [2]
 
 
 def told(fabric: OpticalFabric) -> dict[tuple[int, int], tuple[int, int]]:
@@ -235,9 +205,31 @@ def told(fabric: OpticalFabric) -> dict[tuple[int, int], tuple[int, int]]:
     return found
 
 
-def test_an_interface_at_a_port_that_is_down_is_told() -> None:
-    fabric = started(4, 2)
-    fabric.set_carrier(2, 3, up=False)
-    fabric.run(1)
-    up = {(dpid, fibre.port): fibre.up for dpid, each in fabric.told_optical.items() for fibre in each.fibres}
-    assert [at for at, is_up in up.items() if not is_up] == [(0x102, 2)]
+# ---- the state without a fabric
+
+MIRROR = Dpid(FIRST_OPTICAL)
+AUDIT_S = 10.0
+
+
+def made() -> OpticalSwitches:
+    """Return the state of one optical switch with two fibres that has not connected yet."""
+    cabling = cabling_of({(FIRST_OPTICAL, n): (n, 2) for n in (1, 2)})
+    return OpticalSwitches(cabling, 0.1, 0.1, AUDIT_S, {MIRROR: 0.0})
+
+
+def test_an_optical_switch_is_unable_and_without_a_name_until_it_has_connected() -> None:
+    state = made()
+    assert (state.unable, state.name(MIRROR)) == (frozenset({MIRROR}), "0x101")
+    assert state.connected(MIRROR, "mirror1", ()) == ReadRules(MIRROR)
+    assert (state.unable, state.name(MIRROR)) == (frozenset(), "mirror1")
+
+
+def test_an_optical_switch_is_read_once_an_interval_and_once_until_it_answers() -> None:
+    state = made()
+    state.connected(MIRROR, "mirror1", ())
+    assert state.tick(0.0) == [], "it was asked when it connected"
+    for begun_at in (0.0, AUDIT_S):
+        state.rules_read(SwitchRules(MIRROR, RuleSet(), 0), begun_at)
+        assert state.tick(begun_at + AUDIT_S - 0.1) == []
+        assert state.tick(begun_at + AUDIT_S) == [ReadRules(MIRROR)]
+        assert state.tick(begun_at + AUDIT_S + 0.1) == []

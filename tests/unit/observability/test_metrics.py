@@ -102,16 +102,9 @@ def test_the_example_has_these_values(scrape: Scrape, name: str, labels: dict[st
     assert scrape.value(f"signalbox_{name}", **labels) == pytest.approx(value)
 
 
-def test_what_is_drained_is_named_as_what_is_up_or_down(scrape: Scrape) -> None:
-    """Alerts join the series of drained parts with the series of parts that are up or down."""
-    down = [labels for labels in scrape.series("signalbox_link_up") if not scrape.value("signalbox_link_up", **labels)]
-    drained = scrape.series("signalbox_link_drained")
-    assert drained == down
-    assert [labels["switch"] for labels in scrape.series("signalbox_switch_drained")] == ["spine2"]
-
-
 @pytest.mark.parametrize("name", ["leaf1:2", "spine2"])
 def test_every_link_of_a_drained_part_is_told_as_drained_whether_it_is_there_or_not(name: str) -> None:
+    """Alerts join the series of drained parts with the series of parts that are up or down."""
     fabric = FakeFabric()
     fabric.start(Config())
     fabric.run(3)

@@ -15,8 +15,8 @@ from controller.status import DrainStatus, Repair, Status
 from signalbox.jobs.spec import JobId
 from signalbox.live.happened import sentence
 from signalbox.words import AlarmKind, EventKind, Mode
+from tests.support import optical_fabric
 from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.optical_fabric import OpticalFabric, all_reduce
 from tests.support.three_rings import CONFIG, register
 
 
@@ -34,24 +34,37 @@ def details(before: Status, after: Status) -> list[tuple[str, dict[str, object]]
     return found
 
 
-def test_a_life_in_lines() -> None:
+@pytest.fixture
+def started() -> FakeFabric:
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
-    empty, started = Status(adopting=True), fabric.status
-    assert told(empty, started) == ["link found", "switch found", "rules adopted"]
+    return fabric
+
+
+@pytest.fixture
+def fabric(started: FakeFabric) -> FakeFabric:
+    """Return a fabric with a planned job."""
+    register(started, 0)
+    started.run(3)
+    return started
+
+
+def test_a_life_in_lines(started: FakeFabric) -> None:
+    fabric, before = started, started.status
+    assert told(Status(adopting=True), before) == ["link found", "switch found", "rules adopted"]
     register(fabric, 0)
     fabric.run(3)
     planned = fabric.status
-    lines = told(started, planned)
+    lines = told(before, planned)
     assert lines.count("host found") == 4
     assert "job registered" in lines
     assert any(line.startswith("plan adopted") for line in lines)
     assert told(planned, planned) == []
-    (plan,) = (details for _, what, details in events(started, planned) if what.startswith("plan adopted"))
+    (plan,) = (details for _, what, details in events(before, planned) if what.startswith("plan adopted"))
     assert (plan["worst_slowdown"], plan["bound"]) == (1.0, 1.0)
     taken = {"level", "logger", "event", "timestamp"}
-    assert not any(taken & details.keys() for _, _, details in events(started, planned))
+    assert not any(taken & details.keys() for _, _, details in events(before, planned))
     fabric.send(DrainParts(("spine4",)))
     fabric.run(1)
     assert told(planned, drained := fabric.status)[:1] == ["drained"]
@@ -70,17 +83,6 @@ def test_a_life_in_lines() -> None:
     assert "job ended" in told(cut, fabric.status)
 
 
-@pytest.fixture
-def fabric() -> FakeFabric:
-    """Return a fabric with a planned job."""
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
-    return fabric
-
-
 def test_rarer_events_have_sentences_too(fabric: FakeFabric) -> None:
     now = fabric.status
     dpid, switch = next(iter(now.switches.items()))
@@ -94,18 +96,10 @@ def test_rarer_events_have_sentences_too(fabric: FakeFabric) -> None:
     carries = replace(drained, drains={"spine1": DrainStatus("spine1", 0.0, "carrying", 0, 4)})
     assert told(drained, carries) == ["drained, but carries packets"]
     assert sentence("controller started", {"version": "1.0"})
-
-
-def test_a_plan_that_is_kept_at_another_slowdown_has_a_line(fabric: FakeFabric) -> None:
-    planned = fabric.status
-    assert planned.plan
-
-    def at(worst: float) -> Status:
-        assert planned.plan
-        return replace(planned, plan=replace(planned.plan, job_slowdown={JobId("job0"): worst}))
-
-    assert [found["worst_slowdown"] for _, found in details(planned, at(2.0))] == [2.0]
-    assert told(planned, at(1.02)) == []
+    assert now.plan
+    at_2, at_1_02 = (replace(now, plan=replace(now.plan, job_slowdown={JobId("job0"): at})) for at in (2.0, 1.02))
+    assert [found["worst_slowdown"] for _, found in details(now, at_2)] == [2.0], "a plan that is kept"
+    assert told(now, at_1_02) == []
 
 
 def test_what_goes_and_comes_back_has_a_line_with_its_name_and_no_other(fabric: FakeFabric) -> None:
@@ -126,11 +120,9 @@ def test_what_goes_and_comes_back_has_a_line_with_its_name_and_no_other(fabric: 
 
 
 def test_a_drain_says_how_many_flows_it_moves(fabric: FakeFabric) -> None:
-    for name in ("spine1", "spine2", "spine3", "spine4"):
-        ways = [fabric.trace(*flow.pair) for flow in fabric.status.jobs[JobId("job0")].routes]
-        on_it = sum(way is not None and name in way for way in ways)
-        if on_it:
-            break
+    ways = [fabric.trace(*flow.pair) or [] for flow in fabric.status.jobs[JobId("job0")].routes]
+    name = next(name for name in ("spine1", "spine2", "spine3", "spine4") if any(name in way for way in ways))
+    on_it = sum(name in way for way in ways)
     before = fabric.status
     fabric.send(DrainParts((name,)))
     fabric.run(1)
@@ -267,7 +259,9 @@ def test_lines_of_another_version_about_alarms_are_left_out() -> None:
     assert not_over(history.after(0, 10)) == {(AlarmKind.FOREIGN_RULES, "leaf1"): 3.0}
 
 
-def test_a_restart_says_of_no_job_that_it_has_lost_its_pins(logged: Logged) -> None:
+def test_a_restart_says_of_no_job_that_it_has_lost_its_pins_and_hosts_that_are_found_together_are_one_line(
+    logged: Logged,
+) -> None:
     number = logged.history.last
     logged.start(CONFIG, late=logged.switches)
     for dpid in logged.switches:
@@ -276,13 +270,6 @@ def test_a_restart_says_of_no_job_that_it_has_lost_its_pins(logged: Logged) -> N
     logged.run(3)
     states = [e.details["state"] for e in logged.history.after(number, 1000) if e.kind is EventKind.JOB]
     assert states == ["pinned"]
-
-
-def test_many_hosts_that_are_found_together_are_one_line(logged: Logged) -> None:
-    number = logged.history.last
-    logged.start(CONFIG, late=logged.switches)
-    logged.connect(*logged.switches)
-    logged.run(2)
     found = [e for e in logged.history.after(number, 1000) if e.what.endswith("found")]
     assert [(e.what, e.details["ip"]) for e in found] == [("host found", f"10.0.{n}.1") for n in range(1, 5)]
     for host in (2, 3):
@@ -291,18 +278,14 @@ def test_many_hosts_that_are_found_together_are_one_line(logged: Logged) -> None
             logged.send(ArpSeen(logged.hosts[ip], "reply", ip, logged.mac(ip), "0.0.0.0"))
     logged.tell()
     last = logged.history.after(number, 1000)[-1]
-    shown = (last.what, last.details)
-    assert shown == ("hosts found", {"count": "8", "names": "10.0.1.2, 10.0.1.3, 10.0.2.2, 10.0.2.3"})
+    names = "10.0.1.2, 10.0.1.3, 10.0.2.2, 10.0.2.3"
+    assert (last.what, last.details) == ("hosts found", {"count": "8", "names": names})
 
 
 def test_circuits_and_jobs_that_get_them_or_wait_are_told() -> None:
-    fabric = OpticalFabric(5, 2)
-    fabric.start()
-    fabric.run(3)
+    fabric = optical_fabric.started(5, 2)
     before = fabric.status
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(2)
+    fabric.register("one", [1, 2, 3, 4])
     assert {"circuits changed", "job wired"} <= {*told(before, wired := fabric.status)}
-    fabric.send(RegisterJob(all_reduce("two", [4, 5])))
-    fabric.run(2)
+    fabric.register("two", [4, 5])
     assert ("job has no circuits", {"job": "two", "why": "waits for servers of one"}) in details(wired, fabric.status)

@@ -18,11 +18,12 @@ class Knot:
 
 @pytest.fixture(autouse=True)
 def settings() -> Iterator[None]:
-    """Restore the settings of the garbage collector, which belong to the process."""
+    """Restore the settings of the garbage collector, which belong to the process.
+
+    Imported modules stay exempt from collections, which would otherwise take half a second each."""
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
     gc.enable()
 
 
@@ -37,45 +38,31 @@ def test_nothing_is_collected_while_a_state_is_loaded_and_what_was_loaded_is_old
     assert gc.isenabled()
     gc.collect()
     assert left(), "it is not looked at again"
-
-
-def test_a_state_that_cannot_be_loaded_does_not_stop_collections() -> None:
     with pytest.raises(ValueError, match="damaged"), loading():
         raise ValueError("damaged")
-    assert gc.isenabled()
+    assert gc.isenabled(), "also when the state cannot be loaded"
 
 
-def test_a_quiet_moment_collects_what_is_new_and_later_everything() -> None:
+def test_quiet_moments_collect_what_is_new_if_that_is_not_much_and_later_everything() -> None:
+    """Quiet moments soon after one another cost nothing."""
     with loading():
         old = knot()
     garbage, new = Garbage(), knot()
     garbage.quiet(0.0)
     assert (old() is None, new() is None) == (False, True)
-    garbage.quiet(SETTLE_S)
-    assert old()
-    garbage.quiet(ALL_EVERY_S)
-    assert old() is None
-
-
-def test_quiet_moments_soon_after_one_another_cost_nothing() -> None:
-    garbage = Garbage()
-    garbage.quiet(0.0)
     gc.disable()
     left = knot()
     garbage.quiet(SETTLE_S - 1)
     assert left()
     garbage.quiet(SETTLE_S)
     assert left() is None
-
-
-def test_too_much_to_look_through_becomes_old_as_it_is() -> None:
-    garbage = Garbage()
-    garbage.quiet(0.0)
-    kept = [[number] for number in range(2 * MANY * THRESHOLDS[0])]
+    gc.enable()
+    much = [[number] for number in range(2 * MANY * THRESHOLDS[0])]
     gc.disable()
     left = knot()
-    garbage.quiet(SETTLE_S)
-    assert left()
-    garbage.quiet(ALL_EVERY_S + SETTLE_S)
-    assert left() is None
-    assert kept
+    garbage.quiet(2 * SETTLE_S)
+    assert left(), "too much to look through becomes old as it is"
+    assert old()
+    garbage.quiet(ALL_EVERY_S)
+    assert old() is left() is None
+    assert much

@@ -34,7 +34,8 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_file_declares_hosts(tmp_path: Path) -> None:
+def test_a_file_declares_hosts_and_no_file_none(tmp_path: Path) -> None:
+    assert inventory.load(None) == Declared()
     assert inventory.load(written(tmp_path, GOOD)).hosts == (
         DeclaredHost("10.0.1.1", "02:00:00:00:01:01", "leaf1", "leaf1-eth5"),
         DeclaredHost("10.0.1.2", None, "leaf1", "leaf1-eth6"),
@@ -90,10 +91,6 @@ ends = ["leaf1", "spine1"]
 def test_what_cannot_be_meant_is_refused_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         inventory.load(written(tmp_path, text))
-
-
-def test_no_file_declares_none() -> None:
-    assert inventory.load(None) == Declared()
 
 
 def test_every_problem_is_named_with_its_path(tmp_path: Path) -> None:

@@ -23,11 +23,8 @@ def problems(**sections: Any) -> dict[str, str]:
     return {problem.path: problem.message for problem in error.value.problems}
 
 
-def test_the_defaults_are_fine() -> None:
+def test_the_defaults_and_directories_that_can_be_made_are_fine_and_not_made(tmp_path: Path) -> None:
     preflight.check(Config())
-
-
-def test_directories_that_can_be_made_are_fine_and_not_made(tmp_path: Path) -> None:
     listen = [f"unix:{tmp_path}/run/api.sock"]
     preflight.check(Config.model_validate({"state_dir": tmp_path / "a" / "b", "api": {"listen": listen}}))
     assert list(tmp_path.iterdir()) == []
@@ -48,56 +45,48 @@ def test_everything_is_reported_at_once(tmp_path: Path) -> None:
         "api.listen[2]": f"cannot write in {tmp_path}/file: Not a directory",
         f"fabric.inventory: {tmp_path}/none.toml": "No such file or directory",
     }
-
-
-def test_a_file_system_that_stores_no_files_is_not_called_full() -> None:
     why = "this file system stores no files (No such file or directory)"
     assert problems(state_dir=Path("/proc/no/state")) == {"state_dir": f"cannot write in /proc/no/state: {why}"}
 
 
-def test_a_quota_for_nobody_is_told_and_allowed(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.toml"
-    tokens.touch(0o600)
+def doubts(**api: Any) -> list[str]:
+    return [*preflight.doubts(Config.model_validate({"api": api}))]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    """Return an empty file of tokens."""
+    (tmp_path / "tokens.toml").touch(0o600)
+    return tmp_path / "tokens.toml"
+
+
+def test_a_quota_for_nobody_is_told_and_allowed(tokens: Path) -> None:
     quota = '[[tenant]]\nname = "bleu"\nmax_jobs = 1\n'
     tokens.write_text(f'{quota}[[token]]\nname = "scheduler"\nsha256 = "{"0" * 64}"\nrole = "operator"\n')
-    config = Config.model_validate({"api": {"tokens": tokens}})
-    preflight.check(config)
-    (said,) = preflight.doubts(config)
+    preflight.check(Config.model_validate({"api": {"tokens": tokens}}))
+    (said,) = doubts(tokens=tokens)
     assert said == f"{tokens}: no token or certificate has tenant 'bleu', so its quota has no effect"
 
 
-def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.toml"
-    tokens.touch(0o600)
-    tokens.write_text(
-        "".join(
-            f'[[certificate]]\nname = "{name}"\nrole = "tenant"\ntenant = "{name}"\n'
-            for name in ("red", "blue", "green")
-        )
-        + '[[tenant]]\nname = "blue"\nhost_prefixes = ["10.0.1.0/24"]\n[[tenant]]\nname = "red"\nmax_jobs = 1\n'
-    )
-    of_tenants = [
+def test_tenants_that_may_name_any_host_are_told(tokens: Path) -> None:
+    names = ("red", "blue", "green")
+    certificates = [f'[[certificate]]\nname = "{name}"\nrole = "tenant"\ntenant = "{name}"\n' for name in names]
+    blue = '[[tenant]]\nname = "blue"\nhost_prefixes = ["10.0.1.0/24"]\n'
+    tokens.write_text("".join(certificates) + blue + '[[tenant]]\nname = "red"\nmax_jobs = 1\n')
+    said = [
         f"{tokens}: tenant '{name}' has no host_prefixes, so its jobs may name any host" for name in ("green", "red")
     ]
-    tls = {"certificate": "c.pem", "private_key": "c.key", "ca_certificates": "ca.pem"}
-    assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens, **tls}}))] == of_tenants
-    expected = [
-        *of_tenants,
-        f"{tokens}: [[certificate]] entries have no effect without api.ca_certificates",
-    ]
-    assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens}}))] == expected
+    assert doubts(tokens=tokens, certificate="c.pem", private_key="c.key", ca_certificates="ca.pem") == said
+    said.append(f"{tokens}: [[certificate]] entries have no effect without api.ca_certificates")
+    assert doubts(tokens=tokens) == said
 
 
-def test_tokens_that_give_a_role_to_no_one_are_refused(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.toml"
-    tokens.touch(0o600)
+def test_tokens_that_give_a_role_to_no_one_are_refused(tokens: Path) -> None:
     found = problems(api={"tokens": tokens})
     assert found[f"api.tokens: {tokens}"].startswith("gives no caller a role")
 
 
-def test_what_opens_the_api_is_checked_with_its_files(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.toml"
-    tokens.write_text("")
+def test_what_opens_the_api_is_checked_with_its_files(tokens: Path, tmp_path: Path) -> None:
     tokens.chmod(0o644)
     (tmp_path / "empty").touch()
     files = {"certificate": tmp_path / "empty", "private_key": tmp_path / "none"}
@@ -130,52 +119,50 @@ def test_a_socket_in_a_directory_of_everybody_is_doubted_and_allowed(tmp_path: P
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o1777)
     listen = [f"unix:{tmp_path}/open/api.sock", f"unix:{tmp_path}/none/api.sock", "127.0.0.1:0"]
-    config = Config.model_validate({"api": {"listen": listen}})
-    preflight.check(config)
-    (doubt,) = preflight.doubts(config)
+    preflight.check(Config.model_validate({"api": {"listen": listen}}))
+    (doubt,) = doubts(listen=listen)
     assert doubt.startswith(f"{listen[0]}: other users could replace the socket and receive tokens: ")
     assert doubt.endswith(f"(mode 1777): chmod go-w {tmp_path}/open")
 
 
 def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_controller_runs(tmp_path: Path) -> None:
+    config = Config(state_dir=tmp_path / "state")
     store = SqliteStore(tmp_path / "state")
     store.load()
     store.begin()
     done: Future[int | OSError] = Future()
-    jobs = registered(*(Registration(ring_job(job_id, ["10.0.0.1", "10.0.0.2"])) for job_id in "a"))
+    jobs = registered(Registration(ring_job("a", ["10.0.0.1", "10.0.0.2"])))
     store.commit(changes(SavedState(), SavedState(jobs)), done.set_result)
     assert done.result(60) == 1
     with pytest.raises(InvalidInput, match=r"lease\.key is missing, and jobs are registered"):
-        preflight.check_saved(Config(state_dir=tmp_path / "state"))
+        preflight.check_saved(config)
     key = tmp_path / "state" / "lease.key"
     assert not key.exists()
     LeaseTokens.of(tmp_path / "state")
-    preflight.check_saved(Config(state_dir=tmp_path / "state"))
+    preflight.check_saved(config)
     right = key.read_bytes()
     key.write_bytes(bytes([right[0] ^ 1]) + right[1:])
     with pytest.raises(InvalidInput, match=r"lease\.key is damaged"):
-        preflight.check_saved(Config(state_dir=tmp_path / "state"))
+        preflight.check_saved(config)
     key.write_bytes(right)
     with pytest.raises(InvalidInput, match=r"jobs\.max_virtual_links 1"):
-        preflight.check_saved(Config(state_dir=tmp_path / "state", jobs=JobsConfig(max_virtual_links=1)))
+        preflight.check_saved(config.model_copy(update={"jobs": JobsConfig(max_virtual_links=1)}))
     store.close()
     preflight.check_saved(Config(state_dir=tmp_path / "none"))
     (tmp_path / "state" / "state.db").write_bytes(b"x" * 5000)
     with pytest.raises(InvalidInput, match="state_dir"):
-        preflight.check_saved(Config(state_dir=tmp_path / "state"))
+        preflight.check_saved(config)
 
 
-@pytest.mark.parametrize("field", ["certificate", "private_key", "ca_certificates"])
 @pytest.mark.parametrize(
     ("file", "problem"), [("/dev/zero", "is not a regular file"), ("large", "has more than 4 MiB")]
 )
-def test_a_file_that_does_not_end_or_is_too_large_is_no_certificate(
-    tmp_path: Path, field: str, file: str, problem: str
-) -> None:
+def test_a_file_that_does_not_end_or_is_too_large_is_no_certificate(tmp_path: Path, file: str, problem: str) -> None:
     (tmp_path / "large").write_bytes(b"\0" * (5 << 20))
     names = ("certificate", "private_key", "ca_certificates")
-    files = {name: tmp_path / name for name in names} | {field: tmp_path / file}
-    assert problems(api=files)[f"api.{field}"] == f"cannot read {tmp_path / file}: {problem}"
+    for field in names:
+        files = {name: tmp_path / name for name in names} | {field: tmp_path / file}
+        assert problems(api=files)[f"api.{field}"] == f"cannot read {tmp_path / file}: {problem}"
 
 
 @pytest.mark.parametrize(
@@ -197,21 +184,15 @@ def test_two_listeners_with_one_port_are_refused(
 
 def test_ports_of_other_addresses_and_free_ones_may_be_equal() -> None:
     listen = ["127.0.0.1:0", "127.0.0.1:0", "127.0.0.2:7001"]
-    preflight.check(
-        Config.model_validate(
-            {"api": {"listen": listen}, "openflow": {"port": 7001}, "metrics": {"host": "127.0.0.3", "port": 7001}}
-        )
-    )
+    metrics = {"host": "127.0.0.3", "port": 7001}
+    preflight.check(Config.model_validate({"api": {"listen": listen}, "openflow": {"port": 7001}, "metrics": metrics}))
 
 
-def test_a_socket_in_place_of_another_file_is_refused(tmp_path: Path) -> None:
+def test_a_socket_in_place_of_another_file_and_one_socket_twice_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = problems(api={"listen": [f"unix:{tmp_path}", f"unix:{tmp_path}/file"]})
     said = "exists and is not a socket; name a free path"
     assert found == {"api.listen[0]": f"{tmp_path} {said}", "api.listen[1]": f"{tmp_path}/file {said}"}
-
-
-def test_one_socket_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
     for other in (f"{tmp_path}/./api", f"{tmp_path}/d/../api", f"{tmp_path}/link/api"):

@@ -12,11 +12,23 @@ from signalbox.errors import FieldProblem, InvalidInput
 TLS = {"certificate": "c.pem", "private_key": "c.key"}
 
 
+def refuse(*fields: str) -> Prepare:
+    def prepare(_: Config) -> Any:
+        raise InvalidInput(tuple(FieldProblem(field, "is wrong") for field in fields))
+
+    return prepare
+
+
+def keeper(taken: list[str]) -> Prepare:
+    """Return an owner that keeps the log levels that it has taken over."""
+    return lambda new: lambda: taken.append(new.log.level)
+
+
 def config(**sections: Any) -> Config:
     return Config.model_validate(sections)
 
 
-def test_files_and_log_level_change_and_nothing_else() -> None:
+def test_files_and_log_level_change_and_limits_are_raised_and_nothing_else() -> None:
     running = config(api={**TLS, "tokens": "t"}, metrics=TLS, log={"level": "info"})
     wanted = config(
         api={"certificate": "d.pem", "private_key": "d.key", "tokens": "u", "listen": ["127.0.0.1:1"]},
@@ -30,6 +42,10 @@ def test_files_and_log_level_change_and_nothing_else() -> None:
     assert found.log.level == "debug"
     assert (found.api.listen, found.metrics.port) == (running.api.listen, running.metrics.port)
     assert (found.log.json_lines, found.jobs) == (False, running.jobs)
+    running = config(jobs={"max_jobs": 100, "max_learning_rules": 10, "max_virtual_links": 1000})
+    wanted = config(jobs={"max_jobs": 99, "max_learning_rules": 11, "max_virtual_links": 1000})
+    found = changeable(running, wanted)
+    assert (found.jobs.max_jobs, found.jobs.max_learning_rules, found.jobs.max_virtual_links) == (100, 11, 1000)
 
 
 def test_tls_authorities_and_tokens_are_neither_introduced_nor_dropped() -> None:
@@ -47,16 +63,13 @@ def test_who_takes_over_reloads_what_is_not_wrong(tmp_path: Path) -> None:
     taken: list[str] = []
     refused: list[bool] = []
 
-    def refuse(_: Config) -> Any:
-        raise InvalidInput.of("fabric.inventory", "is no TOML")
-
     for text, level in (("[log]\nlevel = 'debug'\n", "debug"), ("[[log", "info")):
         file.write_text(text)
         with capture_logs() as lines:
-            reload = Reload(file, config(), [refuse, lambda new: lambda: taken.append(new.log.level)], refused.append)
+            reload = Reload(file, config(), [refuse("fabric.inventory"), keeper(taken)], refused.append)
             reload.once(partly=True)
         assert taken.pop() == level
-        assert "fabric.inventory: is no TOML" in str(lines)
+        assert "fabric.inventory: is wrong" in str(lines)
     assert refused == [True, True]
 
 
@@ -66,32 +79,20 @@ def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> 
     taken: list[str] = []
     refused: list[bool] = []
 
-    def refuse(_: Config) -> Any:
-        raise InvalidInput.of("api.private_key", "is no key")
-
     with capture_logs() as lines:
-        Reload(file, config(), [lambda new: lambda: taken.append(new.log.level), refuse], refused.append).once()
+        Reload(file, config(), [keeper(taken), refuse("api.private_key")], refused.append).once()
         assert taken == []
-        Reload(file, config(), [lambda new: lambda: taken.append(new.log.level)], refused.append).once()
+        Reload(file, config(), [keeper(taken)], refused.append).once()
     assert taken == ["debug"]
     assert refused == [True, False]
     assert [line["event"] for line in lines] == ["not reloaded: nothing has changed", "setting changed", "reloaded"]
-    assert lines[0]["problems"] == ["api.private_key: is no key"]
+    assert lines[0]["problems"] == ["api.private_key: is wrong"]
 
 
-def test_all_that_is_wrong_is_told_once_whoever_finds_it() -> None:
-    def refuse(*fields: str) -> Prepare:
-        def prepare(_: Config) -> Any:
-            raise InvalidInput(tuple(FieldProblem(field, "is no key") for field in fields))
-
-        return prepare
-
+def test_the_log_has_what_is_wrong_once_whoever_finds_it_and_what_is_different() -> None:
     with capture_logs() as lines:
         Reload(None, config(), [refuse("api.private_key"), refuse("metrics.private_key", "api.private_key")]).once()
-    assert lines[0]["problems"] == ["api.private_key: is no key", "metrics.private_key: is no key"]
-
-
-def test_the_log_has_what_is_different() -> None:
+    assert lines[0]["problems"] == ["api.private_key: is wrong", "metrics.private_key: is wrong"]
     with capture_logs() as lines:
         Reload(None, config(), [lambda _: lambda: {"tokens": 1}, lambda _: lambda: None]).once()
     assert (lines[0]["event"], lines[0]["tokens"]) == ("reloaded", 1)
@@ -113,13 +114,6 @@ def test_settings_change_and_the_log_has_each_with_both_values(tmp_path: Path) -
     assert [line["keys"] for line in lines if "keys" in line] == [["planning.max_paths"]] * 2
     assert (taken[0].planning.interval_s, taken[0].planning.max_moves, taken[0].planning.max_paths) == (5, 9, 64)
     assert taken[0] == taken[1]
-
-
-def test_limits_are_raised_but_not_lowered() -> None:
-    running = config(jobs={"max_jobs": 100, "max_learning_rules": 10, "max_virtual_links": 1000})
-    wanted = config(jobs={"max_jobs": 99, "max_learning_rules": 11, "max_virtual_links": 1000})
-    found = changeable(running, wanted)
-    assert (found.jobs.max_jobs, found.jobs.max_learning_rules, found.jobs.max_virtual_links) == (100, 11, 1000)
 
 
 def test_what_needs_a_restart_is_named_each_time(tmp_path: Path) -> None:

@@ -17,13 +17,6 @@ from signalbox.errors import InvalidInput
 from tests.support.waiting import until
 
 
-def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path)
-    assert wait_for_turn(store)
-    assert not SqliteStore(tmp_path).claim()
-    store.close()
-
-
 def once(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
     """Start a thread that acts once the condition holds."""
 
@@ -36,7 +29,11 @@ def once(condition: Callable[[], object], act: Callable[[], object]) -> threadin
     return thread
 
 
-def test_without_a_directory_there_is_nothing_to_wait_for() -> None:
+def test_a_free_directory_is_taken_at_once_and_without_one_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    assert wait_for_turn(store)
+    assert not SqliteStore(tmp_path).claim()
+    store.close()
     with pytest.raises(InvalidInput, match="state_dir: is missing; --standby needs it"):
         serve(Config(), stand_by=True)
 
@@ -53,16 +50,7 @@ def test_a_signal_ends_the_wait_and_changes_nothing(tmp_path: Path, number: sign
     active.close()
 
 
-def test_the_end_of_the_other_is_noticed_at_once(tmp_path: Path) -> None:
-    active, waiting = SqliteStore(tmp_path), SqliteStore(tmp_path)
-    assert active.claim()
-    thread = once(active.has_standby, active.close)
-    assert wait_for_turn(waiting)
-    thread.join()
-    waiting.close()
-
-
-def test_the_active_sees_who_waits_and_only_while_it_does(tmp_path: Path) -> None:
+def test_the_end_of_the_other_is_noticed_and_the_active_sees_who_waits_only_while_it_does(tmp_path: Path) -> None:
     active, waiting = SqliteStore(tmp_path), SqliteStore(tmp_path)
     assert not SqliteStore(tmp_path / "none").has_standby()
     assert active.claim()

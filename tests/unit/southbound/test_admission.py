@@ -188,46 +188,36 @@ def test_an_answer_counts_for_its_own_question_alone() -> None:
     assert late.reasons == ["duplicate_dpid"]
 
 
-@pytest.mark.parametrize("liar", ["the regular echo", "the newcomer"])
-def test_no_other_echo_reply_shows_that_the_holder_is_alive(liar: str) -> None:
+def test_no_other_echo_reply_shows_that_the_holder_is_alive() -> None:
     """Replies to regular echo requests may be late; a newcomer may guess the transaction id of the request."""
     door = Door()
-    holder = door.admit(Peer("a"))
+    holder, other = door.admit(Peer("a")), door.admit(Peer("x", 0x2B))
     newcomer = door.arrived(Peer("b"), 10.0)
     (asked,) = holder.echo_requests()
-    if liar == "the newcomer":
-        door.admission.echo_reply(newcomer, asked)
-    else:
-        door.admission.echo_reply(holder, asked + 1)
+    assert other.echo_requests() == [], "it has another dpid"
+    for peer, xid in ((holder, asked + 1), (newcomer, asked), (other, asked)):
+        door.admission.echo_reply(peer, xid)
     assert (newcomer.reasons, newcomer.sent, holder.closed) == ([], [], False)
     door.admission.gone(holder, 20.0)  # the holder has not answered its echo requests
     door.admit(newcomer, 21.0)
     door.admission.gone(holder, 22.0)
-    assert door.admitted == [holder, newcomer]
+    assert door.admitted == [holder, other, newcomer]
     assert not newcomer.closed
 
 
 def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others() -> None:
     door = Door()
     holder = door.admit(Peer("a"))
-    older, newest = door.arrived(Peer("b"), 1.0), door.arrived(Peer("c"), 1.5)
+    older, newest, leaves = (door.arrived(Peer(name), at) for name, at in (("b", 1.0), ("c", 1.5), ("d", 1.6)))
+    for at in (1.7, 1.8):
+        door.admission.gone(leaves, at)
     door.admission.gone(holder, 2.0)
-    assert (older.sent, newest.role_requests()) == ([], [(NOCHANGE, 0)])
+    assert (older.sent, newest.role_requests(), leaves.sent) == ([], [(NOCHANGE, 0)], [])
     assert newest.echo_requests() == [], "its role comes first"
     door.admit(newest, 3.0)
     (asked,) = newest.echo_requests()
     door.admission.echo_reply(newest, asked)
     assert older.reasons == ["duplicate_dpid"]
-
-
-def test_one_that_waits_and_leaves_is_no_rival() -> None:
-    door = Door()
-    holder = door.admit(Peer("a"))
-    stays, leaves = door.arrived(Peer("b"), 1.0), door.arrived(Peer("c"), 1.0)
-    door.admission.gone(leaves, 1.1)
-    door.admission.gone(leaves, 1.2)
-    door.admission.gone(holder, 2.0)
-    assert (stays.role_requests(), leaves.sent) == ([(NOCHANGE, 0)], [])
 
 
 def test_a_dpid_is_free_when_its_holder_has_left() -> None:
@@ -240,15 +230,6 @@ def test_a_dpid_is_free_when_its_holder_has_left() -> None:
     door.admission.error(holder, 100, STALE, "late")
     door.admission.tick(100.0)
     assert door.admit(Peer("b"), 100.0).echo_requests() == []
-
-
-def test_a_dpid_is_decided_without_regard_to_others() -> None:
-    door = Door()
-    holder, other = door.admit(Peer("a")), door.admit(Peer("b", 0x2B))
-    newcomer = door.arrived(Peer("c"), 1.0)
-    assert (len(holder.echo_requests()), other.echo_requests()) == (1, [])
-    door.admission.echo_reply(other, holder.echo_requests()[0])
-    assert not newcomer.reasons
 
 
 def test_answers_of_those_that_wait_are_no_answers_of_the_holder() -> None:

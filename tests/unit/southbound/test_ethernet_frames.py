@@ -17,6 +17,8 @@ def test_a_probe_is_a_broadcast_that_claims_no_address() -> None:
     assert frame[:6] == b"\xff" * 6
     assert parse_arp(frame) == Arp("request", CONTROLLER_MAC, "0.0.0.0", "00:00:00:00:00:00", "10.0.1.2")
     assert len(frame) == 60
+    rfc_826 = "0806 0001 0800 06 04 0001 025342000001 00000000 000000000000 0a000102"
+    assert frame[12:42] == bytes.fromhex(rfc_826)
 
 
 def test_a_reply_has_the_addresses_of_the_owner_and_goes_to_the_asker() -> None:
@@ -25,18 +27,9 @@ def test_a_reply_has_the_addresses_of_the_owner_and_goes_to_the_asker() -> None:
     assert parse_arp(frame) == Arp("reply", HOST, "10.0.1.2", ASKER, "10.0.2.2")
 
 
-def test_the_bytes_are_those_of_rfc_826() -> None:
-    assert arp_probe("10.0.1.2")[12:42] == bytes.fromhex(
-        "0806 0001 0800 06 04 0001 025342000001 00000000 000000000000 0a000102"
-    )
-
-
-def test_a_sender_that_is_not_the_station_is_refused() -> None:
+def test_a_sender_that_is_not_the_station_or_has_a_group_address_is_refused() -> None:
     spoofed = arp_frame(BROADCAST_MAC, ASKER, Arp("request", HOST, "10.0.1.2", ASKER, "10.0.1.3"))
     assert parse_arp(spoofed) is None
-
-
-def test_a_sender_with_a_group_address_is_refused() -> None:
     group = arp_frame(BROADCAST_MAC, BROADCAST_MAC, Arp("reply", BROADCAST_MAC, "10.0.1.2", ASKER, "10.0.1.3"))
     assert parse_arp(group) is None
 
@@ -45,9 +38,8 @@ def test_every_truncation_and_every_foreign_header_is_refused() -> None:
     frame = arp_probe("10.0.1.2")[:42]
     assert all(parse_arp(frame[:length]) is None for length in range(42))
     for offset in range(12, 22):
-        changed = bytearray(frame)
-        changed[offset] ^= 0x40
-        assert parse_arp(bytes(changed)) is None
+        changed = frame[:offset] + bytes([frame[offset] ^ 0x40]) + frame[offset + 1 :]
+        assert parse_arp(changed) is None
 
 
 @given(st.binary(max_size=80))

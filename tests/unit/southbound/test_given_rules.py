@@ -37,11 +37,8 @@ def test_entries_count_that_were_read_back_or_sent_since() -> None:
     assert given.is_read(A)
     given.sent(A, [RuleMod("add", rule(3)), RuleMod("modify", rule(2))])
     assert counted(given) == [1, 2, 3]
-
-
-def test_counters_are_handed_on_as_they_are_when_all_entries_are_known() -> None:
     counts = {rule(1).key: COUNT}
-    assert read(GivenRules(), 1, 2).of_given(A, counts) is counts
+    assert given.of_given(A, counts) is counts, "as they are when all entries are known"
 
 
 def test_what_is_deleted_counts_until_the_switch_confirms_it_and_on_if_it_was_sent_again() -> None:

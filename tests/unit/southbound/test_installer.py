@@ -40,9 +40,9 @@ class Wire:
     def barrier(self, dpid: Dpid) -> int:
         return max(xid for xid, message in self.sent[dpid] if kind(message) == ofp.OFPT_BARRIER_REQUEST)
 
-    def leave(self, dpid: Dpid) -> None:
-        self.connected.discard(dpid)
-        self.installer.switch_left(dpid)
+    def confirm(self, dpid: Dpid) -> None:
+        """Answer the newest barrier."""
+        self.installer.barrier_reply(dpid, self.barrier(dpid))
 
 
 def mods(number: int) -> tuple[RuleMod, ...]:
@@ -60,18 +60,11 @@ def test_mods_go_out_in_order_with_one_barrier_behind_them() -> None:
 def test_a_stage_is_done_when_every_barrier_is_in() -> None:
     wire = Wire(A, B)
     wire.install({A: mods(1), B: mods(1)})
-    wire.installer.barrier_reply(A, wire.barrier(A))
+    wire.confirm(A)
     assert wire.done == []
-    wire.installer.barrier_reply(B, wire.barrier(B))
+    for _ in range(2):  # a second reply changes nothing
+        wire.confirm(B)
     assert wire.done == [StageDone(1, {A: SwitchResult(), B: SwitchResult()})]
-
-
-def test_a_second_reply_to_a_barrier_changes_nothing() -> None:
-    wire = Wire(A)
-    wire.install({A: mods(1)})
-    for _ in range(2):
-        wire.installer.barrier_reply(A, wire.barrier(A))
-    assert len(wire.done) == 1
 
 
 def test_errors_belong_to_the_mod_with_their_number() -> None:
@@ -81,7 +74,7 @@ def test_errors_belong_to_the_mod_with_their_number() -> None:
     assert not wire.installer.error(A, wire.sent[A][1][0], "again"), "which costs memory each time"
     assert not wire.installer.error(A, 1, "not ours")
     assert not wire.installer.error(B, wire.sent[A][1][0], "another switch")
-    wire.installer.barrier_reply(A, wire.barrier(A))
+    wire.confirm(A)
     assert wire.done[0].results[A] == SwitchResult(((mods(3)[1], "no room"),))
 
 
@@ -91,7 +84,7 @@ def test_an_error_in_answer_to_a_barrier_confirms_nothing() -> None:
     wire.installer.error(A, wire.sent[A][0][0], "no room")
     assert wire.installer.error(A, wire.barrier(A), "barriers are not known")
     assert not wire.installer.error(A, wire.barrier(A), "again"), "the stage has ended there"
-    wire.installer.barrier_reply(B, wire.barrier(B))
+    wire.confirm(B)
     rejected = ((mods(2)[0], "no room"),)
     assert wire.done == [StageDone(1, {A: SwitchResult(rejected, timed_out=True), B: SwitchResult()})]
 
@@ -103,32 +96,32 @@ def test_overlapping_changes_are_told_apart() -> None:
     wire.install({A: mods(2)}, change_id=2)
     wire.installer.error(A, wire.sent[A][2][0], "no room")
     wire.installer.barrier_reply(A, first)
-    wire.installer.barrier_reply(A, wire.barrier(A))
+    wire.confirm(A)
     assert [(done.change_id, len(done.results[A].rejected)) for done in wire.done] == [(1, 0), (2, 1)]
 
 
 def test_a_silent_barrier_times_out_and_keeps_the_other_switchs_result() -> None:
     wire = Wire(A, B)
     wire.install({A: mods(1), B: mods(1)})
-    wire.installer.barrier_reply(B, wire.barrier(B))
+    wire.confirm(B)
     wire.installer.expire(TIMEOUT - 0.1)
     assert [done.results for done in wire.done] == [{B: SwitchResult()}]
     wire.installer.expire(TIMEOUT)
     assert [done.results for done in wire.done[1:]] == [{A: SwitchResult(timed_out=True)}]
-    wire.installer.barrier_reply(A, wire.barrier(A))
+    wire.confirm(A)
     assert len(wire.done) == 2
 
 
 def test_a_late_switch_delays_no_other_and_is_reported_when_it_answers() -> None:
     wire = Wire(A, B)
     wire.install({A: mods(1), B: mods(1)})
-    wire.installer.barrier_reply(A, wire.barrier(A))
+    wire.confirm(A)
     wire.installer.expire(PATIENCE_S / 2)
     assert wire.done == []
     wire.installer.expire(PATIENCE_S)
     wire.installer.expire(2 * PATIENCE_S)
     assert wire.done == [StageDone(1, {A: SwitchResult()})]
-    wire.installer.barrier_reply(B, wire.barrier(B))
+    wire.confirm(B)
     assert wire.done[1:] == [StageDone(1, {B: SwitchResult()})]
     wire.installer.expire(TIMEOUT)
     assert len(wire.done) == 2
@@ -138,21 +131,16 @@ def test_a_switch_that_leaves_ends_its_part_with_what_it_rejected() -> None:
     wire = Wire(A)
     wire.install({A: mods(1)})
     wire.installer.error(A, wire.sent[A][0][0], "no room")
-    wire.leave(A)
+    wire.installer.switch_left(A)
     assert wire.done[0].results[A] == SwitchResult(((mods(1)[0], "no room"),), timed_out=True)
 
 
-def test_a_switch_that_is_not_connected_counts_as_timed_out() -> None:
+def test_a_switch_that_is_not_connected_counts_as_timed_out_and_an_empty_stage_is_done_at_once() -> None:
     wire = Wire(A)
     wire.install({B: mods(1)})
-    assert wire.done == [StageDone(1, {B: SwitchResult(timed_out=True)})]
+    wire.install({}, change_id=2)
+    assert wire.done == [StageDone(1, {B: SwitchResult(timed_out=True)}), StageDone(2, {})]
     assert wire.sent[B] == []
-
-
-def test_an_empty_stage_is_done_at_once() -> None:
-    wire = Wire(A)
-    wire.install({})
-    assert wire.done == [StageDone(1, {})]
 
 
 def test_a_switch_that_leaves_while_its_mods_go_out_gets_no_more_even_when_it_is_back() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from controller.config import OpenFlowConfig
 from controller.fabric.topology import Dpid
 from controller.southbound.limits import MAX_SWITCH_PORTS, Limits
@@ -15,7 +13,7 @@ def limits(*known: Dpid, most: int = 8, of_address: int = 8, ports: int = 10_000
     return Limits(settings, known)
 
 
-def test_an_address_takes_no_more_connections_than_its_share_and_gets_them_back() -> None:
+def test_an_address_and_all_together_take_no_more_connections_than_their_limits() -> None:
     taken = limits(of_address=2)
     assert [taken.connect(ONE), taken.connect(ONE)] == [None, None]
     refused = taken.connect(ONE)
@@ -25,9 +23,6 @@ def test_an_address_takes_no_more_connections_than_its_share_and_gets_them_back(
     assert taken.connect(OTHER) is None
     taken.leave(ONE, None, 0)
     assert taken.connect(ONE) is None
-
-
-def test_all_together_take_no_more_than_the_limit() -> None:
     taken = limits(most=3)
     assert [taken.connect(address) for address in (ONE, ONE, OTHER)] == [None] * 3
     refused = taken.connect("192.0.2.3")
@@ -85,13 +80,9 @@ def test_a_second_connection_of_a_known_switch_keeps_its_place_until_both_have_e
         assert taken.identify(stranger) == ""  # the known switch is connected: nothing is kept for it
 
 
-@pytest.mark.parametrize(("before", "more", "refused"), [(0, MAX_SWITCH_PORTS, False), (MAX_SWITCH_PORTS, 1, True)])
-def test_a_switch_has_only_so_many_ports(before: int, more: int, refused: bool) -> None:
-    taken = limits()
-    assert bool(taken.take_ports(before, more)) is refused
-
-
-def test_all_switches_together_have_only_so_many_ports_and_give_them_back() -> None:
+def test_a_switch_and_all_together_have_only_so_many_ports_and_give_them_back() -> None:
+    assert not limits().take_ports(0, MAX_SWITCH_PORTS)
+    assert limits().take_ports(MAX_SWITCH_PORTS, 1)
     taken = limits(ports=100)
     taken.connect(ONE)
     assert taken.take_ports(0, 99) == ""

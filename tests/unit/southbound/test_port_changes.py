@@ -15,12 +15,9 @@ def flap(changes: PortChanges, count: int, now: float, dpid: Dpid = A) -> int:
     return sum(len(changes.changed(dpid, port(n % 10, up=n // 10 % 2 == 1), False, now)) for n in range(count))
 
 
-def test_changes_are_handed_on_at_once() -> None:
+def test_changes_are_handed_on_at_once_and_states_that_wait_in_turn() -> None:
     (change,) = PortChanges().changed(A, port(1, up=False), False, 10.0)
     assert (change.dpid, change.port.up, change.removed) == (A, False, False)
-
-
-def test_states_that_wait_are_handed_on_in_turn() -> None:
     changes = PortChanges()
     handed_on = [c for n in range(1, 1001) for c in changes.changed(A, port(n), False, 10.0)]
     turns = [[change.port.number for change in changes.tick(10.0 + turn * PERIOD_S)] for turn in range(5)]
@@ -31,13 +28,13 @@ def test_states_that_wait_are_handed_on_in_turn() -> None:
 
 def test_of_a_flood_the_latest_state_of_each_port_is_handed_on_once_in_a_period() -> None:
     changes = PortChanges()
-    assert flap(changes, 100_000, 10.0) == AT_ONCE
+    assert flap(changes, 20_000, 10.0) == AT_ONCE
     assert list(changes.tick(10.0 + PERIOD_S / 2)) == []
     changes.changed(A, port(3), True, 10.0 + PERIOD_S / 2)
     latest = list(changes.tick(10.0 + PERIOD_S))
     assert sorted(change.port.number for change in latest) == list(range(10))
     assert {change.port.number for change in latest if change.removed} == {3}
-    assert all(change.port.up for change in latest)  # the last of the 100,000 changes set the ports up
+    assert all(change.port.up for change in latest)  # the last of the 20,000 changes set the ports up
     assert flap(changes, 100, 10.0 + 1.5 * PERIOD_S) == 0
     assert len(list(changes.tick(10.0 + 2 * PERIOD_S))) == 10
     assert list(changes.tick(30.0)) == []

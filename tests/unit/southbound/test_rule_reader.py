@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from itertools import count
 
 import pytest
 
@@ -29,6 +28,7 @@ from controller.tables.rules import (
     cookie,
 )
 from controller.tables.switch_sync import SwitchSync
+from tests.support.asked_switches import AskedSwitches
 from tests.support.openflow_entries import flow_entry, meter_entry
 
 A = Dpid(1)
@@ -36,25 +36,21 @@ TIMEOUT = 10.0
 FLOWS, COUNT, GROUPS, METERS = ofp.OFPMP_FLOW, ofp.OFPMP_AGGREGATE, ofp.OFPMP_GROUP_DESC, ofp.OFPMP_METER_CONFIG
 
 
-class Wire:
+class Wire(AskedSwitches):
     def __init__(self) -> None:
-        self.xids: dict[int, int] = {}
+        super().__init__()
         self.reported: list[SwitchRules] = []
-        self._numbers = count(1)
-        self.reader = RuleReader(TIMEOUT, self._send, self.reported.append, GivenRules())
-
-    def _send(self, _: Dpid, /, *messages: bytes) -> list[int]:
-        kinds = [struct.unpack_from("!H", message, 8)[0] for message in messages]
-        self.xids |= dict(zip(kinds, self._numbers, strict=False))
-        return [self.xids[kind] for kind in kinds]
-
-    def answer(self, kind: int, body: bytes = b"", more: bool = False) -> None:
-        assert self.reader.part(A, Reply(self.xids[kind], kind, more, body), 0.0)
+        self.asks = self.reader = RuleReader(TIMEOUT, self.send, self.reported.append, GivenRules())
+        self.reader.read(A, 0.0)
 
     def answer_the_rest(self, flows: int = 0) -> None:
-        self.answer(COUNT, counted(flows))
-        self.answer(GROUPS)
-        self.answer(METERS)
+        self.answer_all({COUNT: counted(flows)})
+
+
+@pytest.fixture
+def wire() -> Wire:
+    """Return the connection to a switch whose rules are being read."""
+    return Wire()
 
 
 def rule(priority: int) -> FlowRule:
@@ -69,9 +65,7 @@ def counted(number: int) -> bytes:
     return struct.pack("!QQI4x", 0, 0, number)
 
 
-def test_rules_are_reported_with_the_last_part_of_the_last_reply() -> None:
-    wire = Wire()
-    wire.reader.read(A, 0.0)
+def test_rules_are_reported_with_the_last_part_of_the_last_reply(wire: Wire) -> None:
     wire.answer(METERS)
     wire.answer(FLOWS, flow(1), more=True)
     wire.answer(COUNT, counted(5))
@@ -85,72 +79,55 @@ def test_rules_are_reported_with_the_last_part_of_the_last_reply() -> None:
     assert wire.reported == [SwitchRules(A, RuleSet.of([rule(1), rule(2)]), foreign=3, foreign_keys=keys)]
 
 
-def test_a_part_that_arrives_twice_changes_nothing() -> None:
-    wire = Wire()
-    wire.reader.read(A, 0.0)
+def test_a_part_that_arrives_twice_changes_nothing(wire: Wire) -> None:
     for _ in range(2):
         wire.answer(FLOWS, flow(1), more=True)
     wire.answer(FLOWS)
-    assert not wire.reader.part(A, Reply(wire.xids[FLOWS], FLOWS, False, flow(9)), 0.0)
+    assert not wire.answer(FLOWS, flow(9))
     wire.answer_the_rest(flows=1)
     assert wire.reported == [SwitchRules(A, RuleSet.of([rule(1)]), foreign=0)]
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_switch_without_meters_has_none(first: bool) -> None:
+@pytest.mark.parametrize("before", [(), (FLOWS, GROUPS)])
+def test_a_switch_without_meters_has_none(wire: Wire, before: tuple[int, ...]) -> None:
     """The switch may refuse the request for meters before or after its other answers."""
-    wire = Wire()
-    wire.reader.read(A, 0.0)
-    if first:
-        assert wire.reader.error(A, wire.xids[METERS])
-    wire.answer(FLOWS)
     wire.answer(COUNT, counted(0))
-    wire.answer(GROUPS)
-    if not first:
-        assert wire.reader.error(A, wire.xids[METERS])
+    for kind in before:
+        wire.answer(kind)
+    assert wire.refuse(METERS)
+    wire.answer_the_rest()
     assert wire.reported == [SwitchRules(A, RuleSet(), 0)]
 
 
-@pytest.mark.parametrize("answered", [False, True])
-def test_a_refused_flow_request_fails_the_read(answered: bool) -> None:
-    wire = Wire()
-    wire.reader.read(A, 0.0)
-    assert wire.reader.error(A, wire.xids[FLOWS])
-    if answered:
-        wire.answer_the_rest()
+@pytest.mark.parametrize("answered", [[], [COUNT, GROUPS, METERS]])
+def test_a_refused_flow_request_fails_the_read(wire: Wire, answered: list[int]) -> None:
+    assert wire.refuse(FLOWS)
+    for kind in answered:
+        wire.answer(kind, counted(0) if kind == COUNT else b"")
     assert wire.reported == []
     assert wire.reader.failed(0.0) == [A]
     assert wire.reader.failed(0.0) == []
 
 
-def test_an_overdue_read_fails_and_one_of_a_switch_that_left_does_not() -> None:
-    wire = Wire()
-    wire.reader.read(A, 0.0)
+def test_an_overdue_read_fails_and_one_of_a_switch_that_left_does_not(wire: Wire) -> None:
     assert wire.reader.failed(TIMEOUT - 0.1) == []
     wire.reader.switch_left(A)
     assert wire.reader.failed(TIMEOUT) == []
 
 
-def test_meters_come_back() -> None:
-    wire = Wire()
-    wire.reader.read(A, 0.0)
+def test_meters_come_back(wire: Wire) -> None:
     flags = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST | ofp.OFPMF_STATS
     wire.answer(METERS, meter_entry(MeterRule(3, 50, 60), flags))
-    wire.answer(FLOWS)
-    wire.answer(COUNT, counted(0))
-    wire.answer(GROUPS)
+    wire.answer_the_rest()
     assert wire.reported[0].rules.meters == {3: MeterRule(3, 50, 60)}
 
 
-def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right() -> None:
+def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right(wire: Wire) -> None:
     """The ids belong to rules of the controller, so the group and the meter have to be modified."""
-    wire = Wire()
-    wire.reader.read(A, 0.0)
     kbps = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
     wire.answer(GROUPS, b"".join(struct.pack("!HBxI", 8, ofp.OFPGT_ALL, number) for number in (1, 2)))
     wire.answer(METERS, meter_entry(MeterRule(1, 50, 50), kbps) + meter_entry(MeterRule(2, 50, 50), kbps))
-    wire.answer(FLOWS)
-    wire.answer(COUNT, counted(0))
+    wire.answer_the_rest()
     (read,) = wire.reported
     wanted = RuleSet.of((), [GroupRule(1, "select", (Bucket(Output(PortNo(1))),))], [MeterRule(1, 50, 50)])
     sync = SwitchSync()
@@ -161,36 +138,23 @@ def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right() -> N
     assert stage is not None
     assert sorted(mod.op for mod in stage.stage.mods[A]) == ["modify", "modify"]
     assert sync.foreign == {A: 2}
-    for group in read.rules.groups.values():
-        mod_message(RuleMod("delete", group))
-    for meter in read.rules.meters.values():
-        mod_message(RuleMod("delete", meter))
+    theirs: list[GroupRule | MeterRule] = [*read.rules.groups.values(), *read.rules.meters.values()]
+    assert all(mod_message(RuleMod("delete", one)) for one in theirs)
 
 
-def test_a_reply_of_another_kind_than_the_request_is_malformed() -> None:
-    wire = Wire()
-    wire.reader.read(A, 0.0)
+def test_a_reply_of_another_kind_than_the_request_is_malformed(wire: Wire) -> None:
     with pytest.raises(Malformed, match="kind"):
-        wire.reader.part(A, Reply(wire.xids[FLOWS], GROUPS, False, b""), 0.0)
+        wire.reader.part(A, Reply(wire.open[A, FLOWS], GROUPS, False, b""), 0.0)
 
 
-def test_a_reply_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multipart, "MAX_BYTES", 1000)
-    monkeypatch.setattr(multipart, "PART_BYTES", 1)
-    wire = Wire()
-    wire.reader.read(A, 0.0)
-    for priority in range(1000 // len(flow(1))):
-        wire.answer(FLOWS, flow(priority), more=True)
-    with pytest.raises(Malformed, match="does not end"):
-        wire.answer(FLOWS, flow(1), more=True)
-
-
-def test_empty_parts_without_end_are_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part costs time and memory, though it has no content."""
-    monkeypatch.setattr(multipart, "MAX_BYTES", 100 * multipart.PART_BYTES)
-    wire = Wire()
-    wire.reader.read(A, 0.0)
+@pytest.mark.parametrize(("part", "counts_as"), [(flow(1), len(flow(1))), (b"", multipart.PART_BYTES)])
+def test_a_reply_without_end_is_malformed(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, part: bytes, counts_as: int
+) -> None:
+    """An empty part costs time and memory, too."""
+    monkeypatch.setattr(multipart, "MAX_BYTES", 100 * counts_as)
+    monkeypatch.setattr(multipart, "PART_BYTES", min(counts_as, multipart.PART_BYTES))
     for _ in range(100):
-        wire.answer(FLOWS, b"", more=True)
+        wire.answer(FLOWS, part, more=True)
     with pytest.raises(Malformed, match="does not end"):
-        wire.answer(FLOWS, b"", more=True)
+        wire.answer(FLOWS, part, more=True)

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import struct
 from collections import Counter
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from controller.southbound.multipart import Reply
 from controller.southbound.table_poller import LIMITS_APART_S, LIMITS_EVERY_S, PATIENCE_S, TablePoller
 from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable, OtherTable, Table
+from tests.support.asked_switches import AskedSwitches
 from tests.support.openflow_entries import group_room, meter_room, table_entry, table_limit
 
 A = Dpid(1)
@@ -22,42 +22,15 @@ GROUPS, METERS = ofp.OFPMP_GROUP_FEATURES, ofp.OFPMP_METER_FEATURES
 ALL = (ENTRIES, LIMITS, GROUPS, METERS)
 
 
-class Wire:
-    """Connection to switches.
-
-    ``asked``: time, switch and kind of each request.
-    ``open``: the newest request of each kind."""
+class Wire(AskedSwitches):
+    STEP_S = 0.1
 
     def __init__(self, switches: int = 1) -> None:
-        self.asked: list[tuple[float, Dpid, int]] = []
-        self.open: dict[tuple[Dpid, int], int] = {}
+        super().__init__()
         self.read: list[TablesRead] = []
-        self.now = 0.0
-        self._xids = count(1)
-        self.poller = TablePoller(EVERY_S / 2, self._send, self.read.append)
+        self.asks = self.poller = TablePoller(EVERY_S / 2, self.send, self.read.append)
         for dpid in range(1, switches + 1):
             self.poller.switch_connected(Dpid(dpid), 0.0)
-
-    def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
-        sent = []
-        for message in messages:
-            (kind,) = struct.unpack_from("!H", message, 8)
-            self.asked.append((self.now, dpid, kind))
-            self.open[dpid, kind] = next(self._xids)
-            sent.append(self.open[dpid, kind])
-        return sent
-
-    def run(self, seconds: float) -> None:
-        until = self.now + seconds
-        while self.now < until:
-            self.now += 0.1
-            self.poller.tick(self.now)
-
-    def answer(self, kind: int, body: bytes = b"", more: bool = False) -> bool:
-        return self.poller.part(A, Reply(self.open[A, kind], kind, more, body), self.now)
-
-    def kinds(self) -> list[int]:
-        return [kind for _, _, kind in self.asked]
 
 
 def test_entries_and_limits_are_reported_together_when_both_are_complete() -> None:
@@ -79,12 +52,8 @@ def test_limits_are_read_again_after_a_minute_and_entries_with_every_poll() -> N
     wire = Wire()
     for _ in range(int(2 * LIMITS_EVERY_S / EVERY_S)):
         wire.run(EVERY_S)
-        for kind, body in {ENTRIES: b"", LIMITS: b"", GROUPS: group_room(9, 9), METERS: meter_room(9)}.items():
-            if (A, kind) in wire.open:
-                wire.answer(kind, body)
-                del wire.open[A, kind]
-    assert wire.kinds().count(ENTRIES) == 30
-    assert wire.kinds().count(LIMITS) == 2
+        wire.answer_all({GROUPS: group_room(9, 9), METERS: meter_room(9)})
+    assert (wire.kinds().count(ENTRIES), wire.kinds().count(LIMITS)) == (30, 2)
     assert [read.limits is None for read in wire.read].count(False) == 2
 
 
@@ -97,51 +66,28 @@ def test_limits_are_read_of_one_switch_after_the_other() -> None:
     assert min(b - a for a, b in pairwise(times)) >= LIMITS_APART_S - 1e-9
 
 
-@pytest.mark.parametrize("refused", ALL)
-def test_what_a_switch_refuses_is_not_asked_for_again_until_it_is_back(refused: int) -> None:
+@pytest.mark.parametrize("refused", [{ENTRIES}, {LIMITS}, {GROUPS}, {METERS}, {LIMITS, GROUPS, METERS}, {*ALL}])
+def test_what_a_switch_refuses_is_not_asked_for_again_until_it_is_back(refused: set[int]) -> None:
     wire = Wire()
     wire.run(EVERY_S)
-    bodies = {
-        ENTRIES: table_entry(1, 5),
-        LIMITS: table_limit(1, 9),
-        GROUPS: group_room(10, 11),
-        METERS: meter_room(12),
-    }
-    for kind, body in bodies.items():
-        assert wire.poller.error(A, wire.open[A, kind]) if kind == refused else wire.answer(kind, body)
-    (read,) = wire.read
-    assert read.entries == (None if refused == ENTRIES else {1: 5})
+    bodies = [table_entry(1, 5), table_limit(1, 9), group_room(10, 11), meter_room(12)]
+    for kind, body in zip(ALL, bodies, strict=True):
+        assert wire.refuse(kind) if kind in refused else wire.answer(kind, body)
+    entries = None if ENTRIES in refused else {1: 5}
     told: dict[int, dict[Any, int]] = {
         LIMITS: {1: 9},
         GROUPS: {"select_groups": 10, "fast_failover_groups": 11},
         METERS: {"meters": 12},
     }
-    assert read.limits == {table: room for kind in told if kind != refused for table, room in told[kind].items()}
+    limits = {table: room for kind in told.keys() - refused for table, room in told[kind].items()} or None
+    assert [(read.entries, read.limits) for read in wire.read] == [(entries, limits)] * (refused != {*ALL})
+    wire.poller.table_full(A, wire.now)
     wire.run(2 * LIMITS_EVERY_S)
-    assert wire.kinds().count(refused) == 1
+    assert {wire.kinds().count(kind) for kind in refused} == {1}
     wire.poller.switch_left(A)
     wire.poller.switch_connected(A, wire.now)
     wire.run(EVERY_S)
-    assert wire.kinds().count(refused) == 2
-
-
-def test_a_switch_that_refuses_all_says_nothing_and_is_not_asked_again() -> None:
-    wire = Wire()
-    wire.run(EVERY_S)
-    for kind in ALL:
-        assert wire.poller.error(A, wire.open[A, kind])
-    wire.poller.table_full(A, wire.now)
-    wire.run(2 * LIMITS_EVERY_S)
-    assert (wire.read, wire.kinds()) == ([], [*ALL])
-
-
-def test_a_switch_that_refuses_all_limits_is_asked_for_entries_only() -> None:
-    wire = Wire()
-    wire.run(EVERY_S)
-    for kind in (LIMITS, GROUPS, METERS):
-        assert wire.poller.error(A, wire.open[A, kind])
-    wire.answer(ENTRIES, table_entry(1, 5))
-    assert wire.read == [TablesRead(A, {Table.PINNED: 5}, None)]
+    assert {wire.kinds().count(kind) for kind in refused} == {2}
 
 
 def test_a_switch_that_does_not_answer_is_asked_again_when_the_poll_is_given_up() -> None:

@@ -9,10 +9,6 @@ import pytest
 from controller.circuits.wiring.break_even import BreakEven
 
 
-def test_without_pairs_only_rates_count() -> None:
-    assert BreakEven(0.0, 4.0, 40e9, 12.5e9).time_ratio == pytest.approx(12.5 / 40)
-
-
 def test_it_loses_from_the_ratio_on_at_which_both_are_equal() -> None:
     """The times are equal at r = 2.75: (1 + 4 r) / 40 = (1 + r) / 12.5."""
     known = BreakEven(0.5, 4.0, 40e9, 12.5e9)
@@ -22,7 +18,8 @@ def test_it_loses_from_the_ratio_on_at_which_both_are_equal() -> None:
     assert BreakEven(2.75, 4.0, 40e9, 12.5e9).time_ratio == pytest.approx(1)
 
 
-def test_pairs_alone_lose_when_they_are_forwarded_more_often_than_the_rate_is_higher() -> None:
+def test_without_pairs_only_rates_count_and_pairs_alone_lose_when_they_are_forwarded_too_often() -> None:
+    assert BreakEven(0.0, 4.0, 40e9, 12.5e9).time_ratio == pytest.approx(12.5 / 40)
     assert BreakEven(math.inf, 3.0, 40e9, 12.5e9).time_ratio == pytest.approx(3 * 12.5 / 40)
     assert BreakEven(math.inf, 4.0, 40e9, 12.5e9).loses
 
