@@ -345,7 +345,7 @@ def test_another_format_is_refused(tmp_path: Path, version: int, advice: str) ->
     ],
 )
 def test_an_altered_record_is_refused(tmp_path: Path, change: str) -> None:
-    """In the last case a flipped bit in the head of a row turns a text into bytes, which SQLite does not notice."""
+    """A flipped bit in the head of a row turns a text into bytes, as in the last case; SQLite does not notice it."""
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
         database.execute(change)
