@@ -15,6 +15,7 @@ from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet, Table, ToGroup
 from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import PortClass
+from tests.support.seeds import seeds
 
 FLOW = FlowId("10.0.1.1", "10.0.2.1")
 FIRST, SECOND = (LinkId(Dpid(1), PortNo(1)),), (LinkId(Dpid(1), PortNo(2)),)
@@ -56,16 +57,11 @@ def test_a_new_route_is_not_confirmed_by_pins_of_the_one_before() -> None:
     wanted, derive = rules_of(*pins), ConfirmedRoutes()
     assert derive(HOSTS, {FLOW: whole(FIRST)}, pins, wanted, rules_of(*pins)).routes == {"job": {FLOW: whole(FIRST)}}
     assert derive(HOSTS, {FLOW: whole(SECOND)}, pins, wanted, rules_of(*pins)).routes == {}
+    counting = {Dpid(1): RuleSet.of(counting_rule(pin, 2) for pin in pins)}
+    assert ConfirmedRoutes()(HOSTS, {FLOW: whole(FIRST)}, pins, counting, counting) == (0, {}), "it could not stand"
 
 
-def test_a_pin_that_could_not_stand_and_counts_only_is_not_confirmed() -> None:
-    pin = Pin(FLOW, 7, FIRST)
-    rules = {Dpid(1): RuleSet.of([counting_rule(pin, 2)])}
-    pins = PinSet({"job": (pin,)})
-    assert ConfirmedRoutes()(HOSTS, {FLOW: whole(FIRST)}, pins, rules, rules) == (0, {})
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(6, 20))
 def test_what_is_confirmed_is_the_same_as_if_all_were_looked_at(seed: int) -> None:
     """Pins, desired rules and installed rules change at random.
 
@@ -100,6 +96,3 @@ def _drawn(draw: random.Random, keys: list[FlowKey], before: RuleSet | None) -> 
             yield before.flows[key]
         elif draw.random() < 0.8:
             yield FlowRule(key, 0, (ToGroup(draw.randint(1, 2)),), draw.choice([None, None, Table.DEFAULT]))
-
-
-# ---- replies

@@ -58,31 +58,27 @@ def fate(held: RuleSet, in_port: PortNo, eth_type: int, eth_dst: str = NEIGHBOUR
 
 
 @pytest.mark.parametrize(
-    ("eth_dst", "sender", "expected"),
+    ("port", "eth_dst", "sender", "expected"),
     [
-        (BROADCAST_MAC, IP, {UP, ON}),
-        (NEIGHBOUR, IP, {ON}),
-        (NEIGHBOUR, "10.0.1.9", {ON}),
-        (CONTROLLER_MAC, IP, {UP}),
-        (CONTROLLER_MAC, OTHER_IP, {UP}),
-        (BROADCAST_MAC, OTHER_IP, {UP}),
-        (NEIGHBOUR, OTHER_IP, {UP}),
-        (BROADCAST_MAC, NO_ADDRESS, {ON}),
-        (NEIGHBOUR, NO_ADDRESS, {UP}),
+        (HOST_PORT, BROADCAST_MAC, IP, {UP, ON}),
+        (HOST_PORT, NEIGHBOUR, IP, {ON}),
+        (HOST_PORT, NEIGHBOUR, "10.0.1.9", {ON}),
+        (HOST_PORT, CONTROLLER_MAC, IP, {UP}),
+        (HOST_PORT, CONTROLLER_MAC, OTHER_IP, {UP}),
+        (HOST_PORT, BROADCAST_MAC, OTHER_IP, {UP}),
+        (HOST_PORT, NEIGHBOUR, OTHER_IP, {UP}),
+        (HOST_PORT, BROADCAST_MAC, NO_ADDRESS, {ON}),
+        (HOST_PORT, NEIGHBOUR, NO_ADDRESS, {UP}),
+        (EMPTY_PORT, BROADCAST_MAC, IP, {UP, ON}),
+        (EMPTY_PORT, NEIGHBOUR, IP, {UP, ON}),
+        (UPLINK, BROADCAST_MAC, OTHER_IP, {ON}),
+        (UPLINK, NEIGHBOUR, OTHER_IP, {ON}),
     ],
 )
-def test_a_known_host_s_arp_passes_and_nobody_else_s(eth_dst: str, sender: str, expected: set[str]) -> None:
-    assert fate(rules(), HOST_PORT, ETH_ARP, eth_dst, sender) == expected
-
-
-@pytest.mark.parametrize("eth_dst", [BROADCAST_MAC, NEIGHBOUR])
-def test_a_port_without_a_known_host_is_heard_and_its_arp_passes(eth_dst: str) -> None:
-    assert fate(rules(), EMPTY_PORT, ETH_ARP, eth_dst) == {UP, ON}
-
-
-@pytest.mark.parametrize("eth_dst", [BROADCAST_MAC, NEIGHBOUR])
-def test_arp_between_switches_only_passes(eth_dst: str) -> None:
-    assert fate(rules(), UPLINK, ETH_ARP, eth_dst, OTHER_IP) == {ON}
+def test_arp_passes_from_known_hosts_ports_without_a_known_host_and_other_switches(
+    port: PortNo, eth_dst: str, sender: str, expected: set[str]
+) -> None:
+    assert fate(rules(), port, ETH_ARP, eth_dst, sender) == expected
 
 
 @pytest.mark.parametrize("port", SWITCH.ports)
@@ -114,10 +110,11 @@ def test_adopting_leaves_ports_alone_that_hand_up_probes_and_equips_the_others()
     installed = RuleSet({**whole.flows, other.key: other}, {9: group}, whole.meters)
     assert adopting_rules(SWITCH, installed, RATE) == installed
 
-    partly = {key: rule for key, rule in whole.flows.items() if key.match.in_port != EMPTY_PORT}
-    equipped = adopting_rules(SWITCH, RuleSet(partly, {9: group}, {}), RATE)
-    assert equipped.flows == whole.flows
-    assert equipped.meters == whole.meters
+    probes = FlowKey(Table.CONTROL, PUNT_PRIORITY, Match(in_port=EMPTY_PORT, eth_type=ETH_LLDP))
+    for missing in ({probes}, {key for key in whole.flows if key.match.in_port == EMPTY_PORT}):
+        partly = {key: rule for key, rule in whole.flows.items() if key not in missing}
+        equipped = adopting_rules(SWITCH, RuleSet(partly, {9: group}, {}), RATE)
+        assert (equipped.flows, equipped.meters) == (whole.flows, whole.meters)
 
     fresh = adopting_rules(SWITCH, RuleSet(), RATE)
     for port in SWITCH.ports:
@@ -126,10 +123,3 @@ def test_adopting_leaves_ports_alone_that_hand_up_probes_and_equips_the_others()
 
     slower = MeterRule(HOST_PORT, 7, 7)
     assert adopting_rules(SWITCH, RuleSet(meters={HOST_PORT: slower}), RATE).meters[HOST_PORT] == slower
-
-
-def test_adopting_equips_a_port_of_which_only_the_probes_are_not_handed_up() -> None:
-    whole = rules()
-    probes = FlowKey(Table.CONTROL, PUNT_PRIORITY, Match(in_port=EMPTY_PORT, eth_type=ETH_LLDP))
-    partly = {key: rule for key, rule in whole.flows.items() if key != probes}
-    assert adopting_rules(SWITCH, RuleSet(partly, {}, whole.meters), RATE).flows == whole.flows

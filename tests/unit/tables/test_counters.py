@@ -164,28 +164,20 @@ def test_meters_of_ports_that_the_switch_does_not_have_count_nothing(counts: Cou
     assert counts.intake.drops.keys() == {PortRef(LEAF, HOST_PORT)}
 
 
-def test_drops_that_are_read_twice_at_one_moment_are_no_new_reading(counts: Counts) -> None:
-    for total in (50, 950, 950):
-        counts.now = min(counts.now, 2.0)
-        counts.take(drops={HOST_PORT: total})
+def test_drops_that_are_read_twice_at_one_moment_are_no_new_reading_and_a_new_meter_counts_from_nothing(
+    counts: Counts,
+) -> None:
+    for total, later_s in ((50, 2), (950, 2), (950, 0)):
+        counts.take(drops={HOST_PORT: total}, later_s=later_s)
     assert counts.dropped() == {PortRef(LEAF, HOST_PORT): (900, 2.0)}
-
-
-def test_a_meter_that_is_made_anew_counts_from_nothing(counts: Counts) -> None:
-    counts.take(drops={HOST_PORT: 950})
     counts.take(drops={HOST_PORT: 7})
     assert counts.dropped() == {PortRef(LEAF, HOST_PORT): (7, 2.0)}
 
 
-def test_counters_of_a_switch_that_left_are_forgotten(counts: Counts) -> None:
+def test_counters_of_a_switch_that_left_are_forgotten_and_its_next_drops_may_be_from_long_ago(counts: Counts) -> None:
     counts.take({UPLINK: BOTH}, drops={HOST_PORT: 1})
     counts.intake.switch_left(LEAF)
     assert (counts.intake.read, counts.intake.drops) == ({}, {})
-
-
-def test_drops_that_are_read_first_after_a_switch_has_returned_may_be_from_long_ago(counts: Counts) -> None:
-    counts.take(drops={HOST_PORT: 50})
-    counts.intake.switch_left(LEAF)
     counts.intake.switch_connected(LEAF, counts.now)
     counts.take(drops={HOST_PORT: 950})
     assert counts.dropped() == {}
@@ -206,14 +198,8 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
 
 def rule_for(kind: Dropped) -> FlowKey:
     """Return the key of a rule that drops packets of the kind."""
-    return next(
-        key
-        for key in (rule.key for rule in default_table.DROP_RULES)
-        if default_table.dropped_packets({key: ONE}) == {kind: 1}
-    )
-
-
-ONE = RuleCount(100, 1)
+    keys, one = (rule.key for rule in default_table.DROP_RULES), RuleCount(100, 1)
+    return next(key for key in keys if default_table.dropped_packets({key: one}) == {kind: 1})
 
 
 def test_what_a_switch_drops_is_known_from_its_first_reading_until_it_leaves(counts: Counts) -> None:
@@ -221,23 +207,14 @@ def test_what_a_switch_drops_is_known_from_its_first_reading_until_it_leaves(cou
     assert counts.intake.dropped == {}, "unknown is not zero"
     counts.take_packets({rule.key: 0 for rule in default_table.DROP_RULES})
     assert counts.intake.dropped == {LEAF: dict.fromkeys(Dropped, 0)}
+    counts.take_packets({rule.key: 9 for rule in default_table.DROP_RULES})
+    assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 18, "ARP and IP"
     counts.take_packets({rule_for(Dropped.IPV6): 5, pin_key(FlowId(HERE, THERE)): 9})
-    assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}
+    assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}, "it counts from 0 again"
     counts.take({UPLINK: BOTH})
     assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}, "this reply had no flows"
     counts.intake.switch_left(LEAF)
     assert counts.intake.dropped == {}
-
-
-def test_a_switch_that_begins_at_0_again_is_told_as_it_is(counts: Counts) -> None:
-    counts.take_packets({rule_for(Dropped.DHCP): 500})
-    counts.take_packets({rule_for(Dropped.DHCP): 2})
-    assert counts.intake.dropped == {LEAF: {Dropped.DHCP: 2}}
-
-
-def test_arp_and_ip_to_unknown_hosts_are_one_kind(counts: Counts) -> None:
-    counts.take_packets({rule.key: 1 for rule in default_table.DROP_RULES})
-    assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 2
 
 
 def test_a_switch_that_answers_late_belongs_to_the_evaluation_before(counts: Counts) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Path
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import Pin, pin_key
@@ -24,13 +25,7 @@ OWNER = 7
 
 def paths(fabric: Fabric) -> list[Path]:
     """Return the paths from the first leaf to the second."""
-    ways = [
-        (up.id, down.id)
-        for up in fabric.links.values()
-        for down in fabric.links.values()
-        if up.dst.dpid == down.src.dpid
-    ]
-    return sorted(way for way in ways if way[0].dpid == LEAF and fabric.links[way[1]].dst.dpid == FAR_LEAF)
+    return [*CandidatePaths(fabric, 64).between(LEAF, FAR_LEAF)]
 
 
 def installed(fabric: Fabric, *pins: Pin) -> dict[Dpid, RuleSet]:

@@ -40,28 +40,18 @@ def ours(read: RuleSet, believed: RuleSet | None = None, fabric: Fabric = FABRIC
 
 
 def test_groups_that_our_flows_reach_are_ours_over_other_groups_too() -> None:
-    read = RuleSet.of([flow(10)], [group(10, 11), group(11, 12), group(12), group(13, 10)])
-    assert ours(read) == ({10, 11, 12}, set())
-
-
-def test_groups_behind_every_one_of_several_groups_are_ours() -> None:
     other = FlowRule(FlowKey(Table.DEFAULT, 11, Match()), cookie(Table.DEFAULT), (ToGroup(20),))
-    read = RuleSet.of([flow(10), other], [group(10, 11), group(11), group(20, 21), group(21), group(30)])
-    assert ours(read) == ({10, 11, 20, 21}, set())
+    chain = [group(10, 11), group(11, 12), group(12), group(13, 10)]
+    read = RuleSet.of([flow(10), other], [*chain, group(20, 21), group(21), group(30)])
+    assert ours(read) == ({10, 11, 12, 20, 21}, set())
+    pointing_at_each_other = [group(10, 11), group(11, 10), group(12)]
+    assert ours(RuleSet.of([flow(10)], pointing_at_each_other)) == ({10, 11}, set())
 
 
-def test_groups_that_point_at_each_other_end_the_search() -> None:
-    assert ours(RuleSet.of([flow(10)], [group(10, 11), group(11, 10), group(12)])) == ({10, 11}, set())
-
-
-def test_ids_that_this_fabric_gives_are_ours() -> None:
+def test_ids_that_this_fabric_or_a_known_switch_that_has_not_connected_gives_are_ours() -> None:
     read = RuleSet.of((), [group(ecmp_group_id(Dpid(2))), group(99)])
     assert ours(read) == ({ecmp_group_id(Dpid(2))}, set())
     assert ours(read, fabric=Fabric()) == (set(), set())
-
-
-def test_ids_that_a_switch_gives_which_is_known_and_has_not_connected_are_ours() -> None:
-    read = RuleSet.of((), [group(ecmp_group_id(Dpid(2))), group(99)])
     mine, others = divided(DPID, read, RuleSet(), Fabric(switches={DPID: SWITCH}), [Dpid(2)])
     assert ({*mine.groups}, {*others.groups}) == ({ecmp_group_id(Dpid(2))}, {99})
 

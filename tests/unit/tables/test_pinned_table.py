@@ -43,13 +43,10 @@ def test_an_entry_says_what_it_was_made_for(part: Part | None) -> None:
     assert read_pin(counting_rule(pin, 0)) == pin
 
 
-def test_every_part_has_an_entry_of_its_own_that_wins_over_the_whole_flow() -> None:
+def test_every_part_has_an_entry_of_its_own_with_a_priority_of_its_own_that_wins_over_the_whole_flow() -> None:
     keys = [pin_key(FLOW, part) for part in PARTS]
     assert len(set(keys)) == len(keys)
     assert min(key.priority for key in keys) > pin_key(FLOW).priority
-
-
-def test_an_entry_that_a_pin_cannot_have_made_is_none() -> None:
     rule = counting_rule(Pin(FLOW, OWNER, None, PARTS[0]), 0)
     assert read_pin(replace(rule, key=rule.key._replace(priority=rule.key.priority + 1))) is None
 
@@ -83,14 +80,10 @@ def test_a_pin_stands_at_its_source_and_where_the_default_table_may_choose_anoth
     assert port_of(9, (DOWN, other)) == DOWN.port
     assert port_of(9, (other,)) == DOWN.port
     assert port_of(5, ()) is None
-
-
-def test_a_pin_is_installed_at_the_end_of_its_path_first() -> None:
-    other = LinkId(Dpid(9), PortNo(4))
     at_source, behind = (pin_rule(Pin(FLOW, OWNER, PATH), Dpid(dpid), (DOWN, other), int) for dpid in (1, 9))
     assert at_source
     assert behind
-    assert (at_source.distance, behind.distance) == (2, 1)
+    assert (at_source.distance, behind.distance) == (2, 1), "it is installed at the end of its path first"
 
 
 def test_acknowledgements_ride_on_a_flow_unless_the_other_direction_is_announced() -> None:

@@ -39,9 +39,13 @@ from tests.support.three_rings import CONFIG, register
 LEAF1 = Dpid(1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fabric() -> FakeFabric:
-    """Return a fabric with three pinned jobs."""
+    """Return a fabric with three pinned jobs, which tests only read."""
+    return with_jobs()
+
+
+def with_jobs() -> FakeFabric:
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -91,7 +95,8 @@ def test_a_path_group_serves_the_jobs_whose_pins_point_at_it(fabric: FakeFabric)
     assert Counter(use.towards for rule, use in groups if rule.kind == "select") == Counter(map(Dpid, (2, 3, 4)))
 
 
-def test_flows_that_are_hashed_are_only_counted(fabric: FakeFabric) -> None:
+def test_flows_that_are_hashed_are_only_counted() -> None:
+    fabric = with_jobs()
     for port in (1, 2, 3, 4):
         fabric.cut(Dpid(2), PortNo(port))
     fabric.run(3)
@@ -99,7 +104,8 @@ def test_flows_that_are_hashed_are_only_counted(fabric: FakeFabric) -> None:
     assert counting == {(JobId(f"job{number}"),) for number in range(3)}
 
 
-def test_pins_of_jobs_that_a_new_controller_does_not_know_are_orphans(fabric: FakeFabric) -> None:
+def test_pins_of_jobs_that_a_new_controller_does_not_know_are_orphans() -> None:
+    fabric = with_jobs()
     fabric.saved = SavedState()
     fabric.start(CONFIG)
     fabric.run(3)

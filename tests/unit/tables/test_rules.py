@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.fabric.topology import Dpid, PortNo
+from controller.fabric.topology import PortNo
 from controller.tables.rules import (
     Bucket,
     FlowKey,
@@ -21,41 +21,11 @@ from controller.tables.rules import (
     learning_cookie,
     stages_between,
 )
-
-LEAF, SPINE = Dpid(1), Dpid(2)
-
-
-def flow(port: int, in_port: int = 1, distance: int = 0) -> FlowRule:
-    key = FlowKey(Table.DEFAULT, 10, Match(in_port=PortNo(in_port)))
-    return FlowRule(key, cookie(Table.DEFAULT), (Output(PortNo(port)),), distance=distance)
+from tests.support.table_rules import LEAF, SPINE, flow, group, to_group
 
 
-def group(*ports: int, distance: int = 0) -> GroupRule:
-    buckets = tuple(Bucket(Output(PortNo(p)), watch_port=PortNo(p)) for p in ports)
-    return GroupRule(7, "select", buckets, distance)
-
-
-def to_group(distance: int = 0) -> FlowRule:
-    key = FlowKey(Table.DEFAULT, 10, Match(in_port=PortNo(9)))
-    return FlowRule(key, cookie(Table.DEFAULT), (ToGroup(7),), distance=distance)
-
-
-def test_a_cookie_says_that_a_rule_is_ours_for_what_it_is_and_whose() -> None:
-    owner = (1 << 40) - 2
-    of_owner = [learning_cookie(owner), *(cookie(table, owner) for table in Table)]
-    assert [cookie_owner(each) for each in of_owner] == [owner] * len(of_owner)
-    every = [*of_owner, dropped_cookie()]
-    assert all(map(is_ours, every))
-    assert len({each >> 40 for each in every}) == len(every)
-    assert learning_cookie(owner) >> 40 & 0xFF == 255
-
-
-def test_equal_rules_need_nothing_whatever_their_distance() -> None:
-    assert not stages_between({LEAF: RuleSet.of([flow(1, distance=2)])}, {LEAF: RuleSet.of([flow(1)])})
-
-
-def test_equal_groups_need_nothing_whatever_their_distance() -> None:
-    """No switch stores the distance: groups that are read back have none."""
+def test_equal_flows_and_groups_need_nothing_whatever_their_distance() -> None:
+    """No switch stores the distance: rules that are read back have none."""
     wanted = RuleSet.of([to_group(2)], [group(1, 2, distance=2)])
     assert not stages_between({LEAF: wanted}, {LEAF: RuleSet.of([to_group()], [group(1, 2)])})
 
@@ -104,17 +74,11 @@ def test_a_repair_that_only_takes_away_goes_first() -> None:
     assert list(stages[0].mods) == [LEAF]
 
 
-def test_a_group_that_gains_and_loses_is_no_repair() -> None:
-    stages = stages_between(
-        {LEAF: RuleSet.of(groups=[group(1, 3, distance=2)])}, {LEAF: RuleSet.of(groups=[group(1, 2)])}
-    )
-    assert [stage.name for stage in stages] == ["install 2"]
-
-
-def test_a_group_that_becomes_another_kind_with_fewer_next_hops_is_no_repair() -> None:
+def test_a_group_that_gains_or_becomes_another_kind_while_it_loses_is_no_repair() -> None:
     failover = GroupRule(7, "fast_failover", group(1, 2).buckets, 2)
-    stages = stages_between({LEAF: RuleSet.of(groups=[group(1, distance=2)])}, {LEAF: RuleSet.of(groups=[failover])})
-    assert [stage.name for stage in stages] == ["install 2"]
+    for wanted, held in ((group(1, 3, distance=2), group(1, 2)), (group(1, distance=2), failover)):
+        stages = stages_between({LEAF: RuleSet.of(groups=[wanted])}, {LEAF: RuleSet.of(groups=[held])})
+        assert [stage.name for stage in stages] == ["install 2"]
 
 
 def test_flows_are_deleted_before_their_groups_and_after_everything_else() -> None:
@@ -138,20 +102,14 @@ def test_a_rule_that_passes_to_another_owner_is_added_anew() -> None:
 
 
 def test_groups_that_point_at_groups_come_after_those_and_are_deleted_before_them() -> None:
-    nested = GroupRule(8, "fast_failover", (Bucket(ToGroup(7), watch_group=7),))
-    rules = RuleSet.of(groups=[nested, group(1)])
-    (added,) = stages_between({LEAF: rules}, {LEAF: RuleSet()})
-    (deleted,) = stages_between({LEAF: RuleSet()}, {LEAF: rules})
-    assert [mod.rule for mod in added.mods[LEAF]] == [group(1), nested]
-    assert [mod.rule for mod in deleted.mods[LEAF]] == [nested, group(1)]
-
-
-def test_a_path_group_comes_after_the_group_of_its_fallback() -> None:
-    """The path group has one bucket with an output port and one with the fallback group."""
+    """A path group has one bucket with an output port and one with its fallback group."""
     hop = Bucket(Output(PortNo(1)), watch_port=PortNo(1))
     path_group = GroupRule(8, "fast_failover", (hop, Bucket(ToGroup(7), watch_group=7)))
-    (added,) = stages_between({LEAF: RuleSet.of(groups=[path_group, group(1)])}, {LEAF: RuleSet()})
+    rules = RuleSet.of(groups=[path_group, group(1)])
+    (added,) = stages_between({LEAF: rules}, {LEAF: RuleSet()})
+    (deleted,) = stages_between({LEAF: RuleSet()}, {LEAF: rules})
     assert [mod.rule for mod in added.mods[LEAF]] == [group(1), path_group]
+    assert [mod.rule for mod in deleted.mods[LEAF]] == [path_group, group(1)]
 
 
 def test_the_tables_are_three_in_the_order_in_which_packets_pass_them() -> None:
@@ -159,13 +117,17 @@ def test_the_tables_are_three_in_the_order_in_which_packets_pass_them() -> None:
     assert [int(table) for table in (Table.CONTROL, Table.PINNED, Table.DEFAULT)] == [0, 1, 2]
 
 
-def test_a_cookie_is_the_same_in_every_release_and_says_who_owns_the_rule() -> None:
+def test_a_cookie_is_the_same_in_every_release_and_says_what_the_rule_is_for_and_whose() -> None:
     """A restarted controller reads the rules of the previous process."""
+    owner = 0xFF_FFFF_FFFE
     assert cookie(Table.DEFAULT) == 0x5B17_02_0000000000
-    for table in Table:
-        value = cookie(table, 0xFF_FFFF_FFFF)
-        assert value == 0x5B17_00_FFFFFFFFFF + (table << 40)
-        assert (is_ours(value), cookie_owner(value)) == (True, 0xFF_FFFF_FFFF)
+    assert [cookie(table, owner) - owner for table in Table] == [0x5B17_00_0000000000 + (t << 40) for t in Table]
+    of_owner = [learning_cookie(owner), *(cookie(table, owner) for table in Table)]
+    assert [cookie_owner(each) for each in of_owner] == [owner] * len(of_owner)
+    every = [*of_owner, dropped_cookie()]
+    assert all(map(is_ours, every))
+    assert len({each >> 40 for each in every}) == len(every)
+    assert learning_cookie(owner) >> 40 & 0xFF == 255
     assert not is_ours(0x5B18_02_0000000000)
 
 

@@ -16,41 +16,36 @@ from controller.jobs.registry import JobRegistry
 from controller.planning.planned import in_place
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pins import FlowsByLink, Pins, lost_links, parts_of
+from controller.tables.pins import Pins, PinSet, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, job_owner
 from controller.tables.running_routes import RunningRoutes, possible_links
-from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.fabrics import leaf_spine, without
 from signalbox.jobs.collectives import VirtualLinks
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
-FABRIC = leaf_spine(2, 3, 2, 1e9, 1e9)
+FABRIC = leaf_spine(3, 3, 2, 1e9, 1e9)
 FLOW, BACK = FlowId("10.0.0.1", "10.0.1.1"), FlowId("10.0.1.1", "10.0.0.1")
+OTHER = FlowId("10.0.0.2", "10.0.2.2")
+LEAF1, LEAF2, LEAF3 = Dpid(1), Dpid(2), Dpid(3)
 EVEN, UNEVEN = (0.5, 0.5), (0.25, 0.75)
+PATHS = CandidatePaths(FABRIC, 64)
+FIRST, SECOND, THIRD = PATHS.between(LEAF1, LEAF2)
+ELSEWHERE = PATHS.between(LEAF1, LEAF3)[1]
 
 
-def paths() -> list[Path]:
-    """Return the paths from the first leaf to the second, one over each spine."""
-    first = [link for link in FABRIC.links.values() if link.src.dpid == Dpid(1)]
-    last = [link for link in FABRIC.links.values() if link.dst.dpid == Dpid(2)]
-    return sorted((up.id, down.id) for up in first for down in last if up.dst.dpid == down.src.dpid)
-
-
-FIRST, SECOND, THIRD = paths()
-
-
-def job_of(job_id: str, max_subflows: int = 2) -> Job:
-    """Return a job that announces both directions between the two hosts."""
-    return JobRegistry(10).register(RegisterJob(ring_job(job_id, [*FLOW.pair], max_subflows=max_subflows)), 0.0)
+def job_of(job_id: str, max_subflows: int = 2, flow: FlowId = FLOW) -> Job:
+    """Return a job that announces both directions between the hosts of the flow."""
+    return JobRegistry(10).register(RegisterJob(ring_job(job_id, [*flow.pair], max_subflows=max_subflows)), 0.0)
 
 
 def split(*paths: Path, shares: tuple[float, ...] = EVEN) -> Route:
     return tuple(map(Subflow, paths, shares))
 
 
-def without(*links: LinkId) -> Fabric:
+def cut_one_way(*links: LinkId) -> Fabric:
     return replace(FABRIC, links={key: link for key, link in FABRIC.links.items() if key not in links})
 
 
@@ -158,14 +153,13 @@ def one_way_of(job: Job) -> Job:
 
 def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
     """A cable is lost in the direction of acknowledgements only; they fail over, and later return to the cable."""
-    spec = ring_job("job", [*FLOW.pair], max_subflows=1)
-    one_way = one_way_of(JobRegistry(10).register(RegisterJob(spec), 0.0))
+    one_way = one_way_of(job_of("job", 1))
     derive, routes = Pins(), {FLOW: whole(FIRST)}
     before = derive(FABRIC, by_id(one_way), routes, ())
     assert {pin.flow for pin in before} == {FLOW, BACK}
     assert all(pin.path for pin in before)
     there = FABRIC.links[FIRST[1]].dst
-    assert derive(without(LinkId(*there)), by_id(one_way), routes, ()) == before
+    assert derive(cut_one_way(LinkId(*there)), by_id(one_way), routes, ()) == before
     assert derive(FABRIC, by_id(one_way), routes, ()) == before
 
 
@@ -187,7 +181,7 @@ def test_a_job_without_pairs_loses_its_pins_also_when_links_change_at_the_same_t
     derive, job = Pins(), job_of("job", 1)
     assert len(derive(FABRIC, by_id(job), {FLOW: whole(FIRST)}, ()))
     observed = replace(job, virtual_links=VirtualLinks())
-    assert not len(derive(without(SECOND[1]), by_id(observed), {}, ()))
+    assert not len(derive(cut_one_way(SECOND[1]), by_id(observed), {}, ()))
 
 
 def test_orphans_stand_beside_the_pins_of_jobs_where_both_hosts_are_known() -> None:
@@ -205,12 +199,69 @@ def test_subflows_that_stay_keep_their_class() -> None:
     assert in_place(whole(SECOND), running) == whole(SECOND)
 
 
+# ---- routes in force
+
+
+JOBS = by_id(job_of("one"), job_of("two", flow=OTHER))
+
+
+def pinned(pins: PinSet, flow: FlowId) -> list[Path]:
+    return [pin.path for of_job in pins.of.values() for pin in of_job if pin.flow == flow and pin.path]
+
+
+def test_a_detour_is_pinned_until_a_short_way_is_back() -> None:
+    pins = Pins()
+    cut = without(FABRIC, {FIRST[0], SECOND[1], THIRD[1]})
+    detour = CandidatePaths(cut, 64).between(LEAF1, LEAF2)[0]
+    assert len(detour) == 4
+    routes: Routes = {FLOW: whole(detour), OTHER: whole(ELSEWHERE)}
+    found = pins(cut, JOBS, routes, ())
+    assert (pinned(found, FLOW), pinned(found, OTHER), found.invalid) == ([detour], [ELSEWHERE], frozenset())
+    some = without(FABRIC, {FIRST[0]})
+    found = pins(some, JOBS, routes, ())
+    assert not pinned(found, FLOW) + pinned(found, FLOW.back)
+    assert found.invalid == {"one"}
+    assert pinned(found, OTHER) == [ELSEWHERE]
+    assert pinned(pins(cut, JOBS, routes, ()), FLOW) == [detour], "the short way has gone again"
+    found = pins(some, JOBS, {**routes, FLOW: whole(SECOND)}, ())
+    assert (pinned(found, FLOW), found.invalid) == ([SECOND], frozenset()), "the next plan"
+
+
+def test_a_route_falls_with_any_of_its_subflows() -> None:
+    pins = Pins()
+    routes: Routes = {FLOW: (Subflow(FIRST, 0.5), Subflow(SECOND, 0.5)), OTHER: whole(ELSEWHERE)}
+    assert set(pinned(pins(FABRIC, JOBS, routes, ()), FLOW)) == {FIRST, SECOND}
+    found = pins(without(FABRIC, {FIRST[1]}), JOBS, routes, ())
+    assert not pinned(found, FLOW)
+    assert found.invalid == {"one"}
+
+
+def test_a_route_falls_when_its_host_is_elsewhere_and_is_not_judged_while_that_is_not_known() -> None:
+    pins = Pins()
+    routes: Routes = {FLOW: whole(FIRST)}
+    host = FABRIC.hosts[FLOW.dst_ip]
+    moved = replace(FABRIC, hosts={**FABRIC.hosts, FLOW.dst_ip: replace(host, at=PortRef(LEAF3, PortNo(77)))})
+    gone = replace(FABRIC, hosts={ip: one for ip, one in FABRIC.hosts.items() if ip != FLOW.dst_ip})
+    for fabric, paths, invalid in (
+        (FABRIC, [FIRST], set()),
+        (moved, [], {"one"}),
+        (gone, [], set()),
+        (FABRIC, [FIRST], set()),
+    ):
+        found = pins(fabric, JOBS, routes, ())
+        assert pinned(found, FLOW) == paths
+        assert found.invalid == invalid
+
+
+def test_a_job_that_is_gone_has_no_fallen_routes() -> None:
+    pins = Pins()
+    cut = without(FABRIC, {FIRST[0]})
+    assert pins(cut, JOBS, {FLOW: whole(FIRST)}, ()).invalid == {"one"}
+    left = by_id(*(job for job in JOBS.values() if job.id == "two"))
+    assert pins(cut, left, {}, ()).invalid == frozenset()
+
+
 # ---- losses
-
-
-def test_links_are_lost_that_routes_use_and_the_fabric_does_not_have() -> None:
-    routes = {FLOW: split(FIRST, SECOND)}
-    assert lost_links(FlowsByLink()(routes), without(FIRST[0], THIRD[0]).links) == {FIRST[0]}
 
 
 def used(fabric: Fabric, path: Path | None) -> frozenset[LinkId]:
@@ -222,4 +273,4 @@ def test_a_pinned_flow_may_use_its_path_and_any_other_every_candidate() -> None:
     ends = {FABRIC.hosts[FLOW.src_ip].uplink, FABRIC.hosts[FLOW.dst_ip].downlink}
     assert used(FABRIC, FIRST) == {*FIRST, *ends}
     assert used(FABRIC, None) == {*FIRST, *SECOND, *THIRD, *ends}
-    assert used(without(FIRST[1]), FIRST) == {*SECOND, *THIRD, *ends}, "it has failed over"
+    assert used(cut_one_way(FIRST[1]), FIRST) == {*SECOND, *THIRD, *ends}, "it has failed over"

@@ -11,10 +11,8 @@ from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import (
     NARROW,
-    Bucket,
     FlowKey,
     FlowRule,
-    GroupRule,
     Match,
     MeterRule,
     Output,
@@ -29,31 +27,28 @@ from controller.tables.rules import (
 )
 from controller.tables.switch_rules import path_group_id
 from controller.tables.switch_sync import HELD, MAX_PAUSE_S, REREAD_AFTER_S, RETRY_AFTER_S, SwitchSync
+from tests.support.table_rules import LEAF, SPINE, flow, group, to_group
 
-LEAF, SPINE = Dpid(1), Dpid(2)
 NO_FABRIC = Fabric()
 
 
-def flow(port: int, in_port: int = 1, distance: int = 0) -> FlowRule:
-    key = FlowKey(Table.DEFAULT, 10, Match(in_port=PortNo(in_port)))
-    return FlowRule(key, cookie(Table.DEFAULT), (Output(PortNo(port)),), distance=distance)
-
-
-def group(*ports: int, distance: int = 0) -> GroupRule:
-    buckets = tuple(Bucket(Output(PortNo(p)), watch_port=PortNo(p)) for p in ports)
-    return GroupRule(7, "select", buckets, distance)
-
-
-def to_group(distance: int = 0) -> FlowRule:
-    key = FlowKey(Table.DEFAULT, 10, Match(in_port=PortNo(9)))
-    return FlowRule(key, cookie(Table.DEFAULT), (ToGroup(7),), distance=distance)
-
-
-def synced(sync: SwitchSync, **rules: RuleSet) -> None:
+def synced(sync: SwitchSync, **rules: RuleSet) -> SwitchSync:
+    """Connect switches that hold these rules, and read them back."""
     for name, held in rules.items():
         dpid = {"leaf": LEAF, "spine": SPINE}[name]
         sync.connected(dpid)
-        sync.rules_read(SwitchRules(dpid, held, 0), NO_FABRIC, 0)
+        read_back(sync, dpid, held)
+    return sync
+
+
+def read_back(sync: SwitchSync, dpid: Dpid, held: RuleSet, now: float = 0) -> str:
+    return sync.rules_read(SwitchRules(dpid, held, 0), NO_FABRIC, now)
+
+
+def sent(sync: SwitchSync, desired: Mapping[Dpid, RuleSet]) -> InstallStage:
+    stage = sync.next_stage(desired)
+    assert stage
+    return stage
 
 
 def done(stage: InstallStage | None, **results: SwitchResult) -> StageDone:
@@ -70,14 +65,12 @@ def test_switches_that_are_not_read_back_are_left_alone() -> None:
 
 
 def test_one_stage_at_a_time_until_nothing_differs() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet(), spine=RuleSet())
     desired = {LEAF: RuleSet.of([flow(1, distance=2)]), SPINE: RuleSet.of([flow(1, distance=1)])}
     first = sync.next_stage(desired)
     assert sync.next_stage(desired) is None, "a stage is under way"
     sync.stage_done(done(first), 0)
-    second = sync.next_stage(desired)
-    assert second
+    second = sent(sync, desired)
     assert list(second.stage.mods) == [LEAF]
     sync.stage_done(done(second), 0)
     assert sync.next_stage(desired) is None
@@ -92,20 +85,17 @@ def test_the_stages_of_one_difference_are_found_once_unless_something_else_happe
         found.append(1)
         return stages_between(*arguments)
 
-    sync = SwitchSync(0.0, counted)
-    synced(sync, leaf=RuleSet.of([flow(5, in_port=4)]), spine=RuleSet())
+    sync = synced(SwitchSync(0.0, counted), leaf=RuleSet.of([flow(5, in_port=4)]), spine=RuleSet())
     desired = {LEAF: RuleSet.of([flow(1, distance=2)]), SPINE: RuleSet.of([flow(1, distance=1)])}
     for name in ("install 1", "install 2"):
-        stage = sync.next_stage(desired)
-        assert stage
+        stage = sent(sync, desired)
         assert stage.stage.name == name
         sync.stage_done(done(stage), 0)
     assert sync.unsettled == {LEAF}, "its old rule is left"
     assert len(found) == 1
     assert sync.tick(0) == [ReadRules(LEAF)], "an audit"
-    sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 0)
-    stage = sync.next_stage(desired)
-    assert stage
+    read_back(sync, LEAF, RuleSet())
+    stage = sent(sync, desired)
     assert [mod.op for mod in stage.stage.mods[LEAF]] == ["add"], "an audit has found that both rules are gone"
     sync.stage_done(done(stage), 0)
     assert sync.next_stage(desired) is None
@@ -113,76 +103,50 @@ def test_the_stages_of_one_difference_are_found_once_unless_something_else_happe
 
 
 def test_a_repair_overtakes_a_switch_that_is_slow_to_answer() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]), spine=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet.of(groups=[group(1, 2)]), spine=RuleSet())
     wide = {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet.of([flow(1)])}
-    slow = sync.next_stage(wide)
-    assert slow
+    slow = sent(sync, wide)
     assert list(slow.stage.mods) == [SPINE]
     narrow = {LEAF: RuleSet.of([flow(1)], [group(1)]), SPINE: RuleSet.of([flow(2)])}
-    repair = sync.next_stage(narrow)
-    assert repair
+    repair = sent(sync, narrow)
     assert (repair.stage.name, list(repair.stage.mods)) == (NARROW, [LEAF])
     assert sync.next_stage(narrow) is None, "everything else waits for its turn"
     sync.stage_done(done(repair), 0)
     assert sync.next_stage(narrow) is None
     sync.stage_done(done(slow), 0)
-    rest = sync.next_stage(narrow)
-    assert rest
+    rest = sent(sync, narrow)
     assert set(rest.stage.mods) == {LEAF, SPINE}
 
 
-def test_a_repair_that_is_confirmed_before_the_change_it_overtook_is_what_counts() -> None:
-    """The change widens the leaf's group and waits for a silent spine.
-
-    The repair of the same group is confirmed first."""
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]), spine=RuleSet.of([flow(2)]))
-    slow = sync.next_stage({LEAF: RuleSet.of(groups=[group(2)]), SPINE: RuleSet.of([flow(2)])})
-    newer = {LEAF: RuleSet.of(groups=[group(1)]), SPINE: RuleSet.of([flow(2)])}
-    repair = sync.next_stage(newer)
-    assert repair
-    sync.stage_done(done(repair), 0)
-    sync.stage_done(done(slow), 0)
-    assert sync.installed == newer
-    assert sync.next_stage(newer) is None
-
-
 def test_a_newer_wish_replaces_the_stages_that_were_left() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet(), spine=RuleSet())
     first = sync.next_stage({LEAF: RuleSet.of([flow(1, distance=2)]), SPINE: RuleSet.of([flow(1, distance=1)])})
     sync.stage_done(done(first), 0)
-    newer = sync.next_stage({LEAF: RuleSet(), SPINE: RuleSet()})
-    assert newer
+    newer = sent(sync, {LEAF: RuleSet(), SPINE: RuleSet()})
     assert newer.stage.name == "delete flows"
     assert list(newer.stage.mods) == [SPINE]
 
 
 def test_a_refused_rule_is_sent_again_only_when_it_changes() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet())
     desired = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])}
-    stage = sync.next_stage(desired)
-    assert stage
+    stage = sent(sync, desired)
     refused = stage.stage.mods[LEAF][0]
     sync.stage_done(done(stage, leaf=SwitchResult(rejected=((refused, "table full"),))), 0)
     assert len(sync.installed[LEAF].flows) == 1
     assert sync.next_stage(desired) is None
-    changed = sync.next_stage({LEAF: RuleSet.of([flow(4), flow(4, in_port=2)])})
-    assert changed
+    changed = sent(sync, {LEAF: RuleSet.of([flow(4), flow(4, in_port=2)])})
     assert len(changed.stage.mods[LEAF]) == 2
 
 
 def test_a_switch_that_does_not_answer_is_read_back_before_anything_else() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet(), spine=RuleSet())
     desired = {LEAF: RuleSet.of([flow(1)]), SPINE: RuleSet.of([flow(1)])}
     sync.stage_done(done(sync.next_stage(desired), leaf=SwitchResult(timed_out=True)), now=10)
     assert sync.next_stage(desired) is None
     assert sync.tick(10) == []
     assert [read.dpid for read in sync.tick(10 + REREAD_AFTER_S)] == [LEAF]
-    sync.rules_read(SwitchRules(LEAF, desired[LEAF], 0), NO_FABRIC, 20)
+    read_back(sync, LEAF, desired[LEAF], 20)
     assert sync.next_stage(desired) is None
     assert sync.settled == {LEAF, SPINE}
 
@@ -198,7 +162,7 @@ def test_a_silent_switch_is_read_back_less_and_less_often_until_it_answers() -> 
         sync.stage_done(done(sync.next_stage(wanted), leaf=SwitchResult(timed_out=True)), now)
         while not sync.tick(now):
             now += 0.5
-        sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, now)
+        read_back(sync, LEAF, RuleSet(), now)
         return now - since
 
     pauses = [pause_after_silence() for _ in range(8)]
@@ -209,46 +173,18 @@ def test_a_silent_switch_is_read_back_less_and_less_often_until_it_answers() -> 
     assert pause_after_silence() == REREAD_AFTER_S, "it has answered since"
 
 
-def test_a_switch_that_left_in_mid_stage_is_forgotten() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet())
-    stage = sync.next_stage({LEAF: RuleSet.of([flow(1)])})
-    sync.left(LEAF)
-    sync.stage_done(done(stage, leaf=SwitchResult(timed_out=True)), 0)
-    assert not sync.busy
-    assert not sync.installed
-    assert sync.tick(100) == []
-
-
-def test_the_stages_that_are_left_are_not_sent_to_a_switch_that_has_left() -> None:
-    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1, distance=2)]), SPINE: RuleSet.of([flow(1, distance=1)])}
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
-    first = sync.next_stage(wanted)
-    assert first
-    assert list(first.stage.mods) == [SPINE]
-    sync.stage_done(done(first), 0)
-    sync.left(LEAF)
-    assert sync.next_stage(wanted) is None
-    assert sync.settled == {SPINE}
-
-
 def test_a_switch_that_returns_gets_what_was_on_its_way_to_it_again() -> None:
-    sync, wanted = SwitchSync(), {LEAF: RuleSet.of(groups=[group(1)])}
-    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]))
-    lost = sync.next_stage(wanted)
-    assert lost
+    sync, wanted = synced(SwitchSync(), leaf=RuleSet.of(groups=[group(1, 2)])), {LEAF: RuleSet.of(groups=[group(1)])}
+    lost = sent(sync, wanted)
     sync.left(LEAF)
     synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]))
-    again = sync.next_stage(wanted)
-    assert again
+    again = sent(sync, wanted)
     assert again.stage == lost.stage
 
 
 def test_a_switch_that_returns_is_sent_what_it_refused_before() -> None:
-    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}
-    synced(sync, leaf=RuleSet())
-    stage = sync.next_stage(wanted)
-    assert stage
+    sync, wanted = synced(SwitchSync(), leaf=RuleSet()), {LEAF: RuleSet.of([flow(1)])}
+    stage = sent(sync, wanted)
     sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), 0)
     assert sync.next_stage(wanted) is None
     synced(sync, leaf=RuleSet())
@@ -257,10 +193,8 @@ def test_a_switch_that_returns_is_sent_what_it_refused_before() -> None:
 
 def test_a_switch_is_not_read_while_a_change_for_it_is_under_way() -> None:
     """The switch refused a rule and has to be read; other rules are sent to it first."""
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet())
-    stage = sync.next_stage({LEAF: RuleSet.of([flow(1)])})
-    assert stage
+    sync = synced(SwitchSync(), leaf=RuleSet())
+    stage = sent(sync, {LEAF: RuleSet.of([flow(1)])})
     sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), 0)
     other = sync.next_stage({LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])})
     assert sync.tick(1) == []
@@ -268,46 +202,26 @@ def test_a_switch_is_not_read_while_a_change_for_it_is_under_way() -> None:
     assert [read.dpid for read in sync.tick(3)] == [LEAF]
 
 
-def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None:
-    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}
-    synced(sync, leaf=RuleSet.of([flow(1)]))
-    assert sync.next_stage(wanted) is None
-    assert sync.next_stage(wanted) is None
-    assert sync.settled == {LEAF}
-    sync.connected(LEAF)
-    sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 0)
-    assert done(sync.next_stage(wanted)), "the rule was removed by hand"
-    assert sync.unsettled == {LEAF}
-    other = SwitchSync()
-    synced(other, leaf=RuleSet.of([flow(1)]))
-    assert other.next_stage(wanted) is None
-    assert done(other.next_stage({LEAF: RuleSet.of([flow(2)])}))
-
-
 # ---- late switches
 
 
 def test_a_late_switch_holds_up_nobody_but_itself() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet(), spine=RuleSet())
     desired = {
         LEAF: RuleSet.of([flow(1, distance=1), flow(1, in_port=2, distance=2)]),
         SPINE: RuleSet.of([flow(1, distance=1), flow(1, in_port=2, distance=2)]),
     }
-    first = sync.next_stage(desired)
-    assert first
+    first = sent(sync, desired)
     sync.stage_done(StageDone(first.change_id, {LEAF: SwitchResult()}), 0)
     assert not sync.busy
-    second = sync.next_stage(desired)
-    assert second
+    second = sent(sync, desired)
     assert set(second.stage.mods) == {LEAF}
     sync.stage_done(done(second), 0)
     assert sync.next_stage(desired) is None
     assert sync.settled == {LEAF}
     assert sync.unsettled == {SPINE}
     sync.stage_done(StageDone(first.change_id, {SPINE: SwitchResult()}), 0)
-    rest = sync.next_stage(desired)
-    assert rest
+    rest = sent(sync, desired)
     assert set(rest.stage.mods) == {SPINE}
     sync.stage_done(done(rest), 0)
     assert sync.next_stage(desired) is None
@@ -315,17 +229,14 @@ def test_a_late_switch_holds_up_nobody_but_itself() -> None:
 
 
 def test_a_repair_does_not_overtake_the_deletion_of_its_group() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet.of([to_group()], [group(1, 2)]))
+    sync = synced(SwitchSync(), leaf=RuleSet.of([to_group()], [group(1, 2)]))
     sync.stage_done(done(sync.next_stage({LEAF: RuleSet()})), 0)
-    deletion = sync.next_stage({LEAF: RuleSet()})
-    assert deletion
+    deletion = sent(sync, {LEAF: RuleSet()})
     assert [mod.rule for mod in deletion.stage.mods[LEAF]] == [group(1, 2)]
     narrower = {LEAF: RuleSet.of(groups=[group(1)])}
     assert sync.next_stage(narrower) is None, "there will be no group to modify"
     sync.stage_done(done(deletion), 0)
-    again = sync.next_stage(narrower)
-    assert again
+    again = sent(sync, narrower)
     assert [mod.op for mod in again.stage.mods[LEAF]] == ["add"]
 
 
@@ -337,41 +248,38 @@ def audited(sync: SwitchSync, now: float) -> list[Dpid]:
 
 
 def test_switches_are_read_back_one_after_the_other_each_once_in_the_interval() -> None:
-    sync = SwitchSync(audit_interval_s=60)
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    sync = synced(SwitchSync(audit_interval_s=60), leaf=RuleSet(), spine=RuleSet())
     read: list[tuple[float, Dpid]] = []
     for now in range(0, 240, 2):
         for dpid in audited(sync, now):
             read.append((now, dpid))
-            assert sync.rules_read(SwitchRules(dpid, RuleSet(), 0), NO_FABRIC, now) == "same"
+            assert read_back(sync, dpid, RuleSet(), now) == "same"
     assert [dpid for _, dpid in read] == [LEAF, SPINE] * 3 + [LEAF]
     assert {later - earlier for (earlier, _), (later, _) in pairwise(read)} == {30}
 
 
 def test_no_audit_while_another_one_is_not_answered_or_the_switch_changes() -> None:
-    sync = SwitchSync(audit_interval_s=60)
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    sync = synced(SwitchSync(audit_interval_s=60), leaf=RuleSet(), spine=RuleSet())
     audited(sync, 0)
     stage = sync.next_stage({LEAF: RuleSet.of([flow(1)])})
     assert audited(sync, 30) == [SPINE]
     assert audited(sync, 90) == []
-    sync.rules_read(SwitchRules(SPINE, RuleSet(), 0), NO_FABRIC, 91)
+    read_back(sync, SPINE, RuleSet(), 91)
     assert audited(sync, 120) == [SPINE], "the leaf is changing"
-    sync.rules_read(SwitchRules(SPINE, RuleSet(), 0), NO_FABRIC, 121)
+    read_back(sync, SPINE, RuleSet(), 121)
     sync.stage_done(done(stage), 122)
     assert audited(sync, 150) == [LEAF]
 
 
 def test_a_switch_that_others_may_have_changed_is_read_with_the_next_tick_and_once() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet(), spine=RuleSet())
     assert sync.tick(5.0) == []
     sync.read_soon(LEAF, 5.0)
     sync.read_soon(Dpid(9), 5.0)
     assert sync.tick(5.0) == [ReadRules(LEAF)]
     sync.read_soon(LEAF, 5.1)
     assert sync.tick(5.1) == []
-    sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 5.2)
+    read_back(sync, LEAF, RuleSet(), 5.2)
     assert sync.tick(5.2) == [ReadRules(LEAF)], "others may have changed it while it was read"
 
 
@@ -379,8 +287,7 @@ def test_what_leads_to_the_desired_rules_may_be_something_else_than_stages_that_
     def at_once(wanted: Mapping[Dpid, RuleSet], held: Mapping[Dpid, RuleSet]) -> list[Stage]:
         return [Stage("at once", {dpid: tuple(mods_between(rules, held[dpid])) for dpid, rules in wanted.items()})]
 
-    sync = SwitchSync(stages=at_once)
-    synced(sync, leaf=RuleSet.of([flow(1), flow(1, in_port=2)]))
+    sync = synced(SwitchSync(stages=at_once), leaf=RuleSet.of([flow(1), flow(1, in_port=2)]))
     (stage,) = sync.left_to_do({LEAF: RuleSet.of([flow(2)])})
     assert (stage.name, [mod.op for mod in stage.mods[LEAF]]) == ("at once", ["modify", "delete"])
     sent = sync.send(stage)
@@ -390,32 +297,18 @@ def test_what_leads_to_the_desired_rules_may_be_something_else_than_stages_that_
 
 
 def test_what_an_audit_finds_is_counted_and_put_right() -> None:
-    sync = SwitchSync(audit_interval_s=60)
     wanted = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)], [group(1)])}
-    synced(sync, leaf=wanted[LEAF])
+    sync = synced(SwitchSync(audit_interval_s=60), leaf=wanted[LEAF])
     assert sync.next_stage(wanted) is None
     audited(sync, 0)
     audited(sync, 60)
     found = RuleSet.of([flow(9), flow(1, in_port=3)], [group(1)])
-    assert sync.rules_read(SwitchRules(LEAF, found, 0), NO_FABRIC, 60) == "changed"
+    assert read_back(sync, LEAF, found, 60) == "changed"
     assert sync.healed[LEAF] == 3, "one changed, one missing, one more"
     sync.stage_done(done(sync.next_stage(wanted)), 61)
     sync.stage_done(done(sync.next_stage(wanted)), 61)
     assert sync.next_stage(wanted) is None
     assert sync.installed == wanted
-
-
-def test_a_read_back_that_a_change_overlaps_with_is_not_believed() -> None:
-    sync = SwitchSync(audit_interval_s=60)
-    synced(sync, leaf=RuleSet())
-    audited(sync, 0)
-    audited(sync, 60)
-    wanted = {LEAF: RuleSet.of([flow(1)])}
-    stage = sync.next_stage(wanted)
-    sync.stage_done(done(stage), 60)
-    assert sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 60) == "outdated"
-    assert sync.installed == wanted
-    assert not sync.healed
 
 
 # ---- refusals
@@ -426,17 +319,14 @@ def refuse(stage: InstallStage | None, *rejected: RuleMod) -> StageDone:
 
 
 def test_a_refused_rule_is_tried_again_when_rules_were_deleted_there() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet.of([flow(1)]))
+    sync = synced(SwitchSync(), leaf=RuleSet.of([flow(1)]))
     both = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])}
-    stage = sync.next_stage(both)
-    assert stage
+    stage = sent(sync, both)
     sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), 0)
     assert sync.next_stage(both) is None
     other = {LEAF: RuleSet.of([flow(1, in_port=2)])}
     sync.stage_done(done(sync.next_stage(other)), 1)
-    again = sync.next_stage(other)
-    assert again
+    again = sent(sync, other)
     assert again.stage.mods == stage.stage.mods
     sync.stage_done(done(again), 1)
     assert sync.next_stage(other) is None
@@ -444,13 +334,12 @@ def test_a_refused_rule_is_tried_again_when_rules_were_deleted_there() -> None:
 
 
 def test_refused_rules_are_tried_less_and_less_often() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet())
     wanted = {LEAF: RuleSet.of([flow(1)])}
     tries = []
     for now in range(300):
         for read in sync.tick(now):
-            sync.rules_read(SwitchRules(read.dpid, RuleSet(), 0), NO_FABRIC, now)
+            read_back(sync, read.dpid, RuleSet(), now)
         if stage := sync.next_stage(wanted):
             tries.append(now)
             sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), now)
@@ -461,23 +350,19 @@ def test_refused_rules_are_tried_less_and_less_often() -> None:
 
 
 def test_rules_that_several_switches_refused_are_all_tried_again_when_their_pauses_end_together() -> None:
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    sync = synced(SwitchSync(), leaf=RuleSet(), spine=RuleSet())
     wanted = {LEAF: RuleSet.of([flow(1)]), SPINE: RuleSet.of([flow(2)])}
-    stage = sync.next_stage(wanted)
-    assert stage
+    stage = sent(sync, wanted)
     rejected = {dpid: SwitchResult(rejected=((mods[0], "table full"),)) for dpid, mods in stage.stage.mods.items()}
     sync.stage_done(StageDone(stage.change_id, rejected), 0)
     assert sync.next_stage(wanted) is None
     sync.tick(RETRY_AFTER_S)
-    again = sync.next_stage(wanted)
-    assert again
+    again = sent(sync, wanted)
     assert set(again.stage.mods) == {LEAF, SPINE}
 
 
 def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
-    sync, now = SwitchSync(), 0.0
-    synced(sync, leaf=RuleSet())
+    sync, now = synced(SwitchSync(), leaf=RuleSet()), 0.0
 
     def pause(wanted: dict[Dpid, RuleSet], refusals: int) -> float:
         """Return the seconds of the last pause before the switch accepts the rules."""
@@ -485,7 +370,7 @@ def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
         tries = []
         while True:
             for read in sync.tick(now):
-                sync.rules_read(SwitchRules(read.dpid, sync.installed[LEAF], 0), NO_FABRIC, now)
+                read_back(sync, read.dpid, sync.installed[LEAF], now)
             if stage := sync.next_stage(wanted):
                 tries.append(now)
                 refused = stage.stage.mods[LEAF] if len(tries) <= refusals else ()
@@ -501,16 +386,14 @@ def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
 
 def test_a_group_is_not_deleted_while_a_rule_that_could_not_be_changed_sends_to_it() -> None:
     """The switch would delete the rule with the group."""
-    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([replace(to_group(), actions=(Output(PortNo(1)),))])}
-    synced(sync, leaf=RuleSet.of([to_group()], [group(1)]))
-    change = sync.next_stage(wanted)
-    assert change
+    sync = synced(SwitchSync(), leaf=RuleSet.of([to_group()], [group(1)]))
+    wanted = {LEAF: RuleSet.of([replace(to_group(), actions=(Output(PortNo(1)),))])}
+    change = sent(sync, wanted)
     sync.stage_done(refuse(change, *change.stage.mods[LEAF]), 0)
     assert sync.next_stage(wanted) is None
     sync.tick(RETRY_AFTER_S)
     sync.stage_done(done(sync.next_stage(wanted)), RETRY_AFTER_S)
-    deletion = sync.next_stage(wanted)
-    assert deletion
+    deletion = sent(sync, wanted)
     assert [(mod.op, mod.rule) for mod in deletion.stage.mods[LEAF]] == [("delete", group(1))]
 
 
@@ -518,24 +401,19 @@ def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_
     pin = FlowRule(FlowKey(Table.PINNED, 100, Match(in_port=PortNo(1))), cookie(Table.PINNED), (ToGroup(7),))
     counting = FlowRule(pin.key, pin.cookie, goto=Table.DEFAULT)
     wanted = {LEAF: RuleSet.of([pin], [group(1)])}
-    sync = SwitchSync()
-    synced(sync, leaf=RuleSet.of([counting]))
-    stage = sync.next_stage(wanted)
-    assert stage
+    sync = synced(SwitchSync(), leaf=RuleSet.of([counting]))
+    stage = sent(sync, wanted)
     add_group, add_pin = stage.stage.mods[LEAF]
     sync.stage_done(refuse(stage, add_group), 0)  # this switch accepts a pin to a missing group
-    back = sync.next_stage(wanted)
-    assert back
+    back = sent(sync, wanted)
     assert [mod.rule for mod in back.stage.mods[LEAF]] == [counting]
     sync.stage_done(done(back), 0)
     assert sync.next_stage(wanted) is None
     sync.tick(RETRY_AFTER_S)
-    again = sync.next_stage(wanted)
-    assert again
+    again = sent(sync, wanted)
     assert again.stage.mods[LEAF] == (add_group,), "the pin comes when its group is there"
     sync.stage_done(done(again), 6)
-    last = sync.next_stage(wanted)
-    assert last
+    last = sent(sync, wanted)
     assert last.stage.mods[LEAF] == (add_pin,)
 
 
@@ -548,8 +426,7 @@ def test_an_entry_of_somebody_else_is_not_overwritten() -> None:
     wanted = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])}
     theirs = SwitchRules(LEAF, RuleSet(), 1, frozenset([flow(1).key]))
     sync.rules_read(theirs, NO_FABRIC, 0)
-    stage = sync.next_stage(wanted)
-    assert stage
+    stage = sent(sync, wanted)
     assert [mod.rule for mod in stage.stage.mods[LEAF]] == [flow(1, in_port=2)]
     sync.stage_done(done(stage), 0)
     assert sync.next_stage(wanted) is None
@@ -560,7 +437,7 @@ def test_an_entry_of_somebody_else_is_not_overwritten() -> None:
     assert sync.rules_read(replace(theirs, rules=held), NO_FABRIC, 60) == "same"
     assert sync.next_stage(wanted) is None
     assert audited(sync, 120) == [LEAF]
-    assert sync.rules_read(SwitchRules(LEAF, held, 0), NO_FABRIC, 120) == "changed"
+    assert read_back(sync, LEAF, held, 120) == "changed"
     assert sync.next_stage(wanted)
 
 
@@ -570,13 +447,12 @@ def test_groups_and_meters_that_nobody_of_ours_uses_are_left_alone() -> None:
     sync = SwitchSync()
     sync.connected(LEAF)
     read = RuleSet.of([to_group()], [group(1), theirs], [meter])
-    sync.rules_read(SwitchRules(LEAF, read, 0), NO_FABRIC, 0)
+    read_back(sync, LEAF, read)
     wanted = {LEAF: RuleSet.of([to_group()], [group(1)])}
     assert sync.next_stage(wanted) is None
     assert sync.foreign == {LEAF: 2}
     more = {LEAF: RuleSet.of([to_group()], [group(1), replace(group(1, 2), group_id=99)])}
-    stage = sync.next_stage(more)
-    assert stage
+    stage = sent(sync, more)
     assert [mod.op for mod in stage.stage.mods[LEAF]] == ["modify"], "an id that we need is ours"
 
 
@@ -588,6 +464,5 @@ def test_a_group_that_only_we_can_have_made_is_ours_without_a_flow() -> None:
     sync = SwitchSync()
     sync.connected(LEAF)
     sync.rules_read(SwitchRules(LEAF, RuleSet.of(groups=[orphan]), 0), fabric, 0)
-    stage = sync.next_stage({LEAF: RuleSet()})
-    assert stage
+    stage = sent(sync, {LEAF: RuleSet()})
     assert [(mod.op, mod.rule) for mod in stage.stage.mods[LEAF]] == [("delete", orphan)]

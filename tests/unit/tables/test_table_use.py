@@ -57,6 +57,10 @@ def test_a_table_is_nearly_full_from_a_fraction_of_its_limit_on_until_it_is_belo
     assert found(uses) == [(A, 1)]
     told(uses, None, {1: 400})
     assert not found(uses), "its limit was raised"
+    uses.take_alarm_fraction(180 / 400)
+    assert found(uses) == [(A, 1)]
+    uses.take_alarm_fraction(0.46)
+    assert not found(uses)
 
 
 def test_what_a_switch_does_not_say_is_unknown_and_raises_nothing() -> None:
@@ -71,27 +75,13 @@ def test_what_a_switch_does_not_say_is_unknown_and_raises_nothing() -> None:
 def test_a_switch_that_leaves_is_forgotten() -> None:
     uses = TableUses(0.9)
     told(uses, {1: 190}, {1: 200})
+    before = uses.of
+    told(uses, {1: 190})
+    assert uses.of is before, "the same again"
     uses.switch_left(A)
     assert (found(uses), A in uses.of) == ([], False)
     told(uses, {1: 190})
     assert uses.of[A] == (TableUse(Table.PINNED, 190, None),), "another limit may be set meanwhile"
-
-
-def test_another_fraction_counts_at_once() -> None:
-    uses = TableUses(0.9)
-    told(uses, {1: 100}, {1: 200})
-    uses.take_alarm_fraction(0.5)
-    assert found(uses) == [(A, 1)]
-    uses.take_alarm_fraction(0.51)
-    assert not found(uses)
-
-
-def test_the_same_again_is_no_change() -> None:
-    uses = TableUses(0.9)
-    told(uses, {1: 190}, {1: 200})
-    before = uses.of
-    told(uses, {1: 190})
-    assert uses.of is before
 
 
 def test_a_table_that_refuses_rules_for_lack_of_room_is_full_whatever_the_switch_says() -> None:
