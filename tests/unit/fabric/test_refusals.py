@@ -130,9 +130,6 @@ def test_what_everyday_life_brings_is_counted_and_no_alarm(fabric: Fabric) -> No
         fabric.send(PacketsRefused({RefusedPacket(here, reason): 1}))
     assert len(fabric.status.refused_packets) == 3
     assert not alarms(fabric)
-
-
-def test_connections_that_end_for_other_reasons_are_counted_and_no_second_switch(fabric: Fabric) -> None:
     for dpid in (None, LEAF):
         fabric.send(ConnectionRefused("192.0.2.5:40000", dpid, "not_reading"))
     assert fabric.status.refused_connections == {"not_reading": 2}

@@ -15,7 +15,7 @@ FABRICS = [leaf_spine(3, 2, 1, 1, 1), leaf_spine(2, 2, 1, 1, 1, 2), fat_tree(4, 
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_any_links_may_come_and_go(data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from(FABRICS))
     known = ShortestPaths()
