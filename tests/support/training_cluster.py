@@ -21,6 +21,7 @@ from signalbox.jobs.subflows import Pair
 INTERVAL_S = 2.0
 SEGMENT, HEADERS = 1448, 66
 ADDRESSES = [f"10.0.{number}.1" for number in range(1, 9)]
+PLACE = {ip: number for number, ip in enumerate(ADDRESSES)}
 M = 480_000
 Traffic = Mapping[Pair, float]
 """Payload bytes per iteration."""
@@ -31,9 +32,14 @@ def ring(ips: list[str], step: int = 1) -> dict[Pair, float]:
     return {(ip, ips[(i + step) % n]): 2 * (n - 1) / n * M for i, ip in enumerate(ips)}
 
 
+def collective(algorithm: str = "ring_all_reduce", size: int = M) -> list[dict[str, Any]]:
+    """Return the collectives of a job that has one, over all of its hosts."""
+    return [{"algorithm": algorithm, "groups": ["dp"], "bytes_per_iteration": size}]
+
+
 def spec(ips: list[str], collectives: list[dict[str, Any]] | None = None, **more: Any) -> JobSpec:
     if collectives is None:
-        collectives = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": M}]
+        collectives = collective()
     groups = [{"name": "dp", "ranks": list(range(len(ips)))}]
     return JobSpec.parse({"job_id": "job", "endpoints": ips, "groups": groups, "collectives": collectives} | more)
 
@@ -58,9 +64,7 @@ class Cluster:
         self.registry = JobRegistry(100)
         self.now = 1000.0
         self.demand = MeasuredDemand(INTERVAL_S, max_rules)
-        for one in specs:
-            self.registry.register(RegisterJob(one), self.now)
-        self.demand.follow(self.registry.jobs, self.now)
+        self.begin(*specs)
         self.reports = reports
         self.bursts = bursts
         self.suspicious: frozenset[str] = frozenset()
@@ -89,12 +93,14 @@ class Cluster:
         self.registry.update([UpdateJob(JobSpec.parse({**job.spec.model_dump(), **change}), owner=job.uid)])
         self.demand.follow(self.registry.jobs, self.now)
 
-    def replace(self, job_id: str, one: JobSpec, after_s: float) -> None:
-        """End the job ``job_id``, and register the job ``one`` ``after_s`` seconds later."""
-        self.registry.deregister(JobId(job_id), None, self.now, force=True)
+    def begin(self, *specs: JobSpec, tenant: str = "") -> None:
+        """Register jobs now."""
+        for one in specs:
+            self.registry.register(RegisterJob(one, tenant=tenant), self.now)
         self.demand.follow(self.registry.jobs, self.now)
-        self.train(after_s, {})
-        self.registry.register(RegisterJob(one), self.now)
+
+    def end(self, job_id: str) -> None:
+        self.registry.deregister(JobId(job_id), None, self.now, force=True)
         self.demand.follow(self.registry.jobs, self.now)
 
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
@@ -108,10 +114,11 @@ class Cluster:
             if not pause:
                 self._send(0.1, traffic, loss)
             self._refresh()
+            is_due = self._is_due(0.0)
             for number, ip in enumerate(ADDRESSES):
-                if self._is_due(number * self.apart_s) and ip not in self.away:
+                if (self._is_due(number * self.apart_s) if self.apart_s else is_due) and ip not in self.away:
                     self._read(ip)
-            if self._is_due(0.0):
+            if is_due:
                 self._poll()
         return self.of_job
 
@@ -120,7 +127,7 @@ class Cluster:
         self.progress += seconds / self.iteration_s
         first, last = before % 1, before % 1 + seconds / self.iteration_s
         share = sum(max(0.0, min(last, base + self.bursts) - max(first, base)) / self.bursts for base in (0.0, 1.0))
-        for (src, dst), size in traffic.items():
+        for (src, dst), size in traffic.items() if share else ():
             segments = share * size / SEGMENT * (1 + loss)
             self._count((src, dst), segments * (SEGMENT + HEADERS), segments)
             acks = segments * (1.0 if loss else 0.5)
@@ -139,9 +146,11 @@ class Cluster:
 
     def _refresh(self) -> None:
         steps = max(1, round(10 * self.lag_s))
+        now = round(10 * self.now)
+        updating = {ip for ip, place in PLACE.items() if (now + place) % steps == 0}
         for pair, total in self.sent.items():
-            if (round(10 * self.now) + ADDRESSES.index(pair[0])) % steps == 0:
-                self.known[pair] = tuple(total)
+            if pair[0] in updating:
+                self.known[pair] = total[0], total[1]
 
     def _is_due(self, after_s: float) -> bool:
         intervals = (self.now - after_s) / INTERVAL_S
@@ -155,7 +164,7 @@ class Cluster:
                 readings.append((Counted(*pair), max(0, int(now[0] - start[0])), max(0, int(now[1] - start[1]))))
         counts = np.array([reading[1:] for reading in readings], np.float64).reshape(-1, 2)
         what = tuple(reading[0] for reading in readings)
-        self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, what, counts)
+        self.demand.counters.count(Dpid(PLACE[ip] + 1), self.now, what, counts)
 
     def _poll(self) -> None:
         """Update the demand and install the rules that it requests, which count from now on."""

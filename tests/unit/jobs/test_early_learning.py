@@ -1,4 +1,6 @@
-"""All pairs of a small new job are counted until its announcement is confirmed; right announcements are not harmed."""
+"""All pairs of a small new job are counted until its announcement is confirmed; right announcements are not harmed.
+
+Counters of jobs that the controller recently began to learn are polled more often (``MeasuredDemand.soon``)."""
 
 from __future__ import annotations
 
@@ -6,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from controller.jobs import measured_demand
 from controller.jobs.demand import DemandSource
 from controller.jobs.early_learning import JobsByAddress
-from controller.jobs.measured_demand import MeasuredDemand
-from controller.jobs.messages import RegisterJob
-from controller.jobs.watched_job import WatchedJob
+from controller.jobs.measured_demand import SOON_RULES, SOON_S, MeasuredDemand
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.training_cluster import (
     ADDRESSES,
@@ -21,11 +22,10 @@ from tests.support.training_cluster import (
     Cluster,
     M,
     Traffic,
+    collective,
     ring,
     spec,
 )
-
-ALL_TO_ALL = {"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": M}
 
 
 def announced(number: int, hosts: int = 4, **more: Any) -> JobSpec:
@@ -33,12 +33,6 @@ def announced(number: int, hosts: int = 4, **more: Any) -> JobSpec:
     return spec(
         [f"10.{number // 200}.{number % 200}.{host}" for host in range(1, hosts + 1)], job_id=f"job{number}", **more
     )
-
-
-def begin(cluster: Cluster, one: JobSpec, tenant: str = "") -> JobId:
-    cluster.registry.register(RegisterJob(one, tenant=tenant), cluster.now)
-    cluster.demand.follow(cluster.registry.jobs, cluster.now)
-    return JobId(one.job_id)
 
 
 def learnt(cluster: Cluster) -> set[str]:
@@ -61,7 +55,7 @@ def test_a_small_job_is_learnt_until_it_is_confirmed(reports: bool, within_s: fl
 
 
 def test_nothing_is_learnt_of_a_job_that_announced_all_its_pairs() -> None:
-    assert not learnt(Cluster(spec(FOUR[:2]), announced(1, collectives=[ALL_TO_ALL])))
+    assert not learnt(Cluster(spec(FOUR[:2]), announced(1, collectives=collective("all_to_all"))))
 
 
 @pytest.mark.parametrize("size", [30_000, M])
@@ -103,9 +97,8 @@ def test_what_the_previous_job_sent_last_is_not_the_new_ones(before: Traffic) ->
 @pytest.mark.parametrize("observed_first", [True, False])
 def test_traffic_of_another_job_on_the_same_hosts_is_not_held_against_a_job(observed_first: bool) -> None:
     cluster = Cluster(lag_s=0.5)
-    observed = JobSpec.parse({"job_id": "observed", "endpoints": FOUR})
-    for one in (observed, spec(FOUR)) if observed_first else (spec(FOUR), observed):
-        begin(cluster, one)
+    both = spec(FOUR, [], job_id="observed"), spec(FOUR)
+    cluster.begin(*both[:: 1 if observed_first else -1])
     for _ in range(15):
         cluster.train(INTERVAL_S, {**RIGHT, (FOUR[0], FOUR[2]): M, (FOUR[1], FOUR[3]): M})
         assert cluster.of_job.pairs == RIGHT.keys()
@@ -121,8 +114,8 @@ def test_a_job_that_shares_one_host_is_learnt() -> None:
 def test_an_unconfirmed_job_leaves_its_rules_to_an_observed_one() -> None:
     cluster = Cluster(spec(FOUR), max_rules=12)
     assert cluster.of_job.counted
-    observed = begin(cluster, spec(ADDRESSES[4:], [], job_id="observed"))
-    assert cluster.demand.demands[observed].learning
+    cluster.begin(spec(ADDRESSES[4:], [], job_id="observed"))
+    assert cluster.demand.demands[JobId("observed")].learning
     assert not cluster.of_job.counted
     cluster.train(30, RIGHT)
     assert cluster.of_job.source is DemandSource.CONFIRMED
@@ -130,21 +123,19 @@ def test_an_unconfirmed_job_leaves_its_rules_to_an_observed_one() -> None:
 
 def test_the_tenant_with_the_most_rules_gives_way_and_its_oldest_job_first() -> None:
     cluster = Cluster(max_rules=36)
-    for number in range(3):
-        begin(cluster, announced(number), "red")
-    begin(cluster, announced(3), "blue")
+    cluster.begin(*map(announced, range(3)), tenant="red")
+    cluster.begin(announced(3), tenant="blue")
     assert learnt(cluster) == {"job1", "job2", "job3"}
-    begin(cluster, announced(4), "red")
+    cluster.begin(announced(4), tenant="red")
     assert learnt(cluster) == {"job2", "job3", "job4"}
-    begin(cluster, announced(5), "blue")
+    cluster.begin(announced(5), tenant="blue")
     assert len(learnt(cluster) & {"job3", "job5"}) == 2
 
 
 def test_no_job_gives_way_to_one_that_does_not_fit_anyway() -> None:
     cluster = Cluster(announced(0), announced(1), max_rules=29)
-    large = begin(cluster, announced(2, hosts=6))
+    cluster.begin(announced(2, hosts=6))
     assert learnt(cluster) == {"job0", "job1"}
-    assert not cluster.demand.demands[large].counted
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -160,21 +151,6 @@ def test_traffic_slower_than_the_parameters_before_it_contradicts_an_announcemen
     assert [pair for pair, _ in difference.undeclared] == [other]
 
 
-def test_a_registration_causes_no_work_for_other_jobs_that_are_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(*(announced(number) for number in range(40)), max_rules=12 * 30)
-    looked_at = list[JobId]()
-    allow = WatchedJob.allow_learning
-
-    def recorded(watched: WatchedJob, allowed: bool) -> bool:
-        looked_at.append(watched.job.id)
-        return allow(watched, allowed)
-
-    monkeypatch.setattr(WatchedJob, "allow_learning", recorded)
-    begin(cluster, announced(40))
-    assert len(learnt(cluster)) == 30
-    assert len(looked_at) == 2, "the new one and the one that gives way"
-
-
 def test_a_restart_compares_no_hosts_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Comparing the hosts of 2,000 jobs, each on 64 of 128 hosts, would take four seconds."""
     cluster = Cluster(*(announced(number) for number in range(3)))
@@ -182,3 +158,52 @@ def test_a_restart_compares_no_hosts_of_its_jobs(monkeypatch: pytest.MonkeyPatch
     demand = MeasuredDemand(INTERVAL_S, 4032)
     demand.follow(cluster.registry.jobs, cluster.now, {})
     assert not any(of_job.counted for of_job in demand.demands.values())
+
+
+# ---- counters that are polled more often
+
+
+def test_counters_are_polled_soon_only_while_a_job_is_learnt() -> None:
+    announced = spec(ADDRESSES[4:], job_id="announced")
+    cluster = Cluster(spec(FOUR, []), announced, max_rules=12)
+    assert cluster.demand.soon == set(FOUR)
+    cluster.train(30, RIGHT)
+    assert not cluster.of_job.learning
+    assert cluster.demand.soon == frozenset()
+
+
+def test_a_job_that_sends_nothing_is_polled_soon_for_no_longer_than_a_minute() -> None:
+    cluster = Cluster(spec(FOUR, []))
+    cluster.train(SOON_S - 2 * INTERVAL_S, {}, pause=True)
+    assert cluster.demand.soon == set(FOUR)
+    cluster.train(3 * INTERVAL_S, {}, pause=True)
+    assert cluster.of_job.learning
+    assert cluster.demand.soon == frozenset()
+
+
+def test_a_job_without_rules_for_learning_is_not_polled_soon() -> None:
+    cluster = Cluster(spec(FOUR, []), max_rules=12)
+    cluster.begin(spec(ADDRESSES[4:], [], job_id="waits"))
+    assert not cluster.demand.demands[JobId("waits")].learning
+    assert cluster.demand.soon == set(FOUR)
+
+
+def test_of_many_rules_those_of_the_jobs_that_began_last_are_polled_soon() -> None:
+    cluster = Cluster(max_rules=4 * SOON_RULES)
+    hosts = next(n for n in range(2, 100) if n * (n - 1) > SOON_RULES / 2)
+    many = [[f"10.{job}.0.{host}" for host in range(1, hosts + 1)] for job in range(2)]
+    for number, addresses in enumerate(many):
+        cluster.begin(spec(addresses, [], job_id=f"job{number}"))
+        cluster.now += 1
+    cluster.begin(spec(FOUR, []))
+    assert all(demand.learning for demand in cluster.demand.demands.values())
+    assert cluster.demand.soon == {*many[1], *FOUR}
+
+
+def test_observed_jobs_have_precedence_over_jobs_that_are_learnt_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured_demand, "SOON_RULES", 12)
+    cluster = Cluster(spec(FOUR, []))
+    cluster.now += 1
+    cluster.begin(spec(ADDRESSES[4:], job_id="later"))
+    assert cluster.demand.demands[JobId("later")].counted
+    assert cluster.demand.soon == set(FOUR)

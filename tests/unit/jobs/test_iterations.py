@@ -1,4 +1,4 @@
-"""Bounds on the number of iterations whose bytes are in the counters, derived from the reported iterations."""
+"""Bounds on the number of iterations whose bytes are in the counters, and the bytes of one iteration of a window."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pytest
 
 from controller.fabric.link_load import LAG_S
 from controller.jobs.iterations import JITTER, ON_THE_WAY_S, Iterations
+from controller.jobs.payload_windows import Window
+from tests.support.seeds import seeds
 
 EVERY_S = 2.0
 """Seconds between reports, and between polls."""
@@ -107,7 +109,7 @@ def test_an_iteration_ended_before_the_next_one_began() -> None:
 
 
 @pytest.mark.parametrize("says_when", [True, False])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(6, 20))
 def test_what_a_right_announcement_shows_is_within_the_bounds(seed: int, says_when: bool) -> None:
     """Durations vary by a factor of 4, the job pauses now and then, and each iteration sends at one instant."""
     draw = np.random.default_rng(seed)
@@ -134,3 +136,19 @@ def test_what_a_right_announcement_shows_is_within_the_bounds(seed: int, says_wh
             assert (lots <= counted.possibly_begun[-1] - counted.surely_ended[:-1]).all()
             begun += 1
     assert begun
+
+
+def window(iterations: float | None) -> Window:
+    bps = np.array([8e6, 0.0])
+    return Window(0.0, bps, bps, 6.0, iterations, begun=True, whole=True)
+
+
+def test_bytes_are_those_of_all_its_iterations_and_each_takes_its_part_of_the_time() -> None:
+    assert window(4.0).iteration_s == 1.5
+    assert window(4.0).bytes.tolist() == [6e6, 0.0]
+    assert window(None).iteration_s is None
+
+
+def test_an_iteration_that_is_there_in_part_makes_bytes_uncertain() -> None:
+    assert window(None).error == pytest.approx(LAG_S / 6.0)
+    assert window(4.0).error == pytest.approx(LAG_S / 6.0 + 0.125)

@@ -23,6 +23,7 @@ from tests.support.training_cluster import (
     Cluster,
     M,
     alike,
+    collective,
     ring,
     shares,
     spec,
@@ -48,22 +49,13 @@ def test_a_job_that_is_started_again_is_not_judged_by_rules_of_the_one_before(af
     cluster = Cluster(spec(FOUR, job_id="before"), spec(ADDRESSES[4:]))
     cluster.iteration_s = 0.3
     cluster.train(20, RIGHT)
-    cluster.replace("before", spec(FOUR, job_id="again"), after_s)
+    cluster.end("before")
+    cluster.train(after_s, {})
+    cluster.begin(spec(FOUR, job_id="again"))
     for _ in range(12):
         cluster.train(INTERVAL_S, RIGHT)
         assert cluster.demand.demands[JobId("again")].difference is None
     assert cluster.demand.demands[JobId("again")].source is DemandSource.CONFIRMED
-
-
-def test_parameters_that_are_sent_before_the_first_iteration_are_not_doubted() -> None:
-    cluster = Cluster(spec(FOUR))
-    star = {(FOUR[0], ip): 2.0 * M for ip in FOUR[2:]}
-    cluster.train(2.0, {})
-    cluster.train(2.6, star)
-    for _ in range(20):
-        demand = cluster.train(INTERVAL_S, ring(FOUR))
-        assert demand.difference is None
-    assert demand.source is DemandSource.CONFIRMED
 
 
 @pytest.mark.parametrize("iteration_s", [0.7, 1.1, 1.9])
@@ -71,7 +63,7 @@ def test_a_job_that_begins_to_train_some_time_after_it_is_counted_is_not_doubted
     """Windows of counters that begin before the first iteration contain iterations only in their later part.
 
     Leaves are polled at different times, so their windows contain different parts of iterations."""
-    for tenths in range(0, 60, 2):
+    for tenths in range(0, 60, 6):
         cluster = Cluster(spec(FOUR), lag_s=0.5, apart_s=0.5)
         cluster.iteration_s = iteration_s
         cluster.train(tenths / 10 + 0.1, RIGHT, pause=True)
@@ -155,11 +147,10 @@ def test_pairs_that_send_in_bursts_at_random_instants_are_not_doubted() -> None:
     """Chance decides in an all-to-all which of the senders to a host comes first.
 
     A pair may therefore send two times, or four times, in three iterations."""
-    collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 8 * M}]
-    cluster, draw = Cluster(spec(ADDRESSES, collectives), lag_s=0.5), random.Random(4)
+    cluster, draw = Cluster(spec(ADDRESSES, collective("all_to_all", 8 * M)), lag_s=0.5), random.Random(4)
     cluster.iteration_s = 1.5
     pairs = list(permutations(ADDRESSES, 2))
-    for _ in range(400):
+    for _ in range(200):
         tenth = [draw.randrange(15) for _ in pairs]
         for now in range(15):
             demand = cluster.train(0.1, {pair: 15.0 * M for pair, at in zip(pairs, tenth, strict=True) if at == now})
@@ -174,7 +165,7 @@ def test_a_job_that_sends_nothing_is_neither_confirmed_nor_doubted() -> None:
 
 
 @pytest.mark.parametrize(("disconnected", "counts_from_zero"), [(True, True), (True, False), (False, False)])
-@pytest.mark.parametrize("away_s", [1, 3, 7, 30])
+@pytest.mark.parametrize("away_s", [1, 7, 30])
 @pytest.mark.parametrize("reports", [True, False])
 def test_a_leaf_that_is_away_for_a_time_raises_no_doubt(
     reports: bool, away_s: float, counts_from_zero: bool, disconnected: bool
@@ -237,14 +228,6 @@ def test_what_is_counted_is_not_known_while_a_switch_does_not_answer() -> None:
     assert demand.source is DemandSource.CONFIRMED
     cluster.away = set()
     assert cluster.train(30, RIGHT).measurement is not None
-
-
-def test_a_job_that_pauses_is_counted_with_what_it_sends_now() -> None:
-    cluster = Cluster(spec(FOUR))
-    cluster.train(30, RIGHT)
-    paused = cluster.train(60, {}, pause=True).measurement
-    assert paused is not None
-    assert paused.bps.max() == 0
 
 
 def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> None:

@@ -41,14 +41,26 @@ def polls() -> Polls:
     return Polls()
 
 
-def test_what_a_rule_counted_before_the_first_poll_is_left_out(polls: Polls) -> None:
-    assert polls.poll((WHOLE, 10_000)) == 0
-    assert polls.poll((WHOLE, 10_500)) == 500
+Poll = tuple[dict[Counted, int], int]
+"""Total of each rule that a poll reads, and the total of the pair after it."""
 
 
-def test_a_rule_that_is_new_since_the_last_poll_counts_from_its_start(polls: Polls) -> None:
-    polls.poll()
-    assert polls.poll((WHOLE, 700)) == 700
+@pytest.mark.parametrize(
+    "each",
+    [
+        pytest.param([({WHOLE: 10_000}, 0), ({WHOLE: 10_500}, 500)], id="bytes before the first poll are left out"),
+        pytest.param([({}, 0), ({WHOLE: 700}, 700)], id="a rule that is new since a poll counts from its start"),
+        pytest.param([({WHOLE: 10_000}, 0), ({WHOLE: 12_000}, 2000), ({WHOLE: 400}, 2400)], id="added anew"),
+        pytest.param([({WHOLE: 1000}, 0), ({WHOLE: 2000}, 1000), ({}, 1000), ({WHOLE: 3000}, 2000)], id="no answer"),
+        pytest.param(
+            [({}, 0), ({LEARNING: 1000}, 1000), ({LEARNING: 1500, WHOLE: 300}, 1800), ({WHOLE: 800}, 2300)],
+            id="other rules count it",
+        ),
+    ],
+)
+def test_the_total_of_a_pair_goes_on_whatever_happens_to_its_rules(polls: Polls, each: list[Poll]) -> None:
+    for readings, expected in each:
+        assert polls.poll(*readings.items()) == expected
 
 
 @pytest.mark.parametrize("away_s", [10.0, 61.0, 3600.0])
@@ -81,26 +93,6 @@ def test_some_rules_are_polled_in_between_and_all_go_on_from_there(polls: Polls)
     assert polls.poll((WHOLE, 300), (LEARNING, 1700)) == 900
     polls.counters.switch_left(LEAF)
     assert polls.counters.interrupted(polls.now, 4.0) == {PAIR}
-
-
-def test_a_pair_goes_on_when_other_rules_count_it(polls: Polls) -> None:
-    polls.poll()
-    assert polls.poll((LEARNING, 1000)) == 1000
-    assert polls.poll((LEARNING, 1500), (WHOLE, 300)) == 1800
-    assert polls.poll((WHOLE, 800)) == 2300
-
-
-def test_a_rule_that_was_added_anew_begins_at_nothing(polls: Polls) -> None:
-    polls.poll((WHOLE, 10_000))
-    polls.poll((WHOLE, 12_000))
-    assert polls.poll((WHOLE, 400)) == 2400
-
-
-def test_a_poll_without_an_answer_changes_nothing(polls: Polls) -> None:
-    polls.poll((WHOLE, 10_000))
-    assert polls.poll((WHOLE, 12_000)) == 2000
-    assert polls.poll() == 2000
-    assert polls.poll((WHOLE, 13_000)) == 3000
 
 
 def test_a_switch_that_comes_back_is_counted_from_then_on(polls: Polls) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.jobs.demand import DemandSource
-from tests.support.training_cluster import FOUR, INTERVAL_S, REVERSED, RIGHT, Cluster, alike, shares, spec
+from tests.support.training_cluster import FOUR, INTERVAL_S, REVERSED, RIGHT, Cluster, alike, collective, shares, spec
 
 
 def test_a_provisional_announcement_holds_until_something_else_is_counted_and_raises_no_alarm() -> None:
@@ -36,9 +36,8 @@ def test_a_provisional_announcement_that_is_right_stays_confirmed_when_it_is_mad
 def test_other_traffic_than_announced_provisionally_is_judged_anew() -> None:
     cluster = Cluster(spec(FOUR, provisional=True))
     cluster.train(20, REVERSED)
-    collectives = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 480_000}]
     groups = [{"name": "dp", "ranks": [3, 2, 1, 0]}]
-    cluster.update(provisional=False, groups=groups, collectives=collectives)
+    cluster.update(provisional=False, groups=groups, collectives=collective())
     assert cluster.of_job.source is DemandSource.DECLARED
     demand = cluster.train(20, REVERSED)
     assert (demand.source, demand.difference) == (DemandSource.CONFIRMED, None)

@@ -72,19 +72,13 @@ def test_a_repetition_of_an_update_that_was_made_is_no_error(registry: JobRegist
 
 
 def test_of_a_set_one_stale_revision_refuses_all(registry: JobRegistry) -> None:
-    other = JobSpec.parse(spec("b").model_dump() | {"endpoints": ("10.0.0.3", "10.0.0.4")})
-    registry.register(RegisterJob(other), 0.0)
-    owners = {job_id: job.uid for job_id, job in registry.jobs.items()}
+    other = spec("b", endpoints=["10.0.0.3", "10.0.0.4"])
+    of_b = registry.register(RegisterJob(other), 0.0).uid
     changed = other.model_copy(update={"max_subflows": 2})
 
-    def both(of_b: int) -> None:
-        wanted = [(spec(size=2000), 1), (changed, of_b)]
-        registry.update(
-            [
-                UpdateJob(one, frozenset({number}), owners[JobId(one.job_id)], entry=f"jobs[{n}]")
-                for n, (one, number) in enumerate(wanted)
-            ]
-        )
+    def both(revision_of_b: int) -> None:
+        first = UpdateJob(spec(size=2000), frozenset({1}), registry.jobs[A].uid, entry="jobs[0]")
+        registry.update([first, UpdateJob(changed, frozenset({revision_of_b}), of_b, entry="jobs[1]")])
 
     with pytest.raises(ConcurrentUpdate, match=r"^jobs\[1\]: job 'b' was updated") as error:
         both(7)

@@ -1,24 +1,26 @@
-"""Jobs that do not report all of their time: they read data between iterations, or report only some iterations."""
+"""Jobs that do not report all of their time: they read data between iterations, or report only some iterations.
+
+The factor by which an announcement is reported to be wrong is right all the same, from the first report on."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from controller.jobs.demand import DemandSource
+from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.iterations import Iterations
 from signalbox.jobs.reports import IterationTime
 from tests.support.training_cluster import FOUR, RIGHT, Cluster, Traffic, bytes_error, spec
 
-READS_S = [0.2, 0.7, 1.4]
 
-
-def reading(cluster: Cluster, iterations: int, traffic: Traffic, reads_s: float) -> None:
-    """Train iterations of 1 s, each followed by reading data, which is not reported."""
+def reading(cluster: Cluster, iterations: int, traffic: Traffic, reads_s: float) -> list[JobDemand]:
+    """Train iterations of 1 s, each followed by reading data, which is not reported; return the measured demands."""
     cluster.iteration_s = 1.0
-    for _ in range(iterations):
-        cluster.train(1.0, traffic)
-        cluster.train(reads_s, {}, pause=True)
+    return [
+        demand
+        for _ in range(iterations)
+        for demand in (cluster.train(1.0, traffic), cluster.train(reads_s, {}, pause=True))
+    ]
 
 
 def reporting_each_fifth(cluster: Cluster, seconds: float, numbered: bool) -> None:
@@ -35,14 +37,23 @@ def reporting_each_fifth(cluster: Cluster, seconds: float, numbered: bool) -> No
             cluster.demand.reported(cluster.job, [one], cluster.now)
 
 
-@pytest.mark.parametrize("reads_s", READS_S)
+@pytest.mark.parametrize(("begins_s", "reads_s"), [(0.1, 0.0), (9.0, 0.2), (0.1, 0.7), (9.0, 1.4)])
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
-def test_bytes_of_an_iteration_are_right_though_data_is_read_between_iterations(factor: float, reads_s: float) -> None:
+def test_bytes_and_the_factor_are_right_whenever_a_job_begins_and_though_it_reads_data_between_iterations(
+    factor: float, begins_s: float, reads_s: float
+) -> None:
     cluster = Cluster(spec(FOUR), lag_s=0.5)
+    cluster.train(begins_s, {}, pause=True)
     traffic = {pair: factor * size for pair, size in RIGHT.items()}
-    reading(cluster, 60, traffic, reads_s)
+    reported = list[float | None]()
+    for _ in range(60):
+        for demand in reading(cluster, 1, traffic, reads_s):
+            reported += [demand.difference.factor] if demand.contradicted and demand.difference else []
     found = factor < 1 or (factor > 1 and reads_s < 0.5)
     assert cluster.of_job.contradicted == found, "surplus may be of iterations that were not reported"
+    assert (cluster.of_job.source is DemandSource.CONFIRMED) == (factor == 1)
+    assert bool(reported) == found
+    assert all(named == pytest.approx(factor, rel=0.3) for named in reported)
     if found:
         held = {(link.src_ip, link.dst_ip): link.bytes for link in cluster.of_job.virtual_links}
         assert held == pytest.approx(traffic, rel=0.08)
@@ -57,13 +68,6 @@ def test_bytes_of_an_observed_job_are_right_though_it_evaluates_now_and_then() -
         cluster.train(9.0, {}, pause=True)
         held = {(link.src_ip, link.dst_ip): float(link.bytes) for link in cluster.of_job.virtual_links}
         assert held == pytest.approx(dict(RIGHT), rel=0.12)
-
-
-@pytest.mark.parametrize("reads_s", READS_S)
-def test_a_right_announcement_is_confirmed_though_data_is_read_between_iterations(reads_s: float) -> None:
-    cluster = Cluster(spec(FOUR), lag_s=0.5)
-    reading(cluster, 30, RIGHT, reads_s)
-    assert cluster.of_job.source is DemandSource.CONFIRMED
 
 
 @pytest.mark.parametrize("numbered", [True, False])
@@ -84,6 +88,32 @@ def test_a_job_whose_reports_are_missing_is_not_said_to_be_slower() -> None:
     cluster.reports = False
     for _ in range(20):
         assert cluster.train(2, RIGHT).difference is None
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_pause_does_not_retract_the_factor(factor: float) -> None:
+    """The bounds of the windows at either end of a pause exclude the announced amount of some pairs only."""
+    traffic = {pair: factor * size for pair, size in RIGHT.items()}
+    for tenths in range(0, 40, 9):
+        cluster = Cluster(spec(FOUR), lag_s=0.5, apart_s=0.3, bursts=0.3)
+        cluster.until(lambda demand: bool(demand.difference and demand.difference.factor), traffic, 60)
+        for seconds in (tenths / 10, 3.0, 8.0):
+            cluster.train(12 + tenths / 10, traffic)
+            cluster.train(seconds, {}, pause=True)
+            for _ in range(4):
+                difference = cluster.train(1.0, {}, pause=True).difference
+                assert difference
+                assert difference.factor == pytest.approx(factor, rel=0.3), tenths
+
+
+def test_the_factor_is_retracted_once_other_pairs_carry_the_announced_bytes() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.until(lambda demand: demand.contradicted, {pair: 0.5 * size for pair, size in RIGHT.items()}, 20)
+    one = FOUR[0], FOUR[1]
+    difference = cluster.train(24, {**RIGHT, one: 0.5 * RIGHT[one]}).difference
+    assert difference
+    assert difference.factor is None
+    assert [pair for pair, _ in difference.off] == [one]
 
 
 def of(ends: list[float], numbers: list[float]) -> Iterations:

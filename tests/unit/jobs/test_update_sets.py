@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.jobs.job import Job
@@ -13,7 +13,6 @@ from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry, Known
 from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
 from signalbox.errors import WrongLeaseToken as WrongToken
-from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 
 WALL = 1e9
@@ -74,12 +73,6 @@ def test_two_jobs_exchange_their_pairs_and_keep_their_leases() -> None:
     assert registry.expire(60.0, WALL) == ("a", "new")
 
 
-def test_either_one_alone_is_refused_as_ever() -> None:
-    registry = with_jobs(spec(*A), spec(*B))
-    with pytest.raises(Conflict, match="announces it"):
-        registry.update(updates(registry, spec("a", *B[1:])))
-
-
 def test_a_single_update_that_needs_another_jobs_hosts_names_the_way_to_exchange_them() -> None:
     registry = with_jobs(spec(*A), spec(*B))
     with pytest.raises(Conflict, match="jobs may exchange hosts in one UpdateJobs") as error:
@@ -89,43 +82,6 @@ def test_a_single_update_that_needs_another_jobs_hosts_names_the_way_to_exchange
     with pytest.raises(Conflict) as error:
         registry.update([UpdateJob(spec("c", *B[1:]), owner=of_red.uid)])
     assert "exchange" not in str(error.value), "a tenant may update only its own jobs"
-
-
-def test_three_jobs_take_turns() -> None:
-    registry = with_jobs(spec(*A), spec(*B), spec(*C))
-    registry.update(updates(registry, spec("a", *B[1:]), spec("b", *C[1:]), spec("c", *A[1:])))
-    assert {job_id: len(job.pairs) for job_id, job in registry.jobs.items()} == {"a": 2, "b": 1, "c": 2}
-
-
-def test_one_job_grows_onto_what_another_one_gives_up() -> None:
-    registry = with_jobs(spec("a", (1, 2), (2, 3)), spec("b", (4, 5)))
-    for order in (1, -1):
-        grown = [spec("a", (1, 2)), spec("b", (4, 5), (2, 3))][::order]
-        registry.update(updates(registry, *grown))
-        registry.update(updates(registry, spec("b", (4, 5)), spec("a", (1, 2), (2, 3))))
-
-
-def test_a_repetition_changes_nothing() -> None:
-    registry = with_jobs(spec(*A), spec(*B))
-    swap = updates(registry, spec("a", *B[1:]), spec("b", *A[1:]))
-    registry.update(swap)
-    before = registry.jobs
-    assert [job.id for job in registry.update(swap)] == ["a", "b"]
-    assert registry.jobs is before
-
-
-def test_connections_stay_with_jobs_between_addresses_that_stay() -> None:
-    shares = {"reports_connections": True}
-    registry = with_jobs(spec("a", (1, 2), (2, 3), **shares), spec("b", (4, 5), **shares))
-    a, b = (registry.jobs[JobId(name)] for name in "ab")
-    one, two, three = (f"10.0.0.{host}" for host in (1, 2, 3))
-    kept, lost = Connected(two, 5000, three, 6000), Connected(two, 5001, one, 6000)
-    registry.report_connections(a.id, two, frozenset({kept, lost}), a.uid)
-    registry.update(updates(registry, spec("a", (2, 3), **shares), spec("b", (1, 2), **shares)))
-    assert registry.connections == {"a": {kept}}
-    registry.report_connections(b.id, two, frozenset({lost}), b.uid)
-    registry.update(updates(registry, spec("a", (1, 2), **shares), spec("b", (2, 3), **shares)))
-    assert not any(registry.connections.values())
 
 
 # ---- refused
@@ -186,18 +142,6 @@ def test_limits_are_judged_by_what_results() -> None:
         registry.update(updates(registry, spec("a", *[(1, dst) for dst in range(2, 6)]), spec("b", (11, 12), (12, 13))))
 
 
-def test_parallelizations_that_an_update_adds_count() -> None:
-    """The quota counts added parallelizations even if the traffic of the job stays the same."""
-    registry = with_jobs(spec("a", (1, 2)), max_virtual_links=20)
-    (job,) = registry.jobs.values()
-    sends = {"transfers": job.spec.transfers}
-    many = [{"name": f"way{number}", **sends} for number in range(30)]
-    ways = JobSpec.parse(job.spec.model_dump() | {"transfers": (), "parallelizations": many})
-    with pytest.raises(Exhausted, match="max_virtual_links"):
-        registry.update(updates(registry, ways))
-    assert registry.jobs[job.id].spec == job.spec
-
-
 # ---- undone
 
 
@@ -206,6 +150,7 @@ def test_a_set_is_undone_as_a_whole() -> None:
     before = state(registry)
     known = {JobId(name): registry.known(JobId(name)) for name in "abc"}
     registry.update(updates(registry, spec("a", *B[1:]), spec("b", *C[1:]), spec("c", *A[1:])))
+    assert {job_id: len(job.pairs) for job_id, job in registry.jobs.items()} == {"a": 2, "b": 1, "c": 2}
     registry.restore(known)
     assert state(registry) == before
 
@@ -253,6 +198,7 @@ def one_after_the_other(registry: JobRegistry, changes: list[UpdateJob]) -> bool
 
 
 @given(SETS)
+@settings(max_examples=40)
 def test_a_set_gives_what_its_updates_give_in_an_order_and_a_refused_one_changes_nothing(
     sets: list[list[tuple[str, frozenset[tuple[int, int]], bool]]],
 ) -> None:
