@@ -38,8 +38,10 @@ def workload(tmp_path: Path) -> Path:
 # ---- what-if
 
 
-@pytest.mark.parametrize("failures", [(), ("--fail-spines", "1"), ("--fail-links", "leaf0:spine2,leaf2:spine0")])
-@pytest.mark.parametrize("split", [(), ("--max-subflows", 2)])
+@pytest.mark.parametrize(
+    ("failures", "split"),
+    [(("--fail-links", "leaf0:spine2,leaf2:spine0"), ()), (("--fail-spines", "1"), ("--max-subflows", 2))],
+)
 def test_every_row_is_what_plan_file_says_of_that_failure(
     signalbox: Signalbox, workload: Path, failures: tuple[str, ...], split: tuple[object, ...]
 ) -> None:
@@ -50,31 +52,13 @@ def test_every_row_is_what_plan_file_says_of_that_failure(
     given = dict(zip(failures[::2], failures[1::2], strict=True))
     for outcome in found.json["outcomes"]:
         option = "--fail-spines" if outcome["kind"] == "spine" else "--fail-links"
-        for failure in (outcome["failures"][0], outcome["failures"][-1]):
-            broken = {**given, option: ",".join(filter(None, (given.get(option), failure)))}
-            options = [part for pair in broken.items() for part in pair]
-            planned = signalbox("plan-file", *fabric, *options, "--json").json
-            assert outcome["bound"] * (1 - 1e-6) <= outcome["slowdown"] <= planned["max_slowdown"] * 1.01
-            if not split:
-                assert outcome["slowdown"] == pytest.approx(planned["max_slowdown"])
-            assert outcome["bound"] == pytest.approx(planned["fluid_bound"])
-            assert outcome["integer_bound"] == pytest.approx(planned["integer_bound"])
-            assert outcome["ecmp_slowdown"]["mean"] == pytest.approx(planned["ecmp_slowdown"]["mean"], rel=0.15)
-
-
-def test_the_worst_come_first_and_alike_ones_are_told_once(signalbox: Signalbox, workload: Path) -> None:
-    found = signalbox("what-if", *FABRIC, "--workload", workload, "--json", "--top", 0).json
-    slowdowns = [outcome["slowdown"] for outcome in found["outcomes"]]
-    assert slowdowns == sorted(slowdowns, reverse=True)
-    cables = sorted((each for each in found["outcomes"] if each["kind"] == "cable"), key=lambda each: each["example"])
-    assert [each["example"].split(":")[0] for each in cables] == ["leaf0", "leaf1", "leaf2", "leaf3"]
-    assert [len(each["failures"]) for each in cables] == [4] * 4
-    assert [each["slowdown"] for each in cables] == pytest.approx([2, 2, 1, 1])
-    assert found["now"]["slowdown"] == 1
-    assert found["failures"] == LEAVES * SPINES + SPINES
-    few = signalbox("what-if", *FABRIC, "--workload", workload, "--json", "--top", 2).json
-    assert few["outcomes"] == found["outcomes"][:2]
-    assert few["cases"] == found["cases"]
+        broken = {**given, option: ",".join(filter(None, (given.get(option), outcome["failures"][-1])))}
+        options = [part for pair in broken.items() for part in pair]
+        planned = signalbox("plan-file", *fabric, *options, "--json").json
+        assert outcome["slowdown"] == pytest.approx(planned["max_slowdown"], rel=0.01 if split else 1e-6)
+        assert outcome["bound"] == pytest.approx(planned["fluid_bound"])
+        assert outcome["integer_bound"] == pytest.approx(planned["integer_bound"])
+        assert outcome["ecmp_slowdown"]["mean"] == pytest.approx(planned["ecmp_slowdown"]["mean"], rel=0.15)
 
 
 def test_the_table_tells_what_is_left_out(signalbox: Signalbox, workload: Path) -> None:
@@ -107,26 +91,14 @@ def test_flows_that_are_cut_off_are_named(signalbox: Signalbox, workload: Path) 
         {"src": "20", "dst": "16", "src_leaf": "leaf3", "dst_leaf": "leaf2"},
     ]
     assert (worst["rerouted_fewest"], worst["rerouted_most"]) == (2, 2), "those of A that ran over spine 3"
-
-
-def test_flows_that_have_no_path_already_make_it_exit_3(signalbox: Signalbox, workload: Path) -> None:
-    cut = ",".join(f"leaf3:spine{spine}" for spine in range(SPINES))
-    found = signalbox("what-if", *FABRIC, "--workload", workload, "--fail-links", cut, "--json")
-    assert found.status == 3
-    assert len(found.json["now"]["unrouted"]) == 2
+    none_left = signalbox("what-if", *FABRIC, "--workload", workload, "--fail-links", f"{cut},leaf3:spine3", "--json")
+    assert (none_left.status, len(none_left.json["now"]["unrouted"])) == (3, 2)
 
 
 # ---- explain
 
 
-def test_a_job_that_the_network_does_not_slow(signalbox: Signalbox, workload: Path) -> None:
-    found = signalbox("explain", "A", *FABRIC, "--workload", workload)
-    assert found.status == 0
-    assert "The network does not slow job 'A'" in found.text
-    assert "Routing can gain nothing." in found.text
-
-
-def test_a_job_that_a_failed_spine_slows(signalbox: Signalbox, workload: Path) -> None:
+def test_a_job_that_a_failed_spine_or_hashing_slows(signalbox: Signalbox, workload: Path) -> None:
     common = ("--workload", workload, "--fail-spines", "2", "--json")
     found = signalbox("explain", "A", *FABRIC, *common).json
     planned = signalbox("plan-file", *FABRIC, *common).json
@@ -136,14 +108,8 @@ def test_a_job_that_a_failed_spine_slows(signalbox: Signalbox, workload: Path) -
     assert (found["verdict"], found["cut"]["links"], found["cut"]["failed"]) == ("fabric", 3, 1)
     assert "4 whole flows over 3 links (1 more has failed)" in " ".join(found["answer"])
     assert found["fullest_links"][0]["load"] == pytest.approx(2)
-
-
-def test_the_routes_of_another_scheme(signalbox: Signalbox, workload: Path) -> None:
-    found = signalbox("explain", "A", *FABRIC, "--workload", workload, "--scheme", "ecmp", "--json").json
-    hashed = signalbox("plan-file", *FABRIC, "--workload", workload, "--scheme", "ecmp", "--json").json
-    assert found["slowdown"] == pytest.approx(hashed["job_slowdown"]["A"])
-    assert found["verdict"] == "routing"
-    assert found["best"]["slowdown"] == 1
+    hashed = signalbox("explain", "A", *FABRIC, "--workload", workload, "--scheme", "ecmp", "--json").json
+    assert (hashed["verdict"], hashed["best"]["slowdown"]) == ("routing", 1)
 
 
 def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Path) -> None:
@@ -151,7 +117,8 @@ def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Pat
     found = signalbox("explain", "B", *FABRIC, "--workload", workload, "--fail-links", cut)
     assert found.status == 3
     assert "The network stops job 'B': 2 flows have no path." in found.text
-    assert signalbox("explain", "A", *FABRIC, "--workload", workload, "--fail-links", cut).status == 0
+    other = signalbox("explain", "A", *FABRIC, "--workload", workload, "--fail-links", cut)
+    assert (other.status, "The network does not slow job 'A'" in other.text) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +126,6 @@ def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Pat
     [
         (("explain", "nix"), 5, "there is no job 'nix'; jobs: A, B"),
         (("explain", "A", "--scheme", "best"), 2, "there is no scheme 'best'"),
-        (("explain", "A", "--fail-spines", "9"), 1, "there is no spine '9'"),
         (("what-if", "--fail", "leaves"), 2, "there is no kind 'leaves'"),
     ],
 )

@@ -55,24 +55,6 @@ def test_bandwidths_are_in_proportion_to_what_one_collective_sends(signalbox: Si
     assert next((step["phase"], step["by"]) for step in job["steps"]) == (None, "compute")
 
 
-def test_time_x_cost_moves_bandwidth_to_where_it_is_cheap(signalbox: Signalbox) -> None:
-    fast, cheap = (
-        signalbox("design", "bandwidth", "network.yaml", "job.yaml", "--objective", objective, "--json").json
-        for objective in ("time", "time-cost")
-    )
-    assert cheap["dimensions"][1]["gbps"] < fast["dimensions"][1]["gbps"]
-    assert cheap["time_x_cost"] < fast["time_x_cost"]
-    worths = [dimension["worth"] for dimension in cheap["dimensions"]]
-    assert worths == pytest.approx([cheap["worth_of_total"]] * 2, rel=1e-2)
-
-
-def test_people_read_tables(signalbox: Signalbox) -> None:
-    printed = signalbox("design", "bandwidth", "network.yaml", "job.yaml").out
-    assert "2.93333 s; no other bandwidths are better by more than a fraction of 1e-09" in printed
-    assert "equal split: 3.6 s, 1.227 times as much" in printed
-    assert "2 x 385.7" in printed
-
-
 def test_what_is_compared_says_when_it_is_outside_the_limits(signalbox: Signalbox, tmp_path: Path) -> None:
     """An equal split has 450 Gbit/s in the node, where 100 are allowed."""
     limited = NETWORK.replace("kind: ring, size: 4,", "kind: ring, size: 4, max_gbps: 100,")
@@ -105,8 +87,6 @@ def test_what_is_said_to_be_proven_is_no_less_than_the_gap(
     (("size: 4,", "size: 4, min_gbps: 900,"),
      "total_gbps: must be at least what the dimensions need, 900.000001 (given: 900)"),
     (("total", "relations: [{factors: {node: 1}, max_gbps: 1e-300}]\ntotal"),
-     "relations: leave no bandwidths within the other limits"),
-    (("total", "relations: [{factors: {node: 1}, max_gbps: 0}]\ntotal"),
      "relations: leave no bandwidths within the other limits"),
     (("total", "relations: [{factors: {rack: 1}, max_gbps: 1}]\ntotal"),
      "relations[0].factors: there is no dimension 'rack'"),
@@ -162,15 +142,10 @@ def test_placements_are_listed_best_first(signalbox: Signalbox, tmp_path: Path) 
     assert [part["part"] for part in best["placement"]] == ["tensor", "data"]
     assert best["placement"][0]["ranks"] == {"node": 4, "pod": 1}
     assert best["time_s"] < other["time_s"]
-    printed = signalbox("design", "placement", "network.yaml", "model.yaml").out
-    assert "tensor 4 in node; data 2 in pod" in printed
 
 
 def test_an_answer_is_a_network_that_placements_are_asked_of(signalbox: Signalbox, tmp_path: Path) -> None:
     """A placement on the bandwidths of an answer takes the time that the answer states."""
-    (tmp_path / "model.yaml").write_text(MODEL + "placement: []\n")
-    refused = signalbox("design", "bandwidth", "network.yaml", "model.yaml").err
-    assert "placement: must name each of these parts once: tensor, data" in refused, "nothing is not the usual one"
     (tmp_path / "model.yaml").write_text(MODEL)
     options = ("bandwidth", "network.yaml", "model.yaml", "--export")
     found = signalbox("design", *options, "built.json", "--json").json
@@ -197,14 +172,11 @@ def test_spines_are_as_many_as_the_planner_needs(signalbox: Signalbox, workload:
     assert "3 spines of 100 Gbit/s are enough for slowdown 1: with 1 failed, the planner reaches slowdown 1" in printed
     files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "spine0", "--json")
     assert signalbox("plan-file", *files).json["max_slowdown"] == 1
-
-
-def test_too_few_spines_are_said_to_be_too_few(signalbox: Signalbox, workload: Path) -> None:
-    fabric = ("--workload", workload, "--leaves", 4, "--spines", 2, "--hosts-per-leaf", 2)
-    result = signalbox("design", "spines", *fabric, "--uplink-gbps", "50,100")
-    assert result.status == 3
-    assert "that was tried keeps all slowdowns at 1 or less" in result.out
+    too_few = signalbox("design", "spines", *fabric, "--uplink-gbps", "50,100")
+    assert (too_few.status, "that was tried keeps all slowdowns at 1 or less" in too_few.out) == (3, True)
     assert "'0' must be rates from" in signalbox("design", "spines", *fabric, "--uplink-gbps", "0").err
+    beyond_json = signalbox("design", "spines", *fabric, "--max-slowdown", "inf", "--json")
+    assert beyond_json.status == 2, "JSON has no number for infinity"
 
 
 @pytest.fixture
@@ -221,12 +193,8 @@ def test_a_fat_trees_cores_are_an_answer_that_is_planned_simulated_and_emulated(
     signalbox: Signalbox, between_pods: Path, tmp_path: Path
 ) -> None:
     asked = ("design", "spines", "--workload", between_pods, "--fabric", "fat-tree", "--k", 4)
-    assert signalbox(*asked).status == 3
     printed = signalbox(*asked, "--most-spines", 4, "--export", tmp_path / "out").out
-    assert (
-        "3 cores per group of 100 Gbit/s are enough for slowdown 1: with 1 failed, the planner reaches slowdown 1"
-        in printed
-    )
+    assert "3 cores per group of 100 Gbit/s are enough for slowdown 1: with 1 failed" in printed
     files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "core0", "--json")
     assert signalbox("plan-file", *files).json["max_slowdown"] == 1
     (simulated,) = signalbox("simulate", *files, "--scheme", "planned").json["schemes"]
@@ -244,22 +212,11 @@ def test_too_many_failures_are_refused_with_how_many_can_be_tried(signalbox: Sig
     assert result.status == 2
     says = " ".join(result.err.replace("│", " ").split())
     assert "2 failures can happen in 16 ways, which are too many to try; give at most 1" in says
+    cut = signalbox("design", "spines", *options, "--failures", 2)
+    assert (cut.status, "that was tried keeps a path for every flow with 2 failed" in cut.out) == (3, True)
     result = signalbox("design", "spines", *options, "--failures", 0, "--most-spines", 10**9)
     says = " ".join(result.err.replace("│", " ").split())
     assert (result.status, "even without failures; give at most 702" in says) == (2, True)
-
-
-def test_failures_that_cut_all_choices_off_are_said_to(signalbox: Signalbox, between_pods: Path) -> None:
-    options = ("--workload", between_pods, "--fabric", "fat-tree", "--k", 4, "--failing", "aggregation")
-    result = signalbox("design", "spines", *options, "--failures", 2)
-    found = (result.status, "that was tried keeps a path for every flow with 2 failed" in result.out)
-    assert found == (3, True)
-
-
-def test_a_goal_beyond_numbers_is_refused(signalbox: Signalbox, workload: Path) -> None:
-    """JSON has no number for infinity."""
-    options = ("--leaves", 4, "--spines", 4, "--hosts-per-leaf", 4, "--max-slowdown", "inf", "--json")
-    assert signalbox("design", "spines", "--workload", workload, *options).status == 2
 
 
 def test_sizes_of_another_kind_of_fabric_are_refused(signalbox: Signalbox, between_pods: Path) -> None:
@@ -268,7 +225,6 @@ def test_sizes_of_another_kind_of_fabric_are_refused(signalbox: Signalbox, betwe
     assert (mixed.status, "--leaves: does not apply to a fat-tree" in mixed.err) == (2, True)
     leaves = signalbox(*asked, "--leaves", 2, "--spines", 2, "--hosts-per-leaf", 2, "--failing", "core")
     assert "does not apply to a leaf-spine" in leaves.err
-    assert "--k: is needed" in signalbox(*asked, "--fabric", "fat-tree").err
 
 
 def test_errors_name_file_line_and_field(signalbox: Signalbox, tmp_path: Path) -> None:

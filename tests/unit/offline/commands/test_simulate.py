@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from offline.scenarios.workloads import HEADER
-from tests.support.command_line import Result, Signalbox, signalbox
+from tests.support.command_line import Signalbox, signalbox
 
 __all__ = ("signalbox",)
 
@@ -23,11 +23,6 @@ def simulate(tmp_path: Path, signalbox: Signalbox) -> Signalbox:
     lines = [f"{src} {dst} {up} {down} 0 {STEP_BYTES} 300000000 {ring}" for src, dst, up, down, ring in rings]
     (tmp_path / "job_0-TEST.txt").write_text("\n".join([HEADER, *lines]))
     return partial(signalbox, "simulate", "--workload", tmp_path, *FABRIC)
-
-
-def slowdowns(result: Result) -> list[float]:
-    assert result.status == 0
-    return [scheme["mean_slowdown"] for scheme in result.json["schemes"]]
 
 
 def test_json_has_every_iteration_of_every_job_under_every_scheme(simulate: Signalbox) -> None:
@@ -51,9 +46,9 @@ def test_json_has_every_iteration_of_every_job_under_every_scheme(simulate: Sign
 
 def test_half_the_spines_take_whole_flows_and_split_ones_twice_as_long(simulate: Signalbox) -> None:
     one_left = ("--fail-spines", 1, "--json", "--iterations", 2)
-    assert slowdowns(simulate(*one_left)) == pytest.approx([2.0])
-    assert slowdowns(simulate(*one_left, "--max-subflows", 2)) == pytest.approx([2.0])
-    assert simulate(*one_left).json["bound"] == 2.0
+    for found in (simulate(*one_left), simulate(*one_left, "--max-subflows", 2)):
+        assert (found.status, found.json["bound"]) == (0, 2.0)
+        assert found.json["schemes"][0]["mean_slowdown"] == pytest.approx(2.0)
 
 
 def test_failures_may_come_and_go(simulate: Signalbox) -> None:
@@ -61,13 +56,6 @@ def test_failures_may_come_and_go(simulate: Signalbox) -> None:
     result = simulate("--fail-spines", 0, "--fail-at", 0.5, "--repair-at", 1.0, "--iterations", 3, "--json")
     (job,) = result.json["schemes"][0]["jobs"]
     assert [iteration["slowdown"] for iteration in job["iterations"]] == pytest.approx([1.0, 2.0, 1.0])
-
-
-def test_people_get_a_table(simulate: Signalbox) -> None:
-    result = simulate("--scheme", "edge-coloring", "--iterations", 1)
-    assert result.status == 0
-    for text in ("edge-coloring", "job_0-TEST", "mean of jobs", "1.000", "at least 1 for any routing"):
-        assert text in result.out
 
 
 def test_a_job_without_a_path_is_cut_off(simulate: Signalbox) -> None:

@@ -1,14 +1,8 @@
 """The number and rate of cores that a fat-tree needs.
 
-The tests compare results with values by hand and with a search of all routes. All commands read the answer as a
-fabric."""
+The tests compare results with values by hand."""
 
-import random
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, product
-
-import pytest
+from collections.abc import Iterable, Sequence
 
 from controller.planning.problem import PlanLimits
 from offline.design.question import Upper
@@ -33,10 +27,10 @@ def lines_of(ring: Ring, number: int = 0) -> list[Line]:
     return list(ring_lines([numbering.first_host + host for host in ring], number, 0, 10**9, 10**9, numbering))
 
 
-def jobs_of(rings: Iterable[Ring], max_subflows: int = 1) -> list[WorkloadJob]:
+def jobs_of(rings: Iterable[Ring]) -> list[WorkloadJob]:
     """Return a job per ring; every host of a ring sends at the rate of its NIC."""
     numbering = Numbering(NUMBERED)
-    return [to_job(f"job{n}", lines_of(ring), numbering, max_subflows) for n, ring in enumerate(rings)]
+    return [to_job(f"job{n}", lines_of(ring), numbering, 1) for n, ring in enumerate(rings)]
 
 
 def best(
@@ -61,11 +55,6 @@ def test_whole_flows_need_a_core_each_and_one_more_in_every_group_when_one_fails
     found = choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 5), [100.0], 1)
     assert [(each.count, each.intact, each.failed) for each in found] == [(1, 2, 4), (2, 1, 2), (3, 1, 1), (4, 1, 1)]
     assert best(PODS, jobs_of(ROUND_THE_PODS), found, 1) == (3, 100, 1)
-
-
-def test_split_flows_are_slowed_down_by_what_is_missing_alone() -> None:
-    found = choices(PODS, jobs_of(ROUND_THE_PODS, 4), range(1, 4), [100.0], 1)
-    assert [each.failed for each in found] == pytest.approx([4, 4 / 3, 1])
 
 
 def test_the_links_of_a_pod_are_what_is_chosen_sparingly() -> None:
@@ -109,65 +98,3 @@ def test_the_worst_failure_counts_where_failures_differ() -> None:
     assert (found.intact, found.failed) == (1, 2)
     assert best(failing, jobs, [found], 1, 1.5) is None
     assert best(failing, jobs, [found], 1, 2.0) == (2, 100, 2)
-
-
-# ---- against all routes
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("failures", [0, 1, 2])
-def test_no_fewer_cores_would_do_by_trying_all_routes(failures: int, seed: int) -> None:
-    rings = random_rings(seed)
-    flows = [(a, b) for ring in rings for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
-    tried = range(1, HALF + failures + 1)
-    found = choices(PODS, jobs_of(rings), tried, [100.0], failures)
-    fewest = next(count for count in tried if always_routable(flows, count, failures))
-    assert best(PODS, jobs_of(rings), found, failures) == (fewest, 100, 1)
-
-
-def random_rings(seed: int) -> list[list[int]]:
-    """Return rings over all hosts but a few: a permutation whose cycles have two to four hosts."""
-    rng = random.Random(seed)
-    hosts = rng.sample(range(16), 16 - rng.randrange(4))
-    rings = []
-    while len(hosts) >= 2:
-        size = rng.randint(2, 4)
-        rings.append(hosts[:size])
-        hosts = hosts[size:]
-    return rings[:-1] if len(rings[-1]) < 2 else rings
-
-
-def always_routable(flows: Sequence[tuple[int, int]], count: int, failures: int) -> bool:
-    """Return whether each flow can have links for itself, whichever cores have failed."""
-    cores = [*product(range(HALF), range(count))]
-    return all(routable(flows, [core for core in cores if core not in gone]) for gone in combinations(cores, failures))
-
-
-def routable(flows: Sequence[tuple[int, int]], cores: Sequence[tuple[int, int]]) -> bool:
-    """Return whether each flow can have links for itself, by trying all routes, pod after pod."""
-    used: Counter[object] = Counter()
-
-    def rest(left: Sequence[tuple[int, int]]) -> bool:
-        if not left:
-            return True
-        for links in routes(*left[0], cores):
-            if not any(used[link] for link in links):
-                used.update(links)
-                if rest(left[1:]):
-                    return True
-                used.subtract(links)
-        return False
-
-    return rest(sorted(flows))
-
-
-def routes(src: int, dst: int, cores: Sequence[tuple[int, int]]) -> Iterator[Sequence[object]]:
-    """Yield the links of each route. Edge switch e has hosts 2 e and 2 e + 1, and is in pod e // 2."""
-    a, b = src // HALF, dst // HALF
-    if a == b:
-        yield []
-    elif a // HALF == b // HALF:
-        yield from ([("up", a, at), ("down", b, at)] for at in range(HALF))
-    else:
-        for at, core in cores:
-            yield [("up", a, at), ("to", a // HALF, at, core), ("from", b // HALF, at, core), ("down", b, at)]

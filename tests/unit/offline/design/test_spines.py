@@ -9,11 +9,10 @@ from controller.planning.problem import PlanLimits
 from mininet_topos.graph import Graph
 from mininet_topos.lab.command import LabKind, topology
 from offline.design.spines import Leaves, choices, smallest
-from offline.design.spines_report import exported, spines_report
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.generator import generate
-from offline.scenarios.graph_file import graph_file, graph_topology, write_graph
+from offline.scenarios.graph_file import graph_topology, write_graph
 from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import read_workload, write_workload
 from signalbox.cli import app
@@ -58,24 +57,6 @@ def test_the_least_capacity_is_first_and_of_the_same_the_fewest_spines(workload:
     assert answer is not None
     # Two spines of twice the rate carry two flows each.
     assert (answer[0].count, answer[0].uplink_gbps, answer[1].max_slowdown) == (3, 200, 1)
-
-
-def test_no_choice_may_be_enough(workload: Path) -> None:
-    found = choices(LEAVES, jobs_of(workload), range(2, 5), [100.0], 1)
-    assert smallest(LEAVES, jobs_of(workload), found, 1, 1.5, LIMITS) is None
-
-
-def test_the_answer_is_a_fabric_for_the_planner_and_the_lab(workload: Path, tmp_path: Path) -> None:
-    report = spines_report(workload, NUMBERED, LEAVES, range(1, 7), [100.0], 1, 1.0, 1)
-    assert (report["answer"]["spines"], report["answer"]["planned"]) == (5, 1)
-    exported(tmp_path, workload, NUMBERED, LEAVES, report["answer"])
-    fabric = graph_file(tmp_path / "fabric.json")
-    wanted = LEAVES.fabric(5, 100.0)
-    assert fabric.hosts.keys() == wanted.hosts.keys()
-    assert {link.capacity_bps for link in fabric.links.values()} == {100e9}
-    assert len(fabric.links) == len(wanted.links)
-    pairs = [job.virtual_links for job in jobs_of(workload)]
-    assert [job.virtual_links for job in read_workload(tmp_path / "workload", fabric)] == pairs
 
 
 def test_a_fabric_that_was_written_is_read_as_it_was(tmp_path: Path) -> None:

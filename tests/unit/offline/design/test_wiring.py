@@ -205,12 +205,6 @@ def test_jobs_beside_each_other_share_no_port(folder: Path) -> None:
         Graph(folder / "out" / "fabric.json")
 
 
-def test_nothing_is_exported_of_refused_jobs(folder: Path) -> None:
-    found = answers(offers_in([folder / "pair.yaml"], 2), 4, RATES, LIMITS)
-    with pytest.raises(InvalidInput, match="all jobs are refused"):
-        exported(folder / "out", found, 2, 4, RATES)
-
-
 def test_the_best_steps_are_told_for_few_servers(folder: Path) -> None:
     found = answers(offers_in([folder / "job.yaml"], 12), 3, RATES, LIMITS)
     exact = wiring_report(found, 12, 3, RATES, exact=True)["jobs"][0]["exact"]
@@ -278,7 +272,7 @@ def _in_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("_in_folder")
-def test_the_command_names_parallelization_wiring_and_bound(signalbox: Signalbox) -> None:
+def test_the_command_names_parallelization_wiring_and_bound_and_what_it_writes_is_planned(signalbox: Signalbox) -> None:
     found: dict[str, Any] = signalbox("design", "wiring", "job.yaml", *FABRIC, "--json").json
     (job,) = found["jobs"]
     assert (job["parallelization"], job["refused"]) == ("hybrid", False)
@@ -290,6 +284,10 @@ def test_the_command_names_parallelization_wiring_and_bound(signalbox: Signalbox
     assert "parallelization hybrid" in out
     assert "4 of rings, steps 1 5 11 7" in out
     assert "the written workload has only the ring traffic of dlrm" in out
+    # Another circuit carries the flow of the failed one beside its own.
+    given = ("--graph", "out/fabric.json", "--workload", "out/workload", "--fail-links", "server0:server1")
+    assert signalbox("plan-file", *given, "--proof", "proof.json", "--json").json["max_slowdown"] == 2
+    assert signalbox("verify", "proof.json").status == 0
 
 
 @pytest.mark.usefixtures("_in_folder")
@@ -302,12 +300,3 @@ def test_the_command_refuses_with_the_figure_and_the_alternative(signalbox: Sign
     assert "refused: one switch with 1.25 Gbit/s per server is better, with parallelization as given: 0.64 s" in words
     assert "planned to take 1.25 times as long, and at least 0.3125 times as long" in words
     assert signalbox(*PAIR, "--alternative-gbps", 0.5).status == 0
-
-
-@pytest.mark.usefixtures("_in_folder")
-def test_what_is_planned_after_a_circuit_failed_can_be_proven(signalbox: Signalbox) -> None:
-    """Another circuit carries the flow of the failed one beside its own."""
-    assert signalbox("design", "wiring", "job.yaml", *FABRIC, "--export", "out").status == 0
-    given = ("--graph", "out/fabric.json", "--workload", "out/workload", "--fail-links", "server0:server1")
-    assert signalbox("plan-file", *given, "--proof", "proof.json", "--json").json["max_slowdown"] == 2
-    assert signalbox("verify", "proof.json").status == 0

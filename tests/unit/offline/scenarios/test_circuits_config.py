@@ -13,13 +13,6 @@ from signalbox.cli import app
 FABRIC = optical(3, 2, 5e6)
 
 
-def test_every_optical_switch_has_its_fibres_by_port() -> None:
-    fibres = {0x101: ["0x1:2", "0x2:2", "0x3:2"], 0x102: ["0x1:3", "0x2:3", "0x3:3"]}
-    switches = [{"dpid": dpid, "fibres": of_switch} for dpid, of_switch in fibres.items()]
-    expected = {"circuits": {"dark_s": 0.01, "drain_s": 0.1, "switch": switches}}
-    assert tomllib.loads(circuits_config(FABRIC)) == expected
-
-
 def test_a_port_without_a_fibre_is_empty() -> None:
     cables = tuple(c for c in FABRIC.cables if (c.a, c.b) != ("server2", "optical1") and c.b != "optical2")
     read = tomllib.loads(circuits_config(replace(FABRIC, cables=cables), dark_s=0.5))["circuits"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import networkx
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,21 +91,3 @@ def test_packets_arrive_with_any_of_the_pins_of_a_path(fabric: Fabric, stretch: 
             for path in found:
                 assert len(path) <= (shortest.distance(src, Dpid(dst)) or 0) + stretch
                 assert networkx.is_directed_acyclic_graph(packet_ways(fabric, dst, [path]))
-
-
-def test_two_detours_at_once_may_go_in_circles() -> None:
-    """The controller therefore pins no detours: while one path is changed to the other, 3 sends to 4, and 4 to 3."""
-    fabric = fabric_of([(1, 2, 1.0), *((1, m, 1.0) for m in (3, 4)), *((m, 2, 1.0) for m in (3, 4)), (3, 4, 1.0)])
-    both = [p for p in StretchedPaths(fabric, 64, 2).between(Dpid(1), Dpid(2)) if len(p) == 3]
-    assert [visited(fabric, path) for path in both] == [[1, 3, 4, 2], [1, 4, 3, 2]]
-    assert not networkx.is_directed_acyclic_graph(packet_ways(fabric, 2, both))
-
-
-def test_a_lost_link_may_lead_ecmp_back() -> None:
-    """Another reason against detours: when 3 loses its link to 2, its ECMP sends to 1, whose pin sends back to 3."""
-    fabric = fabric_of(TRIANGLE)
-    (_, detour) = StretchedPaths(fabric, 64, 1).between(Dpid(1), Dpid(2))
-    left = fabric_of(TRIANGLE[:2])
-    with pytest.raises(networkx.NetworkXNoCycle):
-        networkx.find_cycle(packet_ways(fabric, 2, [detour]))
-    assert networkx.find_cycle(packet_ways(left, 2, [detour[:1]])) == [(1, 3), (3, 1)]

@@ -17,7 +17,7 @@ from tests.support.planning.fabrics import better, brute_force, fabric_of, flow,
 from tests.support.planning.split_problems import optimum
 
 LIMITS = PlanLimits(ecmp_draws=20, deterministic=True)
-quick = settings(max_examples=40)
+quick = settings(max_examples=20)
 
 
 def planned(problem: Problem) -> Plan:
@@ -31,30 +31,15 @@ def stretched(problem: Problem, stretch: int, max_paths: int = 64) -> Problem:
     return replace(problem, paths=StretchedPaths(Fabric(links=problem.paths.links), max_paths, stretch))
 
 
-@pytest.fixture
-def beside_a_slow_cable() -> Problem:
-    """Return a problem of one flow of rate 50 from 1 to 2: the direct cable has rate 10, the path over 3 rate 100."""
-    fabric = fabric_of([(1, 2, 10.0), (1, 3, 100.0), (3, 2, 100.0)])
-    return problem_of(fabric, [flow("a", (1, 1), (2, 1), 50.0)], nic_bps=50.0)
-
-
-@pytest.mark.parametrize("subflows", [1, 2])
-def test_a_detour_over_fast_cables_is_taken(beside_a_slow_cable: Problem, subflows: int) -> None:
-    flows = tuple(replace(f, max_subflows=subflows) for f in beside_a_slow_cable.flows)
-    problem = replace(beside_a_slow_cable, flows=flows)
-    shortest, longer = planned(problem), planned(stretched(problem, 1))
-    assert (shortest.max_slowdown, shortest.certificate) == (5.0, "optimal")
-    assert longer.max_slowdown == pytest.approx(1.0)
-    assert longer.certificate == "optimal"
-
-
-def test_the_checker_accepts_only_detours_that_are_candidates(beside_a_slow_cable: Problem) -> None:
-    answer, (f,) = planned(beside_a_slow_cable), beside_a_slow_cable.flows
-    fabric = Fabric(links=beside_a_slow_cable.paths.links)
+def test_the_checker_accepts_only_detours_that_are_candidates() -> None:
+    """The direct cable has rate 10, the path over 3 rate 100."""
+    fabric, f = fabric_of([(1, 2, 10.0), (1, 3, 100.0), (3, 2, 100.0)]), flow("a", (1, 1), (2, 1), 50.0)
+    problem = problem_of(fabric, [f], nic_bps=50.0)
+    answer = planned(problem)
     detour = link_between(fabric, 1, 3), link_between(fabric, 3, 2)
     taken = replace(answer, routes={f.id: whole(detour)}, job_slowdown={f.job_id: 1.0}, bound=1.0, fluid_bound=1.0)
-    assert check(beside_a_slow_cable, taken) == ("10.0.1.1 > 10.0.2.1: its path is not among the candidates",)
-    assert check(stretched(beside_a_slow_cable, 1), taken) == ()
+    assert check(problem, taken) == ("10.0.1.1 > 10.0.2.1: its path is not among the candidates",)
+    assert check(stretched(problem, 1), taken) == ()
 
 
 @st.composite
@@ -81,7 +66,7 @@ def test_split_flows_reach_the_fluid_optimum_over_longer_paths(problem: Problem)
     assert answer.bound == pytest.approx(least, rel=1e-4)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(problems(1))
 def test_whole_flows_are_optimal_over_longer_paths(problem: Problem) -> None:
     answer, (best, _) = planned(problem), brute_force(problem)

@@ -24,25 +24,10 @@ def ports_of(topology: Topology) -> dict[str, list[int]]:
     return {name: sorted(used) for name, used in ports.items()}
 
 
-def test_every_leaf_is_cabled_to_every_spine_and_every_host_to_its_leaf() -> None:
-    fabric = spine_leaf(3, 2, 4)
-    every = [(f"leaf{i}", f"spine{j}") for i in (1, 2, 3) for j in (1, 2)]
-    assert sorted((cable.a, cable.b) for cable in fabric.cables) == every
-    hosts = {(f"h{i}_{k}", f"leaf{i}") for i in (1, 2, 3) for k in (1, 2, 3, 4)}
-    assert {(host.name, host.leaf) for host in fabric.hosts} == hosts
-
-
-@pytest.mark.parametrize("scheme", [EMULATED, OFFLINE])
-@pytest.mark.parametrize("cables", [1, 3])
-def test_a_port_has_one_cable_and_ports_are_numbered_without_gaps(cables: int, scheme: Scheme) -> None:
-    ports = ports_of(spine_leaf(3, 2, 4, cables, scheme))
-    assert ports["leaf2"] == list(range(1, 4 + 2 * cables + 1))
-    assert ports["spine1"] == list(range(1, 3 * cables + 1))
-    assert ports["h1_1"] == [0]
-
-
 def test_hosts_come_first_on_an_emulated_leaf_then_the_uplinks_spine_by_spine() -> None:
     fabric = spine_leaf(2, 2, 2, 2)
+    ports = ports_of(fabric)
+    assert (ports["leaf2"], ports["spine1"], ports["h1_1"]) == ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4], [0])
     assert {host.port: host.name for host in fabric.hosts if host.leaf == "leaf1"} == {1: "h1_1", 2: "h1_2"}
     found = {c.a_port: (c.b, c.number) for c in fabric.cables if c.a == "leaf1"}
     assert found == {3: ("spine1", 1), 4: ("spine1", 2), 5: ("spine2", 1), 6: ("spine2", 2)}
@@ -87,8 +72,7 @@ def test_sizes_that_are_impossible_or_that_emulated_numbers_cannot_hold_are_refu
         make()
 
 
-@pytest.mark.parametrize("k", [2, 4, 6])
-@pytest.mark.parametrize("scheme", [EMULATED, OFFLINE])
+@pytest.mark.parametrize(("k", "scheme"), [(2, EMULATED), (4, OFFLINE), (6, EMULATED)])
 def test_a_fat_trees_ports_have_one_cable_each_and_no_gaps(k: int, scheme: Scheme) -> None:
     fabric = fat_tree(k, RATE, RATE, scheme)
     ports = ports_of(fabric)

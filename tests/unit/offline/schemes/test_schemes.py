@@ -53,14 +53,6 @@ def test_the_greedy_takes_the_largest_set_first_and_the_lowest_spine_on_ties() -
     assert spines_of(fabric, plan, flows) == [101, 102, 101, 102]
 
 
-def test_the_greedy_counts_flows_and_does_not_weigh_them() -> None:
-    fabric = leaf_spine(2, 2)
-    flows = [flow("a", (1, h), (2, h), RATE if h == 1 else RATE / 10) for h in (1, 2, 3)]
-    plan = planned("greedy", problem_of(fabric, flows))
-    assert spines_of(fabric, plan, flows) == [101, 102, 101]
-    assert plan.max_slowdown == pytest.approx(1.1)
-
-
 def test_the_greedy_misses_an_optimum_that_edge_colouring_finds() -> None:
     """The example is worked out by hand.
 
@@ -126,7 +118,7 @@ def test_annealing_keeps_one_spine_per_destination_and_only_swaps() -> None:
     assert Counter(spine for spines in spine_of.values() for spine in spines) == dict.fromkeys((101, 102, 103, 104), 4)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_annealings_energy_prefers_a_few_crowded_links_to_many_half_empty_ones(seed: int) -> None:
     """Two leaves send each other four flows over two spines.
 
@@ -152,14 +144,6 @@ def test_hashing_is_a_function_of_the_flow_and_the_seed_alone() -> None:
 # ---- the integer program
 
 
-def test_the_ilp_weighs_what_the_greedy_only_counts() -> None:
-    """Flows of 3 + 3 and 2 + 2 + 2 on two spines are the only even split."""
-    flows = [flow("a", (1, host), (2, host), bps) for host, bps in enumerate((3.0, 2.0, 3.0, 2.0, 2.0))]
-    problem = problem_of(leaf_spine(2, 2, capacity=4.0), flows, nic_bps=4.0)
-    plan = planned("ilp", problem)
-    assert (plan.max_slowdown, plan.bound, plan.certificate) == (1.5, 1.5, "optimal")
-
-
 def test_the_ilps_bound_says_nothing_of_flows_that_may_be_split() -> None:
     problem = problem_of(leaf_spine(2, 2), [flow("a", (1, host), (2, host), RATE) for host in (1, 2, 3)])
     plan = planned("ilp", with_subflows(problem, 2))
@@ -177,24 +161,20 @@ def test_the_ilp_without_time_is_no_plan() -> None:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_the_running_routes_are_ignored_and_a_cap_on_moves_is_not(name: str) -> None:
+def test_the_running_routes_are_ignored_and_a_cap_on_moves_and_contradictions_are_not(name: str) -> None:
     base = problem_of(leaf_spine(4, 4), demo_flows())
     running = pinned(base, {f.id: whole(base.candidates(f)[-1]) for f in base.flows})
     plan = planned(name, running)
     assert plan.routes == planned(name, base).routes
+    assert plan.ecmp == ecmp_slowdown(base, LIMITS.ecmp_draws, LIMITS.seed)
     assert plan.moves > 2
     capped = SCHEMES[name](running, replace(LIMITS, max_moves=2))
     assert isinstance(capped, NoPlan)
     why = f"the plan moves {plan.moves} flows, at most 2 may be moved"
     assert capped.reason == f"no candidate passed the checker; the last one failed with: {why}"
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_a_problem_that_contradicts_itself_gets_a_reason(name: str) -> None:
-    problem = problem_of(leaf_spine(4, 4), demo_flows())
-    answer = SCHEMES[name](replace(problem, flows=problem.flows + problem.flows[:1]), LIMITS)
-    assert isinstance(answer, NoPlan)
-    assert answer.reason == "a flow is in the problem twice"
+    twice = SCHEMES[name](replace(base, flows=base.flows + base.flows[:1]), LIMITS)
+    assert isinstance(twice, NoPlan)
+    assert twice.reason == "a flow is in the problem twice"
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -204,10 +184,3 @@ def test_without_any_cable_only_what_stays_inside_a_leaf_is_routed(name: str) ->
     assert plan.routes == {inside.id: whole(())}
     assert plan.unrouted == (across.id,)
     assert plan.job_slowdown == {"a": 1}
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_ecmp_is_beside_every_plan_unless_no_draws_are_asked_for(name: str) -> None:
-    problem = problem_of(leaf_spine(4, 4), demo_flows())
-    assert planned(name, problem).ecmp == ecmp_slowdown(problem, 20, LIMITS.seed)
-    assert planned(name, problem, replace(LIMITS, ecmp_draws=0)).ecmp is None

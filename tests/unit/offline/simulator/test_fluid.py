@@ -13,12 +13,12 @@ Case = tuple[list[float], list[dict[int, float]], list[float]]
 
 
 @st.composite
-def networks(draw: st.DrawFn, most_connections: int = 40) -> Case:
+def networks(draw: st.DrawFn) -> Case:
     """Draw capacities, links of each connection, and weights: few values, so that ties are common."""
     capacities = draw(st.lists(st.sampled_from([0.5, 1.0, 1.0, 3.0, 10.0]), min_size=1, max_size=8))
     part = st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.03])
     used = st.dictionaries(st.integers(0, len(capacities) - 1), part, min_size=1, max_size=4)
-    uses = draw(st.lists(used, min_size=1, max_size=most_connections))
+    uses = draw(st.lists(used, min_size=1, max_size=40))
     weight = st.sampled_from([1.0, 1.0, 0.25, 2.0]) | st.floats(0.01, 5.0)
     weights = draw(st.lists(weight, min_size=len(uses), max_size=len(uses)))
     return capacities, uses, weights
@@ -59,33 +59,9 @@ def rates_of(case: Case, few: int = 0) -> list[float]:
         return list(network.rates_bps().values())
 
 
-@pytest.mark.parametrize("few", [0, 1000])
-@given(case=networks())
-def test_rates_carry_the_max_min_certificate(few: int, case: Case) -> None:
-    assert_max_min(case, rates_of(case, few))
-
-
-@given(networks(most_connections=4), st.permutations(range(4)), st.floats(1e-3, 1.0))
-def test_a_rate_can_only_rise_at_the_cost_of_a_smaller_one(case: Case, order: list[int], step: float) -> None:
-    """Raise any connection and lower only those with a larger rate per weight: a link is then overloaded."""
-    weights, rates = case[2], rates_of(case)
-    riser = next(i for i in order if i < len(rates))
-    mine = rates[riser] / weights[riser]
-    changed = [0.0 if rate / weight > mine * (1 + 1e-9) else rate for rate, weight in zip(rates, weights, strict=True)]
-    changed[riser] = rates[riser] * (1 + step)
-    assert any(carried > capacity for carried, capacity in zip(loads(case, changed), case[0], strict=True))
-
-
-def test_equal_weights_share_a_link_and_leave_the_rest_to_others() -> None:
-    """Two connections share the narrow link, and the third connection gets the rest of the wide link."""
-    assert rates_of(([1.0, 2.0], [{0: 1}, {0: 1, 1: 1}, {1: 1}], [1, 1, 1])) == [0.5, 0.5, 1.5]
-
-
-def test_what_is_spread_over_links_keeps_in_step() -> None:
-    """Three quarters of the bits go over one link, a quarter over the other: the first is full, the second has room."""
-    spread, other = {0: 0.75, 1: 0.25}, {1: 1.0}
-    assert rates_of(([3.0, 3.0], [spread, other], [1, 1])) == pytest.approx([2.4, 2.4])
-    assert rates_of(([3.0, 9.0], [spread, other], [1, 1])) == pytest.approx([4.0, 8.0])
+@given(networks())
+def test_rates_carry_the_max_min_certificate(case: Case) -> None:
+    assert_max_min(case, rates_of(case))
 
 
 @pytest.mark.parametrize("few", [0, 1000])
@@ -118,11 +94,6 @@ def test_a_common_queue_is_empty_when_its_connections_together_have_sent_it(
     assert set(network.rates_bps()) == {0}
 
 
-def test_a_connection_without_links_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one link"):
-        Fluid([1.0]).connect({})
-
-
 @given(networks(), st.data())
 def test_only_what_an_event_reaches_is_computed_and_it_is_right(case: Case, data: st.DataObject) -> None:
     """After any starts, stops and ends, the rates of the sending connections carry the certificate."""
@@ -147,36 +118,14 @@ def test_only_what_an_event_reaches_is_computed_and_it_is_right(case: Case, data
             assert_max_min(on, [rates[n] for n in order])
 
 
-@pytest.mark.parametrize("few", [0, 1000])
-@pytest.mark.parametrize("reach", [0, 1000])
+@pytest.mark.parametrize(("few", "reach"), [(0, 0), (1000, 0), (1000, 1000)])
 @given(case=networks())
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_both_ways_to_compute_agree(few: int, reach: int, case: Case) -> None:
     expected = rates_of(case)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fluid, "REACH", reach)
         assert rates_of(case, few) == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_one_that_stays_takes_what_the_other_leaves() -> None:
-    network = Fluid([10.0])
-    short, long = network.connect({0: 1.0}), network.connect({0: 1.0})
-    network.start(short, 10.0)
-    network.start(long, 30.0)
-    assert network.advance(math.inf) == [short]
-    assert network.now_s == 2.0
-    assert network.rates_bps() == {long: 10.0}
-    assert network.advance(math.inf) == [long]
-    assert network.now_s == 4.0
-
-
-def test_equal_connections_end_together() -> None:
-    network = Fluid([3.0])
-    trio = [network.connect({0: 1.0}) for _ in range(3)]
-    for connection in trio:
-        network.start(connection, 0.1)
-    assert network.advance(math.inf) == trio
-    assert network.now_s == pytest.approx(0.1)
 
 
 def test_the_clock_stops_at_the_given_time() -> None:
@@ -197,6 +146,8 @@ def test_a_connection_is_rerouted_only_when_idle() -> None:
     network.start(connection, 8.0)
     with pytest.raises(ValueError, match="is sending"):
         network.route(connection, {1: 1.0})
+    with pytest.raises(ValueError, match="at least one link"):
+        network.connect({})
     network.stop(connection)
     network.route(connection, {1: 1.0, 2: 1.0}, 3.0)
     network.start(connection, 8.0)

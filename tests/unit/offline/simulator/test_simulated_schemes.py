@@ -13,7 +13,7 @@ from offline.scenarios.fabrics import leaf_spine, spine_links, without
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.scenario import problem_of
 from offline.schemes import SCHEMES
-from offline.simulator.options import Options, Replan, Sharing
+from offline.simulator.options import Options, Replan
 from offline.simulator.training import Outcome, Stage, simulate
 from signalbox.jobs.spec import Striping
 
@@ -45,10 +45,9 @@ def run(
     return outcome, slowdown_bounds(problem).fluid
 
 
-@pytest.mark.parametrize("name", ["planned", "edge-coloring"])
 @pytest.mark.parametrize("replan", Replan)
-def test_without_failures_no_job_waits(name: str, replan: Replan) -> None:
-    outcome, _ = run(name, 0, 1, Options(iterations=3, replan=replan))
+def test_without_failures_no_job_waits(replan: Replan) -> None:
+    outcome, _ = run("planned", 0, 1, Options(iterations=3, replan=replan))
     assert outcome.mean_slowdown == pytest.approx(1.0, rel=0.005)
 
 
@@ -58,8 +57,7 @@ def test_one_job_alone_on_full_leaves_takes_twice_as_long_with_whole_flows(name:
     assert outcome.mean_slowdown == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("failed", [0, 1, 2, 3])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("failed", "seed"), [(1, 1), (3, 2)])
 def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> None:
     outcome, bound = run("planned", failed, seed, Options(iterations=4), subflows=2)
     assert bound == pytest.approx(SPINES / (SPINES - failed))
@@ -68,7 +66,7 @@ def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> 
 
 
 @pytest.mark.parametrize("striping", [Striping.EVEN, Striping.COMMON_QUEUE])
-@pytest.mark.parametrize(("subflows", "slowdown"), [(2, 3 / 2), (3, 4 / 3), (4, 6 / 4)])
+@pytest.mark.parametrize(("subflows", "slowdown"), [(2, 3 / 2), (3, 4 / 3)])
 def test_equal_subflows_reach_the_slowdown_that_is_planned_for_them(
     striping: Striping, subflows: int, slowdown: float
 ) -> None:
@@ -78,18 +76,6 @@ def test_equal_subflows_reach_the_slowdown_that_is_planned_for_them(
     assert outcome.mean_slowdown <= slowdown + 1e-9
     if striping is Striping.EVEN:
         assert outcome.mean_slowdown == pytest.approx(slowdown)
-
-
-def test_whole_flows_of_equal_demand_share_alike_in_every_mode() -> None:
-    outcomes = [run("greedy", 1, 2, Options(iterations=3, sharing=sharing))[0] for sharing in Sharing]
-    first, *others = [[job.slowdowns for job in outcome.jobs] for outcome in outcomes]
-    for other in others:
-        assert [pytest.approx(slowdowns) for slowdowns in first] == other
-
-
-def test_the_same_seed_gives_the_same_times() -> None:
-    outcomes = [run("annealing", 1, 3, Options(iterations=3, replan=Replan.PUBLISHED))[0] for _ in range(2)]
-    assert outcomes[0] == outcomes[1]
 
 
 def test_a_cap_on_moves_is_kept_cycle_by_cycle_until_the_bound_is_reached() -> None:
