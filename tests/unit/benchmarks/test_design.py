@@ -1,7 +1,6 @@
 """The benchmark of designs: LIBRA's inputs, and random cases against another method."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,9 @@ import pytest
 
 from benchmarks.design import command, published
 from benchmarks.design.cases import compared
-from benchmarks.design.independent import Case, searched
 from benchmarks.design.libra import GBPS, cases
 from offline.design.bandwidth import fastest
-from offline.design.question import Objective, Relation
+from offline.design.question import Objective
 from offline.design.time_cost import best_product
 from offline.scenarios.workloads import HEADER
 from tests.support.doc_pages import ROOT
@@ -21,18 +19,7 @@ LIBRA = {case.workload: case for case in cases(ROOT / "tests/data/libra/inputs")
 EQUAL_3D = (500 / 3 * GBPS,) * 3
 
 
-def in_gb(gbps: tuple[float, ...]) -> list[float]:
-    return [round(rate / GBPS, 2) for rate in gbps]
-
-
-def test_gpt_3_in_three_dimensions_gets_what_libra_gives_it() -> None:
-    case = LIBRA["GPT_3 3-D"]
-    design = fastest(case.question)
-    assert in_gb(design.gbps) == [397.55, 89.99, 12.45]
-    assert case.communication_s(EQUAL_3D) / case.communication_s(design.gbps) == pytest.approx(2.007, abs=5e-4)
-
-
-def test_gpt_3_in_three_dimensions_is_as_a_formula_says() -> None:
+def test_gpt_3_in_three_dimensions_is_as_libra_and_a_formula_say() -> None:
     """Tensor ranks send in the first dimension, replicas in the other two dimensions.
 
     The rate of the first dimension and the sum of the other two rates are in proportion to the square roots of the
@@ -42,7 +29,11 @@ def test_gpt_3_in_three_dimensions_is_as_a_formula_says() -> None:
     root = math.sqrt(tensor / (node + pod))
     first = 500 * root / (1 + root)
     expected = [first, (500 - first) * node / (node + pod), (500 - first) * pod / (node + pod)]
-    assert fastest(LIBRA["GPT_3 3-D"].question).gbps == pytest.approx([rate * GBPS for rate in expected], rel=1e-5)
+    case = LIBRA["GPT_3 3-D"]
+    design = fastest(case.question)
+    assert design.gbps == pytest.approx([rate * GBPS for rate in expected], rel=1e-5)
+    assert [round(rate / GBPS, 2) for rate in design.gbps] == [397.55, 89.99, 12.45]
+    assert case.communication_s(EQUAL_3D) / case.communication_s(design.gbps) == pytest.approx(2.007, abs=5e-4)
 
 
 @pytest.mark.parametrize("workload", LIBRA)
@@ -55,27 +46,6 @@ def test_libras_workloads_have_answers_that_are_proven(workload: str) -> None:
     assert tradeoff.product <= design.time_s * design.cost * (1 + 1e-7)
 
 
-def test_libras_example_of_relations_is_answered() -> None:
-    """The example is LIBRA's file ``multiple_constraints.py``, in GB/s.
-
-    Its relations are b1 = 500, b1 >= b2 >= b3, b3 + b4 = 200, and 1000 in all. They leave only the division of 200
-    between b3 and b4 open. For one all-reduce, the best division is in proportion to the bytes of b3 and b4."""
-    question = LIBRA["GPT_3 4-D"].question
-    each = np.eye(4)
-    relations = (
-        *(Relation(tuple(factors.tolist()), 0.0) for factors in (each[0] - each[1], each[1] - each[2])),
-        Relation((0.0, 0.0, 1.0, 1.0), 200.0 * GBPS, 200.0 * GBPS),
-        Relation((1.0,) * 4, 1000.0 * GBPS, 1000.0 * GBPS),
-    )
-    least, most = ((500.0 * GBPS, *(other,) * 3) for other in (0.0, math.inf))
-    limits = replace(question.limits, least=least, most=most, total=None, relations=relations)
-    design = fastest(replace(question, limits=limits))
-    third, fourth = 3 / 4 / 2, 31 / 32 / 8
-    shares = [200 * share / (third + fourth) for share in (third, fourth)]
-    assert design.gbps == pytest.approx([rate * GBPS for rate in (500, 300, *shares)], rel=1e-5)
-    assert design.gap < 1e-9
-
-
 PARTS = [range(15), *(pytest.param(range(n, n + 250), marks=pytest.mark.long) for n in range(0, 1000, 250))]
 
 
@@ -85,16 +55,6 @@ def test_another_method_finds_nothing_better(seeds: range) -> None:
     assert max(outcome.gap for outcome in outcomes) < 1e-6
     assert min(outcome.others for outcome in outcomes) > -1e-6
     assert np.median([outcome.others for outcome in outcomes]) < 1e-4, "the other method does find good ones"
-
-
-def test_the_other_method_finds_what_is_known_to_be_best() -> None:
-    """The minimum of 9 / x + 1 / (8 - x) is 2, at x = 6."""
-    ones, zeros = np.ones(2), np.zeros(2)
-    limits = {"least": zeros, "most": np.full(2, np.inf), "cost": ones, "relations": np.zeros((0, 2))}
-    terms = {"weight": ones, "floor": zeros, "gigabits": np.array([[9.0, 0.0], [0.0, 1.0]])}
-    found, value = searched(Case(total=8.0, budget=np.inf, by_cost=False, **limits, **terms), 1)
-    assert value == pytest.approx(2, rel=1e-9)
-    assert found == pytest.approx([6, 2], rel=1e-3)
 
 
 def test_figures_are_printed_and_written(

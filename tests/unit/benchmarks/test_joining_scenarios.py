@@ -17,9 +17,9 @@ from benchmarks.joining.scenarios import churn, command, elephants, kinds, patte
 from benchmarks.joining.scenarios.churn import Life, schedule, state_of
 from benchmarks.joining.scenarios.command import SCENARIOS, Scenario
 from benchmarks.joining.scenarios.polls import counted
-from benchmarks.joining.scenarios.rows import Row, Run, Target, by_mode, read_rows
+from benchmarks.joining.scenarios.rows import Row, Run, Target, by_mode
 from benchmarks.joining.scenarios.stage import Look, Shown, moves
-from benchmarks.joining.scenarios.truth import Sends, longest_off, slowdowns
+from benchmarks.joining.scenarios.truth import Sends, slowdowns
 from mininet_topos.joining.rank import collectives_at
 from mininet_topos.lab.lab import Lab
 from mininet_topos.leaf_spine import LeafSpine
@@ -46,8 +46,9 @@ def look(after_s: float, source: str = "confirmed", paths: Mapping[Any, Any] | N
 # ---- churn
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_schedule_has_three_jobs_at_once_and_no_host_twice(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_a_schedule_has_three_jobs_at_once_and_no_host_twice_and_hosts_rest_where_there_are_enough(seed: int) -> None:
+    """The pause of a host leaves time for a job that ends late under ECMP."""
     arrivals = schedule(seed, churn.SECONDS)
     assert 28 <= len(arrivals) <= 33
     assert arrivals == schedule(seed, churn.SECONDS)
@@ -58,16 +59,9 @@ def test_a_schedule_has_three_jobs_at_once_and_no_host_twice(seed: int) -> None:
         taken = Counter(host for each in meanwhile for host in each.job.hosts)
         assert set(taken.values()) == {1}
         assert arrival.life_s <= churn.LIFE_S[1]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_hosts_rest_after_a_job_where_there_are_enough(seed: int) -> None:
-    """The pause of a host leaves time for a job that ends late under ECMP."""
-    arrivals = schedule(seed, churn.SECONDS)
-    for later in arrivals:
-        recent = [a for a in arrivals if a.at_s < later.at_s < a.at_s + a.life_s + churn.REST_S]
+        recent = [a for a in arrivals if a.at_s < arrival.at_s < a.at_s + a.life_s + churn.REST_S]
         rested = set(range(16)) - {host for each in recent for host in each.job.hosts}
-        assert set(later.job.hosts) <= rested or len(rested) < len(later.job.hosts)
+        assert set(arrival.job.hosts) <= rested or len(rested) < len(arrival.job.hosts)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +77,9 @@ def test_hosts_rest_after_a_job_where_there_are_enough(seed: int) -> None:
 def test_an_iteration_is_counted_by_what_is_known_when_it_begins(begin: float, state: str) -> None:
     newcomer = Life(first_byte_s=10.0, known_s=17.0, end_s=30.0)
     assert state_of(begin, begin + 1, Life(1.0, 8.0, 30.0), [newcomer]) == state
-
-
-def test_a_job_that_is_never_known_is_being_learnt_until_it_ends() -> None:
-    newcomer = Life(first_byte_s=10.0, known_s=None, end_s=30.0)
-    assert state_of(25.0, 26.0, Life(1.0, 8.0, 40.0), [newcomer]) == "late"
-    assert state_of(31.0, 32.0, Life(1.0, 8.0, 40.0), [newcomer]) == "quiet"
+    never_known = Life(first_byte_s=10.0, known_s=None, end_s=30.0)
+    states = [state_of(at, at + 1, Life(1.0, 8.0, 40.0), [never_known]) for at in (25.0, 31.0)]
+    assert states == ["late", "quiet"], "it is being learnt until it ends"
 
 
 def test_provisional_pairs_are_not_known_yet() -> None:
@@ -110,20 +101,6 @@ def test_churn_is_judged_by_ratios_to_the_flat_switch_without_the_first_iteratio
     assert [target.met for target in found.targets] == [True, True, False]
     [known] = found.tables["Seconds until known"]
     assert known == {"joined": "recorded", "jobs": 1, "known": 1, "mean_s": 6.0, "max_s": 6.0}
-
-
-def test_what_was_not_measured_is_missed() -> None:
-    assert not any(target.met for target in churn.judge([row(Mode.FLAT, [1.0, 1.0])]).targets)
-    assert Target("a", 1.0, 1.0).met
-
-
-def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    assert read_rows(file) == []
-    written = row(Mode.FLAT, [1.0])
-    file.write_text(json.dumps(asdict(written)) + "\n")
-    [read] = read_rows(file)
-    assert (read.run, read.iterations) == (written.run, [[10.0, 1.0]])
 
 
 # ---- elephants
@@ -185,12 +162,6 @@ def test_bytes_of_cables_are_those_of_the_receiving_end_by_the_names_that_the_co
     )
 
 
-def test_the_longest_time_that_something_is_off() -> None:
-    moments = [(0.0, 1.0, 1.0), (1.0, 1.0, 1.5), (2.0, 1.0, 1.6), (3.0, 1.5, 1.6), (4.0, 1.5, 1.0)]
-    assert longest_off(moments, 0.2) == 1.0
-    assert longest_off(moments[:1], 0.2) == 0.0
-
-
 def test_moves_are_flows_that_are_pinned_elsewhere() -> None:
     flow, other = ("a", "x", "y"), ("a", "y", "x")
     first = look(1.0, paths={flow: ("leaf1", "spine1", "leaf2")})
@@ -200,13 +171,6 @@ def test_moves_are_flows_that_are_pinned_elsewhere() -> None:
 
 
 # ---- patterns and kinds
-
-
-def test_patterns_take_turns() -> None:
-    text = patterns.pattern(2)
-    assert [collectives_at(text, index)[0] for index in range(6)] == ["ddp", "ddp", *["all_to_all"] * 2, "ddp", "ddp"]
-    assert collectives_at("reduce_scatter+all_gather", 7) == ("reduce_scatter", "all_gather")
-    assert collectives_at("all_reduce", 3) == ("all_reduce",)
 
 
 def pattern_row(mode: Mode, ddp: float, other: float, alarms: Sequence[float] = ()) -> Row:
@@ -240,14 +204,8 @@ def test_nine_kinds_are_announced_and_what_the_trainer_sends_is_what_it_announce
     [
         (Announced.HALF, "The announcement of job 'g1' is wrong: all pairs carry 2.0 times what was announced.", True),
         (Announced.HALF, "The announcement of job 'g1' is wrong: all pairs carry 1.3 times what was announced.", False),
-        (
-            Announced.DOUBLE,
-            "The announcement of job 'g1' is wrong: all pairs carry 0.50 times what was announced.",
-            True,
-        ),
         (Announced.DOUBLE, "The announcement of job 'g1' is wrong: a pair carries less.", False),
         (Announced.REVERSED, "The announcement of job 'g1' is wrong: traffic in the other direction only.", True),
-        (Announced.REVERSED, "The announcement of job 'g1' is wrong: a pair carries less.", False),
         (Announced.OTHER, "The announcement of job 'g1' is wrong: a pair carries traffic that is not announced.", True),
         (Announced.OTHER, "The measured efficiency is 27.6 %; the difference is not the routing.", False),
     ],
@@ -305,6 +263,8 @@ def test_runs_that_are_there_are_not_made_again_and_a_missed_target_is_a_failure
 def test_every_scenario_says_what_it_missed_when_nothing_was_planned() -> None:
     for scenario in SCENARIOS.values():
         assert not all(target.met for target in scenario.judge([]).targets)
+    assert not any(target.met for target in churn.judge([row(Mode.FLAT, [1.0, 1.0])]).targets)
+    assert Target("a", 1.0, 1.0).met
 
 
 # ---- swap and polls

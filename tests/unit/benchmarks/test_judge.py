@@ -73,8 +73,6 @@ def everything(exact: Exact) -> list[tuple[Fraction, ...]]:
         (3, 4, 0, 2, Fraction(4, 3), Fraction(4, 3)),
         # Two flows on links of 80 and 100: 10/9 each when both are split.
         (2, 2, 20, Fraction(5, 4), Fraction(10, 9), Fraction(10, 9)),
-        # A flow on three links of 100, and a NIC of 100.
-        (3, 1, 0, 1, 1, 1),
     ],
 )
 def test_the_least_slowdown_of_cases_with_a_known_answer(
@@ -84,14 +82,6 @@ def test_the_least_slowdown_of_cases_with_a_known_answer(
     for max_subflows, slowdown in ((1, whole), (2, two), (None, fluid)):
         assert float(least(exact, max_subflows)) == pytest.approx(float(slowdown), rel=1e-6)
     assert exact.cut_slowdown <= exact.whole_cut_slowdown <= whole
-
-
-def test_subflows_that_are_too_few_for_the_fluid_optimum() -> None:
-    """A flow has rate 3, and three links have rate 1."""
-    cables = tuple(Cable(a, 2 + spine, 100) for a in range(2) for spine in range(3))
-    exact = Exact(Instance("one", 5, cables, (Host(0, 300), Host(1, 300)), (Send(0, 0, 1, 0, 9),)))
-    slowdowns = [float(least(exact, max_subflows)) for max_subflows in (1, 2, 3, None)]
-    assert slowdowns == pytest.approx([3.0, 1.5, 1.0, 1.0])
 
 
 def test_where_one_solver_fails_the_other_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,25 +100,13 @@ def test_where_one_solver_fails_the_other_is_asked(monkeypatch: pytest.MonkeyPat
     assert programme.better(exact, 2, (), Fraction(2), SOLVE_S) == (None, False)
 
 
-def test_phases_of_one_job_share_a_link_in_turn() -> None:
-    phases = [(0, 0, 4, 0, 1000), (0, 1, 5, 1, 1000)]
-    at_once = [(0, 0, 4, 0, 1000), (1, 1, 5, 0, 1000)]
-    assert least(Exact(two_leaves(1, phases)), 1) == 1
-    assert least(Exact(two_leaves(1, at_once)), 1) == 2
+SMALL = (2, 3, 4, 5, 25, 26, 31, 34, 35, 36, 59, 66, 72, 89)
+"""Seeds of instances with at most 300 routings."""
 
 
-def small(seed: int) -> Exact | None:
-    exact = Exact(generate(seed))
-    routings = 1
-    for flow in exact.flows:
-        routings *= len(exact.paths(*flow.ends))
-    return exact if 1 < routings <= 300 else None
-
-
-@pytest.mark.parametrize("seed", [seed for seed in range(90) if small(seed)])
+@pytest.mark.parametrize("seed", [*SMALL[:4], *(pytest.param(seed, marks=pytest.mark.long) for seed in SMALL[4:])])
 def test_the_least_slowdowns_are_those_that_trying_everything_finds(seed: int) -> None:
-    exact = small(seed)
-    assert exact is not None
+    exact = Exact(generate(seed))
     best = everything(exact)[0]
     found: tuple[Fraction, ...] = ()
     for _ in best:
@@ -180,17 +158,6 @@ def test_an_honest_answer_is_not_refuted_and_its_gap_is_known() -> None:
 def test_a_claim_that_a_routing_refutes(claim: dict[str, float], words: str) -> None:
     exact, routing = crowded()
     assert words in of(exact, claims(exact, routing, **claim)).refuted
-
-
-def test_a_lower_slowdown_that_is_not_proven() -> None:
-    """Four flows cross three spines, so the worst slowdown is at least 2.
-
-    Job 1 could have a spine to itself, and slowdown 1."""
-    exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
-    one, two, _ = exact.paths(0, 1)
-    routing = [[(path, Fraction(1))] for path in (one, one, two, two)]
-    verdict = of(exact, claims(exact, routing, slowdowns_proven=2))
-    assert verdict.refuted == ["2 slowdowns of [2.0, 2.0] are claimed as proven, but a routing reaches [2.0, 1.0]"]
 
 
 def test_what_is_wrong_with_a_routing() -> None:
@@ -246,6 +213,9 @@ def test_how_far_a_lower_slowdown_is_from_the_least() -> None:
         assert verdict.best_vector == [2.0, 1.0]
         assert verdict.vector_gap == pytest.approx(gap)
         assert not verdict.refuted
+    shared = [[(path, Fraction(1))] for path in (one, one, two, two)]
+    verdict = of(exact, claims(exact, shared, slowdowns_proven=2))
+    assert verdict.refuted == ["2 slowdowns of [2.0, 2.0] are claimed as proven, but a routing reaches [2.0, 1.0]"]
 
 
 def test_a_plan_for_which_the_machine_had_no_time_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,8 +277,10 @@ def setting() -> Setting:
     return Setting("whole-leaf", "tiny", fabric, jobs, ())
 
 
-@pytest.mark.parametrize("variant", workloads.VARIANTS)
-@pytest.mark.parametrize("failure", ["0 spines", "1 spines", "1 cables"])
+FAILED = ("0 spines", "1 spines", "1 cables")
+
+
+@pytest.mark.parametrize(("failure", "variant"), [*zip(FAILED, workloads.VARIANTS, strict=True)])
 def test_workloads_are_compared_with_the_fluid_optimum(setting: Setting, failure: str, variant: str) -> None:
     case = workloads.Case("tiny", failure, 1, variant)
     record = workloads.judged(case, setting, LIMITS)

@@ -47,12 +47,16 @@ def test_a_right_announcement_is_confirmed_and_not_contradicted(name: str) -> No
     assert watched.last.source is DemandSource.CONFIRMED
 
 
-@pytest.mark.parametrize(("name", "seed"), [("ddp", PAUSES), ("ddp", LONG), *PARAMETERS, *FASTER, *BEHIND])
+HARD = [("ddp", PAUSES), ("ddp", LONG), PARAMETERS[0], FASTER[0], BEHIND[0]]
+OTHERS = [pytest.param(*each, marks=pytest.mark.long) for each in (*PARAMETERS[1:], *FASTER[1:], *BEHIND[1:])]
+
+
+@pytest.mark.parametrize(("name", "seed"), [*HARD, *OTHERS])
 def test_what_is_hard_to_judge_is_not_contradicted(name: str, seed: int) -> None:
     assert watch(generated(kinds()[name], kinds()[name].spec(), seed, 0.25)).contradicted_at == ()
 
 
-@pytest.mark.parametrize("name", ["ring", "all-to-all", "ddp"])
+@pytest.mark.parametrize("name", ["ring", "all-to-all", pytest.param("ddp", marks=pytest.mark.long)])
 def test_wrong_announcements_are_contradicted_and_told_apart(name: str) -> None:
     expected = {"reversed": Finding.OTHER_TRAFFIC, "half": Finding.OTHER_AMOUNTS, "double": Finding.OTHER_AMOUNTS}
     for way, sends, spec, matrix in ways(kinds()[name], seed=22):

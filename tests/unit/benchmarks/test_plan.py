@@ -1,7 +1,6 @@
 """The benchmark ``plan``: failures and workloads of the docs, rows that match the plan, targets that can be missed."""
 
 import gc
-import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -12,7 +11,7 @@ import pytest
 from benchmarks.plan import workloads as bench_workloads
 from benchmarks.plan.changes import MAX_SUBFLOWS, Change, ChangeRow, changed, changes_of, small_settings
 from benchmarks.plan.measure import Case, Missing, Row, Runs, cases, measure, timed_runs, undisturbed
-from benchmarks.plan.results import Results, change_lines, plan_lines, targets
+from benchmarks.plan.results import change_lines, plan_lines, targets
 from benchmarks.plan.workloads import FAILURES, ONE_JOB, Failure, Setting, failed, few, leaves_of_one_job, workloads
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
@@ -144,24 +143,16 @@ def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
     assert split.ecmp_mean is None
     assert whole.total_ms > 0
     assert 1 <= whole.runs <= 5, "a slow first run is the only one"
-
-
-def test_fluid_and_whole_bounds_of_a_published_scheme(setting: Setting) -> None:
-    row = measured(setting, "1-spine", "greedy")
-    assert row.fluid_bound <= row.integer_bound <= row.slowdown
-    assert row.ecmp_mean is None
+    greedy = measured(setting, "1-spine", "greedy")
+    assert greedy.fluid_bound <= greedy.integer_bound <= greedy.slowdown
+    assert greedy.ecmp_mean is None
+    assert measured(replace(setting, even=False), "none").closed_form is None
 
 
 def test_what_has_no_plan_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "ilp", lambda problem, _: NoPlan(problem.generation, "no time"))
     found = measure(Case(setting, "none", "ilp", 1), LIMITS)
     assert found == Missing("whole-leaf", "two jobs", "none", "ilp", 1, "no time")
-
-
-def test_closed_forms_are_for_even_fabrics_that_lost_whole_spines(setting: Setting) -> None:
-    assert measured(replace(setting, even=False), "none").closed_form is None
-    one_job = replace(setting, failures=(ONE_JOB,))
-    assert measured(one_job, ONE_JOB).closed_form is None
 
 
 def test_every_run_has_a_problem_of_its_own(setting: Setting) -> None:
@@ -181,12 +172,8 @@ def test_every_run_has_a_problem_of_its_own(setting: Setting) -> None:
     assert all(problem is of for (problem, _), of in zip(asked, made, strict=True))
     assert [draws for _, draws in asked] == [20, 0, 0, 0]
     assert timed.times.runs == 3
-
-
-def test_a_slow_first_run_is_the_only_one(setting: Setting) -> None:
-    timed = timed_runs(lambda: problem_of(setting.fabric, setting.jobs), plan, LIMITS, Runs(most=3, budget_s=0))
-    assert timed.times.runs == 1
-    assert timed.times.total_ms > 0
+    slow = timed_runs(make, plan, LIMITS, Runs(most=3, budget_s=0))
+    assert (slow.times.runs, slow.times.total_ms > 0) == (1, True), "a slow first run is the only one"
 
 
 def test_the_garbage_collector_is_as_before_afterwards() -> None:
@@ -207,22 +194,10 @@ def test_a_change_moves_no_more_than_a_plan_from_scratch(change: Change, split: 
     assert row.slowdown <= row.repair_slowdown
     assert row.slowdown == pytest.approx(row.scratch_slowdown)
     assert row.moves <= row.scratch_moves
-    assert row.fewest or row.moves
+    assert row.fewest or (row.moves and (split or change != "cable fails"))
     assert (row.displaced > 0) == (change == "cable fails")
     assert row.max_subflows == (MAX_SUBFLOWS[change] if split else 1)
-
-
-def test_moves_are_proven_to_be_the_fewest() -> None:
-    """A cable fails where all other cables are full: a flow has to move, and fewer moves are not enough."""
-    setting = next(of for of in small_settings() if of.name == "4x4x4 fragmented seed 3")
-    row = changed(setting, "cable fails", False, LIMITS)
-    assert row.moves > 0
-    assert row.fewest
-
-
-def test_the_only_job_does_not_leave(setting: Setting) -> None:
-    assert [*changes_of(setting)] == ["cable fails", "job leaves"]
-    assert [*changes_of(replace(setting, jobs=setting.jobs[:1]))] == ["cable fails"]
+    assert [*changes_of(replace(setting, jobs=setting.jobs[:1]))] == ["cable fails"], "the only job does not leave"
 
 
 # ---- results
@@ -263,11 +238,8 @@ def test_targets_are_met_or_not(row: Row) -> None:
     unproven = replace(proven, certificate="gap")
     assert met("hit one job", rows=[proven, unproven, replace(proven, total_ms=1001.0)]) == (1, 3)
     assert met("proven within 500 ms", rows=[proven, replace(proven, total_ms=499.0)]) == (1, 2)
-    assert met("moves, proven", changes=[change_row(), change_row(fewest=False)]) == (1, 2)
-
-
-def test_only_the_planner_is_held_to_targets(row: Row) -> None:
     assert targets([replace(row, scheme="greedy")], []) == []
+    assert met("moves, proven", changes=[change_row(), change_row(fewest=False)]) == (1, 2)
 
 
 def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
@@ -280,19 +252,3 @@ def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
     assert (alone["scheme"], alone["workloads"]) == ("greedy", "1")
     (summed,) = change_lines([change_row(), change_row(moves=4, fewest=False)])
     assert [summed[name] for name in ("moves", "most", "fewest proven", "proven")] == ["3.0", "4", "1", "2"]
-
-
-def test_results_are_whole_files_at_any_time(row: Row, tmp_path: Path) -> None:
-    file = tmp_path / "new" / "plan.json"
-    results = Results({"quick": True})
-    results.save(file)
-    assert json.loads(file.read_text())["plans"] == []
-    results.add(row)
-    results.add(Missing("g", "w", "none", "ilp", 1, "no time"))
-    results.changes.append(change_row())
-    results.save(file)
-    found = json.loads(file.read_text())
-    assert [len(found[key]) for key in ("plans", "missing", "changes")] == [1, 1, 1]
-    assert found["plans"][0]["slowdown"] == row.slowdown
-    assert not found["finished"]
-    assert [each.name for each in file.parent.iterdir()] == ["plan.json"]

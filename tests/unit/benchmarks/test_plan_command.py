@@ -10,11 +10,10 @@ from tests.support.command_line import Command
 LITTLE = ("--no-generated", "--no-irregular", "--no-changes", "--failures", "none,1-spine")
 
 
-def test_all_that_is_measured_is_in_json_and_in_the_folder(benchmark: Command, published: Path, tmp_path: Path) -> None:
-    options = ("--schemes", "planned,greedy", "--out", tmp_path / "out", "--json")
-    run = benchmark("plan", "--workloads", published, *LITTLE, *options)
-    found = run.json
-    assert found == json.loads((tmp_path / "out" / "plan.json").read_text())
+def test_all_that_is_measured_is_in_a_file_and_in_tables(benchmark: Command, published: Path, tmp_path: Path) -> None:
+    run = benchmark("plan", "--workloads", published, *LITTLE, "--schemes", "planned,greedy", "--out", tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert all(text in run.out for text in ("planned, split", "published", "1-spine", "max(1, D/S)", "written: "))
     assert (run.status, found["finished"]) == (0, True)
     rows = {(row["workload"], row["failure"], row["scheme"], row["max_subflows"]) for row in found["plans"]}
     assert rows == {
@@ -27,13 +26,6 @@ def test_all_that_is_measured_is_in_json_and_in_the_folder(benchmark: Command, p
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["plan.json"]
 
 
-def test_tables_for_people(benchmark: Command, published: Path, tmp_path: Path) -> None:
-    options = ("--schemes", "planned", "--out", tmp_path / "out")
-    run = benchmark("plan", "--workloads", published, *LITTLE, *options)
-    assert run.status == 0
-    assert all(text in run.out for text in ("planned, split", "published", "1-spine", "max(1, D/S)", "written: "))
-
-
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [("--schemes", "best", "there is no 'best'"), ("--failures", "2-spines", "there is no '2-spines'")],
@@ -42,8 +34,3 @@ def test_unknown_names_are_wrong_usage(benchmark: Command, published: Path, opti
     refused = benchmark("plan", "--workloads", published, option, value)
     assert refused.status == 2
     assert said in " ".join(refused.err.split())
-
-
-def test_a_folder_that_holds_nothing(benchmark: Command, tmp_path: Path) -> None:
-    refused = benchmark("plan", "--workloads", tmp_path, *LITTLE)
-    assert (refused.status, refused.err.startswith("error: --workloads:")) == (1, True)
