@@ -23,7 +23,7 @@ def ended(program: str, *wrapper: str, **options: object) -> tuple[int, str, str
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_raised_at_the_next_check_and_only_once(number: signal.Signals) -> None:
     program = f"""
 signal.signal({number}, signal.SIG_DFL)  # the tests may run under nohup

@@ -21,9 +21,6 @@ def test_the_cable_that_carries_most_in_both_directions_is_cut() -> None:
         ("x", "y"): (),
     }
     assert cable_under_load(paths) == ("leaf2", "spine1")
-
-
-def test_without_pins_there_is_nothing_to_cut() -> None:
     with pytest.raises(DemoError, match="no flow is pinned"):
         cable_under_load({("a", "b"): ()})
 

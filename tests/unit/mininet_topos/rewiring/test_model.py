@@ -9,7 +9,6 @@ from mininet_topos.demo.report import ideal_goodput_bps
 from mininet_topos.rewiring.fabrics import one_way
 from mininet_topos.rewiring.jobs import recommender, scaled, sends
 from mininet_topos.rewiring.model import Size, evaluated, on_leaf_spine, on_wiring, planned_s, ways_of
-from mininet_topos.rewiring.random_wirings import random_wiring
 
 SIZE = Size(12, 4, 2.0)
 ADDRESSES = [f"10.0.{number}.1" for number in range(1, 13)]
@@ -23,15 +22,10 @@ def all_reduce(**more: Any) -> dict[str, Any]:
     return {**EVERYONE, "collectives": [sends("all_reduce", ["all"], M)], **more}
 
 
-def test_an_all_reduce_takes_the_circuits_of_a_server_and_on_the_switch_the_rate_of_the_same_cost() -> None:
-    answer = evaluated(ways_of(all_reduce(), ADDRESSES), SIZE)
-    assert answer.best.planned_s == pytest.approx(RING_BITS / 4 / CIRCUIT_BPS)
-    assert answer.best.other_s == pytest.approx(3.2 * RING_BITS / 4 / CIRCUIT_BPS)
-
-
 def test_on_other_circuits_as_many_rings_run_or_one_in_rank_order_where_that_is_better() -> None:
     (way,) = ways_of(all_reduce(compute=[{"seconds": 0.5}]), ADDRESSES)
     best = evaluated([way], SIZE).best
+    assert best.other_s == pytest.approx(0.5 + 3.2 * RING_BITS / 4 / CIRCUIT_BPS), "the switch of the same cost"
     chosen = on_wiring(way, best.found.orders, best.found.wiring, SIZE)
     assert chosen.rings == 4
     assert chosen.planned_s == pytest.approx(0.5 + RING_BITS / 4 / CIRCUIT_BPS)
@@ -42,13 +36,6 @@ def test_on_other_circuits_as_many_rings_run_or_one_in_rank_order_where_that_is_
     one = on_wiring(way, best.found.orders, chain, Size(12, 1, 2.0))
     assert one.rings == 1
     assert one.planned_s == pytest.approx(0.5 + RING_BITS / CIRCUIT_BPS)
-
-
-def test_a_random_wiring_is_not_better_than_all_circuits_full() -> None:
-    (way,) = ways_of(all_reduce(), ADDRESSES)
-    orders = evaluated([way], SIZE).best.found.orders
-    for seed in range(3):
-        assert on_wiring(way, orders, random_wiring(12, 4, seed), SIZE).planned_s > RING_BITS / 4 / CIRCUIT_BPS
 
 
 def test_phases_follow_each_other_and_computing_overlaps_with_its_own() -> None:
@@ -77,8 +64,8 @@ def test_a_ring_in_rank_order_has_no_collisions_on_leaves_and_an_all_to_all_has_
 
 def test_the_demos_job_is_that_of_the_documentation() -> None:
     job = scaled(recommender(), 100)
-    answer = evaluated(ways_of(job, ADDRESSES), SIZE)
-    assert [each.name for each in answer.parallelizations] == ["data", "hybrid", "pipeline"]
+    assert [way.name for way in ways_of(job, ADDRESSES)] == ["data", "hybrid", "pipeline"]
+    answer = evaluated([way for way in ways_of(job, ADDRESSES) if way.name != "pipeline"], SIZE)
     assert answer.best.name == "hybrid"
     assert answer.best.found.wiring.steps == (1, 5, 11, 7)
     assert not answer.refused

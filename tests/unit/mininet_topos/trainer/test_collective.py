@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mininet_topos.trainer.collective import COLLECTIVES, chunk, expected_result, neighbours, training_vector
+from mininet_topos.trainer.collective import chunk, expected_result, training_vector
 from signalbox.jobs.spec import Algorithm
 
 
@@ -27,17 +27,3 @@ def test_the_result_is_the_sum_of_all_ranks_or_in_a_pipeline_up_to_its_own(
 def test_the_result_of_an_all_to_all_is_a_chunk_of_every_rank_in_rank_order() -> None:
     chunks = [chunk(training_vector("job", rank, 3, 101), 2, 4) for rank in range(4)]
     assert np.array_equal(expected_result(Algorithm.ALL_TO_ALL, "job", 2, 4, 3, 101), np.concatenate(chunks))
-
-
-@pytest.mark.parametrize("elements", [0, 1, 3, 4, 103])
-def test_chunks_cover_a_vector_that_does_not_divide(elements: int) -> None:
-    vector = np.arange(elements, dtype=np.float32)
-    assert np.array_equal(np.concatenate([chunk(vector, index, 4) for index in range(4)]), vector)
-
-
-@pytest.mark.parametrize("algorithm", COLLECTIVES)
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_a_rank_accepts_exactly_the_ranks_that_connect_to_it(algorithm: Algorithm, size: int) -> None:
-    opened = {(rank, peer) for rank in range(size) for peer in neighbours(algorithm, rank, size)[0]}
-    accepted = {(peer, rank) for rank in range(size) for peer in neighbours(algorithm, rank, size)[1]}
-    assert opened == accepted

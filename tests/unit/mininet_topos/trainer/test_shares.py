@@ -25,23 +25,6 @@ def test_slices_are_assigned_in_proportion_at_every_moment(weights: list[int], c
         assert weight or not got
 
 
-@given(some_weights, some_weights)
-def test_both_ends_agree_and_equal_weights_change_nothing(first: list[int], then: list[int]) -> None:
-    then = (then * len(first))[: len(first)]
-    then[0] += not any(then)
-    sender, receiver = RoundRobin(len(first)), RoundRobin(len(first))
-    for weights in (first, first, then):
-        sender.set(weights)
-        for _ in range(7):
-            receiver.set(sender.weights)
-            assert sender.next() == receiver.next()
-
-
-def test_without_weights_the_first_connection_takes_all() -> None:
-    order = RoundRobin(3)
-    assert {order.next() for _ in range(10)} == {0}
-
-
 def test_a_share_goes_to_the_connection_whose_port_is_in_its_class() -> None:
     classes = port_classes(3)
     ports = [40_000 & ~each.mask | each.value | 1 for each in classes]
@@ -50,11 +33,8 @@ def test_a_share_goes_to_the_connection_whose_port_is_in_its_class() -> None:
     assert weights_of([(0.9999, *classes[0]), (0.0001, *classes[1])], ports) == (1000, 1, 0), "no subflow is left out"
     assert weights_of([], ports) == (PARTS, 0, 0)
     assert weights_of([(1.0, 0x20, 0x20)], [0, 2]) == (PARTS, 0), "no connection has such a port"
-
-
-def test_the_connections_of_a_subflow_have_equal_parts_of_its_share() -> None:
-    told = [(0.3, 40_001, 0xFFFF), (0.3, 40_004, 0xFFFF), (0.2, 40_002, 0xFFFF), (0.2, 50_000, 0xFFFF)]
-    assert weights_of(told, [40_002, 40_001, 40_004]) == (200, 300, 300), "port 50000 is a listener's"
+    several = [(0.3, 40_001, 0xFFFF), (0.3, 40_004, 0xFFFF), (0.2, 40_002, 0xFFFF), (0.2, 50_000, 0xFFFF)]
+    assert weights_of(several, [40_002, 40_001, 40_004]) == (200, 300, 300), "port 50000 is a listener's"
 
 
 def test_ranks_read_what_was_written_last(tmp_path: Path) -> None:
@@ -70,7 +50,7 @@ def test_ranks_read_what_was_written_last(tmp_path: Path) -> None:
     assert shares.subflows("10.0.1.1", "10.0.2.1") == ()
 
 
-@pytest.mark.parametrize("ports", port_classes(16)[::5])
+@pytest.mark.parametrize("ports", port_classes(16)[::8])
 def test_sockets_get_ports_of_their_class(ports: PortClass) -> None:
     with socket.socket() as first, socket.socket() as second:
         taken = bind_in_class(first, "127.0.0.1", ports)
