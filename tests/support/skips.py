@@ -21,7 +21,6 @@ MAY_SKIP: Mapping[str, str] = {
     "tests/unit/client/test_models.py::test_models_send_what_each_published_file_says": "WORKLOADS, published files",
     "tests/unit/client/test_socket_bytes.py::test_ipv6_is_left_out": "IPv6",
     "tests/unit/deploy/test_compose.py": "docker-compose",
-    "tests/unit/deploy/test_slurm.py::test_systemd_finds_no_fault_with_the_unit_file": "systemd-analyze",
     "tests/unit/deploy/test_systemd.py": "systemd-analyze",
     "tests/wire/test_api_tls.py::test_a_token_is_not_accepted_where_it_could_be_read_on_its_way": "a network",
     "tests/wire/test_circuits.py": "Chromium",

@@ -1,10 +1,6 @@
 """The content of the Debian package, without building it; ``tests/lab/test_deb.py`` installs it."""
 
 import re
-import subprocess
-from pathlib import Path
-
-import pytest
 
 from controller.config import load
 from controller.serving import exposure
@@ -12,7 +8,6 @@ from tests.support.doc_pages import PAGES, ROOT
 
 DEBIAN = ROOT / "deploy/debian"
 VERSION = (ROOT / "client/VERSION").read_text().strip()
-SCRIPT = ROOT / "scripts/deb.sh"
 
 
 def pins(file: str) -> dict[str, str]:
@@ -27,12 +22,6 @@ def test_its_python_packages_are_some_of_those_that_are_tested() -> None:
     assert not {"pytest", "mypy", "kopf", "os-ken"} & pins("deb.txt").keys()
 
 
-@pytest.mark.parametrize("name", ["postinst", "prerm", "postrm"])
-def test_a_shell_takes_its_scripts(name: str) -> None:
-    assert (DEBIAN / name).stat().st_mode & 0o111
-    subprocess.run(["sh", "-n", DEBIAN / name], check=True)
-
-
 def test_the_changelog_and_the_guide_have_the_version() -> None:
     assert (DEBIAN / "changelog").read_text().startswith(f"signalbox-controller ({VERSION}) ")
     guide = next(page for page in PAGES if page.name == "docs/how-to/install.md")
@@ -42,8 +31,3 @@ def test_the_changelog_and_the_guide_have_the_version() -> None:
 def test_its_configuration_lets_no_other_machine_in() -> None:
     who = exposure.who_may(load(DEBIAN / "signalbox.toml"))
     assert not [line for line in who if "this machine" not in line and "unix:" not in line]
-
-
-def test_a_wrong_argument_gets_the_usage(tmp_path: Path) -> None:
-    done = subprocess.run([SCRIPT, "--nonsense"], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "deb: usage: scripts/deb.sh FOLDER\n")
