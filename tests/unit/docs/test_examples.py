@@ -90,23 +90,17 @@ def test_the_tutorial_shows_the_example_job_as_it_is_and_the_reference_a_right_o
     assert check(JobSpec.parse(json.loads(shown_first("reference/job-spec", "json")))) == []
 
 
-def test_the_parallelizations_of_the_reference_are_those_of_a_job_file(tmp_path: Path) -> None:
-    page = page_of("reference/job-spec")
-    (text,) = (block.text for block in page.blocks if block.language == "yaml" and "parallelizations" in block.text)
-    (tmp_path / "job.yaml").write_text(text)
-    (job,) = jobs_in(tmp_path / "job.yaml")
-    assert [way.name for way in job.spec.parallelizations] == ["replicas", "spread tables"]
-
-
 GUIDE = page_of("how-to/announce-a-job")
 IN_GUIDE = [block.text for block in GUIDE.blocks if block.language == "yaml"]
+OF_REFERENCE = [block.text for block in page_of("reference/job-spec").blocks if block.language == "yaml"]
+IN_PAGES = IN_GUIDE + [text for text in OF_REFERENCE if "parallelizations" in text]
 
 
-@pytest.mark.parametrize("text", IN_GUIDE, ids=range(len(IN_GUIDE)))
-def test_the_job_files_of_the_guide_are_jobs(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", IN_PAGES, ids=range(len(IN_PAGES)))
+def test_the_job_files_of_the_guide_and_of_parallelizations_are_jobs(text: str, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(text)
     found = [job.spec for job in jobs_in(tmp_path / "job.yaml")]
-    assert all(spec.observed or virtual_links(spec) for spec in found)
+    assert all(spec.observed or spec.parallelizations or virtual_links(spec) for spec in found)
     assert len(found) == 1 + text.count("---\n")
 
 
@@ -137,9 +131,13 @@ def test_a_design_is_as_its_page_shows(command: str, tmp_path: Path, monkeypatch
     assert words_in_rows(printed) == words_in_rows(shown)
 
 
-def test_the_presets_are_those_of_the_reference() -> None:
+def test_the_fields_and_presets_of_models_are_those_of_the_reference() -> None:
     """The columns are layers, width, heads (of keys and values), inner width, vocabulary, tokens and batch."""
     page = page_of("reference/model-traffic")
+    tables = page.text.partition("## Fields")[2].partition("| preset | layers")[0]
+    cells = [line.split(" | ")[0] for line in tables.splitlines() if line.startswith("| `")]
+    fields = (*Model.model_fields, *Parallelism.model_fields)
+    assert [field for field in fields if not any(f"`{field}`" in cell for cell in cells)] == []
     for preset in Preset:
         (row,) = (line for line in page.text.splitlines() if line.startswith(f"| `{preset}` | "))
         shown = row.replace(",", "").replace(" 8 experts", "").split(" | ")[1:8]
@@ -149,13 +147,6 @@ def test_the_presets_are_those_of_the_reference() -> None:
         widths = model.hidden, heads, model.ffn or 4 * model.hidden
         sizes = model.layers, *widths, model.vocabulary, model.sequence, given.get("global_batch", "–")
         assert shown == [str(size) for size in sizes]
-
-
-@pytest.mark.parametrize("field", [*Model.model_fields, *Parallelism.model_fields])
-def test_every_field_of_a_model_is_in_the_reference(field: str) -> None:
-    page = page_of("reference/model-traffic")
-    tables = page.text.partition("## Fields")[2].partition("| preset | layers")[0]
-    assert any(f"`{field}`" in line.split(" | ")[0] for line in tables.splitlines() if line.startswith("| `"))
 
 
 def test_the_cable_that_the_tutorial_cuts_is_the_one_that_it_names() -> None:
