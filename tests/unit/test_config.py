@@ -2,91 +2,69 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from controller.config import load
+from controller.config import Config, load
 from signalbox.errors import InvalidInput
 
-GATEWAY = '[[fabric.gateway]]\nip = "10.0.4.254"\nmac = "{mac}"\n'
+GATEWAY = '[[fabric.gateway]]\nip = "10.0.4.254"\nmac = "{}"\n'
+OPTICAL = "[[circuits.switch]]\ndpid = 0x101\nfibres = [{}]\n"
+LINK = '[[fabric.link]]\nswitch = "leaf1"\nport = "e1"\nbps = 1e9\n'
 
 
-def written(tmp_path: Path, *macs: str) -> Path:
+def loaded(tmp_path: Path, text: str) -> Config:
     file = tmp_path / "signalbox.toml"
-    file.write_text("".join(GATEWAY.format(mac=mac) for mac in macs))
-    return file
+    file.write_text(text)
+    return load(file)
+
+
+def refused(tmp_path: Path, text: str) -> str:
+    """Return the problems of a file with this text, without its name."""
+    with pytest.raises(InvalidInput) as error:
+        loaded(tmp_path, text)
+    return str(error.value).replace(f"{tmp_path / 'signalbox.toml'}: ", "")
 
 
 def test_the_mac_address_of_a_gateway_is_taken_in_any_case(tmp_path: Path) -> None:
-    (gateway,) = load(written(tmp_path, "00:00:5E:00:01:0A")).fabric.gateway
+    (gateway,) = loaded(tmp_path, GATEWAY.format("00:00:5E:00:01:0A")).fabric.gateway
     assert (str(gateway.ip), gateway.mac) == ("10.0.4.254", "00:00:5e:00:01:0a")
 
 
 @pytest.mark.parametrize("mac", ["01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:5e:00:01", "router"])
 def test_what_is_no_stations_mac_address_is_refused(tmp_path: Path, mac: str) -> None:
-    with pytest.raises(InvalidInput) as error:
-        load(written(tmp_path, mac))
-    (problem,) = error.value.problems
-    assert problem.path.endswith("fabric.gateway[0].mac")
-    assert problem.message == f"must be the MAC address of one station, such as 02:00:00:00:01:01 (given: {mac!r})"
-
-
-def test_two_gateways_with_one_mac_address_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput) as error:
-        load(written(tmp_path, "00:00:5e:00:01:0a", "00:00:5e:00:01:0A"))
-    (problem,) = error.value.problems
-    assert problem.message == "00:00:5e:00:01:0a is in gateway twice; routers that share a MAC address are one gateway"
+    must = f"must be the MAC address of one station, such as 02:00:00:00:01:01 (given: {mac!r})"
+    assert refused(tmp_path, GATEWAY.format(mac)) == f"fabric.gateway[0].mac: {must}"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (GATEWAY.format(mac="02:00:00:00:00:01") + GATEWAY.format(mac="02:00:00:00:00:02"), "10.0.4.254 is in gateway"),
-        (2 * '[[fabric.link]]\nswitch = "leaf1"\nport = "e1"\nbps = 1e9\n', "leaf1:e1 is in link twice"),
+        (
+            GATEWAY.format("00:00:5e:00:01:0a") + GATEWAY.format("00:00:5E:00:01:0A"),
+            "00:00:5e:00:01:0a is in gateway twice; routers that share a MAC address are one gateway",
+        ),
+        (GATEWAY.format("02:00:00:00:00:01") + GATEWAY.format("02:00:00:00:00:02"), "10.0.4.254 is in gateway"),
+        (2 * LINK, "leaf1:e1 is in link twice"),
+        (OPTICAL.format(""), "must have 1 to 4096 ports"),
+        # A share: 5 instead of 0.05 for 5 % would have every plan refused.
+        ("[planning]\nmin_gain = 5\n", "must be less than 1 (given: 5)"),
     ],
 )
-def test_what_has_two_values_in_one_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "signalbox.toml"
-    file.write_text(text)
-    with pytest.raises(InvalidInput, match=said):
-        load(file)
+def test_values_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refused(tmp_path, text)
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    file = tmp_path / "signalbox.toml"
-    file.write_text("[openflow]\nport = 7\n", encoding="utf-8-sig")
-    assert load(file).openflow.port == 7
-
-
-def test_a_gain_that_no_plan_can_have_is_refused(tmp_path: Path) -> None:
-    """``min_gain`` is a share: 5 instead of 0.05 for 5 % would have every plan refused."""
-    file = tmp_path / "signalbox.toml"
-    file.write_text("[planning]\nmin_gain = 5\n")
-    with pytest.raises(InvalidInput) as error:
-        load(file)
-    assert [problem.message for problem in error.value.problems] == ["must be less than 1 (given: 5)"]
-
-
-OPTICAL = "[[circuits.switch]]\ndpid = 0x101\nfibres = [{}]\n"
+    assert loaded(tmp_path, "\ufeff[openflow]\nport = 7\n").openflow.port == 7
 
 
 @pytest.mark.parametrize("fibre", ["0x0:2", "0x1:0", "0x1:4294967295", "server1:2", "0x1"])
 def test_what_is_no_interface_of_a_server_is_refused_at_its_place(tmp_path: Path, fibre: str) -> None:
-    file = tmp_path / "signalbox.toml"
-    file.write_text(OPTICAL.format(f'"0x1:2", "{fibre}"'))
-    with pytest.raises(InvalidInput) as error:
-        load(file)
-    (problem,) = error.value.problems
-    assert problem.path.endswith("circuits.switch[0].fibres[1]")
-    assert problem.message.startswith("must be a server's dpid and port, such as 0x1:2, or empty")
-
-
-def test_an_optical_switch_without_ports_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "signalbox.toml"
-    file.write_text(OPTICAL.format(""))
-    with pytest.raises(InvalidInput, match="must have 1 to 4096 ports"):
-        load(file)
+    problem = "circuits.switch[0].fibres[1]: must be a server's dpid and port, such as 0x1:2, or empty"
+    assert refused(tmp_path, OPTICAL.format(f'"0x1:2", "{fibre}"')).startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +72,11 @@ def test_an_optical_switch_without_ports_is_refused(tmp_path: Path) -> None:
     [
         ("openflow", "port = true", "openflow.port: must be a number (given: true)"),
         ("metrics", 'port = "9464"', "metrics.port: must be a number (given: '9464')"),
-        ("fabric", "link_bps = true", "fabric.link_bps: must be a number (given: true)"),
-        ("planning", "time_limit_s = true", "planning.time_limit_s: must be a number (given: true)"),
         ("api", "listen = []", "api.listen: must have at least 1 entry (given: 0)"),
         ("log", 'json_lines = "no"', "log.json_lines: must be true or false, without quotes (given: 'no')"),
         ("planning", "time_limit_s = 0", "planning.time_limit_s: must be more than 0 s (given: 0 s)"),
         ("planning", "time_limit_s = 2026-11-28", "planning.time_limit_s: must be a number (given: 2026-11-28)"),
         ("api", 'socket_mode = "660"', "api.socket_mode: must be an octal mode such as 0660, in quotes (given: '660')"),
-        ("api", "socket_mode = 0o666", "api.socket_mode: must be an octal mode such as 0660, in quotes (given: 438)"),
         (
             "api",
             'listen = "0.0.0.0:1"',
@@ -111,25 +86,15 @@ def test_an_optical_switch_without_ports_is_refused(tmp_path: Path) -> None:
         ("planning", "debounce_s = inf", "planning.debounce_s: must be at most 31536000 s (given: inf s)"),
         ("discovery", "hold_down_s = 61", "discovery: hold_down_s (61 s) must be at most max_hold_down_s (60 s)"),
         ("counters", "interval_s = 9", "counters: interval_s (9 s) must be at most window_s (6 s)"),
-        ("api", "insecure = 1", "api.insecure: must be true or false, without quotes (given: 1)"),
         ("api", 'tokens = ""', "api.tokens: must name a file or directory; leave it out to have none (given: '')"),
     ],
 )
 def test_values_are_of_their_kind_paths_name_something_and_the_api_listens_somewhere(
     tmp_path: Path, section: str, line: str, problem: str
 ) -> None:
-    file = tmp_path / "signalbox.toml"
-    file.write_text(f"[{section}]\n{line}\n")
-    with pytest.raises(InvalidInput) as error:
-        load(file)
-    assert str(error.value) == f"{file}: {problem}"
+    assert refused(tmp_path, f"[{section}]\n{line}\n") == problem
 
 
 def test_unknown_tables_come_first(tmp_path: Path) -> None:
-    file = tmp_path / "signalbox.toml"
-    file.write_text('[openflow]\nports = 1\n[api]\nlisten = []\n[aip]\nlisten = ["127.0.0.1:1"]\n')
-    with pytest.raises(InvalidInput) as error:
-        load(file)
-    assert [problem.path for problem in error.value.problems] == [
-        f"{file}: {field}" for field in ("aip", "openflow.ports", "api.listen")
-    ]
+    found = refused(tmp_path, '[openflow]\nports = 1\n[api]\nlisten = []\n[aip]\nlisten = ["127.0.0.1:1"]\n')
+    assert re.findall(r"(?:^|; )([a-z.]+): ", found) == ["aip", "openflow.ports", "api.listen"]

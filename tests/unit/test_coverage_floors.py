@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import coverage_floors
-from tests.support.coverage_floors import FLOORS, covered, problems
-from tests.support.doc_pages import ROOT
+from tests.support.coverage_floors import covered, problems
 
 
 def of_file(lines: int, of_lines: int, branches: int = 0, of_branches: int = 0) -> Any:
@@ -55,7 +54,3 @@ def test_the_exit_status_says_whether_a_folder_is_below_its_floor(
         coverage_floors.main()
     assert (ended.value.code is not None) is fails  # an empty text is a failure too
     assert capsys.readouterr().out.split() == ["controller/core", f"{percent}.0", "%", "floor", "90"]
-
-
-def test_floors_are_of_folders_that_exist() -> None:
-    assert [folder for folder in FLOORS if not (ROOT / folder).is_dir()] == []

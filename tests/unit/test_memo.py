@@ -24,30 +24,12 @@ def test_plain_values_are_the_same_when_they_are_equal() -> None:
     assert memo((1, "z"), frozenset({"y"})) is not first
 
 
-class Counting:
-    """Function without a result that records the argument of each call."""
-
-    def __init__(self) -> None:
-        self.calls: list[int] = []
-
-    def __call__(self, number: int) -> None:
-        self.calls.append(number)
-
-
-def test_only_the_last_value_is_kept() -> None:
-    counting = Counting()
-    memo = Memo(counting)
-    for number in (1, 2, 1):
+def test_only_the_last_value_is_kept_and_none_is_a_value_like_any_other() -> None:
+    calls: list[int] = []
+    memo = Memo(calls.append)
+    for number in (1, 1, 2, 1):
         memo(number)
-    assert counting.calls == [1, 2, 1]
-
-
-def test_none_is_a_value_like_any_other() -> None:
-    counting = Counting()
-    memo = Memo(counting)
-    memo(1)
-    memo(1)
-    assert counting.calls == [1]
+    assert calls == [1, 2, 1]
 
 
 class Squares:
@@ -68,6 +50,8 @@ def test_only_keys_whose_inputs_changed_are_derived_anew() -> None:
     assert squares(a=2, b=3) == {"a": 4, "b": 9}
     assert squares(a=2, b=4) == {"a": 4, "b": 16}
     assert squares.calls == [2, 3, 4]
+    products = MemoPerKey[str, int, int, int](lambda a, b: a * b)
+    assert [products({"a": pair})["a"] for pair in ((2, 3), (2, 4), (5, 4))] == [6, 8, 20]
 
 
 def test_the_mapping_is_the_same_object_while_no_value_changes() -> None:
@@ -84,19 +68,7 @@ def test_keys_that_are_not_named_are_forgotten() -> None:
     assert squares(a=2) == {"a": 4}
     assert squares(a=2, b=3) == {"a": 4, "b": 9}
     assert squares.calls == [2, 3, 3]
-
-
-def test_the_order_of_the_keys_is_that_of_the_call() -> None:
-    squares = Squares()
-    squares(a=2, b=3)
-    assert list(squares(b=3, a=2)) == ["b", "a"]
-
-
-def test_a_key_is_derived_anew_when_one_of_its_inputs_changed() -> None:
-    memo = MemoPerKey[str, int, int, int](lambda a, b: a * b)
-    assert memo({"a": (2, 3)}) == {"a": 6}
-    assert memo({"a": (2, 4)}) == {"a": 8}
-    assert memo({"a": (5, 4)}) == {"a": 20}
+    assert list(squares(b=3, a=2)) == ["b", "a"], "the order is that of the call"
 
 
 def test_only_values_whose_sources_changed_are_derived_anew() -> None:

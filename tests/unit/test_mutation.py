@@ -94,27 +94,27 @@ def clamp(value, most):
         return most
     return value
 
-def count_down(count):
-    while count:
-        count -= 1
-    return count
+def drained(items):
+    while items:
+        items.pop()
+    return items
 
 def unused(value):
     return value + 1
+
+def untested(value):
+    return value + 1
 """
 CHECKS = """
-from sample.limits import clamp, count_down
+from pathlib import Path
+from sample.limits import clamp, drained, unused
 
 def test_clamp():
     assert (clamp(3, 2), clamp(1, 2)) == (2, 1)
 
-def test_count_down(tmp_path):
+def test_drained(tmp_path):
     (tmp_path / "file").write_text("left")
-    assert count_down(3) == 0
-"""
-ONCE = """
-from pathlib import Path
-from sample.limits import unused
+    assert drained([1, 2, 3]) == []
 
 def test_that_passes_once():
     before = Path("mark").exists()
@@ -142,42 +142,34 @@ def mutate(project: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def write(project: Path, checks: str) -> None:
-    for file, text in (("sample/limits.py", LIMITS), ("checks/test_limits.py", checks)):
-        (project / file).parent.mkdir()
-        (project / file).write_text(text)
-
-
-def test_a_test_that_fails_by_itself_notices_nothing(tmp_path: Path) -> None:
-    write(tmp_path, ONCE)
-    assert mutate(tmp_path).stdout.strip().splitlines()[1:] == [
-        "SURVIVED   sample/limits.py:13 unused: return value + 1 → return None",
-        "SURVIVED   sample/limits.py:13 unused: value + 1 → value - 1",
-        "SURVIVED   sample/limits.py:13 unused: 1 → 2",
-        "3 changes: 3 SURVIVED",
-    ]
-
-
 def test_what_no_test_notices_fails_the_run_until_it_is_accepted(tmp_path: Path) -> None:
-    write(tmp_path, CHECKS)
+    """A test that fails by itself notices nothing."""
     accepted = tmp_path / "accepted.toml"
     accepted.write_text('["sample/limits.py"]\n"gone: x → y" = "was once"\n')
-    there = sorted(tmp_path.rglob("*"))
+    for file, text in (("sample/limits.py", LIMITS), ("checks/test_limits.py", CHECKS)):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text(text)
+    there = {*tmp_path.rglob("*"), tmp_path / "mark"}
     run = mutate(tmp_path)
     assert run.stdout.strip().splitlines() == [
-        "10 changes are possible, 7 where the 2 tests pass",
+        "11 changes are possible, 8 where the 3 tests pass",
         "SURVIVED   sample/limits.py:3 clamp: value > most → value >= most",
         "killed     sample/limits.py:4 clamp: return most → return None",
         "killed     sample/limits.py:5 clamp: return value → return None",
-        "killed     sample/limits.py:9 count_down: count -= 1 → nothing",
-        "killed     sample/limits.py:9 count_down: count -= 1 → count += 1",
-        "killed     sample/limits.py:9 count_down: 1 → 2",
-        "killed     sample/limits.py:10 count_down: return count → return None",
+        "killed     sample/limits.py:9 drained: items.pop() → nothing",
+        "killed     sample/limits.py:10 drained: return items → return None",
+        "SURVIVED   sample/limits.py:13 unused: return value + 1 → return None",
+        "SURVIVED   sample/limits.py:13 unused: value + 1 → value - 1",
+        "SURVIVED   sample/limits.py:13 unused: 1 → 2",
         "accepted, but no change of this name is possible: sample/limits.py gone: x → y",
-        "7 changes: 1 SURVIVED, 6 killed",
+        "8 changes: 4 SURVIVED, 4 killed",
     ]
     assert run.returncode == 1
-    accepted.write_text('["sample/limits.py"]\n"clamp: value > most → value >= most" = "the same for equal numbers"\n')
+    names = ("value > most → value >= most", "return most → return None", "return value → return None")
+    lines = [f'"clamp: {name}" = "for a reason"' for name in names]
+    lines += [f'"drained: {name}" = "too"' for name in ("items.pop() → nothing", "return items → return None")]
+    accepted.write_text("\n".join(['["sample/limits.py"]', *lines]))
+    (tmp_path / "checks/test_limits.py").write_text(CHECKS.partition("def test_that")[0])
     run = mutate(tmp_path)
-    assert (run.returncode, run.stdout.strip().splitlines()[-1]) == (0, "7 changes: 1 accepted, 6 killed")
-    assert sorted(tmp_path.rglob("*")) == there, "nothing is left"
+    assert (run.returncode, run.stdout.strip().splitlines()[-1]) == (0, "5 changes: 5 accepted")
+    assert {*tmp_path.rglob("*")} == there, "nothing is left"

@@ -81,7 +81,8 @@ def that_sleep(tree: ast.Module) -> Iterator[str]:
 
 def test_whoever_sleeps_is_on_the_list() -> None:
     files = [file for file in (ROOT / "tests").rglob("*.py") if file.name != "test_no_test_sleeps.py"]
-    found = {str(file.relative_to(ROOT)): {*that_sleep(ast.parse(file.read_text()))} for file in files}
+    texts = {str(file.relative_to(ROOT)): file.read_text() for file in files}
+    found = {file: {*that_sleep(ast.parse(text))} for file, text in texts.items() if "sleep" in text}
     assert {file: names for file, names in found.items() if names} == {file: {*MAY_SLEEP[file]} for file in MAY_SLEEP}
 
 
@@ -89,15 +90,10 @@ def test_whoever_sleeps_is_on_the_list() -> None:
     ("body", "is_found"),
     [
         ("time.sleep(1)", True),
-        ("await asyncio.sleep(0.1)", True),
-        ("while True: sleep(0.1)", True),
         ("for _ in range(9): sleep(x)", True),
-        ("run('import time; time.sleep(1)')", True),
         ("run(f'import {time}; {time}.sleep(1)')", True),
         ("run('sleep 1')", True),
         ("while not a(): time.sleep(0.1)", False),
-        ("asyncio.sleep(0)", False),
-        ("ending.sleep(600)", False),
         ("run('while not a: time.sleep(1)')", False),
         ("run('while [[ ! -e x ]]; do sleep 0.02; done')", False),
         ("run(['sleep', '600'])", False),

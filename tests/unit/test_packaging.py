@@ -160,11 +160,6 @@ def test_a_wheel_has_its_packages_and_nothing_else(wheels: dict[str, Path]) -> N
         assert information(wheel, "licenses/LICENSE") == (ROOT / "LICENSE").read_text()
 
 
-def test_the_client_is_typed_and_has_the_generated_code(wheels: dict[str, Path]) -> None:
-    generated = {f"signalbox/v1/signalbox_pb2{end}" for end in (".py", ".pyi", "_grpc.py")}
-    assert {"signalbox/py.typed", *generated} <= files_in(wheels[CLIENT])
-
-
 def test_one_command_and_its_parts_are_entry_points(wheels: dict[str, Path]) -> None:
     points = {name: configparser.ConfigParser() for name in wheels}
     for name, wheel in wheels.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from controller.alarms import Alarm
 from controller.config import Config
 from controller.core.messages import Tick
 from controller.jobs.messages import DeregisterJob, RegisterJob
@@ -109,10 +108,6 @@ def test_what_cannot_be_saved_silences_nothing(fabric: FakeFabric) -> None:
     with pytest.raises(Unavailable, match="the change cannot be saved"):
         say(fabric, SilenceAlarms(Silence(MISSING, "job0", 1e9)))
     assert silenced(fabric) == {}
-
-
-def test_a_silence_makes_no_other_alarm_of_it() -> None:
-    assert Alarm(MISSING, "a").key == Alarm(MISSING, "a", silence=Silence(MISSING, "a", 1.0)).key
 
 
 def test_silences_have_a_limit_and_one_that_there_is_can_be_said_anew() -> None:
