@@ -30,16 +30,6 @@ def alarms(fabric: FakeFabric) -> dict[AlarmKind, str]:
 # ---- jobs
 
 
-def test_the_alarm_of_refused_rules_counts_the_rules_of_each_reason() -> None:
-    fabric = started(FakeFabric())
-    fabric.switches[LEAF].refuses = {pin_key(FlowId(ring[0], ring[1])) for ring in RINGS[:2]}
-    register(fabric, 0, 1)
-    fabric.run(3)
-    (alarm,) = fabric.status.alarms.values()
-    assert (alarm.kind, alarm.subject) == (AlarmKind.RULES_REFUSED, "leaf1")
-    assert list(alarm.facts["reasons"].values()) == [2]
-
-
 def test_a_job_that_waits_for_hosts_has_no_slowdown_and_no_ideal_time_and_counts_nothing() -> None:
     fabric = started(FakeFabric(), 0)
     assert fabric.job("job0").slowdown == 1.0

@@ -11,7 +11,6 @@ from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
 from controller.planning.messages import ModeSet, Planned, Replan, ReplanOutcome, SetMode, SolvePlan
-from controller.planning.plan import Plan
 from controller.planning.planned import decided
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, host_prefix
@@ -45,24 +44,6 @@ def test_a_job_that_registers_again_as_it_was_has_its_slowdown_again(mode: Mode)
         assert fabric.status.jobs[JobId("near")].slowdown == 1
         fabric.send(DeregisterJob(JobId("near")))
         fabric.run(3)
-
-
-def test_a_plan_over_a_link_that_was_lost_meanwhile_is_not_adopted() -> None:
-    fabric = started(SlowSolver())
-    register(fabric, 0)
-    fabric.run(0.5)
-    (outdated,) = fabric.solving
-    assert isinstance(outdated.answer, Plan)
-    used = {link for route in outdated.answer.routes.values() for path, _ in route for link in path}
-    lost = min(link for link in used if link.dpid == LEAF)
-    fabric.cut(lost.dpid, lost.port)
-    fabric.forget_mods()
-    fabric.solve()
-    assert fabric.mods == []
-    assert fabric.status.plan is None
-    fabric.run(0.5)
-    fabric.solve()
-    assert fabric.job("job0").state == "pinned"
 
 
 def test_a_problem_that_takes_longer_than_the_period_is_waited_for() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import ReportIterations
-from controller.planning.messages import ModeSet, SetMode
+from controller.planning.messages import SetMode
 from controller.tables.messages import InstallStage, StageDone
 from signalbox.errors import Superseded
 from signalbox.jobs.reports import IterationTime
@@ -54,41 +52,30 @@ def test_a_mode_is_set_when_a_plan_for_it_is_in_force() -> None:
     fabric.solve()
     fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
-    done: Future[ModeSet] = Future()
-    fabric.send(SetMode(Mode.PLANNED, done))
+    wanted = SetMode(Mode.PLANNED)
+    fabric.send(wanted)
     fabric.run(1)
-    assert fabric.reply_to(done) is None, "it is being planned"
+    assert fabric.reply_to(wanted.reply) is None, "it is being planned"
     fabric.is_late = lambda answer: isinstance(answer, StageDone)
     fabric.solve()
-    assert fabric.reply_to(done) is None, "switches have not confirmed the rules"
+    assert fabric.reply_to(wanted.reply) is None, "switches have not confirmed the rules"
     while fabric.late:
         fabric.deliver()
-    assert fabric.reply_to(done).pins == 24
-    assert fabric.reply_to(done).mode is Mode.PLANNED
-
-
-def test_another_mode_does_not_wait_for_a_plan_that_is_being_solved() -> None:
-    fabric = started(SlowSolver())
-    register(fabric, 0)
-    fabric.run(1)
-    assert fabric.solving
-    done: Future[ModeSet] = Future()
-    fabric.send(SetMode(Mode.ECMP, done))
-    fabric.run(0.2)
-    assert fabric.reply_to(done).mode is Mode.ECMP
+    assert fabric.reply_to(wanted.reply).pins == 24
+    assert fabric.reply_to(wanted.reply).mode is Mode.PLANNED
 
 
 def test_a_request_to_set_a_mode_is_refused_when_another_comes_before_it_is_done() -> None:
     fabric = started(SlowSolver())
     register(fabric, 0)
     fabric.run(1)
-    first: Future[ModeSet] = Future()
-    second: Future[ModeSet] = Future()
-    fabric.send(SetMode(Mode.SHADOW, first))
-    fabric.send(SetMode(Mode.ECMP, second))
-    fabric.run(1)
-    assert isinstance(fabric.reply_to(first), Superseded)
-    assert fabric.reply_to(second).mode is Mode.ECMP
+    assert fabric.solving
+    first, second = SetMode(Mode.SHADOW), SetMode(Mode.ECMP)
+    fabric.send(first)
+    fabric.send(second)
+    fabric.run(0.2)
+    assert isinstance(fabric.reply_to(first.reply), Superseded)
+    assert fabric.reply_to(second.reply).mode is Mode.ECMP, "it waits for no plan"
 
 
 class SilentSpine(FakeFabric):
