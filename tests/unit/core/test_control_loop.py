@@ -55,13 +55,6 @@ def test_a_new_job_is_pinned_by_its_first_rules(fabric: FakeFabric) -> None:
     }
 
 
-def test_a_job_that_waits_for_a_host_is_counted_meanwhile() -> None:
-    fabric = started(FakeFabric())
-    fabric.send(RegisterJob(ring_job("waits", [*RINGS[0][:3], "10.0.4.99"])))
-    fabric.run(3)
-    assert pin_key(FlowId("10.0.1.1", "10.0.2.1")) in fabric.switches[Dpid(1)].flows
-
-
 def test_an_update_keeps_the_routes_of_flows_that_stay_until_the_next_plan(fabric: FakeFabric) -> None:
     before = fabric.job("job0").routes
     shorter = RINGS[0][:3]
@@ -295,17 +288,15 @@ def test_who_asks_for_an_unknown_host_is_told_when_it_is_found() -> None:
     assert fabric.trace(asker, target) is not None
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["its job is known", "its job is not known any more"])
-def test_a_pinned_host_whose_port_turns_out_to_be_a_link_is_forgotten(fabric: FakeFabric, known: bool) -> None:
-    if not known:
-        fabric.saved = SavedState()
-        fabric.start(CONFIG)
-        fabric.run(5)
+def test_a_pinned_host_whose_port_turns_out_to_be_a_link_is_forgotten_though_its_job_is_not_known(
+    fabric: FakeFabric,
+) -> None:
+    fabric.saved = SavedState()
+    fabric.start(CONFIG)
+    fabric.run(5)
     at, other = fabric.hosts[RINGS[0][0]], fabric.hosts[RINGS[0][1]]
     fabric.silent_hosts = {RINGS[0][0], RINGS[0][1]}
     fabric.send(LinkSeen(at, other))
     fabric.send(LinkSeen(other, at))
     fabric.run(5)
     assert not fabric.silent_hosts & fabric.loop.fabric.hosts.keys()
-    states = {str(job.spec.job_id): job.state for job in fabric.status.jobs.values()}
-    assert states == ({"job0": "pending", "job1": "pinned", "job2": "pinned"} if known else {})

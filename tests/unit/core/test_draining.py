@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, permutations, product
 
 import pytest
@@ -117,8 +118,8 @@ def test_a_pulled_part_is_safe_and_stays_drained_when_it_is_back(
     fabric: FakeFabric, name: str, other: str, pulled_first: bool
 ) -> None:
     """The cable has the same names while it is down."""
-    acts = [lambda: drain(fabric, name), lambda: fabric.cut(LEAF1, PortNo(2))]
-    for act in reversed(acts) if pulled_first else acts:
+    pull, drain_it = partial(fabric.cut, LEAF1, PortNo(2)), partial(drain, fabric, name)
+    for act in (pull, drain_it) if pulled_first else (drain_it, pull):
         act()
         fabric.run(2)
     (cable,) = fabric.status.drains

@@ -47,12 +47,6 @@ class Recorded(LateAnswers):
         }
         return tuple(sorted(job_slowdowns(self.asked[-1].snapshot.problem, routes).values(), reverse=True))
 
-    def set_spine(self, up: bool) -> None:
-        if up:
-            self.connect(SPINE)
-        else:
-            self.lose(SPINE)
-
 
 @pytest.fixture
 def fabric() -> Recorded:
@@ -89,20 +83,20 @@ def assert_never_worse(found: list[Slowdowns]) -> None:
 
 
 def test_the_bound_is_reached_when_a_spine_dies_and_when_it_returns(fabric: Recorded) -> None:
-    for up, bound in ((False, LEAVES / (SPINES - 1)), (True, 1.0)):
+    for change, bound in ((fabric.lose, LEAVES / (SPINES - 1)), (fabric.connect, 1.0)):
         fabric.answers.clear()
-        fabric.set_spine(up)
+        change(SPINE)
         found = cycles(fabric)
         assert found[-1][0] <= bound * (1 + SLOWDOWN_TOLERANCE)
         assert_never_worse(found)
         goals = [fabric.planner.goals[answer.goal.generation] for answer in fabric.answers if answer.goal]
-        assert goals or up, "it takes several cycles"
+        assert goals or bound == 1.0, "it takes several cycles"
         assert len(found) <= math.ceil(goals[0].plan.moves / CAP if goals else 1) + 1
         assert fabric.loop.state.cycle.goal is None
 
 
 def test_what_is_left_of_a_target_is_told(fabric: Recorded) -> None:
-    fabric.set_spine(up=False)
+    fabric.lose(SPINE)
     fabric.run(1)
     goal = fabric.loop.state.cycle.goal
     assert goal
@@ -116,7 +110,7 @@ def test_what_is_left_of_a_target_is_told(fabric: Recorded) -> None:
 
 
 def test_another_job_makes_another_target(fabric: Recorded) -> None:
-    fabric.set_spine(up=False)
+    fabric.lose(SPINE)
     fabric.run(1)
     goal = fabric.loop.state.cycle.goal
     assert goal
@@ -130,7 +124,7 @@ def test_another_job_makes_another_target(fabric: Recorded) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.ECMP, Mode.SHADOW])
 def test_a_mode_that_installs_nothing_has_no_target(fabric: Recorded, mode: Mode) -> None:
-    fabric.set_spine(up=False)
+    fabric.lose(SPINE)
     fabric.run(1)
     assert fabric.loop.state.cycle.goal
     fabric.send(SetMode(mode))

@@ -66,15 +66,10 @@ def test_jobs_of_a_leaf_that_is_cut_off_have_flows_without_a_path(fabric: FakeFa
 def test_a_job_between_hosts_of_one_leaf_is_served_when_its_leaf_is_cut_off(fabric: FakeFabric) -> None:
     for job_id in list(fabric.status.jobs):
         fabric.send(DeregisterJob(job_id))
+    assert fabric.status.network_efficiency is None, "there is no job"
     fabric.send(RegisterJob(ring_job("inside", ["10.0.1.1", "10.0.1.2"])))
     cut_off(fabric, Dpid(1))
     assert fabric.status.network_efficiency == pytest.approx(1.0)
-
-
-def test_without_jobs_there_is_no_efficiency(fabric: FakeFabric) -> None:
-    for job_id in list(fabric.status.jobs):
-        fabric.send(DeregisterJob(job_id))
-    assert fabric.status.network_efficiency is None
 
 
 def test_a_job_counts_nothing_until_it_is_planned() -> None:
