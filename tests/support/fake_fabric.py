@@ -59,6 +59,7 @@ from offline.scenarios.topologies import EMULATED, Topology, leaf_spine
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.fake_planner import FakePlanner
 from tests.support.fake_switch import FakeSwitch, Packet
+from tests.support.job_specs import job_spec, sends
 
 FABRIC_BPS = 5e6
 
@@ -330,13 +331,4 @@ def ordered(stage: Stage, order: random.Random | None = None) -> Iterator[tuple[
 
 
 def ring_job(job_id: str, ips: list[str], lease_s: float = 60.0, **more: Any) -> JobSpec:
-    return JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": ips,
-            "groups": [{"name": "dp", "ranks": list(range(len(ips)))}],
-            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000}],
-            "lease_s": lease_s,
-            **more,
-        }
-    )
+    return job_spec(job_id, ips, sends("ring_all_reduce", 1_000_000), lease_s=lease_s, **more)

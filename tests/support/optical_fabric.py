@@ -23,30 +23,14 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.status import JobStatus
-from offline.scenarios.topologies import Cable, Host, Switch, Topology
+from offline.scenarios.topologies import optical
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
 from tests.support.fake_switch import FakeSwitch, Packet
+from tests.support.job_specs import job_spec, sends
 
 FIRST_OPTICAL = 0x101
-
-
-def optical(servers: int, interfaces: int) -> Topology:
-    """Return a topology in which interface k of server i leads to port i of optical switch k.
-
-    The host of a server is at port 1, interface k at port 1 + k."""
-    names = [f"server{n}" for n in range(1, servers + 1)]
-    mirrors = [f"optical{k}" for k in range(1, interfaces + 1)]
-    switches = [Switch(name, n) for n, name in enumerate(names, start=1)]
-    switches += [Switch(name, FIRST_OPTICAL + k) for k, name in enumerate(mirrors)]
-    fibres = tuple(
-        Cable(server, mirror, 1, 1 + k, n, FABRIC_BPS)
-        for n, server in enumerate(names, start=1)
-        for k, mirror in enumerate(mirrors, start=1)
-    )
-    hosts = [Host(f"h{n}", f"10.0.{n}.1", server, 1, interfaces * FABRIC_BPS) for n, server in enumerate(names, 1)]
-    return Topology(tuple(switches), fibres, tuple(hosts))
 
 
 def config(servers: int, interfaces: int, **more: Any) -> Config:
@@ -63,13 +47,13 @@ def config(servers: int, interfaces: int, **more: Any) -> Config:
 
 
 class OpticalFabric(FakeFabric):
-    """Fabric of servers and optical switches.
+    """Fabric of servers and optical switches, numbered as in the lab.
 
     ``wirings_wait``: whether wiring requests wait in ``asked`` until the test answers them.
     ``lost_probes``: interfaces whose probes do not arrive."""
 
     def __init__(self, servers: int, interfaces: int) -> None:
-        super().__init__(topology=optical(servers, interfaces))
+        super().__init__(topology=optical(servers, interfaces, FABRIC_BPS))
         self.sizes = servers, interfaces
         self.asked: list[FindWiring | MendWiring] = []
         self.wirings_wait = False
@@ -194,15 +178,7 @@ def _answer(pickled: bytes) -> FoundWiring | MendedWiring:
 
 def all_reduce(job_id: str, servers: list[int], all_to_all: int = 0, **more: Any) -> JobSpec:
     """Return an all-reduce over these servers, with an all-to-all of ``all_to_all`` bytes if that is above 0."""
-    collectives = [{"algorithm": "all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000, "phase": 1}]
+    collectives = [sends("all_reduce", 1_000_000, phase=1)]
     if all_to_all:
-        collectives.append({"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": all_to_all})
-    return JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": [f"10.0.{n}.1" for n in servers],
-            "groups": [{"name": "dp", "ranks": list(range(len(servers)))}],
-            "collectives": collectives,
-            **more,
-        }
-    )
+        collectives.append(sends("all_to_all", all_to_all))
+    return job_spec(job_id, [f"10.0.{n}.1" for n in servers], *collectives, **more)

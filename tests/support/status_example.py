@@ -23,9 +23,10 @@ from controller.tables.default_table import Dropped
 from controller.tables.rules import Table
 from controller.tables.table_use import TableUse
 from signalbox.jobs.collectives import VirtualLinks
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing
 from signalbox.words import AlarmKind, Mode
+from tests.support.job_specs import job_spec, sends
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))
@@ -59,14 +60,7 @@ def fabric(*, second_leaf_name: str = "leaf2") -> Fabric:
 
 
 def job(job_id: str, *, pinned: bool) -> JobStatus:
-    spec = JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": ["10.0.1.1", "10.0.2.1"],
-            "groups": [{"name": "all", "ranks": [0, 1]}],
-            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["all"], "bytes_per_iteration": 1_000_000}],
-        }
-    )
+    spec = job_spec(job_id, ["10.0.1.1", "10.0.2.1"], sends("ring_all_reduce", 1_000_000))
     path = (UP1, LinkId(SPINE, PortNo(2)))
     return JobStatus(
         registration=Registration(spec, uid="0", registered_at=1e9),

@@ -17,6 +17,7 @@ from controller.jobs.registry import JobRegistry
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Pair
+from tests.support.job_specs import job_spec, sends
 
 INTERVAL_S = 2.0
 SEGMENT, HEADERS = 1448, 66
@@ -34,14 +35,11 @@ def ring(ips: list[str], step: int = 1) -> dict[Pair, float]:
 
 def collective(algorithm: str = "ring_all_reduce", size: int = M) -> list[dict[str, Any]]:
     """Return the collectives of a job that has one, over all of its hosts."""
-    return [{"algorithm": algorithm, "groups": ["dp"], "bytes_per_iteration": size}]
+    return [sends(algorithm, size)]
 
 
-def spec(ips: list[str], collectives: list[dict[str, Any]] | None = None, **more: Any) -> JobSpec:
-    if collectives is None:
-        collectives = collective()
-    groups = [{"name": "dp", "ranks": list(range(len(ips)))}]
-    return JobSpec.parse({"job_id": "job", "endpoints": ips, "groups": groups, "collectives": collectives} | more)
+def spec(ips: list[str], collectives: list[dict[str, Any]] | None = None, job_id: str = "job", **more: Any) -> JobSpec:
+    return job_spec(job_id, ips, *(collective() if collectives is None else collectives), **more)
 
 
 class Cluster:
