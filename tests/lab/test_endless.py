@@ -16,8 +16,8 @@ from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo import endless
 from mininet_topos.demo.parts import TrainingJob, rings_and_idle
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
+from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -44,15 +44,15 @@ def test_jobs_train_before_and_after_a_restart_of_the_controller_and_leave_it_at
     controller = ControllerProcess(tmp_path)
     with lab_that_trains(controller, lab_prefix) as lab:
         with controller.running() as client:
-            wait_for(lambda: iterations(client) > 0, "a job to train", 60, 0.2)
+            wait_for(lambda: iterations(client) > 0, "a job to train")
         with controller.running() as client:
-            wait_for(lambda: iterations(client) > 0, "it to train on", 60, 0.2)
+            wait_for(lambda: iterations(client) > 0, "it to train on")
             lab.send_signal(signal.SIGTERM)
             assert lab.wait(60) == 128 + signal.SIGTERM
             assert client.list_jobs() == ()
 
 
-def test_a_job_that_has_ended_starts_again_and_leaves_no_files(
+def test_a_job_that_has_ended_starts_again_and_each_round_has_another_fault(
     tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -63,19 +63,11 @@ def test_a_job_that_has_ended_starts_again_and_leaves_no_files(
     for _ in range(2):
         ring.keep()
         assert list(tmp_path.iterdir())
-        wait_for(lambda: ended(ring, tmp_path), "the job to end", 60, 0.1)
+        wait_for(lambda: ended(ring, tmp_path), "the job to end")
         unannounced.begin()
         unannounced.end()
     assert not list(tmp_path.iterdir())
 
-
-def ended(ring: endless.Ring, folder: Path) -> bool:
-    if list(folder.iterdir()):
-        ring.keep()
-    return not list(folder.iterdir())
-
-
-def test_each_round_has_another_cable_and_another_spine(lab: Lab) -> None:
     with Client("127.0.0.1:1") as client:
         first, *what = (
             step.what for step in islice(endless.steps(lab, client, endless.Unannounced(lab, ())), 1 + 4 * 4)
@@ -83,3 +75,9 @@ def test_each_round_has_another_cable_and_another_spine(lab: Lab) -> None:
     assert first == "nothing is drained"
     assert len({text for text in what if text.endswith(" is cut")}) == 4
     assert [text for text in what if text.endswith(" is drained")] == [f"spine{n} is drained" for n in (1, 2, 1, 2)]
+
+
+def ended(ring: endless.Ring, folder: Path) -> bool:
+    if list(folder.iterdir()):
+        ring.keep()
+    return not list(folder.iterdir())

@@ -7,32 +7,32 @@ import re
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from controller.southbound.ethernet_frames import Arp, arp_frame
 from controller.tables.rules import BROADCAST_MAC
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from tests.support.lab import raw_frames
+from tests.support.lab.metrics import metric
+from tests.support.lab.pings import assert_pings
 from tests.support.lab.snoop import Snoop
+from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 
 LINK_MBPS = 20.0
 """Rate of a link, enough for 10,000 ARP requests a second out of one host."""
 FLOOD_PPS = 10_000
-FLOOD_S = 4.0
+FLOOD_S = 2.0
 FRESH_S = 15.0
 """Seconds of three link time-outs."""
 TOOL = Path(raw_frames.__file__)
@@ -48,18 +48,12 @@ class Attack:
         self._log = controller.log
         self._folder = folder
         for host in lab.hosts:
-            self.ping(host.name, "h1_1" if host.name != "h1_1" else VICTIM)
-        wait_for(lambda: len(client.get_fabric().hosts) == len(lab.hosts), "every host is known", 60)
+            assert_pings(lab, host.name, "h1_1" if host.name != "h1_1" else VICTIM, count=3)
+        wait_for(lambda: len(client.get_fabric().hosts) == len(lab.hosts), "every host is known")
         self.old_frame, self.heard_at = self.listen(ATTACKER), time.monotonic()
 
     def host(self, name: str) -> Host:
         return next(host for host in self.lab.hosts if host.name == name)
-
-    def ping(self, source: str, target: str, count: int = 3) -> None:
-        """Assert that at least one echo is answered: on a busy machine a single one may be late."""
-        argv = ["ping", "-c", str(count), "-i", "0.2", "-W", "3", self.host(target).ip]
-        out = self.lab.popen(source, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
-        assert " bytes from " in out, out
 
     def neighbour(self, name: str, ip: str) -> str:
         """Return the MAC address that a host has for an IP address."""
@@ -98,26 +92,19 @@ class Attack:
 
     def metric(self, name: str, host: str, **labels: str) -> float:
         """Return the metric of the host's port, or 0 when there is no such series."""
-        address = re.findall(r"metrics=(\S+)", self._log.read_text())[-1]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
-        wanted = {
-            "switch": self.lab.topo.prefix + self.host(host).leaf,
-            "port": str(self.host(host).port),
-            **labels,
-        }
-        samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
-        return next((s.value for s in samples if s.name == name and s.labels == wanted), 0.0)
+        at = self.host(host)
+        series = {"switch": self.lab.topo.prefix + at.leaf, "port": str(at.port), **labels}
+        return sum(metric(self.controller, name, **series))
 
     def refused(self, host: str, reason: str) -> float:
         return self.metric("signalbox_refused_packets_total", host, reason=reason)
 
     def wait_refused(self, host: str, reason: str) -> None:
-        wait_for(lambda: self.refused(host, reason) > 0, f"{reason} frames of {host} are counted", 60)
+        wait_for(lambda: self.refused(host, reason) > 0, f"{reason} frames of {host} are counted")
 
     def wait_alarm(self, text: str) -> None:
         """Wait for the alarm in the status and, with the name of the attacker's port, in the log."""
-        wait_for(lambda: any(text in alarm.text for alarm in self.client.get_status().alarms), f"an alarm: {text}", 60)
+        wait_for(lambda: any(text in alarm.text for alarm in self.client.get_status().alarms), f"an alarm: {text}")
         assert re.search(rf"alarm .*{text}", self._log.read_text())
 
     def port_name(self, host: str) -> str:
@@ -133,11 +120,11 @@ class Attack:
         """Assert that the block changes no link, no host and no rule on any switch."""
         before = self._picture()
         with Snoop(self.lab, self._folder) as snoop:
-            wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 60)
+            wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes")
             yield snoop
             assert snoop.count("OFPT_FLOW_MOD") == snoop.count("OFPT_GROUP_MOD") == 0
         assert self._picture() == before
-        self.ping("h1_1", VICTIM)
+        assert_pings(self.lab, "h1_1", VICTIM, count=3)
 
 
 @pytest.fixture(scope="module")
@@ -168,10 +155,10 @@ def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack:
         for op in ("request", "reply")
         for to_mac, to_ip in ((BROADCAST_MAC, victim.ip), (neighbour.mac, neighbour.ip))
     ]
-    attack.ping(OTHER, VICTIM)
+    assert_pings(attack.lab, OTHER, VICTIM, count=3)
     with attack.nothing_changes():
         attack.send(ATTACKER, *claims * 5)
-        wait_for(lambda: attack.metric("signalbox_refused_host_claims_total", ATTACKER) > 0, "the claim is refused", 60)
+        wait_for(lambda: attack.metric("signalbox_refused_host_claims_total", ATTACKER) > 0, "the claim is refused")
         attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts at other ports")
         assert attack.neighbour(OTHER, victim.ip) == victim.mac
 
@@ -192,7 +179,7 @@ def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: A
         tool = attack.start_sending(ATTACKER, *flood, rate=FLOOD_PPS, seconds=FLOOD_S)
         for source, target in (("h1_1", VICTIM), (VICTIM, "h1_1"), (OTHER, "h1_1")):
             attack.forget_neighbours(source)
-            attack.ping(source, target)
+            assert_pings(attack.lab, source, target, count=3)
         sent = int(tool.communicate()[0].split()[0])
         assert snoop.count("OFPT_PACKET_IN") < sent / 10
 

@@ -7,7 +7,6 @@ single path fills its link; on other machines the links are not the limit."""
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -23,14 +22,16 @@ from mininet_topos.controller_process import Settings
 from mininet_topos.joining.connections import read_connections
 from mininet_topos.joining.mptcp import KERNEL, LEAST_BYTES, carrying, missing, read_parts
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobSpec
+from tests.support.lab.counters import sent
+from tests.support.lab.fabric import routes
 from tests.support.lab.needs import needs
+from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -60,7 +61,7 @@ def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str
         prepare_hosts(lab)
         with transfer(lab, tmp_path / "plain.json", ["-P", "2"]) as plain:
             announce(client, lab, "plain", subflows=2)
-            wait_for(lambda: len(received_much(lab)) == 2, "two connections that carry data", 60)
+            wait_for(lambda: len(received_much(lab)) == 2, "two connections that carry data")
             client.report_connections("plain", lab.hosts[1].ip, received_much(lab))
             wait_pinned(client, "plain", spines=2)
             plain.measure("each")
@@ -77,7 +78,7 @@ def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str
                 wait_pinned(client, "mptcp", spines)
                 before = uplink_bytes(lab)
                 mptcp.measure(f"spines: {spines}")
-                carried = sorted(after - sent for sent, after in zip(before, uplink_bytes(lab), strict=True))
+                carried = sorted(after - earlier for earlier, after in zip(before, uplink_bytes(lab), strict=True))
                 assert (carried[0] > 0.3 * sum(carried)) is (spines == 2), carried
                 client.deregister_job("mptcp")
     (two,), (one,) = (mptcp.per_stream_bps(f"spines: {spines}") for spines in (2, 1))
@@ -100,10 +101,7 @@ def prepare_hosts(lab: Lab) -> None:
 
 def uplink_bytes(lab: Lab) -> list[int]:
     """Return the bytes that each uplink of the first leaf has sent."""
-    ports = [link.a_port for link in lab.links if (link.a, link.b[:-1]) == ("leaf1", "spine")]
-    out = run("ovs-ofctl", "-O", "OpenFlow13", "dump-ports", lab.bridge("leaf1"))
-    sent = dict(re.findall(r"port +(\d+): rx.*?tx pkts=\d+, bytes=(\d+)", out, re.DOTALL))
-    return [int(sent[str(port)]) for port in ports]
+    return [count for (_, to), count in sent(lab, "leaf1").items() if to.startswith("spine")]
 
 
 def wait_carried(lab: Lab, count: int) -> None:
@@ -150,7 +148,7 @@ def transfer(lab: Lab, output: Path, options: list[str], wrapper: list[str] | No
     iperf3 = [*(wrapper or []), "iperf3"]
     with output.open("w") as file:
         server = lab.popen(sink.name, [*iperf3, "-s", "-1", "-J", "-i", str(INTERVAL_S)], stdout=file)
-    wait_for(lambda: listens(lab, sink), "iperf3's server", 60)
+    wait_for(lambda: listens(lab, sink), "iperf3's server")
     argv = [*iperf3, "-c", sink.ip, "-t", "60", "-C", "cubic", *options]  # some machines are set to BBR, which pauses
     client = lab.popen(source.name, argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield Transfer(lab, output, time.monotonic())
@@ -178,7 +176,7 @@ def reporting(lab: Lab, job_id: str, api: str, token_file: Path) -> Iterator[Non
     def subflows() -> frozenset[Connected]:
         return carrying(read_parts(lab.namespace(source)), source.ip, [sink.ip])
 
-    wait_for(lambda: len(subflows()) == 2, "two subflows with data", 60)
+    wait_for(lambda: len(subflows()) == 2, "two subflows with data")
     module = [sys.executable, "-m", "mininet_topos.joining.mptcp"]
     options = ["--job", job_id, "--address", source.ip, "--api", api, "--lease-token-file", str(token_file)]
     token_file.touch(0o600)
@@ -206,8 +204,8 @@ def wait_pinned(client: Client, job_id: str, spines: int) -> None:
     """Wait until switches have confirmed routes of both connections, over ``spines`` spines."""
 
     def pinned() -> bool:
-        (route,) = next(iter(client.watch_routes(job_id))).routes
+        (route,) = routes(client, job_id)
         paths = {tuple(subflow.switches) for subflow in route.subflows}
         return len(paths) == spines and sum(len(subflow.connections) for subflow in route.subflows) == 2
 
-    wait_for(pinned, f"both connections of {job_id} on {spines} spines", 60)
+    wait_for(pinned, f"both connections of {job_id} on {spines} spines")

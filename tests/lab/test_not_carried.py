@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from signalbox.client import Client
 from signalbox.mapping import word_in
+from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 

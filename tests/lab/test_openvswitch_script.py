@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from mininet_topos.lab.record import wait_for
+from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -65,20 +66,33 @@ def is_running(environment: Mapping[str, str]) -> bool:
     return script(environment, "status").returncode == 0
 
 
-def test_the_command_finds_open_vswitch_up_and_afterwards_it_is_gone(private: Mapping[str, str]) -> None:
-    done = script(private, "run", "ovs-vsctl", "get", "Open_vSwitch", ".", "ovs_version")
-    assert (done.returncode, done.stderr) == (0, "")
+def start_by_hand(environment: Mapping[str, str], *options: str) -> None:
+    given = ["--system-id=random", "--no-mlockall", "--no-record-hostname", *options]
+    subprocess.run([OVS_CTL, *given, "start"], env=environment, check=True, capture_output=True)
+
+
+@contextmanager
+def tidy_command(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Run ``TIDY_COMMAND`` in a session of its own, with its output as pipe, from when it is up."""
+    argv = [str(SCRIPT), "run", sys.executable, "-c", TIDY_COMMAND]
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as command:
+        assert command.stdout
+        assert command.stdout.readline() == "up\n"
+        yield command
+        assert command.stdout.read() == "cleaned up\n"
+
+
+def test_the_command_finds_open_vswitch_up_its_status_is_passed_on_and_afterwards_it_is_gone(
+    private: Mapping[str, str],
+) -> None:
+    done = script(private, "run", "sh", "-c", "ovs-vsctl get Open_vSwitch . ovs_version && exit 7")
+    assert (done.returncode, done.stderr) == (7, "")
     assert done.stdout.startswith('"')
     assert not is_running(private)
 
 
-def test_the_status_of_the_command_is_passed_on(private: Mapping[str, str]) -> None:
-    assert script(private, "run", "bash", "-c", "exit 7").returncode == 7
-
-
 def test_daemons_of_somebody_else_are_used_and_left_alone(private: Mapping[str, str]) -> None:
-    options = ["--system-id=random", "--no-mlockall", "--no-record-hostname"]
-    subprocess.run([OVS_CTL, *options, "start"], env=private, check=True, capture_output=True)
+    start_by_hand(private)
     assert script(private, "run", "ovs-vsctl", "show").returncode == 0
     assert script(private, "stop").returncode == 0
     assert is_running(private)
@@ -99,18 +113,12 @@ def test_of_two_commands_at_once_the_last_one_stops_the_daemons(private: Mapping
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_command_and_the_daemons_still_stop(private: Mapping[str, str], how: int) -> None:
-    with subprocess.Popen(
-        [SCRIPT, "run", sys.executable, "-c", TIDY_COMMAND],
-        env=private, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    ) as command:  # fmt: skip
-        assert command.stdout
-        assert command.stdout.readline() == "up\n"
+    with tidy_command(private) as command:
         if how == signal.SIGINT:  # a terminal sends it to all
             os.killpg(command.pid, how)
         else:
             command.send_signal(how)
-        assert command.stdout.read() == "cleaned up\n"
-        assert command.wait(60) == 5
+    assert command.wait(60) == 5
     assert not is_running(private)
 
 
@@ -128,7 +136,7 @@ def test_a_signal_while_open_vswitch_starts_ends_in_nothing(
         ["env", "--default-signal=INT,TERM,HUP", SCRIPT, "run", "echo", "not run"],  # also under nohup
         env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True,
     ) as command:  # fmt: skip
-        wait_for((run / "begun").exists, "the start", 60)
+        wait_for((run / "begun").exists, "the start")
         os.killpg(command.pid, how)
         (run / "go-on").touch()
         assert command.stdout
@@ -140,21 +148,15 @@ def test_a_signal_while_open_vswitch_starts_ends_in_nothing(
 
 def test_a_start_that_was_half_done_is_stopped(private: Mapping[str, str]) -> None:
     marked = {**private, "SIGNALBOX_STARTED_THIS": "yes"}
-    options = ["--system-id=random", "--no-mlockall", "--no-record-hostname", "--no-ovs-vswitchd"]
-    subprocess.run([OVS_CTL, *options, "start"], env=marked, check=True, capture_output=True)
+    start_by_hand(marked, "--no-ovs-vswitchd")
     assert Path(private["OVS_RUNDIR"], "ovsdb-server.pid").exists()
     assert script(private, "stop").returncode == 0
     assert not Path(private["OVS_RUNDIR"], "ovsdb-server.pid").exists()
 
 
 def test_after_a_sigkill_the_command_ends_and_the_next_use_stops_the_daemons(private: Mapping[str, str]) -> None:
-    with subprocess.Popen(
-        [SCRIPT, "run", sys.executable, "-c", TIDY_COMMAND], env=private, stdout=subprocess.PIPE, text=True
-    ) as command:
-        assert command.stdout
-        assert command.stdout.readline() == "up\n"
+    with tidy_command(private) as command:
         command.kill()
-        assert command.stdout.read() == "cleaned up\n"
     assert is_running(private)
     assert script(private, "run", "true").returncode == 0
     assert not is_running(private)

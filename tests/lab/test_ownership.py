@@ -12,21 +12,23 @@ import pytest
 
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import run, wait_for
+from mininet_topos.lab.record import run
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
+from tests.support.job_specs import job_spec, sends
+from tests.support.lab.counters import ofctl
+from tests.support.lab.fabric import LEASE_S, Fabric, pinned, ring
 from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
-from tests.support.wire.api_calls import ring
+from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 
 LEAVES, SPINES, HOSTS = 2, 2, 3
 LINKS = 2 * LEAVES * SPINES
 AUDIT_S = 1.0
-Fabric = tuple[Lab, ControllerProcess, Client]
 Rules = dict[str, tuple[list[str], list[str]]]
 
 
@@ -39,22 +41,17 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with running_fabric(size, folder, settings=settings) as (lab, controller, client):
         for number in range(1, HOSTS + 1):
             assert_pings(lab, f"h1_{number}", f"h2_{number}")
-        wait_for(lambda: len(client.get_fabric().hosts) == LEAVES * HOSTS, "all hosts", 60)
+        wait_for(lambda: len(client.get_fabric().hosts) == LEAVES * HOSTS, "all hosts")
         yield lab, controller, client
 
 
 def all_hosts(lab: Lab, job_id: str) -> JobSpec:
     """Return an all-to-all over every host: 18 virtual links between the leaves."""
-    sends = {"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 10**6}
-    return ring(job_id, tuple(host.ip for host in lab.hosts), lease_s=600.0, collectives=[sends])
+    return job_spec(job_id, [host.ip for host in lab.hosts], sends("all_to_all", 10**6), lease_s=LEASE_S)
 
 
 def pair(lab: Lab, job_id: str, number: int) -> JobSpec:
-    return ring(job_id, tuple(address(lab, f"h{leaf}_{number}") for leaf in (1, 2)), 10**6, lease_s=600.0)
-
-
-def ofctl(lab: Lab, switch: str, command: str, *arguments: str) -> str:
-    return run("ovs-ofctl", "-O", "OpenFlow13", command, lab.bridge(switch), *arguments)
+    return ring(lab, job_id, [f"h1_{number}", f"h2_{number}"])
 
 
 def rules(lab: Lab) -> Rules:
@@ -68,13 +65,9 @@ def rules(lab: Lab) -> Rules:
     }
 
 
-def crossing(client: Client, job_id: str) -> int:
-    return client.get_job(job_id).pinned
-
-
 def all_pinned(client: Client) -> bool:
     """Return whether both directions between every two hosts at different leaves are pinned."""
-    return settled(client, LINKS) and crossing(client, "all") == 2 * HOSTS**2
+    return settled(client, LINKS) and pinned(client, "all") == 2 * HOSTS**2
 
 
 def alarms(client: Client) -> str:
@@ -103,8 +96,8 @@ def registered(client: Client, spec: JobSpec) -> Iterator[None]:
 def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fabric: Fabric) -> None:
     lab, _, client = fabric
     with registered(client, all_hosts(lab, "all")):
-        wait_for(lambda: crossing(client, "all") == 2 * HOSTS**2, "all pins", 60)
-        wait_for(all_in_sync(client), "quiet", 60)
+        wait_for(lambda: pinned(client, "all") == 2 * HOSTS**2, "all pins")
+        wait_for(all_in_sync(client), "quiet")
         before = rules(lab)
         groups = [line.split(",")[0].strip() for line in before["leaf1"][1]]
         theirs = "table=2,cookie=0x77,priority=7,ip,nw_dst=192.0.2.7,actions=group:99"
@@ -126,7 +119,7 @@ def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fab
             )
             return now == before
 
-        wait_for(healed, "every rule as it was", 8 * AUDIT_S)
+        wait_for(healed, "every rule as it was", 8 * AUDIT_S, 0.2)
         assert "cookie=0x77" in ofctl(lab, "leaf1", "dump-flows")
         assert "group_id=99," in ofctl(lab, "leaf1", "dump-groups")
         assert_pings(lab, "h1_1", "h2_2")
@@ -141,11 +134,11 @@ def test_an_entry_of_somebody_else_where_a_pin_should_be_is_not_overwritten(fabr
     ofctl(lab, "leaf1", "add-flow", f"{theirs},cookie=0x77,actions=goto_table:2")
     wait_for(lambda: "foreign rules" in alarms(client), "it raises an alarm", 8 * AUDIT_S)
     with registered(client, pair(lab, "pair", 1)):
-        wait_for(lambda: "a foreign rule with the same match or id exists" in alarms(client), "the pin is refused", 60)
-        wait_for(lambda: crossing(client, "pair") == 1, "the other direction is pinned", 60)
+        wait_for(lambda: "a foreign rule with the same match or id exists" in alarms(client), "the pin is refused")
+        wait_for(lambda: pinned(client, "pair") == 1, "the other direction is pinned")
         assert "cookie=0x77" in ofctl(lab, "leaf1", "dump-flows")
         ofctl(lab, "leaf1", "del-flows", "--strict", theirs)
-        wait_for(lambda: crossing(client, "pair") == 2, "the pin, when they are gone", 10 * AUDIT_S)
+        wait_for(lambda: pinned(client, "pair") == 2, "the pin, when they are gone", 10 * AUDIT_S)
 
 
 def test_a_full_table_costs_pins_and_no_packet_until_there_is_room(fabric: Fabric) -> None:
@@ -153,23 +146,23 @@ def test_a_full_table_costs_pins_and_no_packet_until_there_is_room(fabric: Fabri
     leaf = lab.bridge("leaf1")
     with registered(client, pair(lab, "second", 2)):
         with registered(client, pair(lab, "first", 1)):
-            wait_for(lambda: crossing(client, "first") == crossing(client, "second") == 2, "two jobs", 60)
-            wait_for(all_in_sync(client), "quiet", 60)
+            wait_for(lambda: pinned(client, "first") == pinned(client, "second") == 2, "two jobs")
+            wait_for(all_in_sync(client), "quiet")
             used = len(ofctl(lab, "leaf1", "dump-flows", "--no-stats", "table=1").splitlines())
             full = ("--id=@t", "create", "Flow_Table", f"flow_limit={used}", "overflow_policy=refuse")
             run("ovs-vsctl", "--", *full, "--", "set", "bridge", leaf, "flow_tables:1=@t")
             client.register_job(pair(lab, "third", 3))
-            wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "the alarm about the full table", 60)
+            wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "the alarm about the full table")
             assert f"table 1 of {leaf} is full" in alarms(client)
-            assert crossing(client, "third") < 2
-            assert crossing(client, "first") == crossing(client, "second") == 2
+            assert pinned(client, "third") < 2
+            assert pinned(client, "first") == pinned(client, "second") == 2
             assert_pings(lab, "h1_3", "h2_3")
-        wait_for(lambda: crossing(client, "third") == 2, "room for the third, when the first has gone", 60)
-        wait_for(lambda: "OFPFMFC" not in alarms(client), "the alarm is over", 60)
+        wait_for(lambda: pinned(client, "third") == 2, "room for the third, when the first has gone")
+        wait_for(lambda: "OFPFMFC" not in alarms(client), "the alarm is over")
         client.register_job(pair(lab, "first", 1))
-        wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "full again", 60)
+        wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "full again")
         run("ovs-vsctl", "clear", "bridge", leaf, "flow_tables")
-        wait_for(lambda: crossing(client, "first") == 2, "tried again without a deletion", 60)
+        wait_for(lambda: pinned(client, "first") == 2, "tried again without a deletion")
         client.deregister_job("third")
         client.deregister_job("first")
 
@@ -178,7 +171,7 @@ def test_a_table_with_little_room_is_named_before_it_is_full(fabric: Fabric) -> 
     lab, _, client = fabric
     leaf = lab.bridge("leaf1")
     with registered(client, all_hosts(lab, "all")):
-        wait_for(lambda: all_pinned(client), "all pins", 60)
+        wait_for(lambda: all_pinned(client), "all pins")
         used = len(ofctl(lab, "leaf1", "dump-flows", "--no-stats", "table=1").splitlines())
         limit = int(used / 0.9)
         assert used < limit
@@ -189,23 +182,23 @@ def test_a_table_with_little_room_is_named_before_it_is_full(fabric: Fabric) -> 
         wait_for(lambda: named in alarms(client), "the limit is read", 70)
         run("ovs-vsctl", "clear", "bridge", leaf, "flow_tables")
         run("ovs-appctl", "bridge/reconnect", leaf)
-        wait_for(lambda: f"table 1 of {leaf}" not in alarms(client), "it has room", 60)
-        wait_for(lambda: all_pinned(client), "the pins again", 60)
+        wait_for(lambda: f"table 1 of {leaf}" not in alarms(client), "it has room")
+        wait_for(lambda: all_pinned(client), "the pins again")
 
 
 def test_a_second_bridge_with_a_known_dpid_is_refused_and_changes_nothing(fabric: Fabric, tmp_path: Path) -> None:
     lab, controller, client = fabric
-    wait_for(all_in_sync(client), "quiet", 60)
+    wait_for(all_in_sync(client), "quiet")
     twin = f"{lab.topo.prefix}twin"
     dpid = next(s.dpid for s in lab.switches if s.name == "leaf1")
     target = controller.target
     try:
         with Snoop(lab, tmp_path) as snoop:
-            wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 60)
+            wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes")
             same = ["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]
             same += [f"other_config:datapath-id={dpid:016x}", "other_config:disable-in-band=true"]
             run("ovs-vsctl", "add-br", twin, "--", "set", "bridge", twin, *same, "--", "set-controller", twin, target)
-            wait_for(lambda: "a second switch" in alarms(client), "the twin is refused", 60)
+            wait_for(lambda: "a second switch" in alarms(client), "the twin is refused")
             assert settled(client, LINKS)
             assert snoop.count("OFPT_FLOW_MOD") + snoop.count("OFPT_GROUP_MOD") == 0
         flows = run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", twin)
@@ -219,43 +212,43 @@ def test_killed_once_an_install_has_begun_it_converges_and_later_rewrites_nothin
     fabric: Fabric, tmp_path: Path
 ) -> None:
     lab, controller, client = fabric
-    wait_for(all_in_sync(client), "quiet", 60)
+    wait_for(all_in_sync(client), "quiet")
     before = rules(lab)
     with Snoop(lab, tmp_path) as snoop:
         client.register_job(all_hosts(lab, "all"))
-        wait_for(lambda: snoop.count("OFPT_GROUP_MOD") > 0, "the install begins", 60)
+        wait_for(lambda: snoop.count("OFPT_GROUP_MOD") > 0, "the install begins", poll_s=0.01)
         controller.kill()
         controller.start()
-    wait_for(lambda: all_pinned(client), "all pins", 60)
-    pinned = rules(lab)
+    wait_for(lambda: all_pinned(client), "all pins")
+    installed = rules(lab)
     controller.kill()
     with Snoop(lab, tmp_path) as snoop:
         controller.start()
-        wait_for(all_in_sync(client), "adoption", 60)
-        wait_for(lambda: client.get_plan() is not None, "a plan", 60)
+        wait_for(all_in_sync(client), "adoption")
+        wait_for(lambda: client.get_plan() is not None, "a plan")
         assert snoop.count("OFPT_FLOW_MOD") + snoop.count("OFPT_GROUP_MOD") == 0
         assert snoop.count("OFPT_ROLE_REQUEST") > 0, "the snoop does see what the controller sends"
-    assert rules(lab) == pinned
+    assert rules(lab) == installed
     client.deregister_job("all")
-    wait_for(lambda: rules(lab) == before, "the rules of a controller that was never killed", 60)
+    wait_for(lambda: rules(lab) == before, "the rules of a controller that was never killed", poll_s=0.2)
 
 
 def test_a_standby_takes_over_when_the_first_is_killed_and_rewrites_nothing(fabric: Fabric, tmp_path: Path) -> None:
     lab, controller, client = fabric
     with registered(client, pair(lab, "pair", 1)):
-        wait_for(lambda: crossing(client, "pair") == 2, "the pins", 60)
-        wait_for(all_in_sync(client), "quiet", 60)
+        wait_for(lambda: pinned(client, "pair") == 2, "the pins")
+        wait_for(all_in_sync(client), "quiet")
         before = rules(lab)
         standby = replace(controller, process=None)
         standby.start("--standby")
         log = controller.log
-        wait_for(lambda: log.read_text().rfind("standing by") > log.read_text().rfind("ready"), "the standby", 60)
+        wait_for(lambda: log.read_text().rfind("standing by") > log.read_text().rfind("ready"), "the standby")
         with Snoop(lab, tmp_path) as snoop:
             controller.kill()
-            wait_for(all_in_sync(client), "the standby's adoption", 60)
+            wait_for(all_in_sync(client), "the standby's adoption")
             assert snoop.count("OFPT_FLOW_MOD") + snoop.count("OFPT_GROUP_MOD") == 0
         controller.process = standby.process
-        assert crossing(client, "pair") == 2
+        assert pinned(client, "pair") == 2
         assert rules(lab) == before
 
 
@@ -268,10 +261,10 @@ def test_of_two_controllers_only_one_writes(fabric: Fabric, tmp_path: Path) -> N
         for switch in lab.switches:
             run("ovs-vsctl", "set-controller", lab.bridge(switch.name), *targets)
         with Client(second.address) as other:
-            wait_for(all_in_sync(other), "the second is the master of all", 60)
-            wait_for(lambda: client.get_status().switches == 0, "the first leaves them alone", 60)
+            wait_for(all_in_sync(other), "the second is the master of all")
+            wait_for(lambda: client.get_status().switches == 0, "the first leaves them alone")
             assert alarms(client).count("another controller has become the master") == len(lab.switches)
-            wait_for(lambda: roles(targets[0]) == {"slave"}, "Open vSwitch tells the first's role", 60)
+            wait_for(lambda: roles(targets[0]) == {"slave"}, "Open vSwitch tells the first's role")
             assert roles(targets[1]) == {"master"}
             assert_pings(lab, "h1_1", "h2_1")
     finally:
@@ -280,4 +273,4 @@ def test_of_two_controllers_only_one_writes(fabric: Fabric, tmp_path: Path) -> N
             run("ovs-vsctl", "set-controller", lab.bridge(switch.name), targets[0])
             run("ovs-vsctl", "set", "controller", lab.bridge(switch.name), "max_backoff=1000")
             subprocess.run(["ovs-appctl", "bridge/reconnect", lab.bridge(switch.name)], check=True)
-    wait_for(all_in_sync(client), "the first is the master again", 60)
+    wait_for(all_in_sync(client), "the first is the master again")

@@ -13,10 +13,11 @@ import pytest
 from mininet_topos.joining.launch import ROOT
 from mininet_topos.joining.slurm import Slurm, missing, plain_namespaces, slurm_cluster
 from mininet_topos.joining.slurm_hooks import installed_hooks
-from mininet_topos.lab.record import LabError, wait_for
+from mininet_topos.lab.record import LabError
 from signalbox.jobs.spec import JobId
 from signalbox.slurm_topology import topology_conf, tree
 from tests.support.lab.needs import needs
+from tests.support.lab.waits import wait_for
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.keeping import KeepProcess, keeping
 
@@ -153,7 +154,7 @@ def test_a_job_that_is_requeued_is_announced_with_its_new_nodes(announced: Annou
     announced.slurm.kill("n3")
     wait_for(lambda: announced.endpoints() == {}, "its release")
     announced.slurm.start_node("n3")
-    wait_for(lambda: len(announced.endpoints()) == 1, "its next run", 60)
+    wait_for(lambda: len(announced.endpoints()) == 1, "its next run")
     assert set(announced.endpoints()) == {f"slurm-{job}"}
 
 
@@ -194,6 +195,7 @@ def test_jobs_run_without_a_controller_and_are_announced_when_it_is_there(slurm:
         wait_for(lambda: not api.control.registry.jobs, "its release")
 
 
+@pytest.mark.long
 def test_slurm_takes_the_tree_of_a_fat_tree(tmp_path: Path) -> None:
     needs(missing())
     conf = topology_conf(tree(POD_CABLES, {f"edge{n}": [f"n{n}"] for n in (1, 2, 3, 4)}))

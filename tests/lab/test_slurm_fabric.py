@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,16 @@ from mininet_topos.joining.launch import missing as missing_libraries
 from mininet_topos.joining.rank import stop
 from mininet_topos.joining.slurm import Slurm, missing, slurm_cluster
 from mininet_topos.joining.slurm_hooks import set_up
-from mininet_topos.lab.record import run, wait_for
+from mininet_topos.lab.record import run
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
 from signalbox.client import Client
 from signalbox.errors import NotFound
 from tests.support.doc_pages import PAGES
+from tests.support.lab.fabric import routes
 from tests.support.lab.needs import needs
+from tests.support.lab.waits import wait_for
 from tests.support.wire.keeping import keeping
 
 log = structlog.get_logger(__name__)
@@ -59,8 +60,7 @@ def command(begins: str, folder: Path) -> str:
 
 def pinned(client: Client, job_id: str) -> set[tuple[str, str]]:
     try:
-        with closing(client.watch_routes(job_id)) as updates:
-            return {(route.src, route.dst) for route in next(updates).routes if route.pinned}
+        return {(route.src, route.dst) for route in routes(client, job_id) if route.pinned}
     except NotFound:
         return set()
 
@@ -109,7 +109,7 @@ def test_two_jobs_of_mpi_are_pinned_and_released_also_when_a_node_dies(
             (dies,) = {job for job, of in pairs.items() if any(lab.hosts[3].ip in pair for pair in of)}
             (stays,) = pairs.keys() - {dies}
             slurm.kill("n4")
-            wait_for(lambda: [job.spec.job_id for job in client.list_jobs()] == [stays], "one release", 60)
+            wait_for(lambda: [job.spec.job_id for job in client.list_jobs()] == [stays], "one release")
             assert pinned(client, stays) == pairs[stays]
             number = stays.removeprefix("slurm-")
             stop(site / "control" / number, 0)

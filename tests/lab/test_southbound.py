@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import uuid4
@@ -47,6 +46,7 @@ from controller.tables.rules import (
     host_prefix,
 )
 from mininet_topos.controller_process import reserve_port
+from mininet_topos.lab.record import run
 from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import port_classes
 from tests.support.wire.openflow_controller import Southbound, southbound
@@ -56,14 +56,12 @@ pytestmark = pytest.mark.lab
 PATCH, PLAIN = PortNo(1), PortNo(2)
 
 
-def vsctl(*arguments: str) -> str:
-    done = subprocess.run(["ovs-vsctl", "--timeout=20", *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+def vsctl(*arguments: str) -> None:
+    run("ovs-vsctl", "--timeout=20", *arguments)
 
 
 def ofctl(command: str, bridge: str, *arguments: str) -> str:
-    line = ["ovs-ofctl", "-O", "OpenFlow13", command, bridge, *arguments]
-    return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    return run("ovs-ofctl", "-O", "OpenFlow13", command, bridge, *arguments)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,27 @@
-"""Counters of Open vSwitch's rules, which lag behind the packets by up to a second."""
+"""Counters and descriptions from Open vSwitch; counters of rules lag behind the packets by up to a second."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
+from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
 
 T = TypeVar("T")
+_RULE = re.compile(r"n_bytes=(\d+),.*nw_src=([\d.]+),nw_dst=([\d.]+),?(tp_\S+)? actions")
+
+
+def ofctl(lab: Lab, switch: str, command: str, *arguments: str) -> str:
+    return run("ovs-ofctl", "-O", "OpenFlow13", command, lab.bridge(switch), *arguments)
+
+
+def described_ports(lab: Lab, switch: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return dpid, ports and MAC addresses, as the switch describes itself."""
+    out = ofctl(lab, switch, "show")
+    return re.findall(r"dpid:(\S+)", out), sorted(re.findall(r"^ (\d+)\(.*addr:(\S+)", out, re.MULTILINE))
 
 
 def quiet(read: Callable[[], T]) -> T:
@@ -18,3 +32,27 @@ def quiet(read: Callable[[], T]) -> T:
             run("ovs-appctl", "--timeout=60", "revalidator/wait")
         before, now = now, read()
     return now
+
+
+def sent(lab: Lab, *switches: str, unit: str = "bytes") -> Counter[tuple[str, str]]:
+    """Return what the switches, all unless given, have sent to each neighbour; the key has the names of both.
+
+    ``unit``: "bytes" or "pkts"."""
+    to = {(c.a, c.a_port): c.b for c in lab.links} | {(c.b, c.b_port): c.a for c in lab.links}
+    return Counter(
+        {
+            (switch, to[switch, int(port)]): int(count)
+            for switch in switches or [each.name for each in lab.switches]
+            for port, count in re.findall(
+                rf"port +(\d+): rx.*?tx .*?{unit}=(\d+)", ofctl(lab, switch, "dump-ports"), re.DOTALL
+            )
+        }
+    )
+
+
+def rule_bytes(lab: Lab, switch: str) -> Counter[tuple[str, str, str]]:
+    """Return the bytes that the pinned rules of a switch have counted, by source, destination and match of ports.
+
+    The match of ports is as Open vSwitch writes it, and empty for a rule of whole flows."""
+    found = _RULE.findall(ofctl(lab, switch, "dump-flows", "table=1"))
+    return Counter({(src, dst, ports): int(count) for count, src, dst, ports in found})
