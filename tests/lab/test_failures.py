@@ -1,4 +1,6 @@
-"""Failures and moves under traffic on real switches, in short; the benchmarks ``failures`` and ``moves`` measure them.
+"""Drains, failures and moves under traffic on real switches, in short.
+
+The benchmarks ``drains``, ``failures`` and ``moves`` measure them.
 
 The tests check no times, only facts that are true on every machine. All phases end in order, and jobs train during all
 phases. Packets sent after the end of a phase arrive exactly once."""
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.live.drains import drain_and_pull
 from benchmarks.live.failures import KINDS, finish, run_kind, scene_of
 from benchmarks.live.moves import build_report, moving, switching, traffic_of
 from mininet_topos.leaf_spine import LeafSpine
@@ -19,7 +22,7 @@ pytestmark = pytest.mark.lab
 WITHOUT_CONTROLLER = ("cable without controller",)
 """Kinds of failure that the short test causes; the long test causes all kinds.
 
-The modules ``test_controller``, ``test_known_parts`` and ``test_three_tiers`` test other kinds without probes."""
+The modules ``test_controller`` and ``test_three_tiers`` test other kinds without probes."""
 LEAVES, SPINES, HOSTS = 3, 2, 2
 MBPS = 5.0
 ELEMENTS = 20_000
@@ -30,20 +33,28 @@ LOAD, SMALL_FRAMES = 0.03, 200
 @pytest.mark.parametrize(
     ("kinds", "events"), [(WITHOUT_CONTROLLER, 3), pytest.param(KINDS, 10, marks=pytest.mark.long)], ids=["one", "all"]
 )
-def test_jobs_train_through_failures(lab_prefix: str, tmp_path: Path, kinds: Sequence[str], events: int) -> None:
+def test_jobs_train_through_a_drain_and_failures(
+    lab_prefix: str, tmp_path: Path, kinds: Sequence[str], events: int
+) -> None:
+    """First the controller is killed as a spine is drained; the spine is then pulled without a lost packet."""
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
-    with scene_of(size, tmp_path, ELEMENTS, jobs=1, close_s=0.005, quiet_s=0.5) as scene:
+    with scene_of(size, tmp_path, ELEMENTS, jobs=1, close_s=0.01, quiet_s=0.5) as scene:
+        drained = drain_and_pull(scene, 0, restart=True)
         for turn, kind in enumerate(kinds):
             run_kind(scene, kind, turn)
         report = finish(scene)
+    assert drained.host_packets == 0
     jobs = report["jobs"]
     assert jobs["restarts"] == jobs["arithmetic_errors"] == jobs["iterations_lost"] == 0
     assert jobs["iterations"] > len(kinds)
     told = {event["what"]: event for event in report["events"]}
-    assert len(told) == events
+    assert [*told][:3] == ["drained across a restart", "pulled", "used again"]
+    assert len(told) == 3 + events
     for what, event in told.items():
         assert sum(role["sent"] for role in event["roles"].values()) > 0, what
         assert sum(role["duplicated"] for role in event["roles"].values()) == 0, what
+    for event in list(told.values())[:3]:
+        assert sum(role["lost"] for role in event["roles"].values()) <= sum(event["drops"].values()), event
     for what in told.keys() & {"cable replugged", "spine returned"}:
         assert sum(role["lost"] for role in told[what]["roles"].values()) == 0, told[what]
     for what in told.keys() & {"leaf deleted", "cable cut, no controller"}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,13 @@ from mininet_topos.joining.connections import read_connections, received_from
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
 from mininet_topos.joining.launch import missing
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
+from tests.support.lab.fabric import Fabric, routes
 from tests.support.lab.needs import needs
+from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -38,24 +39,6 @@ def assert_right(jobs: RunningJobs) -> None:
         finished = [[i.index for i in log.iterations] for log in logs]
         assert finished == [list(range(max(ITERATIONS, len(finished[0]))))] * RANKS
         assert all(i.ok for log in logs for i in log.iterations)
-
-
-def test_a_gloo_all_reduce_is_right_and_sockets_tell_which_way_its_ring_goes(lab: Lab, tmp_path: Path) -> None:
-    """Rank r sends to r - 1, whatever the switches report."""
-    needs(missing().get("gloo"))
-    job = LibraryJob("job", "gloo", "all_reduce", lab.hosts[:RANKS], ELEMENTS)
-    jobs = RunningJobs(lab, [job], tmp_path)
-    jobs.start()
-    jobs.begin_round()
-    jobs.wait_for_iterations(ITERATIONS)
-    seen = received_from(c for host in job.hosts for c in read_connections(lab.namespace(host)))
-    jobs.end_round()
-    jobs.wait()
-    assert_right(jobs)
-    for rank, ip in enumerate(job.peers):
-        before, after = job.peers[rank - 1], job.peers[(rank + 1) % RANKS]
-        assert seen[ip, before] > ITERATIONS * M, "4/3 of M per iteration"
-        assert seen[ip, after] < 0.1 * seen[ip, before], "headers"
 
 
 def test_two_mpiruns_that_start_at_once_have_directories_of_their_own(
@@ -89,42 +72,53 @@ def pinned(jobs: RunningJobs, client: Client) -> set[tuple[str, str]]:
     jobs.check()
     if not client.list_jobs():
         return set()
-    with closing(client.watch_routes("job")) as updates:
-        return {(route.src, route.dst) for route in next(updates).routes if route.pinned}
+    return {(route.src, route.dst) for route in routes(client, "job") if route.pinned}
 
 
-def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix: str, tmp_path: Path) -> None:
-    """The job announces only its hosts. Its bytes go to rank r - 1; acknowledgements go the other way."""
+@pytest.fixture(scope="module")
+def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=f"s{lab_prefix[1:]}")
+    with running_fabric(topo, tmp_path_factory.mktemp("controller"), settings=SETTINGS) as running:
+        yield running
+
+
+def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(fabric: Fabric, tmp_path: Path) -> None:
+    """The job announces only its hosts. Rank r sends to r - 1, as the switches and the hosts' sockets report."""
     needs(missing().get("gloo"))
-    topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
-    with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, _, client):
-        job = LibraryJob("job", "gloo", "all_reduce", lab.hosts, ELEMENTS)
-        jobs = RunningJobs(lab, [job], tmp_path / "ranks")
-        jobs.start()
-        jobs.begin_round()
-        client.register_job(JobSpec.parse({"job_id": "job", "endpoints": job.peers}))
-        ring = {(ip, job.peers[rank - 1]) for rank, ip in enumerate(job.peers)}
-        wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins", 60, 0.1)
-        jobs.end_round()
-        jobs.wait()
+    lab, _, client = fabric
+    job = LibraryJob("job", "gloo", "all_reduce", lab.hosts, ELEMENTS)
+    jobs = RunningJobs(lab, [job], tmp_path / "ranks")
+    jobs.start()
+    jobs.begin_round()
+    client.register_job(JobSpec.parse({"job_id": "job", "endpoints": job.peers}))
+    ring = {(ip, job.peers[rank - 1]) for rank, ip in enumerate(job.peers)}
+    wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins")
+    jobs.wait_for_iterations(ITERATIONS)
+    received = received_from(c for host in job.hosts for c in read_connections(lab.namespace(host)))
+    jobs.end_round()
+    jobs.wait()
+    client.deregister_job("job", force=True)
+    assert_right(jobs)
+    for src, dst in ring:
+        assert received[src, dst] > ITERATIONS * M, "4/3 of M per iteration"
+        assert received[dst, src] < 0.1 * received[src, dst], "headers"
 
 
-def test_signalbox_run_announces_what_mpirun_says_until_it_ends(lab_prefix: str, tmp_path: Path) -> None:
+def test_signalbox_run_announces_what_mpirun_says_until_it_ends(fabric: Fabric, tmp_path: Path) -> None:
     """The sums of Open MPI are right. The bytes of the ring go to rank r + 1."""
     needs(missing().get("open-mpi"))
-    topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
-    with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, controller, client):
-        job = LibraryJob("job", "open-mpi", "all_reduce", lab.hosts, ELEMENTS, "ring")
-        addresses = tmp_path / "addresses.yaml"
-        addresses.write_text("".join(f"n{rank}: {ip}\n" for rank, ip in enumerate(job.peers)))
-        run = [sys.executable, "-m", "signalbox", "run", "--job", "job", "--address", controller.address]
-        jobs = RunningJobs(lab, [job], tmp_path / "ranks", before_mpirun=[*run, "--addresses", str(addresses), "--"])
-        jobs.start()
-        jobs.begin_round()
-        ring = {(ip, job.peers[(rank + 1) % RANKS]) for rank, ip in enumerate(job.peers)}
-        wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins", 60, 0.1)
-        jobs.wait_for_iterations(ITERATIONS)
-        jobs.end_round()
-        jobs.wait()
-        assert_right(jobs)
-        assert not client.list_jobs()
+    lab, controller, client = fabric
+    job = LibraryJob("job", "open-mpi", "all_reduce", lab.hosts, ELEMENTS, "ring")
+    addresses = tmp_path / "addresses.yaml"
+    addresses.write_text("".join(f"n{rank}: {ip}\n" for rank, ip in enumerate(job.peers)))
+    run = [sys.executable, "-m", "signalbox", "run", "--job", "job", "--address", controller.address]
+    jobs = RunningJobs(lab, [job], tmp_path / "ranks", before_mpirun=[*run, "--addresses", str(addresses), "--"])
+    jobs.start()
+    jobs.begin_round()
+    ring = {(ip, job.peers[(rank + 1) % RANKS]) for rank, ip in enumerate(job.peers)}
+    wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins")
+    jobs.wait_for_iterations(ITERATIONS)
+    jobs.end_round()
+    jobs.wait()
+    assert_right(jobs)
+    assert not client.list_jobs()

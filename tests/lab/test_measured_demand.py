@@ -1,4 +1,6 @@
-"""Real switches count the traffic of three jobs: one announced as it is, one backwards, one without its traffic."""
+"""Real switches count the traffic of two jobs: one announced as it is, one backwards.
+
+``test_libraries.py`` has a job that announces only its hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
@@ -19,15 +20,18 @@ from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.job_specs import job_spec, sends
+from tests.support.lab.fabric import LEASE_S, routes
+from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 
 ELEMENTS = 40_000
-JOBS = ("right", "backwards", "observed")
+JOBS = ("right", "backwards")
 
 
 def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
-    size = LeafSpine(2, 2, 3, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    size = LeafSpine(2, 2, 2, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     settings = {"counters": {"interval_s": 1.0, "window_s": 3.0}, "planning": {"interval_s": 5.0}}
     with ExitStack() as stack:
         lab, _, client = stack.enter_context(running_fabric(size, tmp_path, settings=settings))
@@ -35,15 +39,13 @@ def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
             stack.enter_context(trained(lab, tmp_path, job, pair_of(lab, number)))
         for number, job in enumerate(JOBS):
             client.register_job(announcement(job, pair_of(lab, number)))
-        wait_for(lambda: sources(client) == ["confirmed", "measured", "measured"], "all to be judged", 60)
-        wait_for(lambda: not client.get_status().jobs_learning, "learning to end", 60)
-        wait_for(lambda: states(client) == {pb.JOB_STATE_PINNED}, "what is measured to be pinned", 60)
+        wait_for(lambda: sources(client) == ["confirmed", "measured"], "all to be judged")
+        wait_for(lambda: not client.get_status().jobs_learning, "learning to end")
+        wait_for(lambda: states(client) == {pb.JOB_STATE_PINNED}, "what is measured to be pinned")
         (alarm,) = client.get_status().alarms
         assert alarm.text.startswith("job backwards sends other traffic than it announced")
-        for number, job in enumerate(JOBS[1:], 1):
-            src, dst = pair_of(lab, number)
-            (route,) = next(client.watch_routes(job)).routes
-            assert (route.src, route.dst, route.pinned) == (src, dst, True), "as it trains, not as it was announced"
+        (route,) = routes(client, "backwards")
+        assert (route.src, route.dst, route.pinned) == (*pair_of(lab, 1), True), "as it trains"
 
 
 def pair_of(lab: Lab, number: int) -> tuple[str, str]:
@@ -56,18 +58,9 @@ def pair_of(lab: Lab, number: int) -> tuple[str, str]:
 def announcement(job: str, pair: tuple[str, str]) -> JobSpec:
     """Return the announcement of a job in which the first of two ranks sends to the second.
 
-    The job ``backwards`` announces the reverse direction, the job ``observed`` only its hosts."""
-    ranks = [1, 0] if job == "backwards" else [0, 1]
-    pipeline = {"algorithm": "pipeline_send", "groups": ["all"], "bytes_per_iteration": 4 * ELEMENTS}
-    return JobSpec.parse(
-        {
-            "job_id": job,
-            "endpoints": pair,
-            "groups": [{"name": "all", "ranks": ranks}],
-            "collectives": [] if job == "observed" else [pipeline],
-            "lease_s": 600,
-        }
-    )
+    The job ``backwards`` announces the reverse direction."""
+    endpoints = pair[::-1] if job == "backwards" else pair
+    return job_spec(job, endpoints, sends("pipeline_send", 4 * ELEMENTS), lease_s=LEASE_S)
 
 
 @contextmanager
@@ -86,12 +79,8 @@ def trained(lab: Lab, folder: Path, job: str, pair: tuple[str, str]) -> Iterator
             "--rendezvous": folder / f"{job}-meets",
             "--out": log,
         }
-        argv = [
-            sys.executable,
-            "-m",
-            "mininet_topos.trainer",
-            *(str(word) for item in options.items() for word in item),
-        ]
+        words = (str(word) for item in options.items() for word in item)
+        argv = [sys.executable, "-m", "mininet_topos.trainer", *words]
         processes.append(lab.popen(names[pair[rank]], argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     try:
         yield

@@ -1,4 +1,6 @@
-"""A training of PyTorch over real switches that joins with two lines."""
+"""A training of PyTorch over real switches that joins with two lines.
+
+Shorter forms: ``tests/wire/test_torch.py`` joins without switches, and ``test_libraries.py`` pins the flows of Gloo."""
 
 from __future__ import annotations
 
@@ -6,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from tests.support.lab.waits import wait_for
 from tests.support.torch.running import ranks
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 PROGRAM = Path(__file__).parents[1] / "support" / "torch" / "training.py"
 RANKS = 2
@@ -36,7 +38,7 @@ def test_a_training_with_two_more_lines_is_pinned_and_released(lab_prefix: str, 
             run.wait_until(lambda: bool(client.list_jobs()))
             run.wait_until(lambda: client.get_job("vision").pinned == RANKS)
             spec = client.get_job("vision").spec
-            wait_for(lambda: client.get_job("vision").iterations > 0, "its iterations", 60)
+            wait_for(lambda: client.get_job("vision").iterations > 0, "its iterations")
             run.wait()
         assert client.list_jobs() == ()
     assert [*spec.endpoints] == [host.ip for host in lab.hosts]
