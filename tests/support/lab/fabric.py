@@ -1,4 +1,4 @@
-"""What tests do with a lab that has a running controller."""
+"""Jobs and routes of a lab that has a running controller."""
 
 from __future__ import annotations
 
