@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import product, repeat
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
@@ -86,9 +86,19 @@ def ring(job: str, hosts: Sequence[tuple[int, int]], demand: float = RATE) -> li
     return [flow(job, src, dst, demand) for src, dst in zip(hosts, [*hosts[1:], hosts[0]], strict=True)]
 
 
-def demo_flows() -> list[Flow]:
-    """Return the flows of three rings of four, one host of each ring on every leaf."""
-    return [f for host in (1, 2, 3) for f in ring(f"job{host}", [(leaf, host) for leaf in (1, 2, 3, 4)])]
+def across(jobs: str, demand: float | Sequence[tuple[int, float]] = RATE, src: int = 1, dst: int = 2) -> list[Flow]:
+    """Return a flow from one leaf to another for each letter of ``jobs``, the name of its job; hosts count from 1."""
+    return [flow(job, (src, host), (dst, host), demand) for host, job in enumerate(jobs, 1)]
+
+
+def two_leaves(spines: int, jobs: str, subflows: int = 1) -> Problem:
+    """Return the problem of the flows of ``across`` on two leaves; a flow may have this number of subflows."""
+    return problem_of(leaf_spine(2, spines), [replace(f, max_subflows=subflows) for f in across(jobs)])
+
+
+def demo_flows(leaves: Sequence[int] = (1, 2, 3, 4)) -> list[Flow]:
+    """Return the flows of three rings, one host of each ring on every leaf."""
+    return [f for host in (1, 2, 3) for f in ring(f"job{host}", [(leaf, host) for leaf in leaves])]
 
 
 def problem_of(
@@ -108,6 +118,12 @@ def problem_of(
 def pinned(problem: Problem, routes: Routes) -> Problem:
     """Return the same problem with these routes running."""
     return replace(problem, flows=tuple(replace(f, current=routes.get(f.id)) for f in problem.flows))
+
+
+def on_paths(problem: Problem, numbers: Iterable[int] | None = None) -> Problem:
+    """Return the problem with flow n running over its candidate path number ``numbers[n]``, by default the first."""
+    paths = zip(problem.flows, numbers or repeat(0), strict=False)
+    return pinned(problem, {f.id: whole(problem.candidates(f)[number]) for f, number in paths})
 
 
 def link_between(fabric: Fabric, src: int, dst: int) -> LinkId:
