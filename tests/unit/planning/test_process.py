@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from controller.planning import process
 from controller.planning.messages import Answer, Planned, SolvePlan, WorkOutSlowdowns
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import NoPlan, Plan, answered
 from controller.planning.planned import NO_ROUTES, Slowdowns
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Routes
@@ -32,22 +33,30 @@ from tests.support.waiting import until
 
 DEADLINE_S = 60
 LIMITS = PlanLimits()
+ALL_FLOWS = f"of {len(demo_flows())} flows"
+"""Answer of a process that has received the whole problem."""
 
 
-class Inbox:
-    def __init__(self) -> None:
+class Controller:
+    """Controller's end of a planning process, and the inbox of the control loop."""
+
+    def __init__(self, **options: Any) -> None:
         self.messages: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self.crashes: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        self.process = PlanningProcess(self.messages.put, self.crashes.put, **options)
+        self.submit = self.process.submit
 
     def planned(self) -> Planned:
         while not isinstance(found := self.messages.get(timeout=DEADLINE_S), Planned):
             pass
         return found
 
-
-@pytest.fixture
-def inbox() -> Inbox:
-    return Inbox()
+    def ask(self, generation: int) -> Plan | NoPlan:
+        """Submit a request and return its answer."""
+        self.submit(request(generation))
+        answer = self.planned().answer
+        assert answer.generation == generation
+        return answer
 
 
 @pytest.fixture(autouse=True)
@@ -55,95 +64,83 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "RETRY_S", 0.05)
 
 
-Start = Callable[..., PlanningProcess]
+Start = Callable[..., Controller]
 
 
 @pytest.fixture
-def start(inbox: Inbox) -> Iterator[Start]:
-    started: list[PlanningProcess] = []
+def start() -> Iterator[Start]:
+    started: list[Controller] = []
 
-    def begin(**options: object) -> PlanningProcess:
-        started.append(PlanningProcess(inbox.messages.put, inbox.crashes.put, **options))  # type: ignore[arg-type]
+    def begin(**options: object) -> Controller:
+        started.append(Controller(**options))
         return started[-1]
 
     yield begin
     for each in started:
-        each.stop()
+        each.process.stop()
 
 
-def kill_process() -> None:
-    (child,) = multiprocessing.active_children()
-    child.kill()
+def child() -> BaseProcess:
+    """Return the planning process."""
+    (found,) = multiprocessing.active_children()
+    return found
 
 
 def request(generation: int, routes: Routes = NO_ROUTES) -> SolvePlan:
     return SolvePlan(snapshot_of(problem_of(leaf_spine(4, 4), demo_flows()), generation, routes), LIMITS)
 
 
-def test_requests_are_answered_one_after_the_other(start: Start, inbox: Inbox) -> None:
+def test_requests_are_answered_one_after_the_other(start: Start) -> None:
     """The second request starts from the routes of the first; unchanged routes remain the same objects."""
     planning = start()
     planning.submit(request(1))
-    first = inbox.planned()
-    expected = plan(request(1).snapshot.problem, LIMITS)
-    assert isinstance(first.answer, Plan)
-    assert isinstance(expected, Plan)
-    assert first.answer.routes == expected.routes
+    first = planning.planned()
+    assert first.plan.routes == answered(plan(request(1).snapshot.problem, LIMITS)).routes
     assert first.decision
-    running = SharedMap.of(first.answer.routes)
+    running = SharedMap.of(first.plan.routes)
     gone = next(iter(running))
     planning.submit(request(2, running.updated({gone: None})))
-    second = inbox.planned()
-    assert isinstance(second.answer, Plan)
-    assert (second.answer.generation, second.answer.moves) == (2, 0)
+    second = planning.planned()
+    assert (second.plan.generation, second.plan.moves) == (2, 0)
     assert second.decision
-    assert all(second.answer.routes[flow] is route for flow, route in running.items() if flow != gone)
-    assert second.answer.routes.keys() == running.keys()
-    found = inbox.messages.get(timeout=DEADLINE_S)
+    assert all(second.plan.routes[flow] is route for flow, route in running.items() if flow != gone)
+    assert second.plan.routes.keys() == running.keys()
+    found = planning.messages.get(timeout=DEADLINE_S)
     assert isinstance(found, Slowdowns)
     assert (found.generation, found.of_scheme is None) == (2, False)
-
-
-def test_a_request_on_which_two_processes_die_has_no_plan_and_the_next_is_told_everything(
-    start: Start, inbox: Inbox
-) -> None:
-    planning = start(make=Fatal)
-    flows = len(demo_flows())
-    for generation in (2, 3, 4, 5, 6):
-        planning.submit(request(generation))
-        answer = inbox.planned().answer
-        assert isinstance(answer, NoPlan)
-        assert answer.generation == generation
-        died = f"the planning process ended with status {-signal.SIGKILL}"
-        assert answer.reason == (died if generation % 2 else f"of {flows} flows")
-    assert inbox.crashes.empty()
-    assert planning.replaced == 4, "two for each of two requests"
-
-
-def test_the_request_of_a_process_that_dies_is_answered_by_the_next(start: Start, inbox: Inbox) -> None:
-    planning = start(make=Silent)
-    planning.submit(request(2))
-    assert inbox.planned().answer.generation == 2
     planning.submit(request(3))
-    (child,) = multiprocessing.active_children()
-    assert child.pid
-    os.kill(child.pid, signal.SIGSTOP)
+    ending = child()
+    planning.process.stop()
+    planning.process.stop()
+    assert ending.exitcode == -signal.SIGKILL, "whatever it does"
+
+
+def test_a_request_on_which_two_processes_die_has_no_plan_and_the_next_is_sent_everything(start: Start) -> None:
+    planning = start(make=Fatal)
+    for generation in (2, 3, 4):
+        died = f"the planning process ended with status {-signal.SIGKILL}"
+        assert planning.ask(generation) == NoPlan(generation, died if generation % 2 else ALL_FLOWS)
+    assert planning.crashes.empty()
+    assert planning.process.replaced == 2
+
+
+def test_the_request_of_a_process_that_dies_is_answered_by_the_next(start: Start) -> None:
+    planning = start(make=Silent)
+    planning.ask(2)
+    planning.submit(request(3))
+    pid = child().pid
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
     planning.submit(request(4))
-    os.kill(child.pid, signal.SIGKILL)
-    answer = inbox.planned().answer
-    assert isinstance(answer, NoPlan)
-    assert (answer.generation, answer.reason) == (4, f"of {len(demo_flows())} flows")
+    os.kill(pid, signal.SIGKILL)
+    assert planning.planned().answer == NoPlan(4, ALL_FLOWS)
 
 
-def test_what_is_asked_while_a_process_dies_is_answered(
-    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_while_a_process_dies_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next process gets the newest request alone, once."""
     planning = start(make=Silent)
-    planning.submit(request(2))
-    inbox.planned()
+    planning.ask(2)
     planning.submit(request(3))
-    (child,) = multiprocessing.active_children()
     end, dying, asked = process._Child.why_ended, threading.Event(), threading.Event()
 
     def slow_end(of: process._Child) -> str:
@@ -153,78 +150,53 @@ def test_what_is_asked_while_a_process_dies_is_answered(
         return end(of)
 
     monkeypatch.setattr(process._Child, "why_ended", slow_end)
-    child.kill()
+    child().kill()
     assert dying.wait(DEADLINE_S)
     planning.submit(request(4))
     asked.set()
-    assert inbox.planned().answer.generation == 4
-    planning.submit(request(6))
-    assert inbox.planned().answer.generation == 6
-    assert inbox.messages.empty()
+    assert planning.planned().answer.generation == 4
+    planning.ask(6)
+    assert planning.messages.empty()
 
 
-def test_slowdowns_that_have_come_are_not_asked_for_again(start: Start, inbox: Inbox) -> None:
+def test_slowdowns_that_have_come_are_not_asked_for_again(start: Start) -> None:
     planning = start(make=TellsSlowdowns)
     planning.submit(WorkOutSlowdowns(request(1).snapshot, draws=2))
-    assert inbox.messages.get(timeout=DEADLINE_S) == Slowdowns(1, {}, {}, frozenset())
-    kill_process()
+    assert planning.messages.get(timeout=DEADLINE_S) == Slowdowns(1, {}, {}, frozenset())
+    child().kill()
     planning.submit(request(2))
-    assert inbox.messages.get(timeout=DEADLINE_S) == Planned(NoPlan(2, f"of {len(demo_flows())} flows"))
-    assert inbox.messages.empty()
+    assert planning.messages.get(timeout=DEADLINE_S) == Planned(NoPlan(2, ALL_FLOWS))
+    assert planning.messages.empty()
 
 
-def test_processes_that_begin_and_end_at_once_follow_each_other_slowly(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_end_at_once_follow_each_other_slowly(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     waited = queue.SimpleQueue[float]()
     monkeypatch.setattr(process, "RETRY_S", 5.0)
     monkeypatch.setattr(PlanningProcess, "_wait", lambda _, seconds: waited.put(seconds))
     start(make=ShortLived)
-    assert [waited.get(timeout=DEADLINE_S) for _ in range(3)] == [0.0, 5.0, 5.0]
+    assert [waited.get(timeout=DEADLINE_S) for _ in range(2)] == [0.0, 5.0]
 
 
-def test_a_process_that_does_not_answer_is_replaced(
-    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "LOOK_S", 0.05)
-    planning = start(make=Silent)
-    for generation in (2, 4):
-        planning.submit(request(generation))
-        assert inbox.planned().answer.generation == generation
-        with monkeypatch.context() as patch:
-            patch.setattr(process, "STUCK_S", 0.0)
-            patch.setattr(process, "STUCK_LIMITS", 0)
-            planning.submit(request(generation + 1))
-            assert inbox.planned().answer == NoPlan(generation + 1, "the planning process did not answer in time")
-    assert inbox.crashes.empty()
-
-
-def test_a_process_that_stops_within_an_answer_is_replaced(
-    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_does_not_answer_is_replaced(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stops within an answer, so nothing but its end can be awaited."""
     planning = start(make=Halting)
-    planning.submit(request(2))
-    inbox.planned()
+    planning.ask(2)
     for name, value in (("STUCK_S", 0.5), ("STUCK_LIMITS", 0), ("LOOK_S", 0.05)):
         monkeypatch.setattr(process, name, value)
-    planning.submit(request(3))
-    assert inbox.planned().answer == NoPlan(3, "the planning process did not answer in time")
+    assert planning.ask(3) == NoPlan(3, "the planning process did not answer in time")
     monkeypatch.setattr(process, "STUCK_S", 60.0)
-    planning.submit(request(4))
-    assert inbox.planned().answer.generation == 4
+    planning.ask(4)
+    assert planning.crashes.empty()
 
 
-def test_a_plan_that_is_not_awaited_any_more_is_never_late(
-    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_is_not_awaited_any_more_is_never_late(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     planning = start(make=Silent)
-    planning.submit(request(2))
-    inbox.planned()  # the process has started, however long that took
+    planning.ask(2)  # the process has started, however long that took
     monkeypatch.setattr(process, "LOOK_S", 0.05)
     plan, slowdowns = request(3), WorkOutSlowdowns(request(5).snapshot, draws=2)
     for asked in (plan, slowdowns):
         planning.submit(asked)
-        until(lambda asked=asked: planning._child.asked is asked)  # type: ignore[misc]
+        until(lambda asked=asked: planning.process._child.asked is asked)  # type: ignore[misc]
     looks, end_if_late = [], process._Child.end_if_late
 
     def looked(child: Any) -> None:
@@ -236,81 +208,63 @@ def test_a_plan_that_is_not_awaited_any_more_is_never_late(
     monkeypatch.setattr(process, "STUCK_LIMITS", 0)
     until(lambda: len(looks) > 2)
     monkeypatch.setattr(process, "STUCK_S", 60.0)
-    (child,) = multiprocessing.active_children()
-    assert child.is_alive()
-    planning.submit(request(6))
-    assert inbox.planned().answer.generation == 6
+    assert child().is_alive()
+    planning.ask(6)
 
 
-def test_where_no_other_process_can_be_started_it_is_tried_again(
-    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+def test_where_no_other_process_can_be_started_or_it_dies_before_it_begins_it_is_tried_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planning = start(make=Fatal)
-    planning.submit(request(2))
-    inbox.planned()
-    child, failures = process._Child, iter([OSError("too many open files")])
+    planning.ask(2)
+    make, failures = process._Child, iter([OSError("too many open files")])
 
     def sometimes(*arguments: Any) -> Any:
         for failure in failures:
             raise failure
-        return child(*arguments)
+        return make(*arguments)
 
     monkeypatch.setattr(process, "_Child", sometimes)
-    kill_process()
-    planning.submit(request(4))
-    assert inbox.planned().answer.generation == 4
-    assert next(failures, None) is None
-    assert inbox.crashes.empty()
-
-
-def test_a_replacement_that_dies_before_it_begins_is_replaced(start: Start, inbox: Inbox) -> None:
-    planning = start(make=Fatal)
-    planning.submit(request(2))
-    inbox.planned()
     killed = set[int | None]()
     for _ in range(3):  # none of the processes has a request
         wait_for(lambda: any(one.pid not in killed for one in multiprocessing.active_children()), "the next one")
         alive = [one for one in multiprocessing.active_children() if one.pid not in killed]
         killed.add(alive[0].pid)
         alive[0].kill()
-    planning.submit(request(4))
-    assert inbox.planned().answer.generation == 4
-    assert inbox.crashes.empty()
+    planning.ask(4)
+    assert next(failures, None) is None
+    assert planning.crashes.empty()
 
 
-def test_what_is_sent_to_all_processes_of_a_unit_is_for_the_controller(start: Start, inbox: Inbox) -> None:
+def test_what_is_sent_to_all_processes_of_a_unit_is_for_the_controller(start: Start) -> None:
     """The signals are ignored from the start of the process."""
     planning = start(make=Fatal)
-    (child,) = multiprocessing.active_children()
-    assert child.pid
+    first = child()
+    assert first.pid
     for generation in (2, 4):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(child.pid, number)
-        planning.submit(request(generation))
-        assert inbox.planned().answer.generation == generation
-    assert child.is_alive()
+            os.kill(first.pid, number)
+        planning.ask(generation)
+    assert first.is_alive()
 
 
-def test_a_process_that_cannot_begin_is_an_error_of_the_controller(start: Start, inbox: Inbox) -> None:
-    start(make=broken)
-    error = inbox.crashes.get(timeout=DEADLINE_S)
+def test_a_process_that_cannot_begin_is_an_error_of_the_controller(start: Start) -> None:
+    error = start(make=broken).crashes.get(timeout=DEADLINE_S)
     assert str(error) == "the planning process ended with status 1 before it could plan"
 
 
-def test_how_the_process_is_configured_counts_for_the_next_one_too(start: Start, inbox: Inbox, tmp_path: Path) -> None:
-    planning = start(begin=partial(Path.write_text, tmp_path / "set", "first"), make=Fatal)
-    planning.submit(request(2))
-    inbox.planned()
-    assert (tmp_path / "set").read_text() == "first"
-    planning.configure(partial(Path.write_text, tmp_path / "set", "second"))
-    planning.submit(request(4))
-    inbox.planned()
-    assert (tmp_path / "set").read_text() == "second"
-    (tmp_path / "set").unlink()
-    kill_process()
-    planning.submit(request(6))
-    inbox.planned()
-    assert (tmp_path / "set").read_text() == "second"
+def test_how_the_process_is_configured_counts_for_the_next_one_too(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "set"
+    planning = start(begin=partial(Path.write_text, file, "first"), make=Fatal)
+    planning.ask(2)
+    assert file.read_text() == "first"
+    planning.process.configure(partial(Path.write_text, file, "second"))
+    planning.ask(4)
+    assert file.read_text() == "second"
+    file.unlink()
+    child().kill()
+    planning.ask(6)
+    assert file.read_text() == "second"
 
 
 CONTROLLER = """
@@ -332,12 +286,3 @@ def test_a_process_that_is_stopped_ends_with_a_controller_that_is_killed() -> No
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     state = Path(f"/proc/{int(ended.stdout)}/stat")
     wait_for(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z", "its end")
-
-
-def test_stopping_ends_the_process_whatever_it_does(start: Start) -> None:
-    planning = start()
-    (child,) = multiprocessing.active_children()
-    planning.submit(request(1))
-    planning.stop()
-    planning.stop()
-    assert child.exitcode == -signal.SIGKILL

@@ -6,15 +6,17 @@ import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from typing import NoReturn
 
 import pytest
 
 from controller.planning import answers, goal_plan, planner
 from controller.planning.messages import Planned, SolvePlan, WorkOutSlowdowns
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import NoPlan, Plan, answered
 from controller.planning.planned import Slowdowns
 from controller.planning.planner import plan
-from controller.planning.problem import PlanLimits, Problem
+from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.worker import PlanningWorker
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.snapshots import snapshot_of
@@ -38,8 +40,17 @@ class Inbox:
         else:
             (self.slowdowns if message.of_scheme is None else self.compared).put(message)
 
+    def planned(self) -> Planned:
+        return self.messages.get(timeout=DEADLINE_S)
+
     def answer(self) -> Plan | NoPlan:
-        return self.messages.get(timeout=DEADLINE_S).answer
+        return self.planned().answer
+
+    def repaired(self) -> int:
+        """Return the generation of the next answer, which is a repair."""
+        planned = self.planned()
+        assert planned.repair
+        return planned.answer.generation
 
 
 @pytest.fixture
@@ -58,19 +69,17 @@ def request(generation: int) -> SolvePlan:
     return SolvePlan(snapshot_of(problem_of(leaf_spine(4, 4), demo_flows()), generation), LIMITS)
 
 
-def test_a_request_is_answered_from_another_thread(planning: PlanningWorker, inbox: Inbox) -> None:
-    planning.submit(request(7))
-    answer = inbox.answer()
-    assert isinstance(answer, Plan)
-    assert (answer.generation, answer.max_slowdown) == (7, 1)
-
-
 def test_a_plan_comes_with_its_verdict_and_the_slowdowns_of_the_routes_that_stay(
     planning: PlanningWorker, inbox: Inbox
 ) -> None:
-    """The control loop computes neither the verdict nor the slowdowns."""
+    """The control loop computes neither. The comparison with other schemes follows the plan."""
     planning.submit(request(7))
-    planned = inbox.messages.get(timeout=DEADLINE_S)
+    compared = inbox.compared.get(timeout=DEADLINE_S)
+    planned = inbox.messages.get_nowait()
+    assert (compared.generation, planned.plan.generation, planned.plan.max_slowdown) == (7, 7, 1)
+    assert compared.of_scheme is not None
+    assert compared.of_scheme.keys() <= {"ecmp", "greedy", "edge-coloring", "first-fit"}
+    assert all(slowdown >= 1 for slowdown in compared.of_scheme.values())
     assert planned.adopted
     assert planned.slowdowns
     assert planned.slowdowns.of_phase
@@ -86,7 +95,7 @@ def test_a_plan_comes_with_its_verdict_and_the_slowdowns_of_the_routes_that_stay
 def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
     inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan is not compared with other schemes, because a newer request waits."""
+    """The plan is not compared with other schemes, because a newer request waits. Repairs do not wait."""
     solving, go_on = threading.Event(), threading.Event()
 
     def slow(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
@@ -100,9 +109,9 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
     assert solving.wait(DEADLINE_S)
     planning.submit(request(2))
     planning.submit(broken(3))
-    assert inbox.messages.get(timeout=DEADLINE_S).repair, "the second request has been passed on or dropped"
+    assert inbox.repaired() == 3, "the second request has been passed on or dropped"
     planning.submit(broken(4))
-    assert inbox.messages.get(timeout=DEADLINE_S).repair, "and the third"
+    assert inbox.repaired() == 4, "and the third"
     go_on.set()
     answered = [inbox.answer().generation]
     while answered[-1] != 4:
@@ -114,39 +123,22 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
     assert 1 not in compared
 
 
-def test_a_plan_is_compared_with_other_schemes_afterwards(planning: PlanningWorker, inbox: Inbox) -> None:
-    planning.submit(request(7))
-    compared = inbox.compared.get(timeout=DEADLINE_S)
-    answer = inbox.messages.get_nowait().answer
-    assert isinstance(answer, Plan)
-    assert compared.generation == answer.generation == 7
-    assert compared.of_scheme is not None
-    assert compared.of_scheme.keys() <= {"ecmp", "greedy", "edge-coloring", "first-fit"}
-    assert all(slowdown >= answer.max_slowdown for slowdown in compared.of_scheme.values())
+def defect(*_: object) -> NoReturn:
+    raise ZeroDivisionError("a bug")
 
 
-def test_comparisons_that_fail_stop_nothing(
-    planning: PlanningWorker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def defect(*_: object) -> dict[str, float]:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(answers, "baseline_slowdowns", defect)
-    planning.submit(request(1))
-    assert inbox.compared.get(timeout=DEADLINE_S).of_scheme == {}
-    planning.submit(request(2))
-    assert [inbox.answer().generation, inbox.answer().generation] == [1, 2]
-    assert inbox.crashes.empty()
+@cache
+def running() -> Routes:
+    """Return the planned routes of the intact fabric."""
+    return answered(plan(problem_of(leaf_spine(4, 4), demo_flows()), LIMITS)).routes
 
 
 def broken(generation: int) -> SolvePlan:
     """Return a request with every flow pinned, some to a link that no longer exists."""
-    fabric, flows = leaf_spine(4, 4), demo_flows()
-    pinned = plan(problem_of(fabric, flows), LIMITS)
-    assert isinstance(pinned, Plan)
-    lost = next(path[0] for ((path, _),) in pinned.routes.values() if path)
+    fabric = leaf_spine(4, 4)
+    lost = next(path[0] for ((path, _),) in running().values() if path)
     left = replace(fabric, links={link: each for link, each in fabric.links.items() if link != lost})
-    return SolvePlan(snapshot_of(problem_of(left, flows), generation, pinned.routes), LIMITS)
+    return SolvePlan(snapshot_of(problem_of(left, demo_flows()), generation, running()), LIMITS)
 
 
 def test_broken_routes_are_answered_by_a_repair_and_then_by_a_plan_that_starts_from_it(
@@ -154,7 +146,7 @@ def test_broken_routes_are_answered_by_a_repair_and_then_by_a_plan_that_starts_f
 ) -> None:
     request = broken(4)
     planning.submit(request)
-    first, second = (inbox.messages.get(timeout=DEADLINE_S) for _ in range(2))
+    first, second = (inbox.planned() for _ in range(2))
     assert (first.repair, second.repair) == (True, False)
     assert isinstance(first.answer, Plan)
     assert isinstance(second.answer, Plan)
@@ -167,39 +159,16 @@ def test_broken_routes_are_answered_by_a_repair_and_then_by_a_plan_that_starts_f
     assert second.answer.moves == len(again), "a repaired flow counts when it is moved once more"
 
 
-def test_a_repair_does_not_wait_for_a_busy_solver(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    solving, go_on = threading.Event(), threading.Event()
-
-    def slow(problem: Problem, _: PlanLimits) -> NoPlan:
-        solving.set()
-        assert go_on.wait(DEADLINE_S)
-        return NoPlan(problem.generation, "slow")
-
-    monkeypatch.setattr(goal_plan, "plan", slow)
-    planning = PlanningWorker(inbox.put, inbox.crashes.put)
-    planning.submit(request(1))
-    assert solving.wait(DEADLINE_S)
-    planning.submit(broken(2))
-    first = inbox.messages.get(timeout=DEADLINE_S)
-    assert (first.repair, first.answer.generation) == (True, 2)
-    go_on.set()
-    assert [inbox.answer().generation, inbox.answer().generation] == [1, 2]
-    planning.stop()
-
-
 def test_a_repair_that_fails_leaves_it_to_the_plan(
     inbox: Inbox, planning: PlanningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def defect(_: Problem) -> Plan:
-        raise ZeroDivisionError("a bug")
-
     monkeypatch.setattr(planner, "repair", defect)
     planning.submit(broken(1))
-    only = inbox.messages.get(timeout=DEADLINE_S)
+    only = inbox.planned()
     assert (only.repair, type(only.answer)) == (False, Plan)
     monkeypatch.setattr(planner, "repair", lambda problem: NoPlan(problem.generation, "no routing"))
     planning.submit(broken(2))
-    only = inbox.messages.get(timeout=DEADLINE_S)
+    only = inbox.planned()
     assert (only.repair, type(only.answer)) == (False, Plan)
     assert inbox.crashes.empty()
 
@@ -207,14 +176,15 @@ def test_a_repair_that_fails_leaves_it_to_the_plan(
 def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
     inbox: Inbox, planning: PlanningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def defect(*_: object) -> Plan:
-        raise ZeroDivisionError("a bug")
-
+    monkeypatch.setattr(answers, "baseline_slowdowns", defect)
+    planning.submit(request(1))
+    assert inbox.compared.get(timeout=DEADLINE_S).of_scheme == {}
+    assert inbox.answer().generation == 1
     with monkeypatch.context() as patch:
         patch.setattr(goal_plan, "plan", defect)
-        planning.submit(request(1))
-        assert inbox.answer() == NoPlan(1, "planning failed: ZeroDivisionError: a bug")
-    planning.submit(request(2))
+        planning.submit(request(2))
+        assert inbox.answer() == NoPlan(2, "planning failed: ZeroDivisionError: a bug")
+    planning.submit(request(3))
     assert isinstance(inbox.answer(), Plan)
     assert inbox.crashes.empty()
 
