@@ -14,7 +14,7 @@ from controller.planning.efficiency import (
     outweighed,
     phase_slowdowns,
 )
-from controller.planning.problem import Flow, Problem, Routes, Subflow, whole
+from controller.planning.problem import Flow, Subflow, whole
 from signalbox.jobs.collectives import VirtualLink
 from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
 from tests.support.planning.loads import link_loads
@@ -23,32 +23,24 @@ NICS = {"a": 8e6, "b": 8e6, "c": 4e6}
 SHARED = leaf_spine(2, 1, capacity=4.0)
 
 
-def test_a_ring_sends_at_the_rate_of_its_slowest_nic() -> None:
+def test_demands_fill_the_slowest_nic_and_are_divided_by_bytes() -> None:
+    """A ring sends at the rate of its slowest NIC. Receiving counts as sending does, and phases follow each other."""
     ring = [VirtualLink("a", "b", 0, 10**6), VirtualLink("b", "c", 0, 10**6), VirtualLink("c", "a", 0, 10**6)]
     assert ideal_time_s(ring, NICS) == {0: 2.0}
     assert demands(ring, NICS) == dict.fromkeys([("a", "b"), ("b", "c"), ("c", "a")], ((0, 4000000.0),))
-
-
-def test_a_nic_that_sends_to_two_divides_its_rate_by_bytes() -> None:
-    links = [VirtualLink("a", "b", 0, 3 * 10**6), VirtualLink("a", "c", 0, 10**6)]
-    assert demands(links, NICS) == {("a", "b"): ((0, 6e6),), ("a", "c"): ((0, 2e6),)}
-
-
-def test_receiving_counts_as_much_as_sending() -> None:
+    to_two = [VirtualLink("a", "b", 0, 3 * 10**6), VirtualLink("a", "c", 0, 10**6)]
+    assert demands(to_two, NICS) == {("a", "b"): ((0, 6e6),), ("a", "c"): ((0, 2e6),)}
     assert ideal_time_s([VirtualLink("a", "c", 0, 10**6), VirtualLink("b", "c", 0, 10**6)], NICS) == {0: 4.0}
+    phases = [VirtualLink("a", "b", 5, 10**6), VirtualLink("a", "b", 0, 2 * 10**6)]
+    assert demands(phases, NICS) == {("a", "b"): ((0, 8e6), (5, 8e6))}
+    assert ideal_communication_s(phases, NICS) == 3.0
 
 
-def test_phases_follow_each_other() -> None:
-    links = [VirtualLink("a", "b", 5, 10**6), VirtualLink("a", "b", 0, 2 * 10**6)]
-    assert demands(links, NICS) == {("a", "b"): ((0, 8e6), (5, 8e6))}
-    assert ideal_communication_s(links, NICS) == 3.0
+def test_a_link_counts_each_jobs_worst_phase_and_a_slowdown_each_jobs_worst_link() -> None:
+    """The two phases of job a demand 3 and 1 + 4 on a link of capacity 4, and job b demands 2.
 
-
-@pytest.fixture
-def phases() -> tuple[Problem, Routes]:
-    """Return flows on one link of capacity 4, and one in the other direction.
-
-    The two phases of job a demand 3 and 1 + 4, and job b demands 2. Job c uses the other direction."""
+    Job c uses the other direction. A phase has its own load and the worst phase of every other job, because two phases
+    of one job never send at the same time."""
     flows = [
         flow("a", (1, 1), (2, 1), ((0, 3.0), (1, 1.0))),
         flow("a", (1, 2), (2, 2), ((1, 4.0),)),
@@ -56,22 +48,12 @@ def phases() -> tuple[Problem, Routes]:
         flow("c", (2, 4), (1, 4), ((0, 2.0),)),
     ]
     problem = problem_of(SHARED, flows, nic_bps=4.0)
-    return problem, {f.id: whole(problem.candidates(f)[0]) for f in flows}
-
-
-def test_a_link_counts_each_jobs_worst_phase_and_a_slowdown_each_jobs_worst_link(
-    phases: tuple[Problem, Routes],
-) -> None:
-    problem, routes = phases
+    routes = {f.id: whole(problem.candidates(f)[0]) for f in flows}
     assert link_loads(problem, routes)[link_between(SHARED, 1, 101)] == pytest.approx((5 + 2) / 4)
     slowdowns = job_slowdowns(problem, routes)
     assert slowdowns == {"a": 1.75, "b": 1.75, "c": 1.0}
     assert network_efficiency(slowdowns.values()) == pytest.approx(1 / 1.75)
-
-
-def test_a_phase_has_its_own_load_and_the_worst_phase_of_every_other_job(phases: tuple[Problem, Routes]) -> None:
-    """Two phases of one job never send at the same time."""
-    assert phase_slowdowns(*phases) == {
+    assert phase_slowdowns(problem, routes) == {
         "a": {0: pytest.approx((3 + 2) / 4), 1: pytest.approx((5 + 2) / 4)},
         "b": {0: pytest.approx((2 + 5) / 4)},
         "c": {0: 1.0},

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.planning.plan import EcmpSlowdown, Plan
+from controller.planning.plan import EcmpSlowdown, Plan, answered
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
-from controller.planning.problem import FlowId, PlanLimits, Problem, Subflow, whole
+from controller.planning.problem import FlowId, PlanLimits, Problem, Routes, Subflow, whole
 from signalbox.jobs.spec import JobId
-from tests.support.planning.fabrics import RATE, demo_flows, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.fabrics import RATE, demo_flows, flow, leaf_spine, pinned, problem_of, two_leaves
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +22,12 @@ def problem() -> Problem:
     local = flow("local", (1, 8), (1, 9), RATE)
     lost = flow("lost", (1, 7), (9, 7), RATE)
     base = problem_of(leaf_spine(4, 4), [*demo_flows(), local, lost])
-    answer = plan(base, PlanLimits())
-    assert isinstance(answer, Plan)
-    return pinned(base, answer.routes)
+    return pinned(base, answered(plan(base, LIMITS)).routes)
 
 
 @pytest.fixture(scope="module")
 def good(problem: Problem) -> Plan:
-    answer = plan(problem, PlanLimits())
-    assert isinstance(answer, Plan)
-    return answer
+    return answered(plan(problem, LIMITS))
 
 
 def test_a_right_plan_has_no_violations(problem: Problem, good: Plan) -> None:
@@ -39,19 +35,22 @@ def test_a_right_plan_has_no_violations(problem: Problem, good: Plan) -> None:
     assert good.unrouted == (FlowId("10.0.1.7", "10.0.9.7"),)
 
 
+LIMITS = PlanLimits()
 FIRST = FlowId("10.0.1.1", "10.0.2.1")
 LOCAL = FlowId("10.0.1.8", "10.0.1.9")
 OF_NO_JOB = FlowId("10.0.1.1", "10.0.9.9")
 MISSING = LinkId(Dpid(1), PortNo(77))
 
+
+def without_first(plan: Plan) -> Routes:
+    return {flow: route for flow, route in plan.routes.items() if flow != FIRST}
+
+
 MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "another generation": (lambda p: replace(p, generation=9), "generation 9"),
-    "a flow left out": (
-        lambda p: replace(p, routes={f: x for f, x in p.routes.items() if f != FIRST}),
-        "neither routed",
-    ),
+    "a flow left out": (lambda p: replace(p, routes=without_first(p)), "neither routed"),
     "a flow given up": (
-        lambda p: replace(p, routes={f: x for f, x in p.routes.items() if f != FIRST}, unrouted=(*p.unrouted, FIRST)),
+        lambda p: replace(p, routes=without_first(p), unrouted=(*p.unrouted, FIRST)),
         "unrouted although",
     ),
     "routed and unrouted": (lambda p: replace(p, unrouted=(*p.unrouted, FIRST)), "both routed and"),
@@ -101,14 +100,12 @@ def test_a_plan_is_refused_where_a_link_has_no_capacity(problem: Problem, good: 
 def split_plan(*subflows: tuple[int, float]) -> tuple[str, ...]:
     """Return the faults of a plan of one flow, which may have at most two subflows.
 
-    ``subflows``: candidate path and share of each subflow."""
-    alone = replace(flow("a", (1, 1), (2, 1), RATE), max_subflows=2)
-    problem = problem_of(leaf_spine(2, 3), [alone])
-    answer = plan(problem, PlanLimits())
-    assert isinstance(answer, Plan)
-    paths = problem.candidates(alone)
+    ``subflows``: candidate path and share of each subflow; path 3 does not exist."""
+    problem = two_leaves(3, "a", subflows=2)
+    (alone,) = problem.flows
+    paths = [*problem.candidates(alone), (MISSING,)]
     route = tuple(Subflow(paths[number], share) for number, share in subflows)
-    return check(problem, replace(answer, routes={alone.id: route}))
+    return check(problem, replace(answered(plan(problem, LIMITS)), routes={alone.id: route}))
 
 
 def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shares_that_add_up() -> None:
@@ -124,18 +121,9 @@ def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shar
         ([(0, 1.5), (1, -0.5)], "has no share"),
         ([(0, math.nan)], "has no share"),
         ([(0, math.nan), (1, 1.0)], "has no share"),
+        ([(0, 0.5), (3, 0.5)], "not among"),
     ):
-        (violation,) = split_plan(*subflows)
-        assert words in violation
-
-
-def test_every_subflow_needs_a_candidate_path() -> None:
-    alone = replace(flow("a", (1, 1), (2, 1), RATE), max_subflows=2)
-    problem = problem_of(leaf_spine(2, 3), [alone])
-    answer = plan(problem, PlanLimits())
-    assert isinstance(answer, Plan)
-    route = (Subflow(problem.candidates(alone)[0], 0.5), Subflow((MISSING,), 0.5))
-    assert "not among" in check(problem, replace(answer, routes={alone.id: route}))[0]
+        assert words in split_plan(*subflows)[0]
 
 
 def test_a_flow_whose_path_has_gone_is_not_moved() -> None:
@@ -143,8 +131,7 @@ def test_a_flow_whose_path_has_gone_is_not_moved() -> None:
     before = problem_of(leaf_spine(2, 2), [alone])
     over_second = whole(before.candidates(alone)[1])
     problem = pinned(problem_of(leaf_spine(2, 2, without=[(2, 2)]), [alone]), {alone.id: over_second})
-    answer = plan(problem, PlanLimits())
-    assert isinstance(answer, Plan)
+    answer = answered(plan(problem, LIMITS))
     assert answer.routes[alone.id] != over_second
     assert (answer.moves, check(problem, answer, max_moves=0)) == (0, ())
 
@@ -159,28 +146,13 @@ def test_any_flow_put_on_another_path_is_noticed(problem: Problem, good: Plan) -
 
 def test_a_plan_over_the_cap_is_refused_even_when_it_counts_right(problem: Problem, good: Plan) -> None:
     other = next(path for path in problem.paths.between(Dpid(1), Dpid(2)) if whole(path) != good.routes[FIRST])
-    base = replace(
-        problem, flows=tuple(replace(f, current=whole(other)) if f.id == FIRST else f for f in problem.flows)
-    )
+    base = problem.with_routes({**{f.id: f.current for f in problem.flows if f.current}, FIRST: whole(other)})
     assert check(base, replace(good, moves=1), max_moves=1) == ()
     assert check(base, replace(good, moves=1), max_moves=0) == ("the plan moves 1 flows, at most 0 may be moved",)
 
 
 def test_a_worst_slowdown_said_to_be_proven_must_meet_its_bound() -> None:
-    crowded = problem_of(leaf_spine(2, 1), [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
-    answer = plan(crowded, PlanLimits())
-    assert isinstance(answer, Plan)
+    crowded = two_leaves(1, "aa")
+    answer = answered(plan(crowded, LIMITS))
     assert check(crowded, answer) == ()
     assert "is proven, but the bound is 1" in check(crowded, replace(answer, bound=1.0, fluid_bound=1.0))[0]
-
-
-def test_phases_of_one_job_do_not_load_a_link_together_and_those_of_two_jobs_do() -> None:
-    """Two flows on one link have a phase each."""
-    fabric = leaf_spine(2, 1)
-    for other, slowdown in (("a", 1.0), ("b", 2.0)):
-        flows = [flow("a", (1, 1), (2, 1), [(0, RATE)]), flow(other, (1, 2), (2, 2), [(1, RATE)])]
-        problem = problem_of(fabric, flows)
-        answer = plan(problem, PlanLimits())
-        assert isinstance(answer, Plan)
-        assert answer.max_slowdown == slowdown
-        assert check(problem, answer) == ()

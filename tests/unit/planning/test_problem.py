@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +17,13 @@ from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.demands import demands
+from controller.planning.numbered import distinct
 from controller.planning.problem import (
     MIN_CAPACITY_FRACTION,
     Flow,
     FlowId,
     Flows,
+    PlanLimits,
     Problem,
     Routed,
     Routes,
@@ -34,6 +38,7 @@ from offline.scenarios.fabrics import leaf_spine
 from signalbox.jobs.collectives import VirtualLink
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
+from tests.support.planning.fabrics import two_leaves
 
 FABRIC = leaf_spine(3, 2, 2, 1e9, 2e9)
 RING = ["10.0.0.1", "10.0.1.1", "10.0.2.1"]
@@ -146,11 +151,40 @@ def test_a_route_stands_while_all_of_its_links_do(problem: Problem) -> None:
         assert left.with_routes({FLOW: route}).broken is not stands
     assert not problem.is_in_force(flow), "it is not pinned"
     assert not left.broken
+    routed = problem.with_routes({FLOW: whole(first)})
+    assert (by_flow(routed.flows)[FLOW].current, routed.generation) == (whole(first), 7)
+    assert routed.with_routes({}) == problem, "the same otherwise"
 
 
-def test_a_problem_with_other_routes_is_the_same_otherwise(problem: Problem) -> None:
-    route = whole(problem.candidates(by_flow(problem.flows)[FLOW])[0])
-    routed = problem.with_routes({FLOW: route})
-    assert by_flow(routed.flows)[FLOW].current == route
-    assert routed.with_routes({}) == problem
-    assert routed.generation == 7
+# ---- arrays, and limits of time
+
+
+@given(st.lists(st.integers(0, 40) | st.integers(0, 2**60)))
+def test_distinct_keys_are_ascending_and_each_key_has_its_place(keys: list[int]) -> None:
+    values, place = distinct(np.array(keys, np.int64))
+    assert values.tolist() == sorted(set(keys))
+    assert values[place].tolist() == keys
+
+
+def test_links_are_ordered_by_leaf_and_spine_and_have_the_same_numbers_for_other_flows() -> None:
+    problem = two_leaves(3, "aaa")
+    links = problem.links
+    around = links.around([2, 1], outward=True)  # type: ignore[list-item]
+    assert around.at.tolist() == [0, 0, 0, 1, 1, 1]
+    assert [links.dpids[switch] for switch in around.other.tolist()] == [101, 102, 103] * 2
+    assert [links.ids[link].dpid for link in around.link.tolist()] == [2, 2, 2, 1, 1, 1]
+    fewer = problem.with_flows(problem.flows[1:])
+    assert fewer.links is links
+    assert fewer.numbers.src.tolist() == [0, 0]
+    assert replace(fewer, flows=problem.flows) == problem
+
+
+def test_a_stage_without_time_is_left_out() -> None:
+    before = time.perf_counter()
+    limits = PlanLimits(time_limit_s=60).begun()
+    assert before + 60 <= limits.until <= time.perf_counter() + 60
+    assert limits.allows("first", 1.0)
+    assert not limits.sooner(50).allows("second", 20.0)
+    assert limits.left_out == ["second"]
+    assert PlanLimits(deterministic=True).begun().allows("any", 1e9)
+    assert limits.begun() is limits

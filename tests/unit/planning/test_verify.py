@@ -99,15 +99,9 @@ def test_whole_flows_are_counted_in_units(whole: dict[str, Any]) -> None:
     assert verify(whole) == ("worst slowdown 2, at least 2 with any routes; 2 of 2 slowdowns proven", 0)
     whole["cuts"][0]["unit"] = 0
     assert refusal(whole) == "cut 0 does not prove 2 for 1 of 2 jobs"
-
-
-def test_only_flows_that_stay_whole_are_counted_in_units(whole: dict[str, Any]) -> None:
+    whole["cuts"][0]["unit"] = RATE
     whole["flows"][2]["max_subflows"] = 2
-    assert "does not prove" in refusal(whole)
-
-
-def test_a_cut_that_is_full_proves_the_slowdown_of_every_job_across(split: dict[str, Any]) -> None:
-    assert verify(split) == ("worst slowdown 1.5, at least 1.5 with any routes; 2 of 2 slowdowns proven", 0)
+    assert "does not prove" in refusal(whole), "one may be split"
 
 
 def test_a_proof_for_one_job_says_nothing_of_the_second(split: dict[str, Any]) -> None:
@@ -126,14 +120,11 @@ def test_the_smallest_share_is_one() -> None:
 
 
 def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
-    """The second spine has no price, so nothing has to be paid."""
+    """Nothing has to be paid where the second spine or one of parallel cables has no price."""
     split["cuts"] = [cut(split, links=(0,))]
     assert "does not prove" in refusal(split)
     split["cuts"] = [cut(split, links=(0, 3))]
-    assert verify(split)[0].endswith("2 of 2 slowdowns proven")
-
-
-def test_one_of_parallel_cables_without_a_price_is_free(split: dict[str, Any]) -> None:
+    assert verify(split) == ("worst slowdown 1.5, at least 1.5 with any routes; 2 of 2 slowdowns proven", 0)
     split["links"].append(["l", "s", RATE])
     assert "does not prove" in refusal(split)
 
@@ -164,11 +155,7 @@ def test_what_a_search_has_proven_is_not_accepted_as_proof(whole: dict[str, Any]
     whole |= {"cuts": [], "proofs": [], "proven": 0, "searched": 1}
     text, searched = verify(whole)
     assert searched == 1
-    assert (
-        text
-        == "worst slowdown 2, at least 1 with any routes; 1 of 2 slowdowns proven, 1 more by a search, which cannot be "
-        "checked"
-    )
+    assert text.startswith("worst slowdown 2, at least 1 with any routes; 1 of 2 slowdowns proven, 1 more by a search")
     whole |= {"proven": 1, "searched": 0}
     assert refusal(whole).endswith("number 1 from the worst: it is 2, and proofs show at least 1")
 
@@ -198,10 +185,16 @@ def at(*place: Any, value: Any) -> Callable[[Any], None]:
     return change
 
 
+def over(*links: int) -> Callable[[Any], None]:
+    """Move the first flow to this walk."""
+    return at("flows", 0, "route", value=[[WHOLE, [*links]]])
+
+
+BOUND = "the bound of a proof is below 1 or above slowdown number"
 CHANGES = {
     "a slowdown too small": (
         at("jobs", 0, "slowdown", value=1999),
-        "job job0 has slowdown 2 by its routes, but the plan claims 1.999",
+        "job job0 has slowdown 2 by its routes, but the plan",
     ),
     "a slowdown too large": (at("jobs", 1, "slowdown", value=1001), "job job1 has slowdown 1"),
     "a demand": (at("flows", 0, "demand", value=[[0, 50]]), "job job0 has slowdown 1.5"),
@@ -209,34 +202,22 @@ CHANGES = {
     "a negative demand": (at("flows", 0, "demand", value=[[0, -RATE]]), "the route of flow 0"),
     "a capacity": (at("links", 0, value=["l", "s", 99]), "job job0 has slowdown 2.021"),
     "no capacity": (at("links", 9, value=["m", "b2", 0]), "a link has no capacity"),
-    "another path": (at("flows", 0, "route", value=[[WHOLE, [4, 1, 3, 5]]]), "job job1 has slowdown 2"),
-    "a path with a gap": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 3, 5]]]), "the route of flow 0"),
-    "a path to elsewhere": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, 7]]]), "the route of flow 0"),
-    "a path from elsewhere": (at("flows", 0, "route", value=[[WHOLE, [6, 0, 2, 5]]]), "the route of flow 0"),
-    "a link counted from the end": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, -5]]]), "the route of flow 0"),
-    "a link that is not there": (
-        at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, 99]]]),
-        "this is no plan: IndexError",
-    ),
+    "another path": (over(4, 1, 3, 5), "job job1 has slowdown 2"),
+    "a path with a gap": (over(4, 0, 3, 5), "the route of flow 0"),
+    "a path to elsewhere": (over(4, 0, 2, 7), "the route of flow 0"),
+    "a path from elsewhere": (over(6, 0, 2, 5), "the route of flow 0"),
+    "a link counted from the end": (over(4, 0, 2, -5), "the route of flow 0"),
+    "a link that is not there": (over(4, 0, 2, 99), "this is no plan: IndexError"),
     "no route": (at("flows", 0, "route", value=[]), "the route of flow 0"),
     "a longer walk allowed": (at("flows", 0, "hops", value=5), "the route of flow 0"),
     "shares that do not add up": (at("flows", 0, "route", 0, 0, value=999), "the route of flow 0"),
     "no subflows": (at("flows", 0, "max_subflows", value=0), "the route of flow 0"),
     "a job that is not there": (at("flows", 0, "job", value=2), "the route of flow 0"),
     "a job counted from the end": (at("flows", 0, "job", value=-1), "the route of flow 0"),
-    "a bound above the plan": (
-        at("proofs", 0, "bound", value=2001),
-        "the bound of a proof is below 1 or above slowdown number 1 from the worst",
-    ),
+    "a bound above the plan": (at("proofs", 0, "bound", value=2001), f"{BOUND} 1 from the worst"),
     "a bound below": (at("proofs", 0, "bound", value=1999), "no proof covers slowdown number 1 from the worst"),
-    "a bound for more jobs": (
-        at("proofs", 0, "jobs", value=2),
-        "the bound of a proof is below 1 or above slowdown number 2 from the worst",
-    ),
-    "a bound for no job": (
-        at("proofs", 0, "jobs", value=0),
-        "the bound of a proof is below 1 or above slowdown number 0",
-    ),
+    "a bound for more jobs": (at("proofs", 0, "jobs", value=2), f"{BOUND} 2 from the worst"),
+    "a bound for no job": (at("proofs", 0, "jobs", value=0), f"{BOUND} 0"),
     "a larger least": (at("proofs", 0, "groups", 0, "least", value=2), "cut 0 does not prove 2 for 2 of 2 jobs"),
     "no least": (at("proofs", 0, "groups", 0, "least", value=0), "a group has no weight or no jobs"),
     "a job too few": (at("proofs", 0, "groups", 0, "jobs", value=[1]), "cut 0 does not prove 2 for 1 of 1 jobs"),
@@ -293,37 +274,25 @@ def test_the_checker_needs_nothing_but_python() -> None:
     assert DOC.resolve() == ROOT / "controller" / "planning" / "verify.py", "one place"
 
 
+NO_PLAN = '{"jobs": [], "flows": []}'
+
+
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
         ({}, 0, "worst slowdown 2, at least 2 with any routes; 2 of 2 slowdowns proven\n"),
         ({"proven": 0, "searched": 2}, 4, "2 more by a search, which cannot be checked\n"),
         ({"cuts": []}, 1, "error: this is no plan: IndexError list index out of range\n"),
+        ('job_id = "a"', 1, "not JSON: Expecting value: line 1 column 1"),
+        ("[]", 1, "a plan with its proofs is a JSON object, but this is a list"),
+        (NO_PLAN, 1, "the file is no plan with its proofs, because these are missing: links, cuts, proofs"),
     ],
 )
 def test_it_runs_as_a_program(
-    change: dict[str, Any], status: int, said: str, whole: dict[str, Any], tmp_path: Path
+    change: dict[str, Any] | str, status: int, said: str, whole: dict[str, Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.json"
-    file.write_text(json.dumps(whole | change))
+    file.write_text(change if isinstance(change, str) else json.dumps(whole | change))
     run = subprocess.run([sys.executable, "-S", str(DOC), str(file)], capture_output=True, text=True, check=False)
-    assert (run.returncode, (run.stdout + run.stderr)[-len(said) :]) == (status, said)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('job_id = "a"', "not JSON: Expecting value: line 1 column 1"),
-        ("[]", "a plan with its proofs is a JSON object, but this is a list"),
-        (
-            '{"jobs": [], "flows": []}',
-            "the file is no plan with its proofs, because these are missing: links, cuts, proofs",
-        ),
-    ],
-)
-def test_a_file_that_is_no_plan_with_proofs_is_refused_in_words(text: str, said: str, tmp_path: Path) -> None:
-    file = tmp_path / "plan.json"
-    file.write_text(text)
-    run = subprocess.run([sys.executable, "-S", str(DOC), str(file)], capture_output=True, text=True, check=False)
-    assert run.returncode == 1
+    assert run.returncode == status
     assert said in run.stdout + run.stderr
