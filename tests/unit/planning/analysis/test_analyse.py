@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 from concurrent.futures import Future
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pytest
@@ -33,12 +31,18 @@ RINGS = [[f"10.0.{leaf}.{host}" for leaf in (1, 2, 3, 4)] for host in (1, 2, 3)]
 EVERYTHING = frozenset(FailureKind)
 
 
-@pytest.fixture
-def fabric() -> FakeFabric:
-    """Return a fabric with three planned jobs on four leaves and four spines."""
+def started() -> FakeFabric:
+    """Return a fabric without jobs."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
+    return fabric
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Return a fabric with three planned jobs on four leaves and four spines."""
+    fabric = started()
     for number, ips in enumerate(RINGS):
         fabric.send(RegisterJob(ring_job(f"job{number}", ips)))
     fabric.run(3)
@@ -62,34 +66,15 @@ def analysed_job(fabric: FakeFabric, job: str = "job0") -> JobAnalysis:
     return found
 
 
-def analysed_failures(fabric: FakeFabric, kinds: frozenset[FailureKind] = EVERYTHING) -> FailureAnalysis:
-    found = analyse(request_of(fabric, WhatIf(kinds, None, 30.0)))
+def analysed_failures(
+    fabric: FakeFabric, kinds: frozenset[FailureKind] = frozenset(), names: tuple[str, ...] = ()
+) -> FailureAnalysis:
+    found = analyse(request_of(fabric, WhatIf(kinds, None, 30.0, names)))
     assert isinstance(found, FailureAnalysis)
     return found
 
 
 # ---- one job
-
-
-def test_a_job_that_runs_alone_on_its_links_is_not_slowed(fabric: FakeFabric) -> None:
-    found = analysed_job(fabric)
-    assert (found.verdict, found.slowdown, found.flows_hashed) == (Verdict.NOTHING, 1.0, 0)
-    assert found.efficiency_measured is None
-
-
-def test_failed_uplinks_are_the_reason_that_is_given(fabric: FakeFabric) -> None:
-    """Three flows leave every leaf; two of four spines are left."""
-    for leaf in (1, 2, 3, 4):
-        for spine in (1, 2):
-            fabric.cut(Dpid(leaf), PortNo(spine))
-    fabric.run(3)
-    found = analysed_job(fabric)
-    assert (found.verdict, found.slowdown) == (Verdict.FABRIC, 2.0)
-    assert found.cut
-    assert (found.cut.links, found.cut.failed) == (2, 2)
-    assert found.split
-    assert found.split.slowdown == pytest.approx(1.5)
-    assert found.fullest_links[0].link.startswith(("leaf", "spine"))
 
 
 def test_drained_uplinks_are_told_from_failed_ones(fabric: FakeFabric) -> None:
@@ -132,9 +117,7 @@ def test_the_answer_has_what_switches_count_and_what_is_awaited(fabric: FakeFabr
 
 
 def test_a_job_of_which_nothing_was_counted_cannot_be_explained() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
+    fabric = started()
     fabric.send(RegisterJob(JobSpec.parse({"job_id": "seen", "endpoints": RINGS[0]})))
     fabric.run(1)  # its hosts answer
     with pytest.raises(
@@ -144,6 +127,10 @@ def test_a_job_of_which_nothing_was_counted_cannot_be_explained() -> None:
 
 
 def test_under_ecmp_flows_are_hashed_and_routing_could_gain(fabric: FakeFabric) -> None:
+    found = analysed_job(fabric)
+    assert (found.verdict, found.slowdown, found.flows_hashed) == (Verdict.NOTHING, 1.0, 0)
+    assert found.efficiency_measured is None
+    assert analysed_failures(fabric).pinned
     fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
     found = analysed_job(fabric)
@@ -151,6 +138,7 @@ def test_under_ecmp_flows_are_hashed_and_routing_could_gain(fabric: FakeFabric) 
     assert found.slowdown > 1.3
     assert found.best
     assert found.best.slowdown == 1.0
+    assert not analysed_failures(fabric).pinned
 
 
 def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
@@ -160,10 +148,8 @@ def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
     with pytest.raises(Conflict, match=r"job 'late' waits for 10\.0\.9\.8, 10\.0\.9\.9:") as error:
         analysed_job(fabric, "late")
     assert error.value.about == {"jobId": "late", "missingHosts": "10.0.9.8,10.0.9.9"}
-    empty = FakeFabric()
-    empty.start(CONFIG)
     with pytest.raises(NotFound, match="no job is announced"):
-        analysed_job(empty, "nix")
+        analysed_job(started(), "nix")
 
 
 # ---- single failures
@@ -172,8 +158,7 @@ def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
 def test_what_named_parts_cost_together_is_what_their_drain_costs(fabric: FakeFabric) -> None:
     """Three jobs have a flow each at every leaf, and there are four spines."""
     for names, slowdown in ((("spine1",), 1.0), (("spine1", "leaf2:spine2"), 2.0)):
-        found = analyse(request_of(fabric, WhatIf(frozenset(), None, 30.0, names)))
-        assert isinstance(found, FailureAnalysis)
+        found = analysed_failures(fabric, names=names)
         (outcome,) = found.outcomes
         assert (outcome.case.kind, outcome.example.name) == (FailureKind.PARTS, ", ".join(names))
         assert (found.present.slowdown, outcome.slowdown) == (1.0, slowdown)
@@ -185,11 +170,10 @@ def test_what_named_parts_cost_together_is_what_their_drain_costs(fabric: FakeFa
         fabric.run(5)
     fabric.send(DrainParts(("spine1",)))
     fabric.run(5)
-    found = analyse(request_of(fabric, WhatIf(frozenset(), None, 30.0, ("spine1",))))
-    assert isinstance(found, FailureAnalysis)
+    found = analysed_failures(fabric, names=("spine1",))
     assert (found.outcomes, len(found.unfelt)) == ((), 1), "it is drained already"
     with pytest.raises(InvalidInput, match=r"names\[1\]: there is no switch 'spine9'"):
-        request_of(fabric, WhatIf(frozenset(), None, 30.0, ("spine1", "spine9")))
+        analysed_failures(fabric, names=("spine1", "spine9"))
 
 
 def test_the_analysis_of_a_failure_agrees_with_the_plan_after_it(fabric: FakeFabric) -> None:
@@ -206,37 +190,6 @@ def test_the_analysis_of_a_failure_agrees_with_the_plan_after_it(fabric: FakeFab
         assert slowdown[f"leaf{leaf}:spine{spine}"] == pytest.approx(plan.max_slowdown)
         fabric.plug(Dpid(leaf), PortNo(spine))
         fabric.run(10)
-
-
-def test_flows_in_force_are_those_that_would_be_re_routed(fabric: FakeFabric) -> None:
-    (spines,) = analysed_failures(fabric, frozenset({FailureKind.SPINE})).outcomes
-    assert sorted(failure.name for failure in spines.case.failures) == ["spine1", "spine2", "spine3", "spine4"]
-    pinned: dict[PortNo, int] = {}
-    for job in fabric.status.jobs.values():
-        for route in job.routes.values():
-            assert route
-            spine = route[0].path[0].port
-            pinned[spine] = pinned.get(spine, 0) + 1
-    used = [pinned.get(PortNo(spine), 0) for spine in (1, 2, 3, 4)]
-    assert spines.rerouted == (min(used), max(used))
-
-
-def test_with_nothing_pinned_the_planned_routes_are_analysed(fabric: FakeFabric) -> None:
-    assert analysed_failures(fabric).pinned
-    fabric.send(SetMode(Mode.SHADOW))
-    fabric.run(1)
-    found = analysed_failures(fabric)
-    assert not found.pinned
-    assert found.present.slowdown == 1.0
-
-
-def test_without_jobs_no_failure_has_an_effect() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    found = analysed_failures(fabric, frozenset({FailureKind.CABLE}))
-    assert (found.pinned, found.outcomes, found.felt) == (True, (), ())
-    assert sum(len(case.failures) for case in found.unfelt) == 16
 
 
 def test_what_nobody_waits_for_is_not_begun(fabric: FakeFabric) -> None:
@@ -263,10 +216,3 @@ def test_too_many_requests_are_refused(fabric: FakeFabric, monkeypatch: pytest.M
         replies[1].result(timeout=0)
     assert error.value.about["limit"] == "waiting_analyses"
     worker.stop()
-
-
-def test_requests_and_results_can_be_passed_to_another_process(fabric: FakeFabric) -> None:
-    for message in (Explain(JobId("job0")), WhatIf(EVERYTHING, None, 30.0)):
-        request = request_of(fabric, message)
-        found = analyse(pickle.loads(bytes(ForkingPickler.dumps(request))))
-        assert found == pickle.loads(bytes(ForkingPickler.dumps(found))) == analyse(request)

@@ -16,24 +16,14 @@ from controller.planning.analysis.failures import analyse_failures, cases, faile
 from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FlowEnds, Network
 from controller.planning.analysis.results import Case, FailureAnalysis
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.efficiency import job_slowdowns
-from controller.planning.plan import Plan
-from controller.planning.planner import plan
-from controller.planning.problem import Flow, PlanLimits, Problem, whole
+from controller.planning.problem import PlanLimits, Problem
 from signalbox.errors import SignalboxError
 from signalbox.words import FailureKind
 from tests.support.planning import fabrics as bare
-from tests.support.planning.fabrics import (
-    RATE,
-    demo_flows,
-    every_routing,
-    flow,
-    pinned,
-    problem_of,
-    ring,
-)
+from tests.support.planning.fabrics import RATE, demo_flows, every_routing, flow, on_paths, pinned, problem_of, ring
+from tests.support.planning.plans import planned, vector
 
-EXACT = PlanLimits(time_limit_s=10, deterministic=True)
+LIMITS = PlanLimits(time_limit_s=10, deterministic=True)
 EVERYTHING = frozenset(FailureKind)
 
 
@@ -48,12 +38,6 @@ def housed(fabric: Fabric) -> Fabric:
     return replace(fabric, hosts={host.ip: host for host in hosts})
 
 
-def planned(problem: Problem) -> Plan:
-    answer = plan(problem, EXACT)
-    assert isinstance(answer, Plan), answer
-    return answer
-
-
 def running(problem: Problem) -> Problem:
     """Return the problem with its plan running."""
     return pinned(problem, planned(problem).routes)
@@ -65,9 +49,8 @@ def all_cases(problem: Problem, fabric: Fabric) -> tuple[tuple[Case, ...], tuple
 
 
 def request(problem: Problem, fabric: Fabric, top: int | None = None, within_s: float = 60.0) -> AnalyseFailures:
-    return AnalyseFailures(
-        Network(problem, fabric, fabric, EXACT, FabricNames(fabric)), EVERYTHING, top=top, within_s=within_s
-    )
+    network = Network(problem, fabric, fabric, LIMITS, FabricNames(fabric))
+    return AnalyseFailures(network, EVERYTHING, top=top, within_s=within_s)
 
 
 def analysed(problem: Problem, fabric: Fabric, top: int | None = None) -> FailureAnalysis:
@@ -107,36 +90,22 @@ def test_every_spine_and_every_cable_can_fail(fabric: Fabric) -> None:
 def test_parallel_cables_fail_one_by_one_and_together_and_keep_their_numbers() -> None:
     cables = [(1, 101, RATE), (1, 101, RATE), (1, 101, RATE), (2, 101, RATE)]
     intact = housed(bare.fabric_of(cables))
-    names = {
-        (failure.kind, failure.name)
-        for failure in single_failures(intact, [FailureKind.CABLE, FailureKind.BUNDLE], intact)
-    }
-    assert names == {
-        (FailureKind.BUNDLE, "s1:s101"),
-        (FailureKind.CABLE, "s1:s101:0"),
-        (FailureKind.CABLE, "s1:s101:1"),
-        (FailureKind.CABLE, "s1:s101:2"),
-        (FailureKind.CABLE, "s2:s101"),
-    }
-    first = next(
-        failure for failure in single_failures(intact, [FailureKind.CABLE], intact) if failure.name == "s1:s101:0"
-    )
+    (bundle,) = single_failures(intact, [FailureKind.BUNDLE], intact)
+    assert bundle.name == "s1:s101"
+    first, *others = single_failures(intact, [FailureKind.CABLE], intact)
+    assert [of.name for of in (first, *others)] == ["s1:s101:0", "s1:s101:1", "s1:s101:2", "s2:s101"]
     broken = replace(intact, links={key: link for key, link in intact.links.items() if key not in first.links})
-    left = [failure.name for failure in single_failures(broken, [FailureKind.CABLE], intact)]
-    assert left == ["s1:s101:1", "s1:s101:2", "s2:s101"]
+    left = single_failures(broken, [FailureKind.CABLE], intact)
+    assert [of.name for of in left] == [of.name for of in others]
 
 
-def test_spines_that_differ_in_nothing_make_one_case_per_leaf(full: Problem, fabric: Fabric) -> None:
+def test_only_spines_that_differ_in_nothing_make_one_case_per_leaf(full: Problem, fabric: Fabric) -> None:
     felt, unfelt = all_cases(full, fabric)
     found = [(case.kind, len(case.failures)) for case in felt]
     assert (found, unfelt) == ([(FailureKind.SPINE, 4), *[(FailureKind.CABLE, 4)] * 4], ())
-
-
-def test_a_spine_with_less_capacity_to_one_leaf_is_a_case_of_its_own(fabric: Fabric) -> None:
     odd = next(link for link in fabric.links if link.dpid == 104)
-    problem = problem_of(fabric, demo_flows(), background={odd: RATE / 2})
-    spines = [case for case in all_cases(problem, fabric)[0] if case.kind is FailureKind.SPINE]
-    assert sorted(len(case.failures) for case in spines) == [1, 3]
+    felt, _ = all_cases(problem_of(fabric, demo_flows(), background={odd: RATE / 2}), fabric)
+    assert sorted(len(case.failures) for case in felt if case.kind is FailureKind.SPINE) == [1, 3]
 
 
 def test_what_no_flow_can_use_is_not_felt() -> None:
@@ -157,7 +126,7 @@ fabrics = st.builds(
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @example(leaf_spine(3, 2, without=[(1, 1), (3, 1)]), [(2, 1, 1, 3), (2, 2, 3, 3)], RATE)
 @given(fabrics, st.lists(pairs, min_size=1, max_size=4, unique=True), st.sampled_from([RATE, RATE / 2]))
 def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
@@ -179,13 +148,14 @@ def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
 
 def _every_vector(problem: Problem) -> Counter[tuple[float, ...]]:
     """Count each vector of slowdowns among all routings."""
-    return Counter(tuple(sorted(job_slowdowns(problem, routes).values())) for routes in every_routing(problem))
+    return Counter(vector(problem, routes) for routes in every_routing(problem))
 
 
 # ---- effects
 
 
 def test_the_outcomes_are_what_planning_with_the_failure_gives(full: Problem, fabric: Fabric) -> None:
+    """Flows that run over what fails are re-routed; the example is the failure of the most flows."""
     found = analysed(full, fabric)
     assert found.present.slowdown == found.present.bound == 1
     assert found.present.ecmp.mean > 1.5
@@ -199,28 +169,20 @@ def test_the_outcomes_are_what_planning_with_the_failure_gives(full: Problem, fa
         assert outcome.repaired_slowdown
         assert outcome.slowdown
         assert outcome.slowdown <= outcome.repaired_slowdown
+        hit = [_running_over(full, failure.links) for failure in outcome.case.failures]
+        assert outcome.rerouted == (min(hit), max(hit))
+        assert _running_over(full, outcome.example.links) == max(hit)
 
 
 def test_the_bound_before_a_failure_is_as_strong_as_that_of_a_plan() -> None:
     """Leaves 2 and 5 have only spine 1, so both flows to leaf 3 need spine 2: no cut shows it, but a search does."""
     fabric = leaf_spine(5, 2, without=[(2, 2), (5, 2)])
-    flows = [
-        flow("a", (1, 1), (2, 1), RATE),
-        flow("b", (1, 2), (3, 1), RATE),
-        flow("c", (4, 1), (5, 1), RATE),
-        flow("d", (4, 2), (3, 2), RATE),
-    ]
-    problem = running(problem_of(fabric, flows))
-    assert slowdown_bounds(problem).worst < planned(problem).bound == planned(problem).max_slowdown
-    present = analysed(problem, fabric).present
-    assert (present.slowdown, present.bound) == (planned(problem).max_slowdown, planned(problem).bound)
-
-
-def test_flows_that_run_over_what_fails_are_re_routed(full: Problem, fabric: Fabric) -> None:
-    for outcome in analysed(full, fabric).outcomes:
-        hit = [_running_over(full, failure.links) for failure in outcome.case.failures]
-        assert outcome.rerouted == (min(hit), max(hit))
-        assert _running_over(full, outcome.example.links) == max(hit), "the example is what most flows run over"
+    pairs = {"a": (1, 2), "b": (1, 3), "c": (4, 5), "d": (4, 3)}
+    flows = [flow(job, (src, n), (dst, n), RATE) for n, (job, (src, dst)) in enumerate(pairs.items())]
+    answer = planned(problem := problem_of(fabric, flows))
+    assert slowdown_bounds(problem).worst < answer.bound == answer.max_slowdown
+    present = analysed(pinned(problem, answer.routes), fabric).present
+    assert (present.slowdown, present.bound) == (answer.max_slowdown, answer.bound)
 
 
 def _running_over(problem: Problem, links: Iterable[object]) -> int:
@@ -231,17 +193,13 @@ def _running_over(problem: Problem, links: Iterable[object]) -> int:
 def test_the_worst_comes_first_and_flows_that_are_cut_off_are_worst_of_all() -> None:
     cut = [(3, spine) for spine in (2, 3, 4)]
     fabric = leaf_spine(4, 4, without=cut)
-    flows = [*demo_flows_between_whole_leaves(), flow("edge", (3, 9), (1, 9), RATE / 2)]
+    flows = [*demo_flows((1, 2, 4)), flow("edge", (3, 9), (1, 9), RATE / 2)]
     found = analysed(running(problem_of(fabric, flows)), fabric)
     first, *rest = found.outcomes
     assert first.lost == (FlowEnds("10.0.3.9", "10.0.1.9", "s3", "s1"),)
     keys = [outcome.severity for outcome in found.outcomes]
     assert keys == sorted(keys, reverse=True)
     assert not rest[-1].lost
-
-
-def demo_flows_between_whole_leaves() -> list[Flow]:
-    return [f for host in (1, 2, 3) for f in ring(f"job{host}", [(leaf, host) for leaf in (1, 2, 4)])]
 
 
 def test_the_worst_few_are_the_first_of_all(full: Problem) -> None:
@@ -261,8 +219,7 @@ def test_the_planner_improves_on_the_repair() -> None:
     spine, b's spine is full at leaf 1 and c's is full at leaf 2: c must move."""
     fabric = leaf_spine(4, 3)
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE), flow("c", (4, 1), (2, 2), RATE)]
-    problem = problem_of(fabric, flows)
-    problem = pinned(problem, {f.id: whole(problem.candidates(f)[spine]) for spine, f in enumerate(flows)})
+    problem = on_paths(problem_of(fabric, flows), range(3))
     outcomes = {f.name: outcome for outcome in analysed(problem, fabric).outcomes for f in outcome.case.failures}
     improved = outcomes["s1:s101"]
     assert (improved.basis, improved.repaired_slowdown, improved.slowdown, improved.bound) == ("plan", 2, 1, 1)
@@ -299,21 +256,18 @@ def test_no_failure_is_no_outcome(full: Problem, fabric: Fabric) -> None:
 
 
 def test_without_pins_the_routes_of_a_plan_are_analysed(full: Problem, fabric: Fabric) -> None:
-    hashed = replace(full, flows=tuple(replace(f, current=None) for f in full.flows))
-    found, of_pins = analysed(hashed, fabric), analysed(full, fabric)
+    """Progress is reported stage by stage."""
+    heard: list[tuple[str, int, int]] = []
+    found = analyse_failures(request(pinned(full, {}), fabric), lambda *said: heard.append(said))
+    of_pins = analysed(full, fabric)
     assert (found.pinned, of_pins.pinned) == (False, True)
     assert found.present == of_pins.present
     assert [outcome.slowdown for outcome in found.outcomes] == [outcome.slowdown for outcome in of_pins.outcomes]
+    assert [stage for stage, done, _ in heard if done == 0] == ["bounds", "hashing and repair", "planning"]
+    assert all(done < of for _, done, of in heard)
 
 
 def test_a_problem_that_contradicts_itself_is_refused(full: Problem, fabric: Fabric) -> None:
     twice = replace(full, flows=(*full.flows, full.flows[0]))
     with pytest.raises(SignalboxError, match="twice"):
         analysed(twice, fabric)
-
-
-def test_progress_is_reported_stage_by_stage(full: Problem, fabric: Fabric) -> None:
-    heard: list[tuple[str, int, int]] = []
-    analyse_failures(request(full, fabric), lambda *said: heard.append(said))
-    assert [stage for stage, done, _ in heard if done == 0] == ["bounds", "hashing and repair", "planning"]
-    assert all(done < of for _, done, of in heard)

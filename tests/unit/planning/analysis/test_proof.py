@@ -14,15 +14,10 @@ from controller.planning.analysis.requests import FabricNames, Network, ProveRou
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.verify import verify
 from signalbox.errors import NotKnownYet
-from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, on_paths, pinned, problem_of, two_leaves
 
 FABRIC = leaf_spine(2, 2)
-MEETING = problem_of(FABRIC, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
-
-
-def on_spines(problem: Problem, *spines: int) -> Problem:
-    routes = {f.id: whole(problem.candidates(f)[spine]) for f, spine in zip(problem.flows, spines, strict=True)}
-    return pinned(problem, routes)
+MEETING = two_leaves(2, "ab")
 
 
 def proof(problem: Problem, fabric: Fabric = FABRIC) -> tuple[str, Any]:
@@ -32,14 +27,11 @@ def proof(problem: Problem, fabric: Fabric = FABRIC) -> tuple[str, Any]:
     return verify(form)[0], form
 
 
-def test_routes_that_are_best_are_proven() -> None:
-    said, form = proof(on_spines(MEETING, 0, 1))
+def test_routes_that_are_best_are_proven_and_others_are_reported_as_they_are() -> None:
+    said, form = proof(on_paths(MEETING, [0, 1]))
     assert said == "worst slowdown 1, at least 1 with any routes; 2 of 2 slowdowns proven"
     assert [one["from"] for one in form["flows"]] == [one.id.src_ip for one in MEETING.flows]
-
-
-def test_routes_that_are_not_best_are_told_as_they_are() -> None:
-    said, _ = proof(on_spines(MEETING, 1, 1))
+    said, _ = proof(on_paths(MEETING, [1, 1]))
     assert said == "worst slowdown 2, at least 1 with any routes; 0 of 2 slowdowns proven"
 
 
@@ -51,12 +43,9 @@ def test_a_flow_without_any_path_is_left_out() -> None:
     assert [one["to"] for one in form["flows"]] == [near.id.dst_ip]
 
 
-def test_there_is_nothing_to_prove_without_routes() -> None:
-    with pytest.raises(NotKnownYet, match="no route is in force"):
-        proof(problem_of(FABRIC, []))
-
-
 def test_hashed_flows_are_not_left_out_silently() -> None:
     first = MEETING.flows[0]
     with pytest.raises(NotKnownYet, match=r"flows of job 'b' \(1\) have no route in force"):
         proof(pinned(MEETING, {first.id: whole(MEETING.candidates(first)[0])}))
+    with pytest.raises(NotKnownYet, match="no route is in force"):
+        proof(problem_of(FABRIC, []))
