@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.efficiency import job_slowdowns
 from controller.planning.greedy import assign
 from controller.planning.problem import Floats, PlanLimits, Problem, Routes, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.lp import _LARGEST_PRICE, FluidModel, Goal, Spread, dual_prices
-from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.fabrics import RATE, across, flow, leaf_spine, pinned, problem_of, two_leaves
+from tests.support.planning.plans import worst
 from tests.support.planning.split_problems import any_fabric, optimum, problems
 
 NO_LIMIT = PlanLimits()
-quick = settings(max_examples=150)
+quick = settings(max_examples=60)
 
 
 def improved(problem: Problem, routes: Routes, slowdown: float, moves_count: bool = True) -> tuple[Commodities, Spread]:
@@ -54,16 +54,14 @@ def test_the_excess_is_the_least_there_is_and_the_prices_prove_it(problem: Probl
 @given(problems(any_fabric(), {8}))
 def test_what_keeps_to_its_room_does_not_move(problem: Problem) -> None:
     routes = assign(problem, keep_current=False)
-    slowdown = max(job_slowdowns(problem, routes).values(), default=1.0)
-    of, spread = improved(problem, routes, slowdown)
+    of, spread = improved(problem, routes, worst(problem, routes))
     assert spread.excess == pytest.approx(0, abs=1e-7)
     assert spread.amounts == pytest.approx(of.amounts(routes))
 
 
 def test_only_what_is_too_much_moves() -> None:
     """Two flows run on one of two links, which has room for one and a half."""
-    fabric = leaf_spine(2, 2)
-    problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
+    problem = two_leaves(2, "aa")
     path = problem.candidates(problem.flows[0])[0]
     _, spread = improved(problem, {f.id: whole(path) for f in problem.flows}, 1.5)
     assert sorted(spread.amounts[spread.amounts > 0]) == pytest.approx([0.5, 1.5])
@@ -71,9 +69,8 @@ def test_only_what_is_too_much_moves() -> None:
 
 
 def test_flows_that_run_stay_when_new_ones_can_move() -> None:
-    fabric = leaf_spine(2, 2)
-    flows = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)]
-    problem = problem_of(fabric, flows)
+    problem = two_leaves(2, "aa")
+    flows = problem.flows
     path = problem.candidates(flows[0])[0]
     running = pinned(problem, {flows[0].id: whole(path)})
     of, spread = improved(running, {f.id: whole(path) for f in flows}, 1.0)
@@ -93,16 +90,8 @@ def test_phases_of_one_job_do_not_add_up() -> None:
     assert spread.excess == pytest.approx(1.0)
 
 
-def test_a_phase_that_is_never_the_peak_adds_no_constraints() -> None:
-    fabric = leaf_spine(2, 2)
-    shadowed = [flow("a", (1, h), (2, h), [(0, RATE), (1, RATE / 2)]) for h in (1, 2)]
-    assert Commodities(problem_of(fabric, shadowed)).rows == 1
-
-
 def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
-    fabric = leaf_spine(2, 3)
-    problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2, 3)])
-    of = Commodities(problem)
+    of = Commodities(two_leaves(3, "aaa"))
     start = of.amounts({})
     of.open()
     model = FluidModel(of)
@@ -112,22 +101,17 @@ def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
     assert spread is not None
     assert spread.amounts == pytest.approx([1.5, 0.0, 1.5])
     assert spread.excess == pytest.approx(0.5)
-
-
-def test_without_time_there_is_no_answer() -> None:
-    fabric = leaf_spine(2, 2)
-    problem = problem_of(fabric, ring("a", [(1, 1), (2, 1)]))
-    of = Commodities(problem)
-    assert FluidModel(of).improve(of.amounts({}), Goal(of.capacity, of.capacity), PlanLimits(until=-math.inf)) is None
+    no_time = PlanLimits(until=-math.inf)
+    assert model.improve(of.padded(start), Goal(of.capacity, of.capacity), no_time) is None
 
 
 def test_classes_of_many_flows_are_found_by_all_that_tells_them_apart() -> None:
-    fabric = leaf_spine(3, 2)
-    same = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)] + [flow("b", (1, 3), (2, 3), RATE)]
+    same = across("aab")
     others = [flow("a", (1, 4), (3, 1), RATE), flow("a", (1, 5), (2, 5), RATE / 2), flow("a", (1, 6), (1, 7), RATE)]
-    problem = problem_of(fabric, [*same, *others])
-    of = Commodities(problem)
+    of = Commodities(problem_of(leaf_spine(3, 2), [*same, *others]))
     assert sorted(map(len, of.members)) == [1, 1, 3]
+    shadowed = across("aa", [(0, RATE), (1, RATE / 2)])
+    assert Commodities(problem_of(leaf_spine(2, 2), shadowed)).rows == 1, "a phase that is never the peak adds no row"
 
 
 @quick
@@ -145,7 +129,7 @@ def test_the_least_slowdown_of_a_link_is_that_of_the_classes_with_a_path_over_it
 
 def test_the_largest_price_of_a_proof_has_all_its_digits() -> None:
     """Three flows share two uplinks, so each link has half of the price of one unit of load."""
-    problem = problem_of(leaf_spine(2, 2), [flow("a", (1, h), (2, h), RATE) for h in (1, 2, 3)])
+    problem = two_leaves(2, "aaa")
     found = dual_prices(problem, assign(problem, keep_current=False), NO_LIMIT)
     assert found
     assert max(price for _, price in found.prices) == pytest.approx(_LARGEST_PRICE)
