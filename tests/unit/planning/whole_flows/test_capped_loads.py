@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import Problem, whole
 from controller.planning.whole_flows.capped_loads import CappedLoads
-from tests.support.planning.fabrics import flow, leaf_spine, problem_of
+from tests.support.planning.fabrics import two_leaves
 from tests.support.planning.loads import link_loads
 from tests.support.planning.random_problems import problems
 
-quick = settings(max_examples=100)
+quick = settings(max_examples=60)
 
 
 def choices(problem: Problem) -> list[int]:
@@ -60,9 +60,7 @@ def test_what_is_added_is_what_weighs_afterwards(problem: Problem, data: st.Data
 
 
 def test_a_link_has_the_lowest_ceiling_of_the_jobs_on_it() -> None:
-    flows = [flow("a", (1, 1), (2, 1), 1.0), flow("b", (1, 2), (2, 2), 1.0), flow("a", (1, 3), (2, 3), 1.0)]
-    problem = problem_of(leaf_spine(2, 1, 1.0), flows, nic_bps=1.0)
-    loads = CappedLoads(problem)
+    loads = CappedLoads(two_leaves(1, "aba"))
     loads.limit([2.0, 1.0])
     path = tuple(loads.paths(0)[0].tolist())
     loads.put(0, path)
@@ -85,8 +83,7 @@ def test_a_link_has_the_lowest_ceiling_of_the_jobs_on_it() -> None:
 
 
 def test_flows_off_their_pinned_path_are_counted_per_link() -> None:
-    problem = problem_of(leaf_spine(2, 2, 1.0), [flow("a", (1, h), (2, h), 1.0) for h in (1, 2)], nic_bps=1.0)
-    loads = CappedLoads(problem)
+    loads = CappedLoads(two_leaves(2, "aa"))
     first, second = (tuple(row) for row in loads.paths(0).tolist())
     loads.pin(0, first)
     assert loads.moves == 1
