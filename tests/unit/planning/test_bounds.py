@@ -1,24 +1,35 @@
-"""Closed-form bounds, on cases where the optimum is known."""
+"""Closed-form bounds, on cases where the optimum is known, and compared with brute force."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.bounds import Bounds, common_unit, slowdown_bounds, whole_flow_bound
-from controller.planning.problem import Problem
-from tests.support.planning.fabrics import demo_flows, fabric_of, flow, leaf_spine, link_between, problem_of
-
-
-def bounds_of(problem: Problem) -> Bounds:
-    return slowdown_bounds(problem)
+from controller.planning.bounds import common_unit, slowdown_bounds, whole_flow_bound
+from controller.planning.problem import Flow, PlanLimits, Problem
+from controller.planning.slowdown_vector import Need, SlowdownVector, contested, least_worst, slowdown_vector, stronger
+from tests.support.planning.fabrics import (
+    RATE,
+    across,
+    better,
+    brute_force,
+    fabric_of,
+    flow,
+    leaf_spine,
+    link_between,
+    problem_of,
+    three_tiers,
+    two_leaves,
+)
+from tests.support.planning.random_problems import packings, problems
 
 
 @pytest.mark.parametrize(("flows", "spines", "expected"), [(4, 4, 1), (4, 3, 2), (5, 4, 2), (7, 3, 3), (2, 4, 1)])
 def test_whole_equal_flows_cannot_beat_the_quotient_rounded_up(flows: int, spines: int, expected: int) -> None:
-    crossing = [flow("a", (1, h), (2, h), 1.0) for h in range(flows)]
-    assert bounds_of(problem_of(leaf_spine(2, spines, 1.0), crossing, nic_bps=1.0)).worst == expected
+    assert slowdown_bounds(two_leaves(spines, flows * "a")).worst == expected
 
 
 @given(
@@ -37,37 +48,32 @@ def test_the_whole_flow_bound_is_what_filling_the_least_full_link_reaches(
     assert whole_flow_bound(count, demand, capacities) == pytest.approx(max(loads))
 
 
-def test_a_broken_far_end_counts_for_the_pair_it_breaks() -> None:
-    """Leaf 2 has one downlink left: the capacity of leaf 1's uplinks does not help."""
-    fabric = leaf_spine(2, 3, 1.0, without=[(2, 1), (2, 2)])
-    crossing = [flow("a", (1, h), (2, h), 1.0) for h in range(3)]
-    assert bounds_of(problem_of(fabric, crossing, nic_bps=1.0)).worst == 3
+@pytest.mark.parametrize("without", [[(2, 1), (2, 2)], [(1, 3), (2, 1)]], ids=["broken far end", "one common spine"])
+def test_the_links_that_both_ends_of_a_pair_have_bound_its_flows(without: list[tuple[int, int]]) -> None:
+    assert slowdown_bounds(problem_of(leaf_spine(2, 3, without=without), across("aaa"))).worst == 3
 
 
-def test_flows_between_leaves_with_few_common_spines_share_the_links_to_these() -> None:
-    fabric = fabric_of([(1, 101, 1.0), (1, 102, 1.0), (2, 102, 1.0), (2, 103, 1.0)])
-    crossing = [flow("a", (1, h), (2, h), 1.0) for h in range(2)]
-    assert bounds_of(problem_of(fabric, crossing, nic_bps=1.0)).worst == 2
+MIXED = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([1.0, 1.5, 2.5, 0.5])]
 
 
 def test_background_and_unequal_links_bound_mixed_demands_by_fluid() -> None:
     fabric = fabric_of([(1, 101, 3.0), (1, 102, 1.0), (2, 101, 9.0), (2, 102, 9.0)])
-    crossing = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([1.0, 1.5, 2.5, 0.5])]
-    assert bounds_of(problem_of(fabric, crossing, nic_bps=9.0)).worst == pytest.approx(5.5 / 4)
+    assert slowdown_bounds(problem_of(fabric, MIXED, nic_bps=9.0)).worst == pytest.approx(5.5 / 4)
     background = {link_between(fabric, 1, 101): 2.0}
-    assert bounds_of(problem_of(fabric, crossing, nic_bps=9.0, background=background)).fluid == pytest.approx(5.5 / 2)
+    assert slowdown_bounds(problem_of(fabric, MIXED, nic_bps=9.0, background=background)).fluid == pytest.approx(
+        5.5 / 2
+    )
 
 
 def test_whole_flows_fill_equal_links_in_steps_of_their_common_unit() -> None:
-    crossing = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([1.0, 1.5, 2.5, 0.5])]
-    bounds = bounds_of(problem_of(leaf_spine(2, 2, 1.0), crossing, nic_bps=9.0))
+    bounds = slowdown_bounds(problem_of(leaf_spine(2, 2, 1.0), MIXED, nic_bps=9.0))
     assert (bounds.fluid, bounds.worst) == (2.75, 3)
 
 
 def test_demands_that_are_multiples_of_a_unit_but_for_rounding_do_not_make_a_step_more() -> None:
     """The bytes of rings are rounded up. There is one path, so the slowdown is 2."""
     crossing = [flow("a", (1, 0), (2, 0), 9.0), flow("a", (1, 1), (2, 1), 23.0 * (1 + 8e-10))]
-    bounds = bounds_of(problem_of(leaf_spine(2, 1, 16.0), crossing, nic_bps=32.0))
+    bounds = slowdown_bounds(problem_of(leaf_spine(2, 1, 16.0), crossing, nic_bps=32.0))
     assert bounds.worst == pytest.approx(2.0, rel=1e-8)
 
 
@@ -86,19 +92,158 @@ def test_the_common_unit_of_demands(demands: list[float], unit: float) -> None:
     assert common_unit(demands) == pytest.approx(unit)
 
 
-def test_two_jobs_on_one_nic_bound_both_and_no_other_job() -> None:
+def test_two_jobs_on_one_nic_bound_both_and_phases_of_one_job_do_not_add_up() -> None:
     flows = [flow("a", (1, 1), (2, 1), 1.0), flow("b", (1, 1), (2, 2), 1.0), flow("c", (1, 3), (2, 3), 1.0)]
-    bounds = bounds_of(problem_of(leaf_spine(2, 8, 1.0), flows, nic_bps=1.0))
+    bounds = slowdown_bounds(problem_of(leaf_spine(2, 8, 1.0), flows, nic_bps=1.0))
     assert bounds.job == {"a": 2, "b": 2, "c": 1}
     assert bounds.vector == (2, 2, 1)
-
-
-def test_phases_of_one_job_do_not_add_up() -> None:
-    flows = [flow("a", (1, h), (2, h), ((h, 1.0),)) for h in range(4)]
-    assert bounds_of(problem_of(leaf_spine(2, 1, 1.0), flows, nic_bps=1.0)).worst == 1
-
-
-def test_the_demo_is_bounded_by_one_and_so_is_nothing_at_all() -> None:
-    assert bounds_of(problem_of(leaf_spine(4, 4), demo_flows())).vector == (1, 1, 1)
-    nothing = bounds_of(problem_of(leaf_spine(4, 4), []))
+    phases = [flow("a", (1, h), (2, h), ((h, 1.0),)) for h in range(4)]
+    assert slowdown_bounds(problem_of(leaf_spine(2, 1, 1.0), phases, nic_bps=1.0)).worst == 1
+    nothing = slowdown_bounds(problem_of(leaf_spine(4, 4), []))
     assert (nothing.fluid, nothing.integer, nothing.worst, nothing.vector) == (1, 1, 1, ())
+
+
+# ---- cuts of pods whose cores are few or have failed
+
+
+@pytest.mark.parametrize(
+    ("cores", "fluid", "whole"),
+    [([2, 2], 1, 1), ([2, 1], 4 / 3, 2), ([1, 1], 2, 2), ([2, 0], 2, 2), ([3, 1], 4 / 3, 2), ([1, 0], 4, 4)],
+)
+def test_a_full_pod_is_bounded_by_its_cores(cores: list[int], fluid: float, whole: float) -> None:
+    """Two leaves have two flows each; every case but the first is above the bound of a leaf alone."""
+    crossing = [flow("a", (leaf, host), (leaf + 2, host), RATE) for leaf in (1, 2) for host in (1, 2)]
+    bounds = slowdown_bounds(problem_of(three_tiers(2, 2, cores), crossing))
+    assert bounds.fluid == pytest.approx(fluid)
+    assert bounds.worst == pytest.approx(whole)
+
+
+def test_some_leaves_of_a_pod_may_be_narrower_than_all_of_them() -> None:
+    """Leaf 1 sends four flows out of its pod: they are bound by its two uplinks to planes with cores."""
+    crossing = [flow("a", (1, host), (3, host), RATE) for host in range(4)]
+    crossing += [flow("a", (2, host), (1, host), RATE) for host in range(2)]
+    assert slowdown_bounds(problem_of(three_tiers(2, 2, [2, 2, 0]), crossing)).fluid == pytest.approx(2)
+
+
+ends = st.tuples(st.integers(1, 4), st.integers(1, 4))
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(ends, min_size=1, max_size=5),
+    st.lists(st.integers(0, 2), min_size=1, max_size=3).filter(any),
+    st.booleans(),
+)
+def test_no_routing_beats_the_bounds(pairs: list[tuple[int, int]], cores: list[int], two_jobs: bool) -> None:
+    crossing = [
+        flow("ab"[two_jobs and number % 2], (src, number), (dst, number), RATE)
+        for number, (src, dst) in enumerate(pairs)
+    ]
+    problem = problem_of(three_tiers(2, 2, cores), crossing)
+    vector, _ = brute_force(problem)
+    assert slowdown_bounds(problem).vector <= tuple(slowdown * (1 + 1e-9) for slowdown in vector)
+
+
+# ---- bounds by cuts on the slowdowns of all jobs: some job must be slow
+
+
+def vector_of(problem: Problem) -> SlowdownVector:
+    return slowdown_vector(slowdown_bounds(problem), PlanLimits())
+
+
+def fan(job: str, src: int, dst: int, hosts: Iterable[int], demand: float = 1.0) -> list[Flow]:
+    return [flow(job, (src, host), (dst, host), demand) for host in hosts]
+
+
+def of_flows(flows: Iterable[Flow], spines: int = 2, nic_bps: float = 1.0) -> SlowdownVector:
+    """Return the vector of flows on six leaves."""
+    return vector_of(problem_of(leaf_spine(6, spines, 1.0), flows, nic_bps=nic_bps))
+
+
+def test_a_leaf_with_one_flow_too_many_slows_one_job_down() -> None:
+    """Any job may be the slow one, but only with two of its own flows on one link."""
+    alone = of_flows([*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])])
+    assert (alone.slowdowns, alone.ceiling) == ((2, 1), {"a": 2, "b": 1})
+    assert of_flows(f for h in (1, 2, 3) for f in fan("abc"[h - 1], 1, 1 + h, [h])).slowdowns == (2, 2, 1)
+
+
+def test_one_slow_job_is_enough_for_two_leaves_that_it_crosses() -> None:
+    first, second = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])], fan("c", 4, 6, [3])
+    assert of_flows([*first, *fan("a", 4, 5, [1, 2]), *second]).slowdowns == (2, 1, 1)
+    assert of_flows([*first, *fan("d", 4, 5, [1, 2]), *second]).slowdowns == (2, 2, 1, 1)
+
+
+def test_the_job_with_the_most_flows_is_the_slow_one() -> None:
+    flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 2, [3, 4]), *fan("b", 3, 4, [1, 2])]
+    assert of_flows(flows, spines=3).ceiling == {"a": 1, "b": 2}
+
+
+def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> None:
+    """Each link has 1.9 flows of 1 and half a flow of 3. Below slowdown 4 a flow of 3 leaves no room for others."""
+    need = Need(((0.5,), (1.9,)), (3.0, 1.0), by_volume=True, step=0.0)
+    assert need.of(3.5).sum() == pytest.approx(0.5 + 1.9 / 3.5)
+    assert need.after(3.5) == pytest.approx(1.9 / 0.5)
+    assert need.of(need.after(3.5)).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("by_volume", "slowdown", "following"), [(False, 4.0, 6.0), (True, 4.0, 5.0), (True, 3.0, 4.0)]
+)
+def test_a_need_of_one_load_changes_at_its_volume_or_where_one_more_flow_fits(
+    by_volume: bool, slowdown: float, following: float
+) -> None:
+    """Each link has 2.5 flows of 2. Two flows fit from slowdown 4, three from 6; the volume of 2.5 fits from 5."""
+    need = Need(((2.5,),), (2.0,), by_volume, step=0.0)
+    assert need.of(slowdown).sum() > 1
+    assert need.after(slowdown) == pytest.approx(following)
+
+
+def test_without_contention_everybody_has_his_own_bound() -> None:
+    flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 3, 4, [1])]
+    assert of_flows(flows, nic_bps=0.5).slowdowns == (2, 2)
+    assert of_flows(flows).slowdowns == (1, 1)
+    assert of_flows([]) == SlowdownVector((), {})
+
+
+def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
+    """Three links carry sizes 7, 7, 3, 3 and 3: 23 of 24 units at slowdown 8/7.
+
+    Three flows of 3 do not fit on the third link, and none fits on the links of the sevens."""
+    flows = [flow("a", (1, h), (2, h), size) for h, size in enumerate([7.0, 7.0, 3.0, 3.0, 3.0])]
+    problem = problem_of(leaf_spine(2, 3, 7.0), flows, nic_bps=7.0)
+    bounds = slowdown_bounds(problem)
+    assert bounds.worst == pytest.approx(8 / 7)
+    assert slowdown_vector(bounds, PlanLimits()).slowdowns == pytest.approx((9 / 7,))
+    assert brute_force(problem)[0] == pytest.approx((9 / 7,))
+
+
+def test_needs_that_everybody_meets_raise_nothing() -> None:
+    needs = contested(slowdown_bounds(two_leaves(2, "aa")))
+    assert (needs, least_worst(needs, 1.5)) == ([], 1.5)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "larger"),
+    [
+        ((2.0, 1.0), (2.0, 1.5), (2.0, 1.5)),
+        ((2.0, 1.0, 1.0), (1.9, 1.9, 1.9), (2.0, 1.0, 1.0)),
+        ((2.0, 2.0), (2.0,), (2.0, 2.0)),
+        ((2.0,), (2.0, 1.5), (2.0, 1.5)),
+        ((), (), ()),
+    ],
+)
+def test_of_two_bounds_the_lexicographically_larger_one_holds(
+    one: Sequence[float], other: Sequence[float], larger: Sequence[float]
+) -> None:
+    assert stronger(one, other) == larger
+    assert stronger(other, one) == larger
+
+
+@settings(max_examples=70)
+@given(problems() | packings())
+def test_no_routing_is_better(problem: Problem) -> None:
+    slowdowns, _ = brute_force(problem)
+    found = vector_of(problem)
+    assert not better(slowdowns, found.slowdowns)
+    assert not better(found.slowdowns, slowdown_bounds(problem).vector)
+    assert sorted(found.ceiling) == sorted({f.job_id for f in problem.flows if problem.candidates(f)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -11,24 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning.closed_forms import balanced_coloring, proper_coloring, segment_ends
+from controller.planning.nested_coloring import Nest, nested_coloring
 from controller.planning.plan import Plan
-from controller.planning.planner import plan
-from controller.planning.problem import Flow, PlanLimits
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, problem_of
+from tests.support.planning.plans import planned
+from tests.support.planning.split_problems import split
 
-quick = settings(max_examples=60)
+quick = settings(max_examples=40)
 LEAVES = 4
 
 
-def split_plan(spines: int, ends: list[tuple[int, int]], max_subflows: int) -> Plan:
-    """Return the plan of one job's flows between leaves, each flow between its own two hosts."""
-    flows = [
-        Flow(f.id, f.job_id, f.src_leaf, f.dst_leaf, f.nic_links, f.demand_bps, max_subflows=max_subflows)
-        for f in (flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends))
-    ]
-    answer = plan(problem_of(leaf_spine(LEAVES, spines), flows), PlanLimits(ecmp_draws=0))
-    assert isinstance(answer, Plan)
-    return answer
+def split_plan(spines: int, ends: list[tuple[int, int]]) -> Plan:
+    """Return the plan of one job's flows of two subflows between leaves, each flow between its own two hosts."""
+    flows = [flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends)]
+    return planned(problem_of(leaf_spine(LEAVES, spines), split(flows, 2)))
 
 
 def degree(ends: list[tuple[int, int]]) -> int:
@@ -41,17 +37,16 @@ crossing = st.tuples(st.integers(1, LEAVES), st.integers(1, LEAVES)).filter(lamb
 @quick
 @given(st.integers(1, 6), st.lists(crossing, min_size=1, max_size=40))
 def test_two_subflows_reach_the_leaf_cut_for_any_flows(spines: int, ends: list[tuple[int, int]]) -> None:
-    answer = split_plan(spines, ends, 2)
+    answer = split_plan(spines, ends)
     assert answer.max_slowdown == pytest.approx(max(1.0, degree(ends) / spines), rel=1e-9)
     assert answer.gap == pytest.approx(0, abs=1e-9)
-    assert max(map(len, answer.routes.values())) <= 2
     if degree(ends) <= spines:
         assert answer.subflows == len(ends)
 
 
 def test_thirty_one_of_thirty_two_spines_cost_a_thirty_first() -> None:
     ends = [(src, dst) for src, dst in ((1, 2), (2, 3), (3, 4), (4, 1)) for _ in range(32)]
-    answer = split_plan(31, ends, 2)
+    answer = split_plan(31, ends)
     assert answer.max_slowdown == pytest.approx(32 / 31)
     assert answer.integer_bound == 2
     assert answer.subflows / len(ends) == pytest.approx(1.9375)
@@ -91,21 +86,16 @@ def test_a_cable_that_failed_costs_only_the_leaves_that_it_joined() -> None:
     """Rings of two run over leaves 1 and 2, and over 3 and 4; leaf 1 has lost a cable of eight."""
     ends = [(src, dst) for src, dst in ((1, 2), (2, 1), (3, 4), (4, 3)) for _ in range(8)]
     fabric = leaf_spine(4, 8, without=[(1, 1)])
-    flows = [
-        replace(flow("ab"[src > 2], (src, n), (dst, n), RATE), max_subflows=2) for n, (src, dst) in enumerate(ends)
-    ]
-    answer = plan(problem_of(fabric, flows), PlanLimits(ecmp_draws=0))
-    assert isinstance(answer, Plan)
+    flows = [flow("ab"[src > 2], (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends)]
+    answer = planned(problem_of(fabric, split(flows, 2)))
     assert (answer.solver, answer.certificate) == ("interval-cutting", "optimal")
     assert answer.job_slowdown == pytest.approx({"a": 8 / 7, "b": 1.0})
 
 
 def test_demands_and_links_that_differ_by_rounding_change_nothing() -> None:
-    flows = [flow("a", (1, n), (2, n), RATE * (1 - 1e-15 * (n % 3))) for n in range(8)]
-    flows = [replace(f, max_subflows=2) for f in flows]
+    flows = split([flow("a", (1, n), (2, n), RATE * (1 - 1e-15 * (n % 3))) for n in range(8)], 2)
     fabric = fabric_of([(leaf, 100 + n, RATE * (1 + 1e-15 * (n % 2))) for leaf in (1, 2) for n in range(7)])
-    answer = plan(problem_of(fabric, flows), PlanLimits(ecmp_draws=0))
-    assert isinstance(answer, Plan)
+    answer = planned(problem_of(fabric, flows))
     assert (answer.solver, answer.certificate) == ("interval-cutting", "optimal")
     assert answer.max_slowdown == pytest.approx(8 / 7)
 
@@ -143,3 +133,53 @@ def test_a_proper_colouring_needs_as_many_colours_as_the_largest_degree(edges: l
 def test_nodes_may_have_the_numbers_of_real_switches() -> None:
     huge = 0xFFFF_FFFF_FFFF_FFF0
     assert sorted(balanced_coloring([(huge, 1), (huge, huge + 3)], 2)) == [0, 1]
+
+
+# ---- colourings that are even in leaves and in pods at once
+
+
+nine_leaves = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=60)
+
+
+def nests(edges: Sequence[tuple[int, int]]) -> tuple[Nest, Nest]:
+    """Return the nests of both ends: the leaf of each edge, and its pod of three leaves."""
+    left, right = ([edge[side] for edge in edges] for side in (0, 1))
+    return (left, [leaf // 3 for leaf in left]), (right, [leaf // 3 for leaf in right])
+
+
+def is_even(sides: tuple[Nest, Nest], coloring: Sequence[int], colors: int) -> bool:
+    for level in (level for side in sides for level in side):
+        size = Counter(level)
+        of_color = Counter(zip(level, coloring, strict=True))
+        if any(count > -(-size[place] // colors) for (place, _), count in of_color.items()):
+            return False
+    return True
+
+
+@given(nine_leaves, st.integers(1, 7), st.data())
+def test_no_leaf_and_no_pod_has_more_than_its_share_of_a_colour(
+    edges: list[tuple[int, int]], colors: int, data: st.DataObject
+) -> None:
+    """The former colours are arbitrary."""
+    current = data.draw(st.lists(st.integers(-1, colors - 1), min_size=len(edges), max_size=len(edges)))
+    sides = nests(edges)
+    coloring = nested_coloring(sides, colors, current)
+    assert len(coloring) == len(edges)
+    assert all(0 <= color < colors for color in coloring)
+    assert is_even(sides, coloring, colors)
+    if min(current, default=0) >= 0 and is_even(sides, current, colors):
+        assert coloring == current
+
+
+def test_a_new_edge_changes_few_colours() -> None:
+    """Nine leaves send four flows each. When one flow is new, at most a third of all colours change."""
+    edges = [(leaf, (leaf + 5 * flow + 1) % 9) for leaf in range(9) for flow in range(4)]
+    sides = nests(edges)
+    before = nested_coloring(sides, 4, [-1] * len(edges))
+    after = nested_coloring(sides, 4, [*before[:-1], -1])
+    assert sum(a != b for a, b in zip(before, after, strict=True)) <= len(edges) // 3
+
+
+def test_an_edge_without_a_colour_gets_the_one_that_is_left_and_the_others_stay() -> None:
+    assert nested_coloring(([[0, 0, 0]], [[1, 0, 1]]), 2, [-1, 0, 0]) == [1, 0, 0]
+    assert nested_coloring(([[0] * 4], [[0] * 4]), 3, [2, -1, 0, 2]) == [2, 1, 0, 2], "also one after it"

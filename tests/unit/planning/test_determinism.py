@@ -9,10 +9,9 @@ import subprocess
 import sys
 
 from controller.planning import transition
-from controller.planning.plan import Plan
-from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
 from tests.support.planning.fabrics import fabric_of, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.plans import planned
 
 LIMITS = PlanLimits(time_limit_s=1, deterministic=True, ecmp_draws=8)
 
@@ -38,20 +37,14 @@ def digest() -> str:
 
     The second plan begins from the first, which loses a cable. The order matters because routes follow from it when the
     budget ends the search."""
-    first = plan(dealt([]), LIMITS)
-    assert isinstance(first, Plan)
-    answers = [first, plan(pinned(dealt([(2, 3)]), first.routes), LIMITS), plan(packed(), LIMITS)]
-    assert [answer.solver for answer in answers if isinstance(answer, Plan)] == [
-        "edge-coloring",
-        "local-search",
-        "cpsat",
-    ]
+    problem = dealt([])
+    first = planned(problem, LIMITS)
+    answers = [first, planned(pinned(dealt([(2, 3)]), first.routes), LIMITS), planned(packed(), LIMITS)]
+    assert [answer.solver for answer in answers] == ["edge-coloring", "local-search", "cpsat"]
     described = [
         (sorted(answer.routes.items()), sorted(answer.job_slowdown.items()), answer.bound, answer.moves, answer.solver)
         for answer in answers
-        if isinstance(answer, Plan)
     ]
-    problem = dealt([])
     crowded = {f.id: whole(problem.candidates(f)[0]) for f in problem.flows}
     links = list(transition._Model(problem, crowded, first.routes, LIMITS)._links)
     return hashlib.sha256(repr((described, links)).encode()).hexdigest()
