@@ -56,18 +56,13 @@ def test_the_links_that_both_ends_of_a_pair_have_bound_its_flows(without: list[t
 MIXED = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([1.0, 1.5, 2.5, 0.5])]
 
 
-def test_background_and_unequal_links_bound_mixed_demands_by_fluid() -> None:
+def test_mixed_demands_are_bounded_by_fluid_and_on_equal_links_in_steps_of_their_common_unit() -> None:
     fabric = fabric_of([(1, 101, 3.0), (1, 102, 1.0), (2, 101, 9.0), (2, 102, 9.0)])
     assert slowdown_bounds(problem_of(fabric, MIXED, nic_bps=9.0)).worst == pytest.approx(5.5 / 4)
-    background = {link_between(fabric, 1, 101): 2.0}
-    assert slowdown_bounds(problem_of(fabric, MIXED, nic_bps=9.0, background=background)).fluid == pytest.approx(
-        5.5 / 2
-    )
-
-
-def test_whole_flows_fill_equal_links_in_steps_of_their_common_unit() -> None:
-    bounds = slowdown_bounds(problem_of(leaf_spine(2, 2, 1.0), MIXED, nic_bps=9.0))
-    assert (bounds.fluid, bounds.worst) == (2.75, 3)
+    slowed = problem_of(fabric, MIXED, nic_bps=9.0, background={link_between(fabric, 1, 101): 2.0})
+    assert slowdown_bounds(slowed).fluid == pytest.approx(5.5 / 2)
+    equal = slowdown_bounds(problem_of(leaf_spine(2, 2, 1.0), MIXED, nic_bps=9.0))
+    assert (equal.fluid, equal.worst) == (2.75, 3)
 
 
 def test_demands_that_are_multiples_of_a_unit_but_for_rounding_do_not_make_a_step_more() -> None:
@@ -162,47 +157,39 @@ def of_flows(flows: Iterable[Flow], spines: int = 2, nic_bps: float = 1.0) -> Sl
 
 def test_a_leaf_with_one_flow_too_many_slows_one_job_down() -> None:
     """Any job may be the slow one, but only with two of its own flows on one link."""
-    alone = of_flows([*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])])
+    crowded = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])]
+    alone = of_flows(crowded)
     assert (alone.slowdowns, alone.ceiling) == ((2, 1), {"a": 2, "b": 1})
     assert of_flows(f for h in (1, 2, 3) for f in fan("abc"[h - 1], 1, 1 + h, [h])).slowdowns == (2, 2, 1)
-
-
-def test_one_slow_job_is_enough_for_two_leaves_that_it_crosses() -> None:
-    first, second = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])], fan("c", 4, 6, [3])
-    assert of_flows([*first, *fan("a", 4, 5, [1, 2]), *second]).slowdowns == (2, 1, 1)
-    assert of_flows([*first, *fan("d", 4, 5, [1, 2]), *second]).slowdowns == (2, 2, 1, 1)
-
-
-def test_the_job_with_the_most_flows_is_the_slow_one() -> None:
-    flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 2, [3, 4]), *fan("b", 3, 4, [1, 2])]
-    assert of_flows(flows, spines=3).ceiling == {"a": 1, "b": 2}
+    most = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 2, [3, 4]), *fan("b", 3, 4, [1, 2])]
+    assert of_flows(most, spines=3).ceiling == {"a": 1, "b": 2}
+    other = fan("c", 4, 6, [3])
+    assert of_flows([*crowded, *fan("a", 4, 5, [1, 2]), *other]).slowdowns == (2, 1, 1), "a is slow at two leaves"
+    assert of_flows([*crowded, *fan("d", 4, 5, [1, 2]), *other]).slowdowns == (2, 2, 1, 1)
 
 
 def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> None:
-    """Each link has 1.9 flows of 1 and half a flow of 3. Below slowdown 4 a flow of 3 leaves no room for others."""
+    """Each link has 1.9 flows of 1 and half a flow of 3. Below slowdown 4 a flow of 3 leaves no room for others.
+
+    In the other cases each link has 2.5 flows of 2. Two flows fit from slowdown 4, three from 6; the volume of 2.5 fits
+    from 5."""
     need = Need(((0.5,), (1.9,)), (3.0, 1.0), by_volume=True, step=0.0)
     assert need.of(3.5).sum() == pytest.approx(0.5 + 1.9 / 3.5)
     assert need.after(3.5) == pytest.approx(1.9 / 0.5)
     assert need.of(need.after(3.5)).sum() == pytest.approx(1.0)
+    for by_volume, slowdown, following in ((False, 4.0, 6.0), (True, 4.0, 5.0), (True, 3.0, 4.0)):
+        need = Need(((2.5,),), (2.0,), by_volume, step=0.0)
+        assert need.of(slowdown).sum() > 1
+        assert need.after(slowdown) == pytest.approx(following)
 
 
-@pytest.mark.parametrize(
-    ("by_volume", "slowdown", "following"), [(False, 4.0, 6.0), (True, 4.0, 5.0), (True, 3.0, 4.0)]
-)
-def test_a_need_of_one_load_changes_at_its_volume_or_where_one_more_flow_fits(
-    by_volume: bool, slowdown: float, following: float
-) -> None:
-    """Each link has 2.5 flows of 2. Two flows fit from slowdown 4, three from 6; the volume of 2.5 fits from 5."""
-    need = Need(((2.5,),), (2.0,), by_volume, step=0.0)
-    assert need.of(slowdown).sum() > 1
-    assert need.after(slowdown) == pytest.approx(following)
-
-
-def test_without_contention_everybody_has_his_own_bound() -> None:
+def test_without_contention_every_job_has_its_own_bound() -> None:
     flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 3, 4, [1])]
     assert of_flows(flows, nic_bps=0.5).slowdowns == (2, 2)
     assert of_flows(flows).slowdowns == (1, 1)
     assert of_flows([]) == SlowdownVector((), {})
+    needs = contested(slowdown_bounds(two_leaves(2, "aa")))
+    assert (needs, least_worst(needs, 1.5)) == ([], 1.5)
 
 
 def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
@@ -217,26 +204,15 @@ def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
     assert brute_force(problem)[0] == pytest.approx((9 / 7,))
 
 
-def test_needs_that_everybody_meets_raise_nothing() -> None:
-    needs = contested(slowdown_bounds(two_leaves(2, "aa")))
-    assert (needs, least_worst(needs, 1.5)) == ([], 1.5)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "larger"),
-    [
-        ((2.0, 1.0), (2.0, 1.5), (2.0, 1.5)),
-        ((2.0, 1.0, 1.0), (1.9, 1.9, 1.9), (2.0, 1.0, 1.0)),
-        ((2.0, 2.0), (2.0,), (2.0, 2.0)),
-        ((2.0,), (2.0, 1.5), (2.0, 1.5)),
-        ((), (), ()),
-    ],
-)
-def test_of_two_bounds_the_lexicographically_larger_one_holds(
-    one: Sequence[float], other: Sequence[float], larger: Sequence[float]
-) -> None:
-    assert stronger(one, other) == larger
-    assert stronger(other, one) == larger
+def test_the_lexicographically_larger_one_of_two_bounds_holds() -> None:
+    pairs: list[tuple[Sequence[float], Sequence[float]]] = [
+        ((2.0, 1.5), (2.0, 1.0)),
+        ((2.0, 1.0, 1.0), (1.9, 1.9, 1.9)),
+        ((2.0, 2.0), (2.0,)),
+        ((), ()),
+    ]
+    for larger, other in pairs:
+        assert stronger(larger, other) == stronger(other, larger) == larger
 
 
 @settings(max_examples=70)

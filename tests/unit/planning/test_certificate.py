@@ -65,7 +65,7 @@ BETWEEN_PODS = [flow("a", (leaf, host), (2 + leaf, host), RATE) for leaf in (1, 
     ],
 )
 def test_cuts_are_witnesses(fabric: Fabric, flows: Sequence[Flow], subflows: int, expected: object) -> None:
-    """Only flows that stay whole are counted in units."""
+    """A cut counts flows in units only where they stay whole."""
     written = proven(fabric, flows, subflows)
     assert summary(written) == expected
     assert all(cut["unit"] == 0 or subflows == 1 for cut in written["cuts"])

@@ -86,22 +86,14 @@ def test_subflows_that_run_apart_are_not_moved_to_be_joined() -> None:
     assert (found.moves, found.routes) == (0, apart)
 
 
-def test_a_job_that_comes_is_not_cut_and_moves_no_other() -> None:
-    first, second = even(INTACT, "a", ring(2), 4), even(INTACT, "b", ring(2, first=2), 4)
+def test_a_job_that_comes_and_a_repair_cut_no_flow_and_move_no_other_where_there_is_room() -> None:
+    first, second = even(INTACT, "a", ring(2), 8), even(INTACT, "b", ring(2, first=2), 8)
     running = planned(problem_of(INTACT, [first])).routes
-    found = planned(problem_of(INTACT, [first, second], running))
-    assert (found.moves, cut_flows(found)) == (0, 0)
-    assert found.max_slowdown == pytest.approx(1.0)
-
-
-def test_a_repair_keeps_the_subflows_of_a_flow_together_where_there_is_room() -> None:
-    one = even(INTACT, "a", ring(2), 8)
-    running = planned(problem_of(INTACT, [one])).routes
-    problem = problem_of(DEAD_SPINE, [one], running)
-    assert problem.broken
-    found = repaired(problem)
-    assert (found.moves, cut_flows(found)) == (0, 0)
-    assert found.max_slowdown == pytest.approx(1.0)
+    broken = problem_of(DEAD_SPINE, [first], running)
+    assert broken.broken
+    for found in (planned(problem_of(INTACT, [first, second], running)), repaired(broken)):
+        assert (found.moves, cut_flows(found)) == (0, 0)
+        assert found.max_slowdown == pytest.approx(1.0)
 
 
 def test_a_joined_problem_has_the_same_demands_and_its_routes_are_those_of_the_subflows() -> None:

@@ -141,12 +141,17 @@ def test_pins_that_gain_nothing_are_called_that(problem: Problem, mean: float, p
     assert "gains nothing" not in decide(problem, slow, min_gain=0.02).reason, "others gain"
 
 
-def test_equal_routes_are_kept_and_flows_that_do_not_leave_their_switch_are_no_reason(problem: Problem) -> None:
+def test_equal_and_better_routes_are_kept(problem: Problem) -> None:
+    """A flow that does not leave its switch is never pinned, and no reason to adopt a plan."""
     local = problem_of(leaf_spine(2, 2), [*problem.flows, flow("b", (1, 8), (1, 9), RATE / 2)])
     good = planned(local)
     running = pinned(local, {f: route for f, route in good.routes.items() if route[0].path})
     decision = decide(running, planned(running), min_gain=0.02)
     assert (decision.adopt, decision.reason) == (False, "the running routes are as good")
+    worse = replace(good, job_slowdown=dict.fromkeys(good.job_slowdown, 2.0))
+    decision = decide(running, worse, min_gain=0.02)
+    better = "the running routes are better: worst slowdown 1.00 instead of 2.00"
+    assert (decision.adopt, decision.reason) == (False, better)
 
 
 def test_a_lost_path_and_a_drained_one_are_reasons_that_have_their_names(problem: Problem) -> None:
@@ -173,17 +178,6 @@ def test_a_gain_of_another_job_counts_when_the_worst_slowdown_stays() -> None:
     decision = decide(running, planned(running), min_gain=0.02)
     assert decision.adopt
     assert decision.reason.startswith("slowdown number 2 from the worst falls from 1.50 to 1.00")
-
-
-def test_a_worse_plan_is_refused(problem: Problem) -> None:
-    good = planned(problem)
-    running = pinned(problem, good.routes)
-    worse = replace(good, job_slowdown=dict.fromkeys(good.job_slowdown, 2.0))
-    decision = decide(running, worse, min_gain=0.02)
-    assert (decision.adopt, decision.reason) == (
-        False,
-        "the running routes are better: worst slowdown 1.00 instead of 2.00",
-    )
 
 
 @pytest.mark.parametrize(("background", "moving"), [(0.015, False), (0.03, True)])

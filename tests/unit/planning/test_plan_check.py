@@ -126,16 +126,6 @@ def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shar
         assert words in split_plan(*subflows)[0]
 
 
-def test_a_flow_whose_path_has_gone_is_not_moved() -> None:
-    alone = flow("a", (1, 1), (2, 1), RATE)
-    before = problem_of(leaf_spine(2, 2), [alone])
-    over_second = whole(before.candidates(alone)[1])
-    problem = pinned(problem_of(leaf_spine(2, 2, without=[(2, 2)]), [alone]), {alone.id: over_second})
-    answer = answered(plan(problem, LIMITS))
-    assert answer.routes[alone.id] != over_second
-    assert (answer.moves, check(problem, answer, max_moves=0)) == (0, ())
-
-
 def test_any_flow_put_on_another_path_is_noticed(problem: Problem, good: Plan) -> None:
     routes = [(f.id, whole(path)) for f in problem.flows for path in problem.candidates(f)]
     others = [(flow_id, route) for flow_id, route in routes if route != good.routes[flow_id]]

@@ -72,18 +72,6 @@ def fullest(ends: Ends) -> int:
 # ---- whole flows
 
 
-@pytest.mark.parametrize("k", [4, 6])
-def test_any_permutation_gets_links_of_its_own(k: int) -> None:
-    """The theorem of Slepian and Duguid applies twice."""
-    ends = permutation(k, random.Random(k), between_pods=False)
-    answer = planned(problem_of(fat_tree(k), flows_of(ends, jobs=5)))
-    assert answer.max_slowdown == 1
-    assert answer.certificate == "optimal"
-    assert answer.solver == "edge-coloring"
-    used = Counter(link for route in answer.routes.values() for subflow in route for link in subflow.path)
-    assert max(used.values()) == 1
-
-
 three_tier_flows = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=60)
 
 
@@ -174,18 +162,6 @@ def test_two_subflows_share_what_a_core_takes_whole() -> None:
     assert max(map(len, answer.routes.values())) == 2
 
 
-@quick
-@given(
-    three_tier_flows,
-    st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any),
-    st.integers(2, 8),
-)
-def test_whatever_is_cut_adds_up(ends: Ends, cores: list[int], max_subflows: int) -> None:
-    """The checker accepts the plan, which has no more subflows than allowed."""
-    answer = planned(problem_of(three_tiers(3, 2, cores), flows_of(ends, max_subflows)))
-    assert answer.max_slowdown >= answer.bound * (1 - 1e-9)
-
-
 # ---- the choice among planes with unequal numbers of cores
 
 
@@ -201,11 +177,8 @@ def test_leaves_and_pods_have_room_in_every_group() -> None:
     assert choose(LEAVES, PODS, [Room(2, 3), Room(1, 1)], UNKNOWN)
     assert choose(LEAVES, ((0,) * 4, (0,) * 4), [Room(2, 0), Room(2, 0)], UNKNOWN), "flows within a pod"
     assert choose(LEAVES, PODS, [Room(1, 2), Room(1, 2)], [1, 0, 0, 1]) == [1, 0, 0, 1], "flows that run stay"
-
-
-def test_there_may_be_no_choice() -> None:
-    assert choose(LEAVES, PODS, [Room(1, 4), Room(0, 4)], UNKNOWN) is None
-    assert choose(LEAVES, PODS, [Room(2, 2), Room(2, 1)], UNKNOWN) is None
+    for rooms in ([Room(1, 4), Room(0, 4)], [Room(2, 2), Room(2, 1)]):
+        assert choose(LEAVES, PODS, rooms, UNKNOWN) is None, "there may be no choice"
 
 
 # ---- detection of three tiers in the graph

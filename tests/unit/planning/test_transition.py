@@ -91,25 +91,6 @@ def test_no_smaller_group_of_moves_than_the_one_named_improves_anything(problem:
         assert not better(vector(problem, routes), before)
 
 
-@quick
-@given(random_problems, st.data())
-def test_steps_of_any_size_reach_the_goal_or_a_group_is_named(problem: Problem, data: st.DataObject) -> None:
-    routes, goal = drawn(data, problem)
-    assume(better(vector(problem, goal), vector(problem, routes)))
-    cap = data.draw(st.integers(1, 4))
-    cycles = 0
-    while left := changed(routes, goal):
-        before, cycles = vector(problem, routes), cycles + 1
-        after = step(problem, routes, goal, cap, (), EXACT)
-        if isinstance(after, Stuck):
-            group = smallest_group(problem, routes, goal, EXACT)
-            assert len(group.flows) > cap
-            break
-        assert not worse(vector(problem, after), before)
-        assert len(changed(after, goal)) < len(left)
-        routes = after
-
-
 def test_flows_that_take_each_others_places_move_together() -> None:
     """Three flows fill three spines, and each has to go to the place of the next one: none can go first."""
     problem = two_leaves(3, "aaa")

@@ -120,7 +120,7 @@ def test_the_smallest_share_is_one() -> None:
 
 
 def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
-    """Nothing has to be paid where the second spine or one of parallel cables has no price."""
+    """The walk over the second spine or over one of parallel cables is free where it has no price."""
     split["cuts"] = [cut(split, links=(0,))]
     assert "does not prove" in refusal(split)
     split["cuts"] = [cut(split, links=(0, 3))]
@@ -192,14 +192,10 @@ def over(*links: int) -> Callable[[Any], None]:
 
 BOUND = "the bound of a proof is below 1 or above slowdown number"
 CHANGES = {
-    "a slowdown too small": (
-        at("jobs", 0, "slowdown", value=1999),
-        "job job0 has slowdown 2 by its routes, but the plan",
-    ),
+    "a slowdown too small": (at("jobs", 0, "slowdown", value=1999), "job job0 has slowdown 2 by its routes, but"),
     "a slowdown too large": (at("jobs", 1, "slowdown", value=1001), "job job1 has slowdown 1"),
     "a demand": (at("flows", 0, "demand", value=[[0, 50]]), "job job0 has slowdown 1.5"),
     "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "the route of flow 0 is not a valid one"),
-    "a negative demand": (at("flows", 0, "demand", value=[[0, -RATE]]), "the route of flow 0"),
     "a capacity": (at("links", 0, value=["l", "s", 99]), "job job0 has slowdown 2.021"),
     "no capacity": (at("links", 9, value=["m", "b2", 0]), "a link has no capacity"),
     "another path": (over(4, 1, 3, 5), "job job1 has slowdown 2"),
@@ -229,7 +225,6 @@ CHANGES = {
     "a price": (at("cuts", 0, "prices", value=[[0, 1], [1, 2]]), "cut 0 does not prove"),
     "a negative price": (at("cuts", 0, "prices", value=[[0, -1], [1, 1]]), "a price is negative"),
     "another link": (at("cuts", 0, "prices", value=[[0, 1], [2, 1]]), "cut 0 does not prove"),
-    "no prices": (at("cuts", 0, "prices", value=[]), "cut 0 does not prove"),
     "another unit": (at("cuts", 0, "unit", value=50), "cut 0 does not prove"),
     "a negative unit": (at("cuts", 0, "unit", value=-RATE), "a price is negative"),
     "more slowdowns than jobs": (at("proven", value=3), "the plan claims more proven slowdowns than it has"),

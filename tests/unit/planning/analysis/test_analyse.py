@@ -176,22 +176,6 @@ def test_what_named_parts_cost_together_is_what_their_drain_costs(fabric: FakeFa
         analysed_failures(fabric, names=("spine1", "spine9"))
 
 
-def test_the_analysis_of_a_failure_agrees_with_the_plan_after_it(fabric: FakeFabric) -> None:
-    fabric.cut(Dpid(1), PortNo(1))
-    fabric.run(3)
-    outcomes = analysed_failures(fabric, frozenset({FailureKind.CABLE})).outcomes
-    slowdown = {failure.name: outcome.slowdown for outcome in outcomes for failure in outcome.case.failures}
-    assert len(slowdown) == 15, "all but the one that has failed"
-    for leaf, spine in ((1, 2), (2, 1), (3, 4)):
-        fabric.cut(Dpid(leaf), PortNo(spine))
-        fabric.run(3)
-        plan = fabric.status.plan
-        assert plan
-        assert slowdown[f"leaf{leaf}:spine{spine}"] == pytest.approx(plan.max_slowdown)
-        fabric.plug(Dpid(leaf), PortNo(spine))
-        fabric.run(10)
-
-
 def test_what_nobody_waits_for_is_not_begun(fabric: FakeFabric) -> None:
     plans = fabric.loop.state.cycle.cycles_done
     for message in (Explain(JobId("job0")), WhatIf(EVERYTHING, None, 30.0), Replan()):

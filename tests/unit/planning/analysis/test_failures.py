@@ -247,12 +247,14 @@ def test_when_the_time_is_over_only_bounds_are_computed(full: Problem, fabric: F
     assert len(found.felt) == len(found.outcomes)
 
 
-def test_no_failure_is_no_outcome(full: Problem, fabric: Fabric) -> None:
+def test_no_failure_is_no_outcome_and_a_contradictory_problem_is_refused(full: Problem, fabric: Fabric) -> None:
     found = analyse_failures(replace(request(full, fabric), kinds=frozenset()))
     assert (found.outcomes, found.felt, found.unfelt) == ((), (), ())
     idle = analysed(problem_of(fabric, ()), fabric)
     assert (idle.pinned, idle.outcomes, idle.felt) == (True, (), ())
     assert {case.kind: len(case.failures) for case in idle.unfelt} == {FailureKind.SPINE: 4, FailureKind.CABLE: 16}
+    with pytest.raises(SignalboxError, match="twice"):
+        analysed(replace(full, flows=(*full.flows, full.flows[0])), fabric)
 
 
 def test_without_pins_the_routes_of_a_plan_are_analysed(full: Problem, fabric: Fabric) -> None:
@@ -265,9 +267,3 @@ def test_without_pins_the_routes_of_a_plan_are_analysed(full: Problem, fabric: F
     assert [outcome.slowdown for outcome in found.outcomes] == [outcome.slowdown for outcome in of_pins.outcomes]
     assert [stage for stage, done, _ in heard if done == 0] == ["bounds", "hashing and repair", "planning"]
     assert all(done < of for _, done, of in heard)
-
-
-def test_a_problem_that_contradicts_itself_is_refused(full: Problem, fabric: Fabric) -> None:
-    twice = replace(full, flows=(*full.flows, full.flows[0]))
-    with pytest.raises(SignalboxError, match="twice"):
-        analysed(twice, fabric)

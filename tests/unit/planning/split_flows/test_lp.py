@@ -59,21 +59,16 @@ def test_what_keeps_to_its_room_does_not_move(problem: Problem) -> None:
     assert spread.amounts == pytest.approx(of.amounts(routes))
 
 
-def test_only_what_is_too_much_moves() -> None:
-    """Two flows run on one of two links, which has room for one and a half."""
-    problem = two_leaves(2, "aa")
-    path = problem.candidates(problem.flows[0])[0]
-    _, spread = improved(problem, {f.id: whole(path) for f in problem.flows}, 1.5)
-    assert sorted(spread.amounts[spread.amounts > 0]) == pytest.approx([0.5, 1.5])
-    assert spread.excess == 0
-
-
-def test_flows_that_run_stay_when_new_ones_can_move() -> None:
+def test_only_what_is_too_much_moves_and_new_flows_before_those_that_run() -> None:
+    """Two flows are on one of two links, which has room for one and a half, or for the one that runs."""
     problem = two_leaves(2, "aa")
     flows = problem.flows
     path = problem.candidates(flows[0])[0]
-    running = pinned(problem, {flows[0].id: whole(path)})
-    of, spread = improved(running, {f.id: whole(path) for f in flows}, 1.0)
+    routes = {f.id: whole(path) for f in flows}
+    _, spread = improved(problem, routes, 1.5)
+    assert sorted(spread.amounts[spread.amounts > 0]) == pytest.approx([0.5, 1.5])
+    assert spread.excess == 0
+    of, spread = improved(pinned(problem, {flows[0].id: whole(path)}), routes, 1.0)
     stays = [column for column in range(of.columns) if spread.amounts[column] > 0 and of.path[column] == path]
     assert [of.running[of.column_class[column]] for column in stays] == [True]
 

@@ -80,16 +80,3 @@ def test_a_link_has_the_lowest_ceiling_of_the_jobs_on_it() -> None:
     loads.limit([0.5, 1.0])
     assert set(loads.all_full()) == set(path)
     assert np.isinf(loads.excess(2, loads.paths(2))).all()
-
-
-def test_flows_off_their_pinned_path_are_counted_per_link() -> None:
-    loads = CappedLoads(two_leaves(2, "aa"))
-    first, second = (tuple(row) for row in loads.paths(0).tolist())
-    loads.pin(0, first)
-    assert loads.moves == 1
-    loads.put(0, first)
-    loads.put(1, first)
-    assert (loads.moves, loads.off_pin[list(first)].tolist()) == (0, [1, 1])
-    loads.take(0)
-    loads.put(0, second)
-    assert (loads.moves, loads.off_pin[list(second)].tolist()) == (1, [1, 1])
