@@ -1,4 +1,4 @@
-"""Candidate paths and next hops on multigraphs."""
+"""Candidate paths and next hops, on multigraphs and while links come and go."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.shortest_paths import CandidatePaths, next_hops
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
+from controller.fabric.shortest_paths import CandidatePaths, ShortestPaths, next_hops
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path, PortNo
+from offline.scenarios.fabrics import fat_tree
+from offline.scenarios.fabrics import leaf_spine as hosts_on_leaves
 from tests.support.planning.fabrics import fabric_of, leaf_spine, link_between
 
 A, B = Dpid(1), Dpid(2)
@@ -26,12 +28,6 @@ def walk(fabric: Fabric, src: int, path: Path) -> list[int]:
         assert link.dpid == here[-1]
         here.append(fabric.links[link].dst.dpid)
     return here
-
-
-def test_a_leaf_spine_offers_one_path_per_spine() -> None:
-    fabric = leaf_spine(4, 4)
-    found = paths_between(fabric, 1, 2)
-    assert [walk(fabric, 1, path) for path in found] == [[1, spine, 2] for spine in (101, 102, 103, 104)]
 
 
 def test_parallel_cables_are_separate_paths_and_next_hops() -> None:
@@ -134,3 +130,48 @@ def test_on_any_multigraph_paths_are_distinct_equally_long_loop_free_and_made_of
             assert switches[-1] == dst
             assert len(set(switches)) == len(switches)
             assert all(link in hops[Dpid(here)] for (here, _), link in zip(pairwise(switches), path, strict=True))
+
+
+# ---- next hops that are updated link by link equal the next hops of a search from scratch
+
+
+FABRICS = [hosts_on_leaves(3, 2, 1, 1, 1), hosts_on_leaves(2, 2, 1, 1, 1, 2), fat_tree(4, 1, 1)]
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_any_links_may_come_and_go(data: st.DataObject) -> None:
+    whole = data.draw(st.sampled_from(FABRICS))
+    known = ShortestPaths()
+    for _ in range(data.draw(st.integers(1, 6))):
+        missing = data.draw(st.sets(st.sampled_from(sorted(whole.links)), max_size=8))
+        links = {link: whole.links[link] for link in whole.links if link not in missing}
+        fabric = replace(whole, links=links)
+        found = known.towards(fabric, whole.switches)
+        assert {dst: towards.hops for dst, towards in found.items()} == next_hops(fabric, whole.switches)
+        for dst, towards in found.items():
+            assert towards.distance.keys() == towards.hops.keys() | {dst}
+            for here, hops in towards.hops.items():
+                assert {towards.distance[links[hop].dst.dpid] for hop in hops} == {towards.distance[here] - 1}
+
+
+def test_what_does_not_change_is_the_same_object() -> None:
+    fabric = FABRICS[0]
+    known = ShortestPaths()
+    before = known.towards(fabric, fabric.switches)
+    assert all(known.towards(fabric, fabric.switches)[dst] is before[dst] for dst in fabric.switches)
+    cut = LinkId(fabric.hosts["10.0.0.1"].at.dpid, PortNo(1))
+    after = known.towards(replace(fabric, links={k: v for k, v in fabric.links.items() if k != cut}), fabric.switches)
+    assert after[cut.dpid] is before[cut.dpid], "no switch reaches a leaf over the leaf's own link"
+    assert sum(after[dst] is not before[dst] for dst in fabric.switches) == len(fabric.switches) - 2
+
+
+def test_a_cable_that_leads_elsewhere_now_is_another_link() -> None:
+    fabric = FABRICS[0]
+    known = ShortestPaths()
+    known.towards(fabric, fabric.switches)
+    (first, second), *_ = zip(fabric.links, list(fabric.links)[1:], strict=False)
+    swapped = {**fabric.links, first: Link(first.at, fabric.links[second].dst, 1.0)}
+    moved = replace(fabric, links=swapped)
+    found = known.towards(moved, fabric.switches)
+    assert {dst: towards.hops for dst, towards in found.items()} == next_hops(moved, fabric.switches)

@@ -195,14 +195,13 @@ def test_a_host_at_the_port_of_a_cable_does_not_take_its_place(scene: Scene) -> 
     assert scene.down.keys() == {"leaf1:1>spine1"}
 
 
-def test_a_switch_into_which_nothing_was_ever_plugged_is_not_remembered(scene: Scene) -> None:
+def test_a_switch_into_which_nothing_was_ever_plugged_is_not_remembered(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Any program that reaches the port can connect as a switch."""
-    NAMES[99] = "invented"
-    try:
-        scene.show(fabric())
-        scene.show(fabric(switches={LEAF1, LEAF2, SPINE1, SPINE2}))
-    finally:
-        del NAMES[99]
+    monkeypatch.setitem(NAMES, 99, "invented")
+    scene.show(fabric())
+    scene.show(fabric(switches={LEAF1, LEAF2, SPINE1, SPINE2}))
     assert scene.down == {}
     assert "invented" not in {part.name for part in scene.parts.parts.values()}
 
@@ -402,14 +401,12 @@ def test_what_is_there_or_declared_is_not_forgotten(
     assert declared.down == before
 
 
-def test_of_two_switches_with_one_name_the_dpid_says_which() -> None:
-    NAMES.update({LEAF1: "br0", LEAF2: "br0"})
-    try:
-        scene = Scene()
-        scene.show(fabric())
-        scene.show(fabric(switches={SPINE1, SPINE2}), 60)
-    finally:
-        NAMES.update({LEAF1: "leaf1", LEAF2: "leaf2"})
+def test_of_two_switches_with_one_name_the_dpid_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    for leaf in (LEAF1, LEAF2):
+        monkeypatch.setitem(NAMES, leaf, "br0")
+    scene = Scene()
+    scene.show(fabric())
+    scene.show(fabric(switches={SPINE1, SPINE2}), 60)
     with pytest.raises(InvalidInput, match=r"'br0' is the name of 2 parts; name one of 0x1, 0x2"):
         scene.parts.forget(["br0"], scene.now)
     scene.parts.forget(["0x2"], scene.now)

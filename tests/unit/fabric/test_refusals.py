@@ -136,7 +136,7 @@ def test_what_everyday_life_brings_is_counted_and_no_alarm(fabric: Fabric) -> No
     assert "second switch" not in alarms(fabric)
 
 
-def test_ports_and_switches_that_nobody_described_take_no_memory(fabric: Fabric) -> None:
+def test_refused_packets_at_ports_and_switches_that_nobody_described_take_no_memory(fabric: Fabric) -> None:
     for number in range(1000, 1100):
         fabric.send(PacketsRefused({RefusedPacket(PortRef(LEAF, PortNo(number)), "forged"): 1}))
         fabric.send(PacketsRefused({RefusedPacket(PortRef(Dpid(number), HOST_PORT), "forged"): 1}))

@@ -506,32 +506,73 @@ def test_any_matrix_of_an_observed_job_is_learnt(seed: int) -> None:
     assert alike(shares(cluster.train(30, traffic)), traffic, within=0.09)
 
 
-def test_an_observed_job_whose_iterations_are_longer_than_a_short_window_settles() -> None:
-    """The first plan is for traffic from before the training.
+FORWARD, BACKWARD, PAIR = ring(FOUR), ring(FOUR, -1), ring(FOUR[:2])
+FOUR_TIMES = [{pair: 4 * size for pair, size in traffic.items()} for traffic in (FORWARD, BACKWARD)]
 
-    Amounts counted anew over 4 s cover only a part of an iteration of 5 s, so they differ from window to window."""
-    forward, backward = ring(FOUR), ring(FOUR, -1)
+
+@pytest.mark.parametrize(
+    ("before", "iteration"),
+    [
+        (
+            FORWARD | {pair: 3 * size for pair, size in BACKWARD.items()},
+            [(1, {}), *zip((1, 3), FOUR_TIMES, strict=True)],
+        ),
+        ({}, [(20, PAIR), (6, BACKWARD)]),
+    ],
+    ids=["5 s", "26 s of two phases over different pairs"],
+)
+def test_an_observed_job_whose_iterations_are_longer_than_a_short_window_settles(
+    before: Traffic, iteration: list[tuple[float, Traffic]]
+) -> None:
+    """The job reports no iterations; its first plan is for traffic from before the training.
+
+    Amounts counted anew over 4 s cover only a part of an iteration, so they differ from window to window."""
     cluster = Cluster(spec(FOUR, []), reports=False)
-    cluster.train(7, forward | {pair: 3 * size for pair, size in backward.items()})
-    plans = []
-    for iteration in range(40):
-        cluster.train(1, {})
-        cluster.train(1, {pair: 4 * size for pair, size in forward.items()})
-        cluster.train(3, {pair: 4 * size for pair, size in backward.items()})
-        if iteration >= 20:
-            plans.append(cluster.of_job.virtual_links)
-    assert len(set(plans)) == 1
+    cluster.train(7 if before else 0, before)
+    plans = set()
+    for number in range(40):
+        for seconds, traffic in iteration:
+            cluster.train(seconds, traffic)
+        plans |= {cluster.of_job.virtual_links} if number >= 20 else set()
+    assert cluster.of_job.pairs == {pair for _, traffic in iteration for pair in traffic}
+    assert len(plans) == 1
 
 
-def test_an_observed_job_with_long_iterations_of_several_phases_settles() -> None:
-    """An iteration takes 26 s, and its last part sends over other pairs; the job reports no iterations."""
-    first, last = ring(FOUR[:2]), ring(FOUR, -1)
-    cluster = Cluster(spec(FOUR, []), reports=False)
-    plans = []
-    for iteration in range(40):
-        cluster.train(20, first)
-        cluster.train(6, last)
-        if iteration >= 20:
-            plans.append(cluster.of_job.virtual_links)
-    assert cluster.of_job.pairs == first.keys() | last.keys()
-    assert len(set(plans)) == 1
+# ---- jobs that may soon announce another spec
+
+
+def test_a_provisional_announcement_holds_until_something_else_is_counted_and_raises_no_alarm() -> None:
+    cluster = Cluster(spec(FOUR, provisional=True))
+    assert cluster.of_job.source is DemandSource.PROVISIONAL
+    assert cluster.of_job.pairs == RIGHT.keys()
+    for _ in range(20):
+        assert cluster.train(INTERVAL_S, REVERSED).difference is None
+    learnt = cluster.of_job
+    assert learnt.source is DemandSource.MEASURED
+    assert alike(shares(learnt), REVERSED)
+    cluster.update(provisional=False)
+    assert cluster.of_job.difference is not None
+    assert cluster.of_job.virtual_links is learnt.virtual_links
+
+
+def test_a_provisional_announcement_that_is_right_stays_confirmed_when_it_is_made_final() -> None:
+    cluster = Cluster(spec(FOUR, provisional=True))
+    cluster.update(provisional=False)
+    assert cluster.of_job.source is DemandSource.DECLARED
+    cluster.update(provisional=True)
+    demand = cluster.train(20, RIGHT)
+    assert demand.source is DemandSource.CONFIRMED
+    cluster.update(provisional=False)
+    after = cluster.of_job
+    assert after.source is DemandSource.CONFIRMED
+    assert after.measurement is demand.measurement
+
+
+def test_other_traffic_than_announced_provisionally_is_judged_anew() -> None:
+    cluster = Cluster(spec(FOUR, provisional=True))
+    cluster.train(20, REVERSED)
+    groups = [{"name": "dp", "ranks": [3, 2, 1, 0]}]
+    cluster.update(provisional=False, groups=groups, collectives=collective())
+    assert cluster.of_job.source is DemandSource.DECLARED
+    demand = cluster.train(20, REVERSED)
+    assert (demand.source, demand.difference) == (DemandSource.CONFIRMED, None)

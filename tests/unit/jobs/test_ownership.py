@@ -362,15 +362,6 @@ def test_connections_that_an_update_keeps_count_with_the_names_that_it_adds() ->
     assert registry.jobs[A].spec == more
 
 
-def test_all_saved_jobs_are_accepted_before_the_connections_of_any() -> None:
-    registry = JobRegistry(max_jobs=3, max_virtual_links=6)
-    of_job = frozenset(Connected("10.0.0.1", port, "10.0.0.2", 9) for port in range(1, 6))
-    jobs = registered(Registration(spec(reports_connections=True)), Registration(spec("b", (3, 4))))
-    assert registry.take_saved(SavedState(jobs, connections={A: of_job}), 0.0) == []
-    assert registry.jobs.keys() == {A, JobId("b")}
-    assert registry.connections == {}, "seven do not fit"
-
-
 def test_saved_jobs_count_towards_the_limit_of_virtual_links() -> None:
     registry = JobRegistry(max_jobs=3, max_virtual_links=4)
     assert registry.take_saved(SavedState(registered(Registration(spec()))), 0.0) == []
@@ -393,15 +384,22 @@ def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:
     assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [True] * 3
 
 
-def test_saved_connections_that_are_not_accepted_any_more_are_no_reason_not_to_start() -> None:
-    """Older versions accepted RoCEv2 connections to other ports, and more connections."""
-    of_job = {A: frozenset({Connected("10.0.0.1", 50_001, "10.0.0.2", 50_002)})}
-    saved = SavedState(
-        registered(Registration(spec(reports_connections=True, transport="roce_v2"))), connections=of_job
-    )
-    registry = JobRegistry(max_jobs=3)
+@pytest.mark.parametrize(
+    ("transport", "reported"),
+    [
+        pytest.param("roce_v2", {Connected("10.0.0.1", 50_001, "10.0.0.2", 50_002)}, id="to another port than 4791"),
+        pytest.param("tcp", {Connected("10.0.0.1", port, "10.0.0.2", 9) for port in range(1, 6)}, id="more than fit"),
+    ],
+)
+def test_saved_connections_that_are_not_accepted_any_more_are_no_reason_not_to_start(
+    transport: str, reported: set[Connected]
+) -> None:
+    """Older versions accepted such connections. All saved jobs are accepted before the connections of any."""
+    registry = JobRegistry(max_jobs=3, max_virtual_links=6)
+    jobs = spec(reports_connections=True, transport=transport), spec("b", (3, 4))
+    saved = SavedState(registered(*map(Registration, jobs)), connections={A: frozenset(reported)})
     assert registry.take_saved(saved, 0.0) == []
-    assert registry.jobs.keys() == {A}
+    assert registry.jobs.keys() == {A, JobId("b")}
     assert registry.connections == {}
 
 

@@ -44,6 +44,8 @@ def test_a_tenant_has_as_many_jobs_as_its_quota_and_others_do_not_count(registry
     assert error.value.subject == "tenant:blue"
     assert error.value.about == {"limit": "tenant.max_jobs", "limitValue": "2", "used": "2", "wanted": "1"}
     assert JobId("job3") not in registry.jobs
+    with pytest.raises(Exhausted, match="has 0 jobs; its quota max_jobs is 0"):
+        register(registry, spec(3), "green", Quota(max_jobs=0))
 
 
 def test_a_job_that_ends_makes_room_and_one_that_is_renewed_needs_none(registry: JobRegistry) -> None:
@@ -114,12 +116,6 @@ def test_what_parallelizations_say_counts_though_one_of_them_makes_virtual_links
         register(registry, spec(2, links=27), "blue")
     registry.deregister(job.id, job.uid, 0.0)
     register(registry, spec(2, links=27), "blue")
-
-
-def test_a_quota_of_none_is_none(registry: JobRegistry) -> None:
-    with pytest.raises(Exhausted, match="has 0 jobs; its quota max_jobs is 0"):
-        register(registry, spec(1), "blue", Quota(max_jobs=0))
-    register(registry, spec(1, links=100), "blue", NO_QUOTA)
 
 
 def observed(number: int, hosts: int, **more: Any) -> JobSpec:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from controller.jobs.job import Job
-from controller.jobs.messages import RegisterJob, UpdateJob
+from controller.jobs.messages import RegisterJob, SavedState, UpdateJob
 from controller.jobs.registry import JobRegistry
-from signalbox.errors import Conflict, Exhausted
+from signalbox.errors import ConcurrentUpdate, Conflict, Exhausted
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.fake_fabric import ring_job
@@ -31,8 +31,10 @@ def register(registry: JobRegistry, spec: JobSpec, now: float = 0.0) -> Job:
     return registry.register(RegisterJob(spec, held.uid if held else None), now)
 
 
-def update(registry: JobRegistry, spec: JobSpec) -> Job:
-    (job,) = registry.update([UpdateJob(spec, owner=registry.jobs[JobId(spec.job_id)].uid)])
+def update(registry: JobRegistry, spec: JobSpec, *revisions: int) -> Job:
+    """Update a job as its owner; ``revisions``: those from which the update was made."""
+    owner = registry.jobs[JobId(spec.job_id)].uid
+    (job,) = registry.update([UpdateJob(spec, frozenset(revisions), owner)])
     return job
 
 
@@ -173,3 +175,85 @@ def test_of_several_parallelizations_the_first_one_counts_and_all_are_kept(regis
     changed = update(registry, offer(ways[0]))
     assert (changed.virtual_links, len(changed.spec.parallelizations)) == (links, 1)
     assert update(registry, down).virtual_links == links, "with the ranks in another order it is the same ring"
+
+
+# ---- revisions
+
+
+def revision(registry: JobRegistry) -> int:
+    return registry.jobs[A].registration.revision
+
+
+def test_each_update_that_changes_the_spec_adds_one(registry: JobRegistry) -> None:
+    register(registry, ring())
+    assert revision(registry) == 1
+    for number, expected in ((2, 2), (2, 2), (1, 3), (3, 4)):
+        assert update(registry, ring(max_subflows=number)).registration.revision == expected
+
+
+def test_a_new_registration_begins_at_one_and_a_renewal_changes_nothing(registry: JobRegistry) -> None:
+    register(registry, ring())
+    job = update(registry, ring(max_subflows=2))
+    registry.register(RegisterJob(ring(max_subflows=2), owner=job.uid), 0.0)
+    assert revision(registry) == 2
+    registry.register(RegisterJob(ring(max_subflows=2), take_over=True), 0.0)
+    assert revision(registry) == 1
+
+
+def test_an_update_is_made_only_from_the_revision_that_the_job_has(registry: JobRegistry) -> None:
+    register(registry, ring())
+    update(registry, ring(max_subflows=2), 1)
+    for stale in ({1}, {3}, {1, 2}):
+        expected = rf"^job 'a' was updated meanwhile: it has revision 2, .* made from revision {min(stale - {2})}"
+        with pytest.raises(ConcurrentUpdate, match=expected) as error:
+            update(registry, ring(max_subflows=3), *stale)
+        assert error.value.about == {"jobId": "a", "revision": "2"}
+        assert registry.jobs[A].spec == ring(max_subflows=2)
+    assert update(registry, ring(max_subflows=3), 2).registration.revision == 3
+
+
+def test_a_repetition_of_an_update_that_was_made_is_no_error(registry: JobRegistry) -> None:
+    register(registry, ring())
+    """The client repeats a call whose answer was lost."""
+    for _ in range(3):
+        assert update(registry, ring(max_subflows=2), 1).registration.revision == 2
+    update(registry, ring(max_subflows=3))
+    with pytest.raises(ConcurrentUpdate):
+        update(registry, ring(max_subflows=2), 1)
+
+
+def test_of_a_set_one_stale_revision_refuses_all(registry: JobRegistry) -> None:
+    register(registry, ring())
+    other = ring("b", (3, 4))
+    of_b = registry.register(RegisterJob(other), 0.0).uid
+    changed = other.model_copy(update={"max_subflows": 2})
+
+    def both(revision_of_b: int) -> None:
+        first = UpdateJob(ring(max_subflows=2), frozenset({1}), registry.jobs[A].uid, entry="jobs[0]")
+        registry.update([first, UpdateJob(changed, frozenset({revision_of_b}), of_b, entry="jobs[1]")])
+
+    with pytest.raises(ConcurrentUpdate, match=r"^jobs\[1\]: job 'b' was updated") as error:
+        both(7)
+    assert error.value.about == {"jobId": "b", "revision": "1", "field": "jobs[1]"}
+    assert [job.registration.revision for job in registry.jobs.values()] == [1, 1]
+    both(1)
+    assert [job.registration.revision for job in registry.jobs.values()] == [2, 2]
+
+
+def test_what_is_taken_back_takes_its_revision_back(registry: JobRegistry) -> None:
+    register(registry, ring())
+    before = {A: registry.known(A)}
+    update(registry, ring(max_subflows=2))
+    registry.restore(before)
+    assert revision(registry) == 1
+    update(registry, ring(max_subflows=3), 1)
+
+
+def test_a_restart_goes_on_with_the_revision_that_was_saved(registry: JobRegistry) -> None:
+    register(registry, ring())
+    job = update(registry, ring(max_subflows=2))
+    after = JobRegistry(max_jobs=5)
+    assert not after.take_saved(SavedState({A: job.registration}), 0.0)
+    with pytest.raises(ConcurrentUpdate):
+        update(after, ring(max_subflows=3), 1)
+    assert update(after, ring(max_subflows=3), 2).registration.revision == 3

@@ -18,8 +18,8 @@ from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pins import Pins, PinSet, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
-from controller.tables.rules import RuleSet, job_owner
-from controller.tables.running_routes import RunningRoutes, possible_links
+from controller.tables.rules import GroupRule, RuleSet, job_owner
+from controller.tables.running_routes import RunningRoutes, installed_hosts, installed_pins, possible_links
 from offline.scenarios.fabrics import leaf_spine, without
 from signalbox.jobs.collectives import VirtualLinks
 from tests.support.by_id import by_id
@@ -140,6 +140,45 @@ def test_routes_that_a_job_has_claimed_go_with_it() -> None:
         assert FLOW in routes.routes
         routes.release({other.id: other})
         assert not routes.routes
+
+
+# ---- installed pins and hosts
+
+
+TWO_CABLES = leaf_spine(2, 1, 1, 1e9, 1e9, cables=2)
+
+
+def rules_of(fabric: Fabric, *pins: Pin) -> dict[Dpid, RuleSet]:
+    return dict(Pipeline(SETTINGS).desired(fabric, pins, {}))
+
+
+def test_hosts_are_where_their_own_switch_delivers_to_them() -> None:
+    assert dict(installed_hosts(rules_of(FABRIC))) == {ip: host.at for ip, host in FABRIC.hosts.items()}
+
+
+def test_pins_are_read_back_with_their_paths_parallel_cables_too() -> None:
+    for fabric in (FABRIC, TWO_CABLES):
+        for path in CandidatePaths(fabric, 64).between(LEAF1, LEAF2):
+            pin = Pin(FLOW, 7, path)
+            assert list(installed_pins(fabric, rules_of(fabric, pin))) == [pin]
+
+
+def test_a_pin_is_not_followed_where_its_next_hop_is_not_known() -> None:
+    """The spine has two cables to the leaf and lost its table row: the packets may take either cable."""
+    path = CandidatePaths(TWO_CABLES, 64).between(LEAF1, LEAF2)[0]
+    rules = rules_of(TWO_CABLES, Pin(FLOW, 7, path))
+    spine = path[1].dpid
+    flows = {key: rule for key, rule in rules[spine].flows.items() if key != pin_key(FLOW)}
+    rules[spine] = replace(rules[spine], flows=flows)
+    assert list(installed_pins(TWO_CABLES, rules)) == [Pin(FLOW, 7, None)]
+
+
+def test_a_pin_over_a_link_or_a_path_group_that_is_not_there_or_empty_has_no_path() -> None:
+    rules = rules_of(FABRIC, Pin(FLOW, 7, FIRST))
+    assert list(installed_pins(cut_one_way(FIRST[1]), rules)) == [Pin(FLOW, 7, None)]
+    for left in ({}, {number: GroupRule(number, "fast_failover", ()) for number in rules[LEAF1].groups}):
+        without_group = {**rules, LEAF1: replace(rules[LEAF1], groups=left)}
+        assert list(installed_pins(FABRIC, without_group)) == [Pin(FLOW, 7, None)]
 
 
 # ---- pins
