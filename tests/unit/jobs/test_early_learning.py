@@ -54,7 +54,9 @@ def test_a_small_job_is_learnt_until_it_is_confirmed(reports: bool, within_s: fl
     assert not cluster.of_job.counted
 
 
-def test_nothing_is_learnt_of_a_job_that_announced_all_its_pairs() -> None:
+def test_a_job_that_shares_one_host_is_learnt_and_one_that_announced_all_its_pairs_is_not() -> None:
+    cluster = Cluster(spec(FOUR), spec(ADDRESSES[3:7], job_id="other"))
+    assert learnt(cluster) == {"job", "other"}
     assert not learnt(Cluster(spec(FOUR[:2]), announced(1, collectives=collective("all_to_all"))))
 
 
@@ -104,11 +106,6 @@ def test_traffic_of_another_job_on_the_same_hosts_is_not_held_against_a_job(obse
         assert cluster.of_job.pairs == RIGHT.keys()
         assert cluster.of_job.difference is None
     assert cluster.of_job.source is DemandSource.CONFIRMED
-
-
-def test_a_job_that_shares_one_host_is_learnt() -> None:
-    cluster = Cluster(spec(FOUR), spec(ADDRESSES[3:7], job_id="other"))
-    assert learnt(cluster) == {"job", "other"}
 
 
 def test_an_unconfirmed_job_leaves_its_rules_to_an_observed_one() -> None:

@@ -185,17 +185,13 @@ def test_a_long_iteration_of_a_job_that_alternates_counts_after_several_more() -
     assert reported.certain_s == (1.0,)
 
 
-def test_routes_that_change_leave_what_the_epoch_is_of(followed: Followed) -> None:
+def test_routes_that_change_leave_what_the_epoch_is_of_and_a_new_registration_begins_one(followed: Followed) -> None:
     planned = followed.job.vitals.reported.planned
     followed.job.vitals.begin_epoch(LATE)
     assert followed.job.vitals.reported.planned is planned is followed.job.virtual_links
     nothing = VirtualLinks()
     followed.job.vitals.begin_epoch(LATE, nothing)
     assert followed.job.vitals.reported.planned is nothing
-
-
-def test_a_job_that_is_registered_anew_begins_an_epoch(followed: Followed) -> None:
-    followed.report(LATE, *times(0.5))
     followed.registry.register(RegisterJob(spec(), take_over=True), LATE)
     followed.follow(LATE)
     assert followed.job.vitals.reported == Reported(since=LATE, planned=followed.job.virtual_links)

@@ -84,6 +84,8 @@ def test_a_job_that_pauses_or_has_long_iterations_is_not_doubted() -> None:
 
 def test_a_job_that_stops_is_silent_and_raises_no_alarm_until_it_contradicts_its_announcement() -> None:
     cluster = Cluster(spec(FOUR))
+    idle = cluster.train(60, {})
+    assert (idle.source, idle.difference) == (DemandSource.DECLARED, None)
     assert cluster.train(30, RIGHT).difference is None
     stopped = cluster.train(30, {}, pause=True)
     assert stopped.difference == Difference((Finding.SILENT,))
@@ -155,13 +157,6 @@ def test_pairs_that_send_in_bursts_at_random_instants_are_not_doubted() -> None:
         for now in range(15):
             demand = cluster.train(0.1, {pair: 15.0 * M for pair, at in zip(pairs, tenth, strict=True) if at == now})
             assert not demand.contradicted
-
-
-def test_a_job_that_sends_nothing_is_neither_confirmed_nor_doubted() -> None:
-    cluster = Cluster(spec(FOUR))
-    demand = cluster.train(60, {})
-    assert demand.source is DemandSource.DECLARED
-    assert demand.difference is None
 
 
 @pytest.mark.parametrize(("disconnected", "counts_from_zero"), [(True, True), (True, False), (False, False)])

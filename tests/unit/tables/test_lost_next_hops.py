@@ -34,7 +34,7 @@ def ports(group: GroupRule) -> set[PortNo]:
 
 @pytest.mark.parametrize("fabric", [leaf_spine(4, 3, 1, 1e9, 1e9), leaf_spine(3, 2, 1, 1e9, 1e9, 2), fat_tree(4, 1, 1)])
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_it_takes_nothing_that_the_full_computation_keeps_and_leaves_no_dead_end(
     fabric: Fabric, data: st.DataObject
 ) -> None:

@@ -61,12 +61,11 @@ def uses(fabric: FakeFabric, dpid: Dpid = LEAF1) -> Iterator[tuple[Rule, Use]]:
     return ((rule, purposes.of(rule, of.owners)) for rule in of.rules)
 
 
-def test_every_rule_of_every_switch_has_a_purpose(fabric: FakeFabric) -> None:
-    found = [use.purpose for dpid in fabric.switches for _, use in uses(fabric, dpid)]
-    assert {*found} == {*Purpose} - {Purpose.COUNTING, Purpose.ORPHAN, Purpose.FOUND}
-
-
-def test_what_is_not_carried_is_dropped_and_all_that_is_hashed_leads_somewhere(fabric: FakeFabric) -> None:
+def test_every_rule_has_a_purpose_what_is_not_carried_is_dropped_and_all_that_is_hashed_leads_somewhere(
+    fabric: FakeFabric,
+) -> None:
+    purposes = [use.purpose for dpid in fabric.switches for _, use in uses(fabric, dpid)]
+    assert {*purposes} == {*Purpose} - {Purpose.COUNTING, Purpose.ORPHAN, Purpose.FOUND}
     found = [(rule, use) for rule, use in uses(fabric) if isinstance(rule, FlowRule)]
     assert [rule for rule, use in found if use.purpose is Purpose.DROP] == [
         rule for rule, _ in found if rule.cookie == dropped_cookie()
@@ -88,11 +87,15 @@ def test_each_pinned_flow_has_a_pin_of_its_job_at_its_leaf_and_on_the_way_back(f
     assert {use.purpose for use in answers} == {Purpose.PIN}
 
 
-def test_a_path_group_serves_the_jobs_whose_pins_point_at_it(fabric: FakeFabric) -> None:
+def test_a_path_group_serves_the_jobs_whose_pins_point_at_it_and_one_that_leads_nowhere_known_was_found(
+    fabric: FakeFabric,
+) -> None:
     groups = [(rule, use) for rule, use in uses(fabric) if isinstance(rule, GroupRule)]
     assert {use.purpose for rule, use in groups if rule.kind == "select"} == {Purpose.ECMP}
     assert all(use.jobs and use.towards for rule, use in groups if rule.kind == "fast_failover")
     assert Counter(use.towards for rule, use in groups if rule.kind == "select") == Counter(map(Dpid, (2, 3, 4)))
+    other = GroupRule(77, "select", (Bucket(Output(PortNo(1))),))
+    assert Purposes(LEAF1, fabric.status.fabric, fabric.status.jobs).of(other, {}) == Use(Purpose.FOUND)
 
 
 def test_flows_that_are_hashed_are_only_counted() -> None:
@@ -113,12 +116,6 @@ def test_pins_of_jobs_that_a_new_controller_does_not_know_are_orphans() -> None:
     assert orphans
     assert all(use.flow and not use.jobs for use in orphans)
     assert Purpose.PIN not in {use.purpose for rule, use in uses(fabric) if isinstance(rule, FlowRule)}
-
-
-def test_a_group_that_leads_nowhere_known_was_found(fabric: FakeFabric) -> None:
-    status = fabric.status
-    group = GroupRule(77, "select", (Bucket(Output(PortNo(1))),))
-    assert Purposes(LEAF1, status.fabric, status.jobs).of(group, {}) == Use(Purpose.FOUND)
 
 
 def test_rules_have_an_order_without_equals(fabric: FakeFabric) -> None:
