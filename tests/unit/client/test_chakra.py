@@ -79,7 +79,7 @@ def test_sends_and_receives_go_by_the_type_of_the_node(tmp_path: Path) -> None:
     assert found == [(0, 1, 400, 0), (1, 2, 400, 0), (2, 0, 400, 0)]
 
 
-def test_the_hosts_side_of_a_call_is_left_out(tmp_path: Path) -> None:
+def test_the_hosts_side_of_a_call_is_left_out_and_several_iterations_are_divided(tmp_path: Path) -> None:
     """PyTorch's traces of version 1.0.1 have nodes for the host's side, and the schema among the metadata."""
     metadata = part(2, part(1, b"schema") + part(STRING, b"1.0.1"))
     host = node(1, COLLECTIVE, attribute("is_cpu_op", BOOL, 1), name="c10d::allreduce_")
@@ -87,6 +87,9 @@ def test_the_hosts_side_of_a_call_is_left_out(tmp_path: Path) -> None:
     one = trace(node(0, COMPUTE), host, collective(2, 0, 500, *more), metadata=metadata)
     spec = job_spec(written(tmp_path, one, one), given(2))
     assert [c.bytes_per_iteration for c in spec.collectives] == [500]
+    one = trace(*[collective(number, 0, 50) for number in range(6)])
+    spec = job_spec(written(tmp_path, one, one), given(2), 3)
+    assert [c.bytes_per_iteration for c in spec.collectives] == [100]
 
 
 def test_groups_are_those_of_the_user_in_their_order(tmp_path: Path) -> None:
@@ -99,12 +102,6 @@ def test_groups_are_those_of_the_user_in_their_order(tmp_path: Path) -> None:
     assert found == [("even", (2, 0)), ("odd", (1, 3)), ("all", (0, 1, 2, 3))]
     shown = [(c.groups, c.bytes_per_iteration, c.phase) for c in spec.collectives]
     assert shown == [(("even", "odd"), 64, 0), (("all",), 32, 1)]
-
-
-def test_a_trace_of_several_iterations_is_divided_by_their_number(tmp_path: Path) -> None:
-    one = trace(*[collective(number, 0, 50) for number in range(6)])
-    spec = job_spec(written(tmp_path, one, one), given(2), 3)
-    assert [c.bytes_per_iteration for c in spec.collectives] == [100]
 
 
 GOOD = trace(collective(1, 0, 8))

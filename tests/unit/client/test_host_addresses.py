@@ -150,12 +150,17 @@ def test_what_names_no_hosts_stays(job: Any) -> None:
     assert with_addresses(job, MAP) == job
 
 
-def test_hosts_with_several_nics_have_rails(tmp_path: Path) -> None:
+def test_hosts_with_several_nics_have_rails_and_names_without_an_address_a_place(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("job_id: job\nhosts: n[1-2]\nranks_per_host: 2\n")
     (job,) = jobs_in(path, lambda data: with_addresses(data, TWO_NICS))
     assert job.spec.endpoints == ("10.0.1.1", "10.0.1.1", "10.0.2.1", "10.0.2.1")
     assert [rail.endpoints for rail in job.spec.rails] == [("10.1.1.1", "10.1.1.1", "10.1.2.1", "10.1.2.1")]
+    path = tmp_path / "job.yaml"
+    path.write_text("job_id: job\nhosts: n1,unknown.invalid\n")
+    with pytest.raises(InvalidInput) as error:
+        jobs_in(path, lambda data: with_addresses(data, MAP))
+    assert str(error.value).startswith(f"{path}:2:1: hosts: unknown.invalid has no IPv4 address here")
 
 
 @pytest.mark.parametrize(("hosts", "problem"), [
@@ -168,11 +173,3 @@ def test_what_is_wrong_is_told_with_its_field(hosts: Any, problem: str) -> None:
     with pytest.raises(InvalidInput) as error:
         with_addresses({"hosts": hosts}, TWO_NICS)
     assert str(error.value) == problem
-
-
-def test_a_name_without_an_address_is_told_with_file_line_and_column(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text("job_id: job\nhosts: n1,unknown.invalid\n")
-    with pytest.raises(InvalidInput) as error:
-        jobs_in(path, lambda data: with_addresses(data, MAP))
-    assert str(error.value).startswith(f"{path}:2:1: hosts: unknown.invalid has no IPv4 address here")

@@ -41,7 +41,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "job.yaml"
 
 
-def test_it_says_what_a_job_is(signalbox: Signalbox, file: Path) -> None:
+def test_it_says_what_a_job_is_or_that_it_is_learnt(signalbox: Signalbox, file: Path) -> None:
     """The job is a model with pipeline stages and replicas.
 
     A host's 8 ranks send 2·3/4 of 10,937,500,000 bytes each to the next replica. In the middle of a pipeline, each rank
@@ -57,6 +57,9 @@ def test_it_says_what_a_job_is(signalbox: Signalbox, file: Path) -> None:
     assert facts["largest sender"].endswith(f", {most:,} bytes per iteration")
     assert ["0", "transfer", "2,415,919,104", "448", "2"] in result.rows
     assert ["1", "all", "reduce", "10,937,500,000", "64", "4"] in result.rows
+    result = signalbox("jobs", "check", "examples/observed.json")
+    assert "nothing, the job is observed" in result.text
+    assert "learnt from what switches count" in result.text
 
 
 @pytest.mark.parametrize(("job", "form"), [(GPT_3, "json"), (OFFER, "yaml")], ids=["model", "parallelizations"])
@@ -70,22 +73,15 @@ def test_what_a_model_or_a_parallelization_stands_for_can_be_kept(
     assert signalbox("jobs", "check", long, "-o", form).out == long.read_text()
 
 
-def test_a_job_of_endpoints_only_is_learnt(signalbox: Signalbox) -> None:
-    result = signalbox("jobs", "check", "examples/observed.json")
-    assert "nothing, the job is observed" in result.text
-    assert "learnt from what switches count" in result.text
-
-
-def test_all_that_is_wrong_is_a_line_each(signalbox: Signalbox, file: Path) -> None:
+def test_all_that_is_wrong_is_a_line_each_and_names_of_hosts_say_where_they_are_taken(
+    signalbox: Signalbox, file: Path
+) -> None:
     offer = OFFER.replace("dst: 1", "dst: 0")
     file.write_text(GPT_3.replace("tensor: 8", "tensor: 5") + "color: blue\n---\n" + offer)
     result = signalbox("jobs", "check", file)
     assert (result.status, result.out) == (1, "")
     places = [":".join(line.removeprefix(f"error: {file}:").split(":")[:2]) for line in result.err.splitlines()]
     assert places == ["7:1", "17:26"]
-
-
-def test_names_of_hosts_are_refused_with_where_they_are_taken(signalbox: Signalbox, file: Path) -> None:
     file.write_text(GPT_3.replace("10.0.0.1-32", "n[1-32]"))
     said = signalbox("jobs", "check", file).err
     assert "only signalbox run --hosts and signalbox jobs keep look names up (given: 'n[1-32]')" in said

@@ -163,12 +163,18 @@ def test_an_environment_whose_grpc_cannot_be_imported_trains_on(
         getattr(signalbox, "leave")  # noqa: B009
 
 
-def test_other_ranks_announce_nothing(clients: type[FakeClient]) -> None:
+def test_other_ranks_announce_nothing_and_a_kernel_that_does_not_tell_what_sockets_carry_is_logged_once(
+    clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("signalbox.socket_bytes.NETLINK_SOCK_DIAG", 255)
     threads = threading.active_count()
     with signalbox.join("job", rank=1) as job:
         job.iteration(1.0, 0.5)
         assert threading.active_count() <= threads + 1, "at most that of SIGTERM"
+        assert job.exchanged() == job.exchanged() == {}
+        assert job.connections() == frozenset()
     assert not clients.made
+    assert len(caplog.records) == 1
 
 
 def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
@@ -192,29 +198,26 @@ def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
 def test_the_first_iterations_and_long_ones_are_reported_at_once(
     clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one_round, hurry, rounds, hurried = Membership.round, Rounds.hurry, [0], [0]
+    """No other round is due than those for which the iterations ask."""
+    one_round, hurry = Membership.round, Rounds.hurry
+    hurried: list[Rounds] = []
 
-    def no_other_round_is_due(membership: Membership, now: float) -> float:
-        one_round(membership, now)
-        rounds[0] += 1
-        return threading.TIMEOUT_MAX
+    def counted(rounds: Rounds) -> None:
+        hurried.append(rounds)
+        hurry(rounds)
 
-    def counted(one: Rounds) -> None:
-        hurried[0] += 1
-        hurry(one)
-
-    monkeypatch.setattr(Membership, "round", no_other_round_is_due)
+    monkeypatch.setattr(Membership, "round", lambda *of: one_round(*of) and threading.TIMEOUT_MAX)
     monkeypatch.setattr(Rounds, "hurry", counted)
     with signalbox.join(SPEC) as job:
-        until(lambda: rounds[0] > 0)
+        until(lambda: job.registered)
         for _ in range(AT_ONCE):
             job.iteration(0.01)
-        assert hurried == [AT_ONCE]
+        assert len(hurried) == AT_ONCE
         job.iteration(REPORT_S - 0.01)
-        assert hurried == [AT_ONCE], "it waits for the next round"
+        assert len(hurried) == AT_ONCE, "it waits for the next round"
         began = time.monotonic()
         job.iteration(REPORT_S)
-        assert hurried == [AT_ONCE + 1]
+        assert len(hurried) == AT_ONCE + 1
         until(lambda: len(clients.reported) == AT_ONCE + 2)
         ended_at = clients.reported[-1].ended_at
         assert ended_at is not None
@@ -224,10 +227,10 @@ def test_the_first_iterations_and_long_ones_are_reported_at_once(
 def test_a_step_is_timed_with_its_communication_unless_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("signalbox.step.time", SimpleNamespace(perf_counter=lambda: now))
-    reported: list[tuple[float, float | None]] = []
+    reported: list[tuple[float | None, ...]] = []
 
-    def report(duration_s: float, communication_s: float | None) -> None:
-        reported.append((duration_s, communication_s))
+    def report(*times: float | None) -> None:
+        reported.append(times)
 
     with Step(report):
         now += 2.0
@@ -277,21 +280,11 @@ def test_connections_that_cannot_be_asked_for_are_logged_once_and_hold_nothing_u
 HERE, THERE, ELSEWHERE = "10.0.1.1", "10.0.2.1", "10.0.9.9"
 
 
-@pytest.mark.parametrize("controller", ["10.0.2.1:50051", "controller.example:50051", "unix:/run/signalbox/api.sock"])
-def test_connections_of_the_job_are_those_between_its_addresses_but_not_that_to_the_controller(controller: str) -> None:
-    counts = _between(frozenset({HERE, THERE}), controller)
-    assert counts(Connected(HERE, 40_000, THERE, 29_500))
-    assert counts(Connected(THERE, 29_500, HERE, 40_000))
-    assert not counts(Connected(HERE, 40_000, ELSEWHERE, 443))
-    assert not counts(Connected(HERE, 40_000, HERE, 29_500))
-    assert counts(Connected(HERE, 40_001, THERE, 50_051)) is controller.startswith("unix:")
-
-
-def test_a_kernel_that_does_not_tell_what_sockets_carry_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("signalbox.socket_bytes.NETLINK_SOCK_DIAG", 255)
-    with signalbox.join("job", rank=1) as job:
-        assert job.exchanged() == job.exchanged() == {}
-        assert job.connections() == frozenset()
-    assert len(caplog.records) == 1
+def test_connections_of_the_job_are_those_between_its_addresses_but_not_that_to_the_controller() -> None:
+    for controller in ("10.0.2.1:50051", "controller.example:50051", "unix:/run/signalbox/api.sock"):
+        counts = _between(frozenset({HERE, THERE}), controller)
+        assert counts(Connected(HERE, 40_000, THERE, 29_500))
+        assert counts(Connected(THERE, 29_500, HERE, 40_000))
+        assert not counts(Connected(HERE, 40_000, ELSEWHERE, 443))
+        assert not counts(Connected(HERE, 40_000, HERE, 29_500))
+        assert counts(Connected(HERE, 40_001, THERE, 50_051)) is controller.startswith("unix:")

@@ -98,13 +98,8 @@ def controller() -> FakeController:
 
 
 @pytest.fixture
-def ends() -> list[tuple[str, Ended]]:
-    return []
-
-
-@pytest.fixture
-def keeper(controller: FakeController, ends: list[tuple[str, Ended]]) -> Iterator[Keeper]:
-    with kept(controller, on_end=lambda *end: ends.append(end)) as keeper:
+def keeper(controller: FakeController) -> Iterator[Keeper]:
+    with kept(controller) as keeper:
         yield keeper
 
 
@@ -203,30 +198,6 @@ def test_wrong_credentials_are_read_again(controller: FakeController) -> None:
 # ---- jobs that end
 
 
-def taken_over(controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]) -> None:
-    """Let the program itself take over the job."""
-    keeper.keep(spec("a"))
-    until(lambda: keeper.registered("a"))
-    controller.jobs["a"] = (spec("a"), "the program's")
-    keeper.keep(spec("a", HERE, ELSEWHERE))
-    until(lambda: ends == [("a", Ended.TAKEN_OVER)])
-
-
-def test_a_job_that_was_taken_over_is_left_to_its_program_and_begins_anew_after_its_release(
-    controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]
-) -> None:
-    taken_over(controller, keeper, ends)
-    keeper.release("a")
-    keeper.keep(spec("b"))
-    until(lambda: keeper.registered("b"))
-    assert (controller.jobs["a"][1], keeper.registered("a")) == ("the program's", False)
-    keeper.keep(spec("a"))
-    until(lambda: len(controller.told("a")) > 3)
-    assert controller.jobs["a"][1] == "the program's", "it is waited for"
-    del controller.jobs["a"]
-    until(lambda: keeper.registered("a"))
-
-
 def left_alone(controller: FakeController, keeper: Keeper, job_id: str, *specs: JobSpec) -> bool:
     """Return whether the keeper makes no call for the job when the test lets it keep ``specs`` one after the other.
 
@@ -239,13 +210,24 @@ def left_alone(controller: FakeController, keeper: Keeper, job_id: str, *specs: 
     return len(controller.told(job_id)) == calls
 
 
-def test_a_job_that_was_taken_over_is_not_taken_back_and_one_that_an_operator_ended_only_with_another_spec(
+def test_a_job_that_was_taken_over_is_waited_for_after_its_release_and_one_that_an_operator_ended_with_another_spec(
     controller: FakeController,
 ) -> None:
+    """The program itself takes over job a; it is not taken back for another spec."""
     ends: list[tuple[str, Ended]] = []
     with kept(controller, on_end=lambda *end: ends.append(end), workers=1) as keeper:
-        taken_over(controller, keeper, ends)
+        keeper.keep(spec("a"))
+        until(lambda: keeper.registered("a"))
+        controller.jobs["a"] = (spec("a"), "the program's")
+        keeper.keep(spec("a", HERE, ELSEWHERE))
+        until(lambda: ends == [("a", Ended.TAKEN_OVER)])
         assert left_alone(controller, keeper, "a", spec("a", THERE, ELSEWHERE), spec("a"))
+        keeper.release("a")
+        keeper.keep(spec("a"))
+        until(lambda: len(controller.told("a")) > 3)
+        assert (controller.jobs["a"][1], keeper.registered("a")) == ("the program's", False)
+        del controller.jobs["a"]
+        until(lambda: keeper.registered("a"))
         keeper.keep(spec("b"))
         until(lambda: keeper.registered("b"))
         controller.ends["b"] = Gone.JOB_DEREGISTERED

@@ -85,14 +85,11 @@ def test_groups_are_those_of_megatron() -> None:
 # ---- bytes
 
 
-def test_replicas_reduce_the_gradients_of_their_share() -> None:
+def test_replicas_reduce_the_gradients_of_their_share_in_the_stages_of_zero() -> None:
     assert collectives(sent(data=4)) == [("all_reduce", [(0, 1, 2, 3)], 4 * PARAMETERS, 1)]
     shared = sent(ranks_per_host=2, tensor=2, data=4)
     assert collectives(shared) == [("all_reduce", [(0, 2, 4, 6), (1, 3, 5, 7)], 2 * PARAMETERS, 1)]
     assert collectives(sent(data=4, overlap_gradients=True))[0][3] == 0
-
-
-def test_stages_of_zero() -> None:
     group = [(0, 1, 2, 3)]
     found = collectives(sent(data=4, zero=1))
     assert found == [("reduce_scatter", group, 4 * PARAMETERS, 1), ("all_gather", group, 2 * PARAMETERS, 1)]
@@ -102,7 +99,7 @@ def test_stages_of_zero() -> None:
     ]
 
 
-def test_pipelines_send_activations_on_and_gradients_back() -> None:
+def test_pipelines_send_activations_on_and_gradients_back_and_keep_tied_embeddings_alike() -> None:
     """The iteration has 24 micro-batches. Traffic between stages on one host does not count."""
     found = sent(pipeline=3, data=1)
     assert [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in found.transfers] == [
@@ -110,18 +107,17 @@ def test_pipelines_send_activations_on_and_gradients_back() -> None:
     ]
     assert (found.groups, found.collectives) == ([], [])
     assert [(t.src, t.dst) for t in sent(ranks_per_host=2, pipeline=3, data=1).transfers] == [(1, 2), (2, 1)]
+    (tied,) = collectives(sent(model={"tied_embeddings": True}, pipeline=3, tensor=2, data=1, ranks_per_host=2))
+    assert tied == ("all_reduce", [(0, 4), (1, 5)], 10 * 16 * 4 // 2, 1)
 
 
-def test_tensor_ranks_on_several_hosts_reduce_each_layer() -> None:
+def test_tensor_ranks_on_several_hosts_reduce_each_layer_or_its_share_of_the_sequence() -> None:
     """The iteration has 24 micro-batches; each of two stages has 3 layers with 4 all-reduces each."""
-    (found,) = collectives(sent(tensor=2, pipeline=2, data=1))
-    assert found == ("all_reduce", [(0, 1), (2, 3)], 4 * 3 * 24 * ACTIVATION, 0)
+    (whole,) = collectives(sent(tensor=2, pipeline=2, data=1))
+    assert whole == ("all_reduce", [(0, 1), (2, 3)], 4 * 3 * 24 * ACTIVATION, 0)
     assert {t.bytes_per_iteration for t in sent(tensor=2, pipeline=2, data=1).transfers} == {24 * ACTIVATION}
     (uneven,) = collectives(sent(tensor=2, pipeline=4, data=1))
     assert uneven[2] == 4 * 2 * 24 * ACTIVATION, "stages of 2, 2, 1 and 1 layers count as the largest"
-
-
-def test_sequence_parallelism_divides_what_tensor_ranks_share() -> None:
     found = sent(tensor=2, pipeline=2, data=1, sequence_parallel=True)
     groups = [(0, 1), (2, 3)]
     assert collectives(found) == [
@@ -129,11 +125,6 @@ def test_sequence_parallelism_divides_what_tensor_ranks_share() -> None:
         ("all_gather", groups, 6 * 3 * 24 * ACTIVATION, 0),
     ]
     assert {t.bytes_per_iteration for t in found.transfers} == {24 * ACTIVATION // 2}
-
-
-def test_tied_embeddings_are_kept_alike_in_the_first_and_last_stage() -> None:
-    (found,) = collectives(sent(model={"tied_embeddings": True}, pipeline=3, tensor=2, data=1, ranks_per_host=2))
-    assert found == ("all_reduce", [(0, 4), (1, 5)], 10 * 16 * 4 // 2, 1)
 
 
 def test_experts_exchange_tokens_and_are_replicated_less_often() -> None:

@@ -194,15 +194,12 @@ def test_other_text_is_no_number_of_bytes(files: Files, text: str) -> None:
     assert problem.startswith((units, f"{at}at most"))
 
 
-def test_what_the_controller_finds_wrong_has_a_place_too(tmp_path: Path) -> None:
+def test_what_the_controller_finds_wrong_has_a_place_and_a_file_that_cannot_be_read_a_name(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(YAML)
     (job,) = jobs_in(path)
     with pytest.raises(InvalidInput) as error, job.errors_placed():
         raise InvalidInput.of("collectives[0].groups", "the pair is another job's")
     assert str(error.value) == f"{path}:7:34: collectives[0].groups: the pair is another job's"
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"job\.yaml: No such file"):
-        jobs_in(tmp_path / "job.yaml")
+    with pytest.raises(InvalidInput, match=r"none\.yaml: No such file"):
+        jobs_in(tmp_path / "none.yaml")

@@ -89,20 +89,15 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     assert LeaseFiles("127.0.0.1:50051").job_ids() == set()
 
 
-def test_folders_with_long_names_have_files_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folders_with_long_names_have_files_apart_and_a_full_disk_leaves_the_token_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     long = Path("/", *["folder"] * 60)
     one, other = LeaseFiles("127.0.0.1:50051", long / "one"), LeaseFiles("127.0.0.1:50051", long / "other")
     one.keep("job", "token")
     assert (one.kept("job"), one.job_ids()) == ("token", {"job"})
     assert (other.kept("job"), other.job_ids()) == ("", set())
-
-
-def test_a_token_that_cannot_be_written_leaves_the_one_before_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The disk may be full."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     leases = LeaseFiles("127.0.0.1:50051")
     leases.keep("job", "first")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

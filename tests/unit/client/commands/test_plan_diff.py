@@ -98,9 +98,6 @@ def test_the_goal_is_shown_with_its_meaning_for_each_job(
     assert "job0" not in shown.out, "its slowdown stays"
     assert "The switches hold the routes of the plan." in shown.out
     assert "goal worst slowdown 1.000, by 512 more moves" in signalbox("plan").text
-    blocked = goal._replace(blocked=300)
-    api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=9), goal=blocked))
-    assert "of the moves to it 300 would have to be made together" in signalbox("plan", "diff").text
 
 
 def test_plan_and_routes_have_one_generation(api: Running, fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def status(*alarms: Alarm) -> pb.GetStatusResponse:
     return pb.GetStatusResponse(alarms=[convert.alarm_message(alarm, 0.0) for alarm in alarms])
 
 
-def test_the_status_counts_what_is_there_of_what_there_should_be() -> None:
+def test_the_status_counts_what_is_there_and_served_of_what_there_should_be() -> None:
     found = pb.GetStatusResponse(
         switches=6, known_switches=7, switches_in_sync=6, links=28, known_links=32, hosts=12, hosts_down=1
     )
@@ -74,9 +74,16 @@ def test_the_status_counts_what_is_there_of_what_there_should_be() -> None:
     found.optical_switches_down = 1
     assert "optical switches 3, 1 not connected" in text(printing.status(found))
     assert "6 of 6 switches in sync, 2 of 3 optical switches connected, 0 links" in printing.status_line(found)
+    found = pb.GetStatusResponse(network_efficiency=0.0, jobs=5, jobs_pending=1, jobs_without_path=2)
+    said = "network efficiency 0.0%; jobs not served: 1 pending, 2 with flows without a path"
+    assert said in text(printing.status(found))
+    assert "network efficiency -" in text(printing.status(status()))
+    found = pb.GetStatusResponse(jobs=5, jobs_learning=1, jobs_unconfirmed=2, jobs_differing=1)
+    said = "5, 0 pending, 1 being learnt, 2 not yet confirmed by counters, 1 announced wrongly"
+    assert said in " ".join(text(printing.status(found)))
 
 
-def test_the_fabric_lists_what_is_down_and_only_then() -> None:
+def test_the_fabric_lists_what_is_down_and_dropped_and_only_then() -> None:
     link = pb.Link(name="leaf1:2>spine1")
     part = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf1:3>spine2", down_time=timestamp(1e9))
     lines = text(printing.fabric(pb.GetFabricResponse(links=[link], parts_down=[part])))
@@ -86,9 +93,14 @@ def test_the_fabric_lists_what_is_down_and_only_then() -> None:
     circuits = rings(5, (1, 2))
     circuits.parts_down.append(part)
     assert "10 of 12 directed links, 10 circuits among them" in text(printing.fabric(circuits))
+    found = convert_fabric.fabric_message(status_example.status())
+    listed = [line for line in shown(printing.fabric(found)) if line[:1] == ["leaf1"]][-2:]
+    assert listed == [["leaf1", "ipv6", "12"], ["leaf1", "dhcp", "3"]]
+    found.ClearField("dropped")
+    assert "dropped" not in " ".join(text(printing.fabric(found)))
 
 
-def test_critical_alarms_come_first_with_their_kind() -> None:
+def test_critical_alarms_come_first_and_many_of_a_kind_are_a_line_with_the_first_subjects() -> None:
     found = status(
         Alarm(AlarmKind.FOREIGN_RULES, "leaf1", {"rules": 2}),
         Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": "No space left on device"}),
@@ -105,6 +117,17 @@ def test_critical_alarms_come_first_with_their_kind() -> None:
     known = pb.Alarm(severity=pb.SEVERITY_WARNING, kind=pb.ALARM_KIND_LINK_DOWN, text="link a is down", silence=silence)
     lines = text(Group(*printing.alarms([known])))
     assert lines == ["warning link_down: link a is down (acknowledged by ops: new optic)"], "unsilence needs the kind"
+    waiting = [Alarm(AlarmKind.HOSTS_MISSING, f"f{i}", {"hosts": ["10.0.0.1"]}) for i in range(235)]
+    forged = [Alarm(AlarmKind.LLDP_FORGED, f"leaf1:{i}") for i in range(4)]
+    lines = text(printing.status(status(*waiting, *forged)))
+    assert lines[-2:] == [
+        "critical lldp_forged, 4 alarms: leaf1:0, leaf1:1, leaf1:2 and 1 more (alarms list has all)",
+        "warning hosts_missing, 235 alarms: f0, f1, f2 and 232 more (alarms list has all)",
+    ]
+    assert "hosts_missing" not in "".join(lines[:-1])
+    every = list(printing.alarms(status(*waiting, *forged).alarms, 239))
+    assert len(every) == 239
+    assert "job f234 waits for" in every[-1]
 
 
 def test_the_list_says_of_a_pinned_job_that_flows_have_no_path_or_that_it_sends_nothing() -> None:
@@ -127,31 +150,6 @@ def test_what_is_down_is_not_said_to_be_unknown() -> None:
         for name in names:
             assert str(naming.none_such(kind, name, down)).startswith(said)
     assert str(naming.none_such(naming.SWITCH, "spine4", down)).startswith("there is no switch 'spine4'")
-
-
-def test_many_alarms_of_a_kind_are_a_line_with_their_number_and_the_first_subjects() -> None:
-    waiting = [Alarm(AlarmKind.HOSTS_MISSING, f"f{i}", {"hosts": ["10.0.0.1"]}) for i in range(235)]
-    forged = [Alarm(AlarmKind.LLDP_FORGED, f"leaf1:{i}") for i in range(4)]
-    lines = text(printing.status(status(*waiting, *forged)))
-    assert lines[-2:] == [
-        "critical lldp_forged, 4 alarms: leaf1:0, leaf1:1, leaf1:2 and 1 more (alarms list has all)",
-        "warning hosts_missing, 235 alarms: f0, f1, f2 and 232 more (alarms list has all)",
-    ]
-    assert "hosts_missing" not in "".join(lines[:-1])
-    found = status(*waiting, *forged).alarms
-    every = list(printing.alarms(found, len(found)))
-    assert len(every) == 239
-    assert "job f234 waits for" in every[-1]
-
-
-def test_an_efficiency_of_0_says_which_jobs_are_not_served_and_an_unknown_one_is_a_dash() -> None:
-    found = pb.GetStatusResponse(network_efficiency=0.0, jobs=5, jobs_pending=1, jobs_without_path=2)
-    said = "network efficiency 0.0%; jobs not served: 1 pending, 2 with flows without a path"
-    assert said in text(printing.status(found))
-    assert "network efficiency -" in text(printing.status(status()))
-    found = pb.GetStatusResponse(jobs=5, jobs_learning=1, jobs_unconfirmed=2, jobs_differing=1)
-    said = "5, 0 pending, 1 being learnt, 2 not yet confirmed by counters, 1 announced wrongly"
-    assert said in " ".join(text(printing.status(found)))
 
 
 @pytest.mark.parametrize(("source", "learning", "in_row", "said"), [
@@ -209,15 +207,7 @@ def test_of_many_hosts_and_groups_the_first_are_named_in_the_order_of_their_numb
     assert "data-0, data-1, data-2, data-3, data-4, data-5, data-6, data-7 and 56 more" in said
 
 
-def test_published_schemes_have_the_names_of_the_option_scheme() -> None:
-    plan = pb.Plan()
-    assert "others instead not compared" in text(printing.plan(plan))
-    for scheme, slowdown in ((pb.ROUTING_SCHEME_ECMP, 2.0), (pb.ROUTING_SCHEME_EDGE_COLORING, 1.0), (0, 1.5)):
-        plan.schemes.add(scheme=scheme, slowdown=slowdown)
-    assert "others instead edge-coloring 1.000, - 1.500" in text(printing.plan(plan))
-
-
-def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_goal_is() -> None:
+def test_a_plan_says_whether_it_was_cut_short_how_far_its_goal_is_and_what_others_reach() -> None:
     message = pb.Plan(solver="lp", certificate=pb.PLAN_CERTIFICATE_GAP, moves=8, plan_time=Duration())
     assert "moves 8" in text(printing.plan(message))
     message.MergeFrom(pb.Plan(cut_short=True, moves_left=20, goal=pb.GoalPlan(max_slowdown=1.25)))
@@ -228,14 +218,11 @@ def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_goal_is() -> None:
     message.blocked_flows = 300
     together = "goal worst slowdown 1.250; of the moves to it 300 would have to be made together"
     assert together in text(printing.plan(message))
-
-
-def test_a_fabric_shows_what_was_dropped_if_anything_was() -> None:
-    found = convert_fabric.fabric_message(status_example.status())
-    listed = [line for line in shown(printing.fabric(found)) if line[:1] == ["leaf1"]][-2:]
-    assert listed == [["leaf1", "ipv6", "12"], ["leaf1", "dhcp", "3"]]
-    found.ClearField("dropped")
-    assert "dropped" not in " ".join(text(printing.fabric(found)))
+    plan = pb.Plan()
+    assert "others instead not compared" in text(printing.plan(plan))
+    for scheme, slowdown in ((pb.ROUTING_SCHEME_ECMP, 2.0), (pb.ROUTING_SCHEME_EDGE_COLORING, 1.0), (0, 1.5)):
+        plan.schemes.add(scheme=scheme, slowdown=slowdown)
+    assert "others instead edge-coloring 1.000, - 1.500" in text(printing.plan(plan))
 
 
 def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
@@ -292,7 +279,7 @@ def described(found: pb.GetFabricResponse, *jobs: pb.Job) -> list[list[str]]:
     return shown(optical.panel({**optical.described(found.optical_switches[0], jobs, names), "alarms": []}, names))
 
 
-def test_they_are_listed_with_ports_and_circuits() -> None:
+def test_optical_switches_are_listed_with_ports_and_circuits_and_completed_where_they_are_taken() -> None:
     found = fabric()
     found.optical_switches[0].fibres[3].ClearField("out_port")
     found.optical_switches[0].fibres[3].up = False
@@ -301,6 +288,11 @@ def test_they_are_listed_with_ports_and_circuits() -> None:
     assert "2 optical switches" in text(table)
     assert text(table)[-2:] == ["optical1 0x101 yes 4 of 5 4", "optical2 0x102 no - of 5 5"]
     assert optical.tables(rings(5, (1, 2)).optical_switches) == []
+    client: Any = SimpleNamespace(get_fabric=fabric)
+    servers = [f"server{n}" for n in range(1, 6)]
+    assert naming.all_switch_names(client) == [*servers, "optical1", "optical2"]
+    assert naming.switch_names(client) == servers
+    assert naming.part_names(client) == servers, "circuits cannot be drained"
 
 
 def test_each_port_says_where_its_light_goes_and_for_which_job() -> None:
@@ -345,11 +337,3 @@ def test_a_circuit_names_the_optical_switch_that_makes_it() -> None:
     assert optical.through(link, found) is None
     link.one_way = False
     assert optical.through(link, fabric()) is None
-
-
-def test_names_of_optical_switches_are_completed_where_they_are_taken() -> None:
-    client: Any = SimpleNamespace(get_fabric=fabric)
-    servers = [f"server{n}" for n in range(1, 6)]
-    assert naming.all_switch_names(client) == [*servers, "optical1", "optical2"]
-    assert naming.switch_names(client) == servers
-    assert naming.part_names(client) == servers, "circuits cannot be drained"

@@ -9,7 +9,7 @@ from signalbox.words import AlarmKind
 from tests.support.status_example import status as example_status
 
 
-def test_ended_jobs_come_before_new_ones_of_the_same_id() -> None:
+def test_ended_jobs_come_first_and_a_job_has_a_line_when_what_it_is_planned_for_changes() -> None:
     message = pb.WatchJobsResponse(
         jobs=[pb.Job(spec=pb.JobSpec(job_id="ring"), state=pb.JOB_STATE_PENDING, missing_hosts=["10.0.9.9"])],
         ended=[pb.JobEnd(job_id="ring", reason=pb.JOB_END_REASON_LEASE_RAN_OUT)],
@@ -18,9 +18,6 @@ def test_ended_jobs_come_before_new_ones_of_the_same_id() -> None:
         "job ring: lease ran out",
         "job ring: pending, waits for 10.0.9.9, 0 of 0 flows pinned, planned for -, slowdown -, 0 iterations",
     ]
-
-
-def test_a_job_has_a_line_when_what_it_is_planned_for_changes_and_none_for_a_rate() -> None:
     lines = JobLines()
     job = pb.Job(spec=pb.JobSpec(job_id="ring"), state=pb.JOB_STATE_PINNED, pinned=2, virtual_links=2, slowdown=1.0)
     job.demand.source = pb.DEMAND_SOURCE_DECLARED

@@ -157,7 +157,7 @@ def test_the_newest_pod_of_a_rank_counts_and_one_that_has_ended_does_not() -> No
 # ---- errors
 
 
-def test_annotations_that_do_not_exist_are_refused() -> None:
+def test_annotations_networks_and_jobs_that_give_no_ranks_are_refused() -> None:
     job, pods = recorded("Job")
     annotate(job, announce="yes", netwrok="rail0")
     assert refused(job, pods) == (
@@ -166,6 +166,26 @@ def test_annotations_that_do_not_exist_are_refused() -> None:
     )
     annotate(job, announce=None, netwrok=None, network="rail0")
     assert refused(job, pods) == "signalbox/announce: is missing: 'true' announces the job"
+    job, pods = recorded("Job")
+    job["spec"]["completionMode"] = "NonIndexed"
+    assert refused(job, pods).startswith("spec.completionMode: must be Indexed")
+    job["spec"] |= {"completionMode": "Indexed", "completions": 3}
+    assert refused(job, pods) == "spec.parallelism: must be 3, all pods at once (given: 2)"
+    job["spec"] |= {"completions": 5000, "parallelism": 5000}
+    assert refused(job, pods) == "spec: at most 4096 pods can be announced as one job"
+    annotate(job, workers="ring")
+    assert refused(job, pods) == "signalbox/workers: is for JobSets only; omit it for a Job"
+    job, pods = recorded("JobSet")
+    annotate(job, workers="workers, trainers")
+    message = "signalbox/workers: there is no replicated job 'trainers'; there are: driver, workers"
+    assert refused(job, pods) == message
+    job, pods = recorded("JobSet")
+    annotate(job, network="rail7")
+    assert "' is not in network 'rail7'; it is in cbr0, ml/rail0, ml/rail1" in refused(job, pods)
+    annotate(job, network="rail0")
+    for pod in pods:
+        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = '{"name": 1}'
+    assert "cannot be read" in refused(job, pods)
 
 
 @pytest.mark.parametrize(("spec", "message"), [
@@ -182,32 +202,6 @@ def test_a_wrong_spec_is_told_with_its_place_before_there_are_pods(spec: str, me
     annotate(job, spec=spec)
     assert message in refused(job, [])
     assert refused(job, []) == refused(job, pods)
-
-
-def test_what_gives_no_ranks_is_refused() -> None:
-    job, pods = recorded("Job")
-    job["spec"]["completionMode"] = "NonIndexed"
-    assert refused(job, pods).startswith("spec.completionMode: must be Indexed")
-    job["spec"] |= {"completionMode": "Indexed", "completions": 3}
-    assert refused(job, pods) == "spec.parallelism: must be 3, all pods at once (given: 2)"
-    job["spec"] |= {"completions": 5000, "parallelism": 5000}
-    assert refused(job, pods) == "spec: at most 4096 pods can be announced as one job"
-    annotate(job, workers="ring")
-    assert refused(job, pods) == "signalbox/workers: is for JobSets only; omit it for a Job"
-    job, pods = recorded("JobSet")
-    annotate(job, workers="workers, trainers")
-    message = "signalbox/workers: there is no replicated job 'trainers'; there are: driver, workers"
-    assert refused(job, pods) == message
-
-
-def test_networks_that_pods_are_not_in_are_refused() -> None:
-    job, pods = recorded("JobSet")
-    annotate(job, network="rail7")
-    assert "' is not in network 'rail7'; it is in cbr0, ml/rail0, ml/rail1" in refused(job, pods)
-    annotate(job, network="rail0")
-    for pod in pods:
-        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = '{"name": 1}'
-    assert "cannot be read" in refused(job, pods)
 
 
 # ---- ids

@@ -6,16 +6,13 @@ from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.fabric_messages import leaf_spine, link, state_of
 
 
-def test_rates_alone_do_not_change_the_shape() -> None:
+def test_rates_alone_do_not_change_the_shape_but_what_goes_is_down_or_a_snapshot_does() -> None:
     state = state_of(leaf_spine(2, 2))
     again = link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.75)
     assert state.take_fabric(pb.WatchFabricResponse(links=[again])) == {Kind.RATES}
     assert load(state.links[1, 1]) == 0.75
     again.capacity_bps *= 2
     assert state.take_fabric(pb.WatchFabricResponse(links=[again])) == {Kind.SHAPE, Kind.RATES}
-
-
-def test_what_goes_is_gone_what_is_down_comes_back_and_a_snapshot_replaces_everything() -> None:
     state = state_of(leaf_spine(2, 2))
     gone = pb.WatchFabricResponse(
         links_gone=[pb.PortRef(dpid=1, port=1)], switches_gone=[0x102], hosts_gone=["10.0.1.1"]

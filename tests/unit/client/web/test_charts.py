@@ -108,7 +108,8 @@ def test_the_first_lines_say_what_the_plan_gains_and_what_is_wrong_until_it_is_o
     assert said.wrong(state) == ""
 
 
-def test_a_large_fabric_is_a_matrix_of_percents() -> None:
+def test_a_large_fabric_is_a_matrix_of_percents_where_what_is_not_measured_differs_from_what_is_not_there() -> None:
+    """A heat map draws nothing where it has no value."""
     fabric = leaf_spine(64, 32)
     fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf3:40>spine2", id="x")
     fabric.drains.add(name="leaf64:32>spine32")
@@ -121,6 +122,13 @@ def test_a_large_fabric_is_a_matrix_of_percents() -> None:
     assert series(options, "route")["data"] == [(6, 4)]
     assert sorted(series(options, "marks")["data"]) == [[1, 2, "✕"], [31, 63, "D"]]
     assert len(json.dumps(charts.rates(found, 0, LIGHT, ()))) < 60_000
+    state = state_of(leaf_spine(64, 32))
+    for at in ((3, 5), (0x105, 3), (9, 1)):
+        state.links[at].ClearField("rate_bps")
+    down = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf2:40>spine4", id="x")
+    state.take_fabric(pb.WatchFabricResponse(parts_down=[down]))
+    for chart in (charts.fabric, charts.rates):
+        assert series(chart(picture(state), 0, LIGHT, ()), "unknown")["data"] == [(4, 2), (0, 8)]
 
 
 def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_chooses() -> None:
@@ -132,17 +140,6 @@ def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_choose
     found = picture(state)
     assert matrix.fullest(found.matrices[0].cells[0, 0]).name == "leaf1:9>spine1"
     assert matrix.cells(found.matrices[0])[0] == [0, 0, 70, 10, 70]
-
-
-def test_a_cable_that_is_not_measured_differs_in_a_matrix_from_one_that_is_not_there() -> None:
-    """A heat map draws nothing where it has no value."""
-    state = state_of(leaf_spine(64, 32))
-    for at in ((3, 5), (0x105, 3), (9, 1)):
-        state.links[at].ClearField("rate_bps")
-    down = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf2:40>spine4", id="x")
-    state.take_fabric(pb.WatchFabricResponse(parts_down=[down]))
-    for chart in (charts.fabric, charts.rates):
-        assert series(chart(picture(state), 0, LIGHT, ()), "unknown")["data"] == [(4, 2), (0, 8)]
 
 
 def test_text_from_outside_is_never_a_key_nor_html() -> None:
