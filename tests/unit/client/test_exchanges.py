@@ -73,12 +73,6 @@ def keeper(controller: Controller) -> Iterator[Keeper]:
         yield keeper
 
 
-def test_two_jobs_whose_specs_change_together_exchange_hosts(controller: Controller, keeper: Keeper) -> None:
-    keeper.keep(job("a", 1))
-    keeper.keep(job("b", 0))
-    until(lambda: controller.has(job("a", 1), job("b", 0)))
-
-
 def test_three_jobs_take_turns_one_spec_after_the_other(controller: Controller, keeper: Keeper) -> None:
     for name, pair in (("a", 1), ("b", 2)):
         keeper.keep(job(name, pair))

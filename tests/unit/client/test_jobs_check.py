@@ -73,20 +73,13 @@ def test_what_a_model_or_a_parallelization_stands_for_can_be_kept(
     assert signalbox("jobs", "check", long, "-o", form).out == long.read_text()
 
 
-def test_all_that_is_wrong_is_a_line_each_and_names_of_hosts_say_where_they_are_taken(
-    signalbox: Signalbox, file: Path
-) -> None:
+def test_all_that_is_wrong_is_a_line_each(signalbox: Signalbox, file: Path) -> None:
     offer = OFFER.replace("dst: 1", "dst: 0")
     file.write_text(GPT_3.replace("tensor: 8", "tensor: 5") + "color: blue\n---\n" + offer)
     result = signalbox("jobs", "check", file)
     assert (result.status, result.out) == (1, "")
     places = [":".join(line.removeprefix(f"error: {file}:").split(":")[:2]) for line in result.err.splitlines()]
     assert places == ["7:1", "17:26"]
-    file.write_text(GPT_3.replace("10.0.0.1-32", "n[1-32]"))
-    said = signalbox("jobs", "check", file).err
-    assert "only signalbox run --hosts and signalbox jobs keep look names up (given: 'n[1-32]')" in said
-    file.write_text(GPT_3.replace("10.0.0.1-32", "10.0.0.1-"))
-    assert "look names up" not in signalbox("jobs", "check", file).err
 
 
 def test_sums_that_only_virtual_links_show_are_refused_without_a_controller(

@@ -15,7 +15,7 @@ from signalbox.jobs.spec import JobSpec
 from tests.support.doc_pages import PAGES
 from tests.unit.client import test_chakra as et
 from tests.unit.client.test_flight_recorder import PICKLES
-from tests.unit.client.test_nccl_logs import everyone, head, of_rank
+from tests.unit.client.test_nccl_logs import everyone, of_rank
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/job-spec-from-traces.md")
 
@@ -101,10 +101,3 @@ def test_what_is_missing_or_wrong_is_said(line: str, message: str) -> None:
         Path(f"{name}.yaml").write_text(text)
     with pytest.raises(InvalidInput, match=message):
         run(line)
-
-
-def test_an_error_names_the_line_of_the_log() -> None:
-    lines = [*of_rank(0)[:7], head(0) + "Ring 00 : 1 -> 0 -> 2"]
-    Path("job.log").write_text("\n".join(lines))
-    with pytest.raises(InvalidInput, match=r"^job.log:8: ring 00 of rank 0"):
-        run("signalbox jobs from nccl --job-id vision job.log")

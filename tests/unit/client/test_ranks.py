@@ -205,7 +205,9 @@ def test_rank_0_learns_what_all_ranks_have_recorded_and_then_it_is_over() -> Non
     assert program.rounds()[:2] == [None, None]
 
 
-def test_a_later_window_follows_one_that_is_not_understood(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_window_that_is_not_understood_or_recorded_is_told_and_a_later_one_follows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "signalbox")
     program = Program(wrong=2)
     for rank in range(3):
@@ -215,10 +217,6 @@ def test_a_later_window_follows_one_that_is_not_understood(caplog: pytest.LogCap
     assert program.exchanges[0].round(1.0) == 0.0
     assert program.exchanges[0].round(1.0) is None
     assert program.understood == [(WINDOWS[2], {rank: {"entries": [10, 12]} for rank in range(3)})]
-
-
-def test_a_rank_that_could_not_record_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "signalbox")
     program = Program()
     for rank in range(3):
         program.iterate(rank, 5, 11 if rank == 2 else 0)

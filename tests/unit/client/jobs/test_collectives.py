@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from signalbox.errors import InvalidInput
 from signalbox.jobs import collectives
 from signalbox.jobs.collectives import VirtualLink, check, formulas_of, link_count, virtual_links
-from signalbox.jobs.library_profiles import formula
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, Algorithm, JobSpec, Library
 
 
@@ -57,15 +56,6 @@ def test_halving_doubling_exchanges_less_with_farther_ranks_in_phases_of_their_o
     assert all(sent[dst, src] == size for (src, dst), size in sent.items())
     assert len(sent) == 8 * 3
     assert {(v.phase, v.bytes) for v in virtual_links(job)} == {(0, 800), (1, 400), (2, 200)}
-
-
-@given(st.sampled_from(list(Algorithm)), st.integers(1, 4), st.integers(1, 1 << 50))
-def test_links_are_positive_between_two_hosts_sorted_and_unique(algorithm: Algorithm, log_n: int, size: int) -> None:
-    links = virtual_links(spec(algorithm, 1 << log_n, size))
-    keys = [(v.src_ip, v.dst_ip, v.phase) for v in links]
-    assert keys == sorted(set(keys))
-    assert {v.phase for v in links} == set(range(len({v.phase for v in links})))
-    assert all(v.bytes > 0 and v.src_ip != v.dst_ip for v in links)
 
 
 # ---- transfers and steps
@@ -228,18 +218,6 @@ def test_what_a_library_does_is_refused_where_it_is_not_known() -> None:
     ]
     with pytest.raises(InvalidInput, match="not known"):
         virtual_links(spec)
-
-
-@pytest.mark.parametrize("algorithm", Algorithm)
-def test_virtual_links_are_counted_without_making_them(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = spec(algorithm, 7, 1000)
-    known = formula(Library.GENERIC, algorithm, 7, 1000)
-    assert known
-    links = sum(len(list(step)) for step in known.steps(7, 1000))
-    monkeypatch.setattr(collectives, "MAX_VIRTUAL_LINKS", links)
-    assert check(job) == []
-    monkeypatch.setattr(collectives, "MAX_VIRTUAL_LINKS", links - 1)
-    assert [problem.path for problem in check(job)] == ["collectives"]
 
 
 # ---- parallelizations

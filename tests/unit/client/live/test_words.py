@@ -61,8 +61,7 @@ def test_a_rate_has_three_digits_and_never_an_exponent(bps: float, said: str) ->
     assert rate(bps) == said
 
 
-HALF = pb.Demand(source=pb.DEMAND_SOURCE_MEASURED, findings=[pb.DEMAND_FINDING_OTHER_AMOUNTS], factor=2.0)
-HALF.difference = "all announced pairs carry 2.0 times what was announced"
+HALF = pb.Demand(source=pb.DEMAND_SOURCE_MEASURED, difference="all pairs carry 2.0 times what was announced")
 DECLARED, CONFIRMED = (pb.Demand(source=source) for source in (pb.DEMAND_SOURCE_DECLARED, pb.DEMAND_SOURCE_CONFIRMED))
 SILENT = pb.Demand(source=pb.DEMAND_SOURCE_CONFIRMED, findings=[pb.DEMAND_FINDING_SILENT])
 
