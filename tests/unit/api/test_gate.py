@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.gate import Debts, Gate
 from controller.api.identities import Caller, Identities, Role
-from controller.api.peers import Peer, peer_of
+from controller.api.peers import Peer, peer_of, proxied_peer
 from controller.config import SocketRole
 from controller.status import StatusBoard
 from signalbox.errors import Exhausted, Unauthenticated
@@ -66,9 +66,13 @@ def certified(*names: str) -> Peer:
     return Peer("192.0.2.1:1", private=True, names=names)
 
 
+def context(*fields: tuple[str, str | bytes]) -> Any:
+    return SimpleNamespace(invocation_metadata=lambda: (("user-agent", "grpc"), *fields))
+
+
 def identified(peer: Peer, identities: Identities | None, socket_role: str = "operator") -> Caller:
-    context: Any = SimpleNamespace(invocation_metadata=lambda: (("user-agent", "grpc"),))
-    return Gate(StatusBoard(), identities, SocketRole(socket_role), lambda _: peer, Debts(1.0))._identify(peer, context)
+    gate = Gate(StatusBoard(), identities, SocketRole(socket_role), lambda _: peer, Debts(1.0))
+    return gate._identify(peer, context())
 
 
 def test_without_a_tokens_file_everyone_is_an_operator_but_through_a_socket_what_its_role_says() -> None:
@@ -106,6 +110,47 @@ def test_who_cannot_be_told_is_nobody(identities: Identities) -> None:
     for configured in (identities, None):
         with pytest.raises(Unauthenticated, match="the caller is unknown"):
             identified(Peer(""), configured)
+
+
+# ---- callers behind HAProxy, which sets header fields
+
+FIELDS = (("x-signalbox-address", "192.0.2.1"), ("x-signalbox-port", "40000"), ("x-signalbox-tls", "1"))
+NOBODY = Peer("")
+
+
+def peer(*fields: tuple[str, str | bytes]) -> Peer:
+    return proxied_peer(context(*fields))
+
+
+def of(address: str, tls: str = "0") -> Peer:
+    return peer(("x-signalbox-address", address), ("x-signalbox-port", "7"), ("x-signalbox-tls", tls))
+
+
+def test_a_peer_is_private_through_tls_or_on_loopback() -> None:
+    assert peer(*FIELDS) == Peer("192.0.2.1:40000", private=True)
+    assert of("192.0.2.1") == Peer("192.0.2.1:7")
+    assert of("127.0.0.1") == Peer("127.0.0.1:7", private=True)
+    assert of("2001:db8::1") == Peer("[2001:db8::1]:7")
+    assert of("::ffff:192.0.2.1") == Peer("192.0.2.1:7")
+    assert of("::ffff:127.0.0.1") == Peer("127.0.0.1:7", private=True)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (),
+        FIELDS[1:],
+        FIELDS[:2],
+        (*FIELDS, FIELDS[0]),
+        (*FIELDS, ("x-signalbox-address", "192.0.2.2")),
+        (*FIELDS, ("x-signalbox-other", "1")),
+        (("x-signalbox-address", "192.0.2.1, 192.0.2.2"), *FIELDS[1:]),
+        (("x-signalbox-address", ""), *FIELDS[1:]),
+        (*FIELDS, ("x-signalbox-certificate-bin", b"no certificate")),
+    ],
+)
+def test_who_is_not_said_exactly_once_is_nobody(fields: tuple[tuple[str, str | bytes], ...]) -> None:
+    assert peer(*fields) == NOBODY
 
 
 # ---- clients whose calls cost more than the budget of one call

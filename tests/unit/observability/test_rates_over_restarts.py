@@ -20,6 +20,7 @@ MOST = f"max_over_time((rate(signalbox_link_bytes_total{{{LINK}}}[1m]) / on(link
 
 LEAST = MOST.replace("max_over_time", "min_over_time")
 NO_JUMP = f"{MOST} <= bool 1.1"
+LONG = [pytest.param(seconds, marks=pytest.mark.long) for seconds in (0, 6, 50, 150)]
 RESETS = f"resets(signalbox_link_bytes_total{{{LINK}}}[10m])"
 
 
@@ -59,9 +60,7 @@ def fabric() -> Scraped:
     return fabric
 
 
-@pytest.mark.parametrize(
-    "down_s", [pytest.param(0, marks=pytest.mark.long), pytest.param(5, marks=pytest.mark.long), 120]
-)
+@pytest.mark.parametrize("down_s", [120, *LONG[0:2]])
 def test_a_restart_of_the_controller_is_no_reset_and_no_jump(fabric: Scraped, tmp_path: Path, down_s: int) -> None:
     fabric.is_up = False
     fabric.pass_time(down_s)
@@ -82,9 +81,7 @@ def test_a_switch_that_counts_anew_is_a_reset_and_no_jump(fabric: Scraped, tmp_p
     fabric.recorded.assert_hold(tmp_path, f"{RESETS} == bool 1", NO_JUMP)
 
 
-@pytest.mark.parametrize(
-    "silent_s", [pytest.param(6, marks=pytest.mark.long), pytest.param(50, marks=pytest.mark.long), 150]
-)
+@pytest.mark.parametrize("silent_s", [150, *LONG[1:3]])
 def test_counters_that_are_not_answered_are_unknown_not_a_jump(fabric: Scraped, tmp_path: Path, silent_s: int) -> None:
     fabric.is_heard = False
     fabric.pass_time(silent_s)
@@ -93,9 +90,7 @@ def test_counters_that_are_not_answered_are_unknown_not_a_jump(fabric: Scraped, 
     fabric.recorded.assert_hold(tmp_path, NO_JUMP, f"{LEAST} > bool 0")
 
 
-@pytest.mark.parametrize(
-    "away_s", [6, pytest.param(50, marks=pytest.mark.long), pytest.param(150, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("away_s", [6, *LONG[2:4]])
 def test_a_switch_that_goes_on_without_its_connection_is_no_jump(fabric: Scraped, tmp_path: Path, away_s: int) -> None:
     fabric.is_heard = False
     fabric.lose(UPLINK.dpid)

@@ -24,11 +24,9 @@ def test_configured_limits_are_kept_where_descriptors_are_plenty() -> None:
 
 
 def test_too_few_descriptors_are_refused_with_the_remedy() -> None:
+    """Connections that HAProxy may open have to fit."""
     with pytest.raises(InvalidInput, match=r"may open 100 files; at least 256 are needed \(ulimit -n\)"):
         within(Config(), 100)
-
-
-def test_connections_that_haproxy_may_open_have_to_fit() -> None:
     api = ApiConfig(max_connections=400, proxy_socket=Path("/p"))
     with pytest.raises(InvalidInput, match=r"at most 56 are possible: lower it, or raise the limit"):
         within(Config(api=api), LEAST)

@@ -213,6 +213,11 @@ def test_an_alarm_that_goes_on_over_a_restart_began_once(logged: Logged) -> None
     logged.run(1)
     assert logged.lines[-1] == ("alarm", "switch_down")
     assert logged.since(AlarmKind.SWITCH_DOWN) > logged.now - 2
+    logged.run(2)
+    logged.history = EventHistory()
+    logged.start(CONFIG, late=logged.switches)
+    found = [(event.what, event.details.get("subject")) for event in logged.history.after(0, 100)]
+    assert found == [("alarm", "spine2")], "alarms of the first status have begun, and what was saved is no news"
 
 
 def test_an_alarm_that_is_over_after_a_restart_ends_when_it_is_not_raised_again(logged: Logged) -> None:
@@ -240,15 +245,6 @@ def test_an_alarm_that_waits_for_switches_that_come_one_by_one_goes_on(logged: L
     logged.run(20, step=0.5)
     assert logged.since(AlarmKind.HOSTS_MISSING) == began
     assert logged.lines == [("alarm", "hosts_missing")]
-
-
-def test_alarms_of_the_first_status_have_begun_and_what_was_saved_is_no_news(logged: Logged) -> None:
-    logged.lose(Dpid(258))
-    logged.run(3)
-    logged.history = EventHistory()
-    logged.start(CONFIG, late=logged.switches)
-    found = [(event.what, event.details.get("subject")) for event in logged.history.after(0, 100)]
-    assert found == [("alarm", "spine2")]
 
 
 def test_lines_of_another_version_about_alarms_are_left_out() -> None:

@@ -54,17 +54,11 @@ def test_metrics_and_openflow_say_who_can_reach_them() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("api", "expected"),
-    [
-        ({}, []),
-        (SOCKET, []),
-        ({**OPEN, "proxy_socket": "/p"}, []),
-        (OPEN, ["0.0.0.0:1 can be reached from the network without HAProxy before it: set api.proxy_socket"]),
-    ],
-)
-def test_an_address_of_the_network_without_haproxy_is_doubted(api: dict[str, Any], expected: list[str]) -> None:
-    assert list(exposure.unguarded(Config.model_validate({"api": api}).api)) == expected
+def test_an_address_of_the_network_without_haproxy_is_doubted() -> None:
+    for api in ({}, SOCKET, {**OPEN, "proxy_socket": "/p"}):
+        assert list(exposure.unguarded(Config.model_validate({"api": api}).api)) == []
+    doubt = "0.0.0.0:1 can be reached from the network without HAProxy before it: set api.proxy_socket"
+    assert list(exposure.unguarded(Config.model_validate({"api": OPEN}).api)) == [doubt]
 
 
 IDENTITY = "api.ca_certificates or api.tokens, which say who may call"

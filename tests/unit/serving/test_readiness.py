@@ -22,14 +22,12 @@ def test_it_hears_of_it_at_a_socket_of_either_kind(tmp_path: Path, monkeypatch: 
         assert told(address, monkeypatch) == b"READY=1\nSTATUS=stands by"
 
 
-def test_without_one_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    readiness.ready("stands by")
-
-
-def test_one_that_is_gone_does_not_stop_the_controller(
+def test_without_one_nothing_happens_and_one_that_is_gone_does_not_stop_the_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    readiness.ready("stands by")
+    assert capsys.readouterr().out == ""
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
     readiness.ready("stands by")
     assert "cannot notify the service manager" in capsys.readouterr().out

@@ -37,7 +37,9 @@ def config(shown: Certificate, section: str = "api") -> Config:
     return Config.model_validate({section: shown._asdict()})
 
 
-def test_the_dates_are_those_that_openssl_shows(valid: Certificate, tmp_path: Path) -> None:
+def test_the_dates_are_those_that_openssl_shows_of_a_certificate_and_of_nothing_else(
+    valid: Certificate, tmp_path: Path
+) -> None:
     found = validity.of(valid.certificate)
     assert found
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -46,30 +48,20 @@ def test_the_dates_are_those_that_openssl_shows(valid: Certificate, tmp_path: Pa
     (known,) = context.get_ca_certs()
     begins, ends = (ssl.cert_time_to_seconds(str(known[key])) for key in ("notBefore", "notAfter"))
     assert validity.of(authority) == (begins, ends)
-    chain = tmp_path / "chain.pem"
-    chain.write_text("a comment\n" + valid.certificate.read_text() + authority.read_text())
-    assert validity.of(chain) == found
-
-
-@pytest.mark.parametrize(
-    ("tag", "text", "seconds"),
-    [
-        (0x17, "500101000000Z", -631_152_000),
-        (0x17, "491231235959Z", 2_524_607_999),
-        (0x18, "20500101000000Z", 2_524_608_000),
-    ],
-)
-def test_years_of_two_digits_are_from_1950_to_2049(tag: int, text: str, seconds: int) -> None:
-    assert validity._seconds(tag, text) == seconds
-
-
-def test_what_is_no_certificate_has_no_dates(valid: Certificate, tmp_path: Path) -> None:
     file = tmp_path / "c.pem"
     assert validity.of(file) is None
+    file.write_text("a comment\n" + valid.certificate.read_text() + authority.read_text())
+    assert validity.of(file) == found
     lines = valid.certificate.read_text().splitlines()
     for text in ("", "no certificate", "\n".join([lines[0], *lines[2:]]), "\n".join([*lines[:2], lines[-1]])):
         file.write_text(text)
-        assert validity.of(file) is None
+        assert validity.of(file) is None, "it is no certificate"
+
+
+def test_years_of_two_digits_are_from_1950_to_2049() -> None:
+    assert validity._seconds(0x17, "500101000000Z") == -631_152_000
+    assert validity._seconds(0x17, "491231235959Z") == 2_524_607_999
+    assert validity._seconds(0x18, "20500101000000Z") == 2_524_608_000
 
 
 @pytest.mark.parametrize("section", ["api", "metrics"])
@@ -92,7 +84,8 @@ def test_a_certificate_is_valid_from_its_first_second_to_before_its_last(valid: 
     assert said == [[" is not valid before"], [], [], [" ended on " + validity._date(found.ends)[:10]]]
 
 
-def test_a_reload_refuses_an_expired_certificate_the_old_one_counts(valid: Certificate, expired: Certificate) -> None:
+def test_a_reload_refuses_an_expired_certificate_unless_it_is_in_use(valid: Certificate, expired: Certificate) -> None:
+    """The old certificate counts then. If it is expired, everything else can be replaced all the same."""
     board = StatusBoard()
     in_use = CertificatesInUse(config(valid), board)
     assert board.certificates_end["api"] == pytest.approx(time.time() + 2 * DAY_S, abs=DAY_S)
@@ -100,12 +93,6 @@ def test_a_reload_refuses_an_expired_certificate_the_old_one_counts(valid: Certi
     with pytest.raises(InvalidInput, match="ended on"):
         in_use.prepare(config(expired))
     assert board.certificates_end == before
-
-
-def test_an_expired_certificate_that_is_in_use_keeps_nothing_else_from_being_replaced(
-    valid: Certificate, expired: Certificate
-) -> None:
-    board = StatusBoard()
     with capture_logs() as lines:
         in_use = CertificatesInUse(config(expired), board)
         in_use.prepare(config(expired))()

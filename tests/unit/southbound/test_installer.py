@@ -78,7 +78,7 @@ def test_errors_belong_to_the_mod_with_their_number() -> None:
     assert wire.done[0].results[A] == SwitchResult(((mods(3)[1], "no room"),))
 
 
-def test_an_error_in_answer_to_a_barrier_confirms_nothing() -> None:
+def test_neither_an_error_in_answer_to_a_barrier_nor_the_end_of_a_connection_confirms_anything() -> None:
     wire = Wire(A, B)
     wire.install({A: mods(2), B: mods(1)})
     wire.installer.error(A, wire.sent[A][0][0], "no room")
@@ -87,6 +87,10 @@ def test_an_error_in_answer_to_a_barrier_confirms_nothing() -> None:
     wire.confirm(B)
     rejected = ((mods(2)[0], "no room"),)
     assert wire.done == [StageDone(1, {A: SwitchResult(rejected, timed_out=True), B: SwitchResult()})]
+    wire.install({A: mods(2)}, change_id=2)
+    wire.installer.error(A, wire.sent[A][-3][0], "no room")
+    wire.installer.switch_left(A)
+    assert wire.done[1] == StageDone(2, {A: SwitchResult(rejected, timed_out=True)})
 
 
 def test_overlapping_changes_are_told_apart() -> None:
@@ -125,14 +129,6 @@ def test_a_late_switch_delays_no_other_and_is_reported_when_it_answers() -> None
     assert wire.done[1:] == [StageDone(1, {B: SwitchResult()})]
     wire.installer.expire(TIMEOUT)
     assert len(wire.done) == 2
-
-
-def test_a_switch_that_leaves_ends_its_part_with_what_it_rejected() -> None:
-    wire = Wire(A)
-    wire.install({A: mods(1)})
-    wire.installer.error(A, wire.sent[A][0][0], "no room")
-    wire.installer.switch_left(A)
-    assert wire.done[0].results[A] == SwitchResult(((mods(1)[0], "no room"),), timed_out=True)
 
 
 def test_a_switch_that_is_not_connected_counts_as_timed_out_and_an_empty_stage_is_done_at_once() -> None:

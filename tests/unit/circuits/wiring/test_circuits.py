@@ -64,9 +64,6 @@ def test_two_jobs_are_wired_beside_each_other_without_a_common_port() -> None:
         fabric.beside(circulant(2, [1]).placed([5, 3], 6))
     with pytest.raises(ValueError, match="different sizes"):
         fabric.beside(circulant(6, [1, 5]))
-
-
-@pytest.mark.parametrize("at", [[0, 0], [0], [0, 6]])
-def test_places_that_are_not_there_are_refused(at: list[int]) -> None:
-    with pytest.raises(ValueError, match="2 different server numbers from 0 to 5"):
-        circulant(2, [1]).placed(at, 6)
+    for at in ([0, 0], [0], [0, 6]):
+        with pytest.raises(ValueError, match="2 different server numbers from 0 to 5"):
+            circulant(2, [1]).placed(at, 6)

@@ -11,14 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.circuits.wiring.circuits import Wiring, circulant
-from controller.circuits.wiring.hops import (
-    UNREACHED,
-    diameter,
-    hops_between,
-    hops_by_offset,
-    mean_hops,
-    total_and_most,
-)
+from controller.circuits.wiring.hops import UNREACHED, diameter, hops_between, hops_by_offset, mean_hops, total_and_most
 from controller.circuits.wiring.rings import chosen_steps, geometric_steps, ring_order, totient_steps
 from tests.unit.circuits.wiring.test_circuits import wirings
 
@@ -50,14 +43,9 @@ def test_published_steps_have_their_published_hops(
     assert found == (sum(hops_by_offset(servers, steps)), most)
 
 
-@pytest.mark.parametrize(
-    ("servers", "steps"), [(12, (1, 5)), (16, (1, 3, 7)), (128, (1, 5, 25)), (128, (1, 3, 11, 37)), (7, (1,))]
-)
-def test_near_geometric_steps_are_the_published_ones(servers: int, steps: tuple[int, ...]) -> None:
-    assert geometric_steps(servers, len(steps)) == steps
-
-
-def test_where_there_are_fewer_steps_than_rings_they_come_again() -> None:
+def test_near_geometric_steps_are_the_published_ones_and_come_again_where_there_are_fewer_than_rings() -> None:
+    for servers, steps in ((12, (1, 5)), (16, (1, 3, 7)), (128, (1, 5, 25)), (128, (1, 3, 11, 37)), (7, (1,))):
+        assert geometric_steps(servers, len(steps)) == steps
     assert totient_steps(6) == (1, 5)
     assert sorted(geometric_steps(6, 5)) == [1, 1, 1, 5, 5]
     assert geometric_steps(2, 3) == (1, 1, 1)
