@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.plan_scale import CASES, published_greedy
+from benchmarks.plan_scale import published_greedy
 from benchmarks.random_flows import random_flows
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.planning.problem import Flows, Snapshot, capacities
@@ -27,8 +27,3 @@ def test_the_greedy_takes_paths_that_are_there_and_at_most_twice_the_least_load(
     ends = [Counter(of) for of in zip(*((f.src_leaf, f.dst_leaf) for f in problem.flows), strict=True)]
     most = max(max(of.values()) for of in ends)
     assert max(taken.values()) <= 2 * -(-most // (4 - min(cables, 2)))
-
-
-def test_cases_have_names_of_their_own_and_a_target_each() -> None:
-    assert len({case.name for case in CASES}) == len(CASES)
-    assert all((case.times_greedy is None) != (case.times_limit is None) for case in CASES)

@@ -69,17 +69,6 @@ def test_the_table_tells_what_is_left_out(signalbox: Signalbox, workload: Path) 
     assert "No failure leaves a flow without a path." in found.text
 
 
-def test_kinds_are_chosen_and_parallel_cables_fail_together_too(signalbox: Signalbox, workload: Path) -> None:
-    common = ("what-if", *FABRIC, "--workload", workload, "--json", "--cables", 2, "--top", 0)
-    kinds = {outcome["kind"] for outcome in signalbox(*common).json["outcomes"]}
-    assert kinds == {"spine", "cable", "bundle"}
-    bundles = signalbox(*common, "--fail", "bundles").json
-    assert {outcome["kind"] for outcome in bundles["outcomes"]} == {"bundle"}
-    assert bundles["failures"] == LEAVES * SPINES
-    one = signalbox(*common, "--fail", "cables").json["outcomes"][0]
-    assert one["example"].count(":") == 2, "leaf:spine:number"
-
-
 def test_flows_that_are_cut_off_are_named(signalbox: Signalbox, workload: Path) -> None:
     """Leaf 3 has cables to spine 3 alone."""
     cut = "leaf3:spine0,leaf3:spine1,leaf3:spine2"

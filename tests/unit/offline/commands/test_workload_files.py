@@ -139,17 +139,6 @@ def test_what_cannot_be_routed_is_named_the_rest_planned(signalbox: Signalbox, w
     assert jobs == [[name, "1", "0.0%", "4"] for name in ("job_0-A", "job_1-B")]
 
 
-def test_a_fat_tree(signalbox: Signalbox, tmp_path: Path) -> None:
-    """The fat-tree has k = 4 and 20 switches, so hosts count from 20 on, two per edge switch."""
-    (tmp_path / "job.txt").write_text(ring([(0, 0), (2, 0), (4, 0), (6, 0)], 0, 20, 2))
-    export = tmp_path / "plan.csv"
-    result = signalbox("plan-file", "--fabric", "fat-tree", "--k", 4, "--workload", tmp_path, "--export", export)
-    assert result.status == 0, result.err
-    first = rows(export)[0]
-    kinds = [name.rstrip("0123456789") for name in first["path"].split(">")]
-    assert (first["src_host"], kinds) == ("20", ["edge", "agg", "core", "agg", "edge"])
-
-
 def test_the_same_input_gives_the_same_plan_when_asked(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"{run}.csv" for run in range(2)]
     for file in files:

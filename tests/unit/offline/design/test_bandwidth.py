@@ -119,14 +119,6 @@ def test_time_x_cost_keeps_relations() -> None:
 # ---- time x cost
 
 
-def test_time_x_cost_without_computing_weighs_loads_by_costs() -> None:
-    """The minimum of (9/x + 1/y)(x + 4y) is 25, where x/y = sqrt(9 * 4 / 1) = 6."""
-    tradeoff = best_product(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), cost=(1.0, 4.0), total=7.0))
-    assert tradeoff.design.gbps == pytest.approx((6, 1), rel=1e-3)
-    assert tradeoff.product == pytest.approx(25, rel=1e-6)
-    assert tradeoff.gap < 1e-6
-
-
 def test_time_x_cost_is_least_among_all_splits() -> None:
     terms = Term(1.0, (9.0, 1.0), 0.2), Term(2.0, (0.5, 1.0)), Term(1.0, (0.0, 0.0), 1.5)
     asked = question(*terms, cost=(1.0, 7.0), total=7.0)
@@ -174,9 +166,3 @@ def test_the_next_gbps_of_a_total_is_worth_what_one_more_takes_off_time_x_cost(
     terms = (*_SENDS, Term(1.0, (0.0, 0.0, 0.0), computing_s))
     there, *around = (best_product(question(*terms, total=total, **limits)) for total in (100.0, 99.9, 100.1))
     assert there.worth_of_total == pytest.approx((around[0].product - around[1].product) / 0.2, rel=1e-2)
-
-
-def test_of_one_dimension_the_next_gbps_is_worth_what_time_and_cost_make_it() -> None:
-    """The product of time and cost is (3 + 40 / b) * 2 b, which grows by 6 per Gbit/s."""
-    asked = question(Term(1.0, (40.0,)), Term(1.0, (0.0,), 3.0), total=8.0, cost=(2.0,))
-    assert best_product(asked).worth_of_total == pytest.approx(-6)

@@ -71,15 +71,6 @@ def test_two_cores_may_fail_in_one_group_or_in_two() -> None:
     assert best(PODS, jobs, choices(PODS, jobs, range(1, 6), [100.0], 2), 2) == (4, 100, 1)
 
 
-def test_what_cuts_pods_off_is_no_choice() -> None:
-    """Two failures leave no core if each group has a single one.
-
-    If different aggregation switches of two pods fail, no path is left."""
-    assert [each.count for each in choices(PODS, jobs_of(ROUND_THE_PODS), [1, 2], [100.0], 2)] == [2]
-    failing = Pods(K, 100.0, Upper.AGGREGATION)
-    assert choices(failing, jobs_of(ROUND_THE_PODS), [1, 2], [100.0], 2) == []
-
-
 def test_a_failed_aggregation_switch_asks_for_links_of_twice_the_rate() -> None:
     """The edge switches of its pod have one link left for two flows each.
 

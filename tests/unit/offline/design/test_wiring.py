@@ -86,15 +86,6 @@ def test_each_parallelization_has_its_wiring_and_the_fastest_is_taken(folder: Pa
     assert even.hops == pytest.approx(20 / 11)
 
 
-def test_a_job_is_refused_when_one_switch_has_it_done_sooner(folder: Path) -> None:
-    """A whole flow has the rate of one interface on circuits; on the switch it has the rate of a server."""
-    (answer,) = answers(offers_in([folder / "pair.yaml"], 2), 4, RATES, LIMITS)
-    assert answer.best.planned_s == pytest.approx(0.8)
-    assert answer.other.other_s == pytest.approx(0.8 / 1.25)
-    assert not answer.best.break_even.loses
-    assert answer.refused
-
-
 def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_path: Path) -> None:
     """An all-to-all over 24 servers with two interfaces needs about 4 hops, more than 3.2 times the rate allows."""
     group = {"name": "all", "ranks": list(range(24))}

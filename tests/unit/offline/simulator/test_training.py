@@ -95,18 +95,6 @@ def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() ->
     assert outcome.mean_slowdown == pytest.approx(1.5)
 
 
-def test_half_the_time_together_costs_half_a_time_more() -> None:
-    """The second job begins in the middle of the first.
-
-    First a's first step runs alone, then its second one and b's first share, then b's second one runs alone."""
-    fabric = fabric_of(leaves=2, spines=1)
-    a = job(fabric, "a", [[(0, 0), (1, 0)]])
-    b = job(fabric, "b", [[(0, 1), (1, 1)]], start_s=STEP_S)
-    outcome = run([stage(fabric, [a, b])], [a, b], over(0))
-    assert [j.slowdowns[0] for j in outcome.jobs] == pytest.approx([1.5, 1.5])
-    assert outcome.end_s == pytest.approx(4 * STEP_S)
-
-
 # ---- subflows
 
 
