@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controller.core.phases import MOST_PATIENCES, Adoption
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.tables.rules import Bucket, FlowKey, FlowRule, GroupRule, Match, Output, RuleSet, Table
@@ -41,22 +43,18 @@ def test_ever_new_switches_renew_the_patience_only_so_often() -> None:
         assert first.is_complete(Fabric(), {}, False, 10.0 * number) is (10.0 * number >= most_s)
 
 
-def test_another_adoption_waits_for_all_switches_again() -> None:
+@pytest.mark.parametrize(("connects", "until"), [([], 115.0), ([105.0], 120.0)])
+def test_another_adoption_has_a_patience_of_its_own_and_waits_for_all_switches_again(
+    connects: list[float], until: float
+) -> None:
     second = adoption()
     second.switch_connected(Dpid(1), 0.0)
     second.end(1.0)
     second.begin(100.0)
-    second.switch_connected(Dpid(1), 105.0)
-    assert not second.is_complete(Fabric(), {}, False, 119.9)
-    assert second.is_complete(Fabric(), {}, False, 120.0)
-
-
-def test_another_adoption_has_a_patience_of_its_own_when_no_switch_connects() -> None:
-    second = adoption()
-    second.end(1.0)
-    second.begin(100.0)
-    assert not second.is_complete(Fabric(), {}, False, 114.9)
-    assert second.is_complete(Fabric(), {}, False, 115.0)
+    for now in connects:
+        second.switch_connected(Dpid(1), now)
+    assert not second.is_complete(Fabric(), {}, False, until - 0.1)
+    assert second.is_complete(Fabric(), {}, False, until)
 
 
 def test_after_a_restart_one_switch_without_rules_does_not_delay_the_adoption_of_the_others() -> None:

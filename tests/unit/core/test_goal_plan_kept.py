@@ -9,10 +9,9 @@ import pytest
 
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid
-from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.messages import RegisterJob
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_slowdowns
 from controller.planning.messages import Planned, SetMode
-from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 from tests.support.fake_fabric import ring_job
 from tests.support.late_answers import LateAnswers
@@ -107,19 +106,6 @@ def test_what_is_left_of_a_target_is_told(fabric: Recorded) -> None:
     goals = fabric.planner.goals
     same = after and goals[after.generation].plan is goals[goal.generation].plan
     assert after is None or (same and after.moves == goal.moves - CAP)
-
-
-def test_another_job_makes_another_target(fabric: Recorded) -> None:
-    fabric.lose(SPINE)
-    fabric.run(1)
-    goal = fabric.loop.state.cycle.goal
-    assert goal
-    fabric.send(DeregisterJob(JobId("job1")))
-    cycles(fabric)
-    goals = fabric.planner.goals
-    after = [goals[answer.goal.generation] for answer in fabric.answers[1:] if answer.goal]
-    assert all(each.plan is not goals[goal.generation].plan for each in after)
-    assert fabric.slowdowns() == pytest.approx((1.0,))
 
 
 @pytest.mark.parametrize("mode", [Mode.ECMP, Mode.SHADOW])

@@ -66,24 +66,23 @@ def test_flows_leave_a_link_soon_after_the_first_byte_of_an_elephant(quarter: in
     assert {job.slowdown for job in fabric.status.jobs.values()} == {1.0}
 
 
-@pytest.mark.parametrize("quarter", with_long([3], QUARTERS[::3]))
-def test_the_slowdowns_of_flows_that_cannot_leave_are_true_with_the_second_reading(quarter: int) -> None:
-    """The slowdown follows both the beginning and the end of the other traffic."""
-    fabric = training(count=1, spines=1)
+AT_A_HOST = FlowId("10.0.3.4", RINGS[0][0])
+
+
+@pytest.mark.parametrize(
+    ("spines", "stray", "quarter"),
+    with_long([(1, STRAY, 3), (4, AT_A_HOST, 0)], [(1, STRAY, quarter) for quarter in QUARTERS[::3]]),
+)
+def test_the_slowdowns_of_flows_that_cannot_leave_are_true_with_the_second_reading(
+    spines: int, stray: FlowId, quarter: int
+) -> None:
+    """The slowdown follows both the beginning and the end of traffic on the only link, or at a host of the job."""
+    fabric = training(count=1, spines=spines)
     assert fabric.job("job0").slowdown == 1.0
     fabric.carry(quarter * STEP_S)
-    for stray, slowdown in (({STRAY: HALF}, 2.0), ({}, 1.0)):
-        fabric.stray_bps = stray
+    for stray_bps, slowdown in (({stray: HALF}, 2.0), ({}, 1.0)):
+        fabric.stray_bps = stray_bps
         fabric.carry(2 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
-        assert fabric.job("job0").slowdown == pytest.approx(slowdown, rel=0.1)
-
-
-def test_the_slowdown_shows_traffic_at_a_host_of_the_job() -> None:
-    """No route avoids that traffic."""
-    fabric = training(count=1)
-    for stray, slowdown in (({FlowId("10.0.3.4", RINGS[0][0]): HALF}, 2.0), ({}, 1.0)):
-        fabric.stray_bps = stray
-        fabric.carry(2 * COUNTERS.interval_s + STEP_S)
         assert fabric.job("job0").slowdown == pytest.approx(slowdown, rel=0.1)
 
 

@@ -11,7 +11,8 @@ from controller.core.messages import NewSettings
 from controller.fabric.topology import Dpid
 from controller.planning.messages import SolvePlan
 from controller.tables.messages import TablesRead
-from controller.tables.rules import Table
+from controller.tables.rules import OtherTable, Table
+from controller.tables.table_use import TableUse
 from signalbox.words import AlarmKind
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, register, started
@@ -81,10 +82,13 @@ def test_every_setting_that_is_marked_reaches_its_owner(fabric: FakeFabric) -> N
 
 
 def test_another_share_of_entries_raises_and_ends_the_alarm_of_a_table_at_once(fabric: FakeFabric) -> None:
-    fabric.send(TablesRead(Dpid(1), {Table.PINNED: 120}, {Table.PINNED: 200}))
-    kinds = []
+    fabric.send(TablesRead(Dpid(1), {Table.PINNED: 120}, {Table.PINNED: 200, OtherTable.METERS: 8}))
+    assert TableUse(Table.PINNED, 120, 200) in fabric.status.switches[Dpid(1)].tables
+    assert TableUse(OtherTable.METERS, 7, 8) in fabric.status.switches[Dpid(1)].tables
+    raised = []
     for fraction in (0.9, 0.5, 0.7):
         counters = {**CONFIG.counters.model_dump(), "table_alarm_fraction": fraction}
         fabric.send(NewSettings(other(counters=counters)))
-        kinds.append([alarm.kind for alarm in fabric.status.alarms.values()])
-    assert kinds == [[], [AlarmKind.TABLE_NEARLY_FULL], []]
+        raised.append({(alarm.kind, alarm.subject) for alarm in fabric.status.alarms.values()})
+    pins, meters = ((AlarmKind.TABLE_NEARLY_FULL, f"leaf1:{name}") for name in ("table1", OtherTable.METERS))
+    assert raised == [set(), {pins, meters}, {meters}]

@@ -441,3 +441,17 @@ def test_a_job_is_told_an_efficiency_only_where_its_sender_reaches_it(striping: 
     assert not training(max_subflows=1, striping=striping).job("ring").prediction_withheld, (
         "whole flows are not divided"
     )
+
+
+def test_a_job_beside_one_with_more_connections_per_flow_is_told_no_efficiency() -> None:
+    """Two jobs share one spine, and four of five connections on a link belong to the second job."""
+    fabric = started(FakeFabric(leaves=3, spines=1, hosts_per_leaf=2))
+    for job_id, host, subflows in (("one", 1, 1), ("more", 2, 4)):
+        ring = [f"10.0.{leaf}.{host}" for leaf in (1, 2, 3)]
+        fabric.send(RegisterJob(ring_job(job_id, ring, lease_s=600, max_subflows=subflows, striping="even")))
+    fabric.run(3)
+    assert fabric.job("one").prediction_withheld
+    assert fabric.job("more").efficiency_predicted == pytest.approx(1 / 2, rel=1e-3)
+    fabric.send(DeregisterJob(JobId("more")))
+    fabric.run(3)
+    assert fabric.job("one").efficiency_predicted == pytest.approx(1.0, rel=1e-3)
