@@ -24,7 +24,6 @@ MAY_SKIP: Mapping[str, str] = {
     "tests/unit/deploy/test_systemd.py": "systemd-analyze",
     "tests/wire/test_api_tls.py::test_a_token_is_not_accepted_where_it_could_be_read_on_its_way": "a network",
     "tests/wire/test_circuits.py": "Chromium",
-    "tests/wire/test_guides.py": "PyTorch",
     "tests/wire/test_install.py": "another version of Python",
     "tests/wire/test_report.py": "Chromium",
     "tests/wire/test_slurm_hooks.py::test_a_disk_that_is_full_leaves_no_part_of_a_file": "root",

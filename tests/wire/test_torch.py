@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,7 +12,9 @@ from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.torch.running import ranks
 from tests.support.wire.control_stand_in import Running, running_api
 
-PROGRAM = Path(__file__).parents[1] / "support" / "torch" / "ranks.py"
+PROGRAM = "tests.support.torch.ranks"
+SLOW_IMPORTS = "torch._dynamo,torch.distributed.tensor.parallel,tests.support.torch.page"
+"""Modules that programs of the two ranks import, the first of them with the first optimizer."""
 PARAMETERS = 4 * (20 * 20 + 20)
 SHARD = (20 * 20 + 20) // 2
 COMPUTED_S = 0.3
@@ -55,49 +57,82 @@ NOT_ANNOUNCED = {
 }
 """Line in the output of rank 0, by kind of program."""
 
+KINDS = (*ANNOUNCED, "offering", "nowhere", *NOT_ANNOUNCED)
 
-def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes join one job after the other, so that remains of one job would change the next announcement.
 
-    The first announcement has the gradients of DistributedDataParallel, or parallelizations that a program gives in
-    their place. Other traffic is announced after some iterations. The processes continue to train when one of them
-    joins with wrong arguments, and when there is no controller."""
-    begun: list[JobSpec] = []
-    left: list[Any] = []
+class Seen(NamedTuple):
+    """What the controller and the outputs have of two ranks.
+
+    ``begun``: specs at their registration. ``left``: jobs at their end. ``said``: output of each rank."""
+
+    begun: list[JobSpec]
+    left: list[Any]
+    said: list[str]
+
+
+PROGRAMS = ("vision", "language", "ring", "mesh", "named")
+"""Jobs of the programs of the guide, in their order."""
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Run the programs of the guide and every kind of program in the same two ranks.
+
+    So remains of one job would change the next announcement. The ranks continue to train when one of them joins with
+    wrong arguments, and when there is no controller."""
+    folder, seen = tmp_path_factory.mktemp("ranks"), Seen([], [], [])
     register, deregister = JobRegistry.register, JobRegistry.deregister
 
     def registered(registry: JobRegistry, *how: Any) -> Any:
         job = register(registry, *how)
-        begun.append(job.spec)
+        seen.begun.append(job.spec)
         return job
 
     def deregistered(registry: JobRegistry, job_id: JobId, *how: Any) -> Any:
-        left.append(registry.jobs[job_id])
+        seen.left.append(registry.jobs[job_id])
         return deregister(registry, job_id, *how)
 
-    monkeypatch.setattr(JobRegistry, "register", registered)
-    monkeypatch.setattr(JobRegistry, "deregister", deregistered)
-    kinds = [*ANNOUNCED, "offering", "nowhere", *NOT_ANNOUNCED]
-    with running_api() as api, ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), *kinds], api.addresses[0]) as run:
-        for kind, announced in ANNOUNCED.items():
-            run.wait_until(lambda k=kind, a=announced: is_final(known(api, k)) and sends(known(api, k)) == a)  # type: ignore[misc]
-            (tmp_path / kind).touch()
-        run.wait_until(lambda: reported(api, "offering") == 5)
-        (tmp_path / "offering").touch()
-        run.wait_until(lambda: "job 'nowhere': not in touch with the controller" in run.said(0))
-        for kind in ("nowhere", *NOT_ANNOUNCED):
-            (tmp_path / kind).touch()
-        run.wait()
+    with pytest.MonkeyPatch.context() as patched, running_api() as api:
+        patched.setattr(JobRegistry, "register", registered)
+        patched.setattr(JobRegistry, "deregister", deregistered)
+        words = [f"{SLOW_IMPORTS},{PROGRAM}", str(folder), "page", *KINDS]
+        with ranks(folder, 2, words, api.addresses[0]) as run:
+            for kind, announced in ANNOUNCED.items():
+                run.wait_until(lambda k=kind, a=announced: is_final(known(api, k)) and sends(known(api, k)) == a)  # type: ignore[misc]
+                (folder / kind).touch()
+            run.wait_until(lambda: reported(api, "offering") == 5)
+            (folder / "offering").touch()
+            run.wait_until(lambda: "job 'nowhere': not in touch with the controller" in run.said(0))
+            for kind in ("nowhere", *NOT_ANNOUNCED):
+                (folder / kind).touch()
+            run.wait()
+            seen.said.extend(run.said(rank) for rank in range(2))
+    return seen
+
+
+def test_the_programs_of_the_guide_announce_what_it_says(two_ranks: Seen) -> None:
+    seen = two_ranks.left[: len(PROGRAMS)]
+    assert [job.id for job in seen] == [*PROGRAMS]
+    vision, _, ring, mesh, named = seen
+    assert [c.bytes_per_iteration for c in vision.spec.collectives] == [4 * (10 * 10 + 10)]
+    assert (vision.vitals.reported.iterations, ring.vitals.reported.iterations) == (5, 6)
+    assert [group.name for group in (*mesh.spec.groups, *named.spec.groups)] == ["data", "data"]
+
+
+def test_what_two_ranks_send_is_announced_however_they_train(two_ranks: Seen) -> None:
+    """The first announcement has the gradients of DistributedDataParallel, or parallelizations of the program.
+
+    Other traffic is announced after some iterations."""
+    left = two_ranks.left[len(PROGRAMS) :]
     assert [job.id for job in left] == [*ANNOUNCED, "offering"]
     at_once = dict.fromkeys(("ddp", "closures"), ANNOUNCED["ddp"])
-    *recorded, offering = begun
+    *recorded, offering = two_ranks.begun[len(PROGRAMS) :]
     assert [sends(spec) for spec in recorded] == [at_once.get(kind, []) for kind in ANNOUNCED]
     assert [way.name for way in offering.parallelizations] == ["by hand"]
     assert (offering.groups, offering.collectives) == ((), ())
-    for rank in range(2):
-        assert all(f"{kind} ended" in run.said(rank) for kind in kinds)
-    assert [said for said in NOT_ANNOUNCED.values() if said not in run.said(0)] == []
-    assert "is not announced" not in run.said(1)
+    assert all(f"{kind} ended" in said for said in two_ranks.said for kind in KINDS)
+    assert [said for said in NOT_ANNOUNCED.values() if said not in two_ranks.said[0]] == []
+    assert "is not announced" not in two_ranks.said[1]
     for job in left:
         assert job.spec.endpoints == ("10.0.1.1", "10.0.2.1")
         assert job.spec.library == "gloo"
@@ -125,9 +160,8 @@ def test_roots_overlaps_and_groups_of_a_mesh_are_announced_as_they_are(tmp_path:
     the root. There is no optimizer, so nothing loads PyTorch's compiler, which takes seconds of processor time on every
     rank."""
     kinds = ("roots", "overlapping", "pipeline")
-    words = ["-X", "importtime", str(PROGRAM), str(tmp_path), *kinds]
     found: dict[str, JobSpec] = {}
-    with running_api() as api, ranks(tmp_path, 4, words, api.addresses[0]) as run:
+    with running_api() as api, ranks(tmp_path, 4, [PROGRAM, str(tmp_path), *kinds], api.addresses[0]) as run:
         for kind in kinds:
             run.wait_until(lambda k=kind: bool(known(api, k).collectives))  # type: ignore[misc]
             found[kind] = known(api, kind)
@@ -145,5 +179,4 @@ def test_roots_overlaps_and_groups_of_a_mesh_are_announced_as_they_are(tmp_path:
     assert sends(pipeline) == [("all_reduce", ("data-0", "data-1"), 8000, 1)]
     pairs = [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in pipeline.transfers]
     assert pairs == [(0, 1, 4000, 0), (1, 0, 4000, 0), (2, 3, 4000, 0), (3, 2, 4000, 0)]
-    assert all("signalbox.torch.joining" in run.said(rank) for rank in range(4))
-    assert "torch._dynamo" not in run.said()
+    assert all("compiler is not loaded" in run.said(rank) for rank in range(4))

@@ -1,13 +1,7 @@
-"""Run one rank of the programs of docs/how-to/join-from-pytorch.md: python page.py FOLDER.
-
-Each program continues when FOLDER has a file with its number. Loopback addresses are not announced, so the ranks get
-other addresses."""
+"""Programs of docs/how-to/join-from-pytorch.md, run by a rank that has not initialised its process group."""
 
 from __future__ import annotations
 
-import logging
-import sys
-import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,13 +17,13 @@ import signalbox.torch
 from signalbox.torch import joining
 from tests.support.doc_pages import Page
 
-DEADLINE_S = 120.0
 PAGE = Page(Path(__file__).parents[3] / "docs" / "how-to" / "join-from-pytorch.md")
 
 
-def main(folder: Path) -> None:
-    logging.basicConfig(level=logging.INFO)
-    torch.set_num_threads(1)
+def run_programs() -> None:
+    """Run all programs; the first one initialises the process group.
+
+    Loopback addresses are not announced, so the ranks get other addresses."""
     jobs: list[Any] = []
     join = signalbox.torch.join
 
@@ -38,8 +32,6 @@ def main(folder: Path) -> None:
         jobs.append(join(*given, **more, strict=True))
         return jobs[-1]
 
-    signalbox.torch.join = joined
-    patch.object(joining, "own_address", lambda *_: f"10.0.{dist.get_rank() + 1}.1").start()
     names: dict[str, Any] = {
         "dist": dist,
         "DistributedDataParallel": DistributedDataParallel,
@@ -50,17 +42,9 @@ def main(folder: Path) -> None:
         "init_device_mesh": init_device_mesh,
         "signalbox": signalbox,
     }
-    programs = [block.text for block in PAGE.blocks if block.language == "python"]
-    for number, program in enumerate(programs):
-        exec(compile(program, PAGE.path, "exec"), names)
-        deadline = time.monotonic() + DEADLINE_S
-        while not (folder / str(number)).exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        while jobs:
-            jobs.pop().leave()
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    address = patch.object(joining, "own_address", lambda *_: f"10.0.{dist.get_rank() + 1}.1")
+    with patch.object(signalbox.torch, "join", joined), address:
+        for program in (block.text for block in PAGE.blocks if block.language == "python"):
+            exec(compile(program, PAGE.path, "exec"), names)
+            while jobs:
+                jobs.pop().leave()

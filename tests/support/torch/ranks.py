@@ -1,6 +1,6 @@
-"""Run one rank of a PyTorch program that trains in several ways, each a job: python ranks.py FOLDER KIND...
+"""One rank of a PyTorch program that trains in several ways, each a job.
 
-A job's id is its kind. The job runs at least ``ITERATIONS``, and until FOLDER has a file with the name of the kind.
+A job's id is its kind. The job runs at least ``ITERATIONS``, and until the folder has a file with the name of the kind.
 Modules that take two seconds to import are imported where they are needed."""
 
 from __future__ import annotations
@@ -211,10 +211,18 @@ def endpoint_of(kind: str, rank: int) -> Any:
     return f"10.0.{rank + 1}.1"
 
 
-def main(folder: Path, kinds: list[str]) -> None:
+def main(folder: str, *kinds: str) -> None:
+    """Run the kinds one after the other; the first one may be ``page``, for the programs of the guide."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    if kinds[0] == "page":
+        from tests.support.torch.page import run_programs
+
+        run_programs()
+        kinds = kinds[1:]
+    else:
+        dist.init_process_group("gloo")
     rank = dist.get_rank()
     for kind in kinds:
         given, iteration = {made.__name__: made for made in KINDS}[kind]()
@@ -225,7 +233,7 @@ def main(folder: Path, kinds: list[str]) -> None:
             for _ in range(ITERATIONS):
                 iteration(job)
             deadline = time.monotonic() + DEADLINE_S
-            while not (folder / kind).exists() and time.monotonic() < deadline:
+            while not Path(folder, kind).exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
         logging.info("%s ended", kind)
     # These models outlive the process groups, after a call such as the barrier. With PyTorch 2.13 and Gloo the end of
@@ -234,11 +242,8 @@ def main(folder: Path, kinds: list[str]) -> None:
     gc.collect()
     dist.barrier()
     dist.destroy_process_group()
+    logging.info("compiler is%s loaded", "" if "torch._dynamo" in sys.modules else " not")
 
 
 KINDS: tuple[Callable[[], tuple[Any, Iteration]], ...] = (ddp, closures, tensor, hooked, fsdp1, fsdp2, plain, roots)
 KINDS += (overlapping, pipeline, offering, nowhere, nameless, broken, misplaced, alone)
-
-if __name__ == "__main__":
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,14 +1,15 @@
 """Ranks of a PyTorch program on this machine, in the environment of PyTorch.
 
-Input: the words after the interpreter. Output: processes, and their output."""
+Output: processes, and their output."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ DEADLINE_S = 180.0
 class Ranks:
     """Processes of the ranks; the output of each goes to a file of ``folder``.
 
+    ``words``: words after the interpreter, or after ``tests.support.torch.forked FOLDER COUNT`` without ``enter``.
     ``controller``: address of the controller.
-    ``enter``: words before the command, per rank.
+    ``enter``: words before the command, per rank; each rank is then a program of its own.
     ``master``: address of rank 0."""
 
     def __init__(
@@ -38,12 +40,16 @@ class Ranks:
         self.outputs = [folder / f"rank{rank}.log" for rank in range(count)]
         rendezvous = {"MASTER_ADDR": master, "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(count)}
         shared = {**os.environ, **TORCH_ENVIRONMENT, **rendezvous, "SIGNALBOX_ADDRESS": controller}
+        python = str(torch_python())
+        forked = [python, "-m", "tests.support.torch.forked", str(folder), str(count), *words]
+        commands = [[*each, python, *words] for each in enter] or [forked]
+        for output in self.outputs:
+            output.touch()
         self.processes = []
-        for rank, output in enumerate(self.outputs):
-            with output.open("w") as file:
-                environment = {**shared, "RANK": str(rank)}
-                argv = [*(enter[rank] if enter else ()), str(torch_python()), *words]
-                self.processes.append(subprocess.Popen(argv, env=environment, stdout=file, stderr=subprocess.STDOUT))
+        for rank, command in enumerate(commands):
+            with self.outputs[rank].open("a") as file:
+                options: dict[str, Any] = {"stdout": file, "stderr": subprocess.STDOUT, "process_group": 0}
+                self.processes.append(subprocess.Popen(command, env={**shared, "RANK": str(rank)}, **options))
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_S
@@ -61,7 +67,8 @@ class Ranks:
 
     def kill(self) -> None:
         for process in self.processes:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
