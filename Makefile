@@ -45,15 +45,17 @@ bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and
 test: libraries  ## Everything that CI checks but the site: lint, types, import rules, generated code, all tests but long ones (root)
 	@$(MAKE) --no-print-directory --jobs 5 --output-sync test-lab test-wire test-unit lint proto-check
 
+# One worker runs all wire tests of a file, so that they share the processes that they start.
+test-wire: DIST = --dist loadfile
 test-unit test-wire: test-%:
-	@$(PY) -m pytest tests/$* -m 'not long' -n auto
+	@$(PY) -m pytest tests/$* -m 'not long' -n auto $(DIST)
 
 # Labs wait most of the time, and wire tests often do: they run beside each other and beside what computes.
 test-lab:
 	@$(LABS) -m 'not long'
 
 test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
-	@SIGNALBOX_OPENFLOW=os_ken $(PY) -m pytest tests/unit/southbound tests/wire -m 'not long' -n auto
+	@SIGNALBOX_OPENFLOW=os_ken $(PY) -m pytest tests/unit/southbound tests/wire -m 'not long' -n auto --dist loadfile
 	@SIGNALBOX_OPENFLOW=os_ken $(LABS) -m 'not long'
 
 test-real: libraries  ## What takes too long for `make test`: long tests, every fault, the demo and the lab ended at 20 instants (root)

@@ -8,8 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
+from benchmarks.web.browser import Browser, browser, missing
 from signalbox.client import Client
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.lab.needs import needs
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.secured import Secured
 
@@ -41,3 +43,19 @@ def jobs(channel: grpc.Channel) -> Any:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
     return Secured.made(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def one_chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    needs(missing())
+    with browser(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
+
+
+@pytest.fixture(scope="module")
+def chromium(one_chromium: Browser) -> Iterator[Browser]:
+    """Yield the browser of all modules without the records of earlier pages."""
+    one_chromium.complaints()
+    one_chromium.hosts_asked()
+    yield one_chromium
+    one_chromium.driver.get("about:blank")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from selenium.webdriver.common.by import By
 
-from benchmarks.web.browser import Browser, browser, missing
+from benchmarks.web.browser import Browser
 from benchmarks.web.process import web_page
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, NotKnownYet
 from tests.support.command_line import Result, Signalbox, signalbox
-from tests.support.lab.needs import needs
 from tests.support.optical_fabric import all_reduce
 from tests.support.wire.served_circuits import ServedCircuits
 
@@ -72,28 +70,9 @@ def test_a_fibre_that_is_cut_takes_its_two_circuits_and_nothing_is_expected_back
         assert not client.get_fabric().parts_down
 
 
-def test_a_wired_job_is_explained_with_its_circuits_and_the_alternative(running: Running) -> None:
+def test_jobs_are_explained_with_their_circuits_or_why_there_are_none(running: Running) -> None:
     answer = " ".join(running.client.explain("first").answer)
     assert "The job runs on 12 circuits: no server forwards any pinned flow of the job." in answer
-    assert "on one switch of the same cost" in answer
-    assert "No efficiency is predicted: up to 3 hosts send to one host at once" in answer
-
-
-def test_a_job_of_which_servers_forward_is_limited_by_its_circuits_and_not_slowed() -> None:
-    fabric = ServedCircuits(5, 2)
-    fabric.start()
-    fabric.run(5)
-    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5], all_to_all=100_000)))
-    fabric.run(3)
-    with fabric.served() as address, Client(address) as client:
-        found = client.explain("one")
-        assert found.answer[0].startswith("Counters have not yet confirmed the announcement of job 'one'.")
-        assert found.answer[1].startswith("Job 'one' is limited by its 10 circuits; all of them work")
-        assert "slows" not in " ".join(found.answer)
-        assert not found.HasField("efficiency_predicted")
-
-
-def test_a_job_without_circuits_is_explained_with_the_reason(running: Running) -> None:
     with pytest.raises(NotKnownYet, match="job 'second' has no circuits: waits for servers of first"):
         running.client.explain("second")
 
@@ -192,10 +171,9 @@ def says(chromium: Browser, text: str) -> bool:
 
 
 def test_the_page_shows_servers_on_a_circle_and_the_circuits_of_the_chosen_job(
-    running: Running, tmp_path: Path
+    running: Running, chromium: Browser
 ) -> None:
-    needs(missing())
-    with web_page(running.address) as page, browser(tmp_path) as chromium:
+    with web_page(running.address) as page:
         chromium.opened(page.url)
 
         def drawn() -> dict[str, Any]:

@@ -18,8 +18,6 @@ from tests.support.waiting import DEADLINE_S
 from tests.support.wire.bench import Bench, bench, running_bench
 from tests.support.wire.fake_switch import (
     AGGREGATE,
-    ECHO_REPLY,
-    ECHO_REQUEST,
     FLOW_STATS,
     GROUP_DESC,
     METER_CONFIG,
@@ -64,19 +62,6 @@ def refused(bench: Bench, dpid: int, ports: int) -> None:
 
 def latest(messages: list[Message], dpid: int) -> dict[PortNo, bool]:
     return {m.port.number: m.port.up for m in messages if isinstance(m, PortChanged) and m.dpid == dpid}
-
-
-def test_a_switch_that_goes_on_flooding_is_named(bench: Bench) -> None:
-    with bench.switch(0x403, ports=PORTS) as flooding:
-        since, number = bench.now, 0
-        while not any(isinstance(m, SwitchFloods) for m in bench.controller.received[since:]):
-            number += 1
-            flooding.socket.sendall(b"".join(port_status(n, number % 2 == 1) for n in range(1, PORTS + 1)))
-            flooding.send(ECHO_REQUEST, b"", number)
-            while flooding.expect(ECHO_REPLY).xid != number:
-                pass
-            bench.controller.take_in()
-        assert bench.controller.first(SwitchFloods, since).dpid == 0x403
 
 
 def test_a_switch_with_too_many_ports_is_refused_and_says_which_limit() -> None:

@@ -28,7 +28,6 @@ from tests.support.wire.fake_switch import (
 __all__ = ["bench"]
 
 BAD_REQUEST, IS_SLAVE = 1, 10
-ROLE_REQUEST_FAILED, STALE = 11, 0
 METER = RuleMod("add", MeterRule(1, 5, 5))
 
 
@@ -108,16 +107,6 @@ def test_port_changes_before_the_role_is_known_are_reported_with_the_switch(benc
     switch.send(ROLE_REPLY, claim.body, claim.xid)
     connected = bench.controller.first(SwitchConnected, dpid=0x223)
     assert {port.number: port.up for port in connected.ports} == {1: False, 2: True}
-    switch.close()
-
-
-def test_a_claim_that_is_stale_is_made_again(bench: Bench) -> None:
-    switch = greet(bench, 0x222)
-    asked = switch.expect(ROLE_REQUEST)
-    switch.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, 3), asked.xid)
-    error(switch, ROLE_REQUEST_FAILED, STALE, switch.expect(ROLE_REQUEST).xid)
-    assert switch.accept_master(9) == 10
-    bench.controller.first(SwitchConnected, dpid=0x222)
     switch.close()
 
 

@@ -14,7 +14,6 @@ from controller.southbound.listener import MAX_HANDSHAKES
 from tests.support.waiting import DEADLINE_S
 from tests.support.wire.bench import Bench, running_bench
 from tests.support.wire.fake_switch import (
-    ECHO_REPLY,
     ECHO_REQUEST,
     ERROR,
     FEATURES_REPLY,
@@ -77,18 +76,6 @@ def test_a_switch_that_breaks_the_protocol_is_disconnected_and_named(bench: Benc
     refused = bench.refused(since)
     assert (refused.reason, refused.dpid) == ("malformed", 0x31)
     switch.close()
-
-
-def test_unexpected_messages_are_ignored(bench: Bench) -> None:
-    since = bench.now
-    switch = FakeSwitch(bench.port, 0x32).connect()
-    for kind in (HELLO, FEATURES_REPLY, 11, 14, 27):
-        switch.send(kind, b"")
-    switch.send(ECHO_REQUEST, b"still there", 5)
-    assert switch.expect(ECHO_REPLY).body == b"still there"
-    switch.close()
-    bench.controller.first(SwitchLeft, since, dpid=0x32)
-    assert not any(isinstance(message, ConnectionRefused) for message in bench.controller.received[since:])
 
 
 def test_a_switch_that_never_reads_is_disconnected(bench: Bench) -> None:

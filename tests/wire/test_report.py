@@ -10,12 +10,13 @@ import stat
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from benchmarks.web.browser import Browser, browser, missing
+from benchmarks.web.browser import Browser
 from controller.jobs.messages import RegisterJob, ReportIterations
 from signalbox.commands.output import fields
 from signalbox.jobs.reports import IterationTime
@@ -24,7 +25,6 @@ from signalbox.report import bundle
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.fabric_messages import leaf_spine
-from tests.support.lab.needs import needs
 from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
@@ -62,7 +62,7 @@ def asked_for(page: Browser) -> set[str]:
     """Return the addresses of all requests since the last call, except those of the browser's initial page."""
     logged = (json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance"))  # type: ignore[no-untyped-call]
     urls = {each["params"]["request"]["url"] for each in logged if each["method"] == "Network.requestWillBeSent"}
-    return {url for url in urls if urlsplit(url).scheme not in ("chrome", "data")}
+    return {url for url in urls if urlsplit(url).scheme not in ("about", "chrome", "data")}
 
 
 def packed(parts: Mapping[str, Any]) -> bytes:
@@ -76,8 +76,8 @@ def packed(parts: Mapping[str, Any]) -> bytes:
     return made.getvalue()
 
 
-def large() -> dict[str, Any]:
-    """Return a state of 64 leaves, 32 spines, and 1,000 jobs of 16 flows over leaves and spines."""
+def large(count: int) -> dict[str, Any]:
+    """Return a state of 64 leaves, 32 spines, and so many jobs of 16 flows over leaves and spines."""
     fabric = fields(leaf_spine(64, 32))
     at = {(link["src"]["dpid"], link["dst"]["dpid"]): link["src"] for link in fabric["links"]}
     fabric["hosts"] = [
@@ -86,7 +86,7 @@ def large() -> dict[str, Any]:
         for n in range(1, 33)
     ]
     jobs, routes = list[Any](), list[Any]()
-    for number in range(1000):
+    for number in range(count):
         name, slowdown = f"job-{number}", 1.0 + number % 3
         ips = [f"10.0.{(number + k) % 64 + 1}.{number % 32 + 1}" for k in range(16)]
         job = {"spec": {"job_id": name, "endpoints": ips}, "state": "pinned", "virtual_links": 16}
@@ -97,7 +97,7 @@ def large() -> dict[str, Any]:
             path = {"share": 1.0, "switches": [f"leaf{leaf}", f"spine{spine}", f"leaf{other}"], "links": links}
             routes.append({"job_id": name, "src": ip, "dst": ips[(k + 1) % 16], "held": [path]})
     plan = {"max_slowdown": 3.0, "bound": 3.0, "certificate": "optimal", "plan_time_s": 0.5}
-    status = {"version": "1", "mode": "planned", "switches": 96, "switches_in_sync": 96, "jobs": 1000}
+    status = {"version": "1", "mode": "planned", "switches": 96, "switches_in_sync": 96, "jobs": count}
     events = [
         {"number": str(n), "event_time": "2026-11-24T10:00:00Z", "kind": "job", "what": "job"} for n in range(2000)
     ]
@@ -105,33 +105,32 @@ def large() -> dict[str, Any]:
     return {f"signalbox/{name}.json": each for name, each in found.items()}
 
 
+@pytest.mark.parametrize("jobs", [200, pytest.param(1000, marks=pytest.mark.long)])
 def test_reports_are_drawn_without_network_or_script_and_name_what_is_slow(
-    signalbox: Signalbox, address: str, tmp_path: Path
+    signalbox: Signalbox, address: str, tmp_path: Path, chromium: Browser, jobs: int
 ) -> None:
     file, taken, big = tmp_path / "report.html", tmp_path / "ticket.tar.gz", tmp_path / "big.html"
     assert signalbox("report", file, "--address", address).status == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     signalbox("support-bundle", taken, "--address", address)
     assert signalbox("report", tmp_path / "bundled.html", "--from", taken).status == 0
-    (tmp_path / "large.tar.gz").write_bytes(packed(large()))
+    (tmp_path / "large.tar.gz").write_bytes(packed(large(jobs)))
     assert signalbox("report", big, "--from", tmp_path / "large.tar.gz").status == 0
     assert big.stat().st_size <= 3_000_000
-    needs(missing())
-    with browser(tmp_path) as page:
-        for opened in (file, tmp_path / "bundled.html"):
-            page.driver.get(opened.as_uri())
-            assert counted(page, "#graph .node") == 8
-            assert counted(page, "#graph .cable") == 16
-            assert counted(page, "#graph .cable.down") == 1
-            assert counted(page, "script") == 0
-            assert "warning: link leaf1:1>spine1" in page.text("#verdict")
-            assert "waits for hosts that are not found: 10.9.9.9" in page.text("#slow")
-            assert counted(page, "#jobs details") == 2
-        page.driver.get(big.as_uri())
-        assert counted(page, ".matrix .cell") == 2048
-        assert counted(page, "#jobs tbody tr") >= 1000
-        assert page.complaints() == []
-        assert asked_for(page) == {each.as_uri() for each in (file, tmp_path / "bundled.html", big)}
+    for opened in (file, tmp_path / "bundled.html"):
+        chromium.driver.get(opened.as_uri())
+        assert counted(chromium, "#graph .node") == 8
+        assert counted(chromium, "#graph .cable") == 16
+        assert counted(chromium, "#graph .cable.down") == 1
+        assert counted(chromium, "script") == 0
+        assert "warning: link leaf1:1>spine1" in chromium.text("#verdict")
+        assert "waits for hosts that are not found: 10.9.9.9" in chromium.text("#slow")
+        assert counted(chromium, "#jobs details") == 2
+    chromium.driver.get(big.as_uri())
+    assert counted(chromium, ".matrix .cell") == 2048
+    assert counted(chromium, "#jobs tbody tr") >= jobs
+    assert chromium.complaints() == []
+    assert asked_for(chromium) == {each.as_uri() for each in (file, tmp_path / "bundled.html", big)}
 
 
 def test_names_are_text_wherever_they_come_from(signalbox: Signalbox, tmp_path: Path) -> None:
@@ -157,13 +156,29 @@ def nested(depth: int) -> bytes:
 STATUS = {"signalbox/status.json": {"version": "1"}}
 
 
+def endless() -> bytes:
+    """Return a bundle with a file of endless size."""
+    header = tarfile.TarInfo("signalbox/other")
+    header.size = 1 << 62
+    return gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+
+
+def sparse() -> bytes:
+    """Return a bundle with a header that tarfile cannot read."""
+    header = tarfile.TarInfo("signalbox/status.json")
+    header.pax_headers = {"GNU.sparse.map": "1,x"}
+    return gzip.compress(header.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
         (b"", "is not a complete tar.gz"),
         (b"not packed", "is not a complete tar.gz"),
-        (packed(large())[:5000], "is not a complete tar.gz"),
+        (packed({"signalbox/other": Random(1).randbytes(9000)})[:5000], "is not a complete tar.gz"),
         (gzip.compress(b"no archive" * 100), "is not a complete tar.gz"),
+        (endless(), "has more than"),
+        (sparse(), "is not a complete tar.gz"),
         (packed({}), "has no status.json"),
         (packed({"signalbox/status.json": b"{"}), "status.json: is not JSON"),
         (packed({"signalbox/status.json": nested(100_000)}), "status.json: is not JSON"),
@@ -186,24 +201,10 @@ def test_a_bundle_that_cannot_be_read_is_an_error_that_says_why(
     taken.write_bytes(content)
     result = signalbox("report", file, "--from", taken)
     assert result.status == 1
-    assert result.err.startswith(f"error: {taken}: {problem}")
+    assert result.err.startswith(f"error: {taken}: ")
+    assert problem in result.err
     assert len(result.err) < 500
     assert not file.exists()
-
-
-def test_a_file_of_endless_size_in_a_bundle_is_refused_at_once(signalbox: Signalbox, tmp_path: Path) -> None:
-    taken = tmp_path / "ticket.tar.gz"
-    endless = tarfile.TarInfo("signalbox/other")
-    endless.size = 1 << 62
-    taken.write_bytes(gzip.compress(endless.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
-    assert "has more than" in signalbox("report", "-", "--from", taken).err
-
-
-def test_headers_that_tarfile_cannot_read_are_refused(signalbox: Signalbox, tmp_path: Path) -> None:
-    taken, sparse = tmp_path / "ticket.tar.gz", tarfile.TarInfo("signalbox/status.json")
-    sparse.pax_headers = {"GNU.sparse.map": "1,x"}
-    taken.write_bytes(gzip.compress(sparse.tobuf(tarfile.PAX_FORMAT) + bytes(1024)))
-    assert "is not a complete tar.gz" in signalbox("report", "-", "--from", taken).err
 
 
 def test_no_more_is_unpacked_than_a_bundle_may_have(

@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from benchmarks.web.browser import Browser, browser, missing
+from benchmarks.web.browser import Browser
 from benchmarks.web.process import WebPage, web_page
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from signalbox.client import Client
@@ -27,7 +27,6 @@ from signalbox.live.picture import picture
 from signalbox.live.state import State
 from signalbox.web.options import on_route
 from tests.support.command_line import Signalbox, signalbox
-from tests.support.lab.needs import needs
 from tests.support.wire.odd_controller import CODE, TWICE, odd_controller
 from tests.support.wire.served_fabric import ServedFabric
 
@@ -53,10 +52,31 @@ class Looking:
         found = self.chromium.options(chart).get("title") or [{"text": ""}]
         return str(found[0]["text"])
 
+    def press(self, key: str) -> None:
+        self.chromium.driver.find_element(By.TAG_NAME, "body").send_keys(key)
+
+    def choose(self, **data: str) -> None:
+        """Click on a part of the fabric."""
+        self.chromium.click_on("fabric", {"componentType": "series", "data": data})
+
+    def drawn(self) -> list[dict[str, Any]]:
+        """Return the drawn links of the fabric."""
+        links: list[dict[str, Any]] = self.chromium.series("fabric", "fabric")["links"]
+        return links
+
+    def until_said(self, text: str) -> str:
+        """Wait for an answer with the text, and return it."""
+        self.chromium.until(lambda: text in self.chromium.text(".said"))
+        return self.chromium.text(".said")
+
+    def row(self, job_id: str) -> WebElement:
+        """Return the row of the job, once it is there."""
+        find = f"//td[text()='{job_id}']"
+        return self.chromium.until(lambda: self.chromium.driver.find_elements(By.XPATH, find))[0]
+
 
 @pytest.fixture(scope="module")
-def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
-    needs(missing())
+def looking(chromium: Browser) -> Iterator[Looking]:
     fabric = ServedFabric.of_four_leaves()
     fabric.train_examples()
     fabric.run(5)
@@ -65,7 +85,6 @@ def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
         address = stack.enter_context(fabric.served())
         client = stack.enter_context(Client(address))
         page = stack.enter_context(web_page(address))
-        chromium = stack.enter_context(browser(tmp_path_factory.mktemp("chromium")))
         chromium.opened(page.url)
         yield Looking(fabric, address, client, page, chromium)
 
@@ -79,8 +98,7 @@ def test_switches_cables_and_hosts_are_drawn_with_the_loads_of_the_api(looking: 
     assert len(set(expected().values())) > 1
 
     def coloured() -> dict[str, str]:
-        drawn = looking.chromium.series("fabric", "fabric")["links"]
-        return {link["part"]: link["lineStyle"]["color"] for link in drawn if "part" in link}
+        return {link["part"]: link["lineStyle"]["color"] for link in looking.drawn() if "part" in link}
 
     looking.chromium.until(lambda: coloured() == expected())
     assert len(coloured()) == 16
@@ -98,28 +116,27 @@ def test_a_job_that_is_looked_at_shows_its_paths(looking: Looking) -> None:
     assert 0 < len(used) < 16
 
     def bright() -> set[str]:
-        drawn = looking.chromium.series("fabric", "fabric")["links"]
-        return {link["part"] for link in drawn if "part" in link and link["lineStyle"]["opacity"] == 1}
+        return {link["part"] for link in looking.drawn() if "part" in link and link["lineStyle"]["opacity"] == 1}
 
-    row = looking.chromium.until(lambda: looking.chromium.driver.find_elements(By.XPATH, "//td[text()='vision']"))[0]
+    row = looking.row("vision")
     looking.chromium.until(lambda: len(bright()) == 16)
     looking.chromium.hover(row)
     looking.chromium.until(lambda: bright() == used)
     row.click()
     looking.chromium.until(lambda: "vision" in looking.title("demand"))
-    looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("e")
-    looking.chromium.until(lambda: "Why is vision slow?\n" in looking.chromium.text(".said"))
-    assert looking.chromium.text(".said").split("\n")[1:] == list(looking.client.explain("vision").answer)
+    looking.press("e")
+    said = looking.until_said("Why is vision slow?\n")
+    assert said.split("\n")[1:] == list(looking.client.explain("vision").answer)
 
 
 def test_a_chosen_job_that_ends_is_let_go_and_what_was_answered_stays(looking: Looking) -> None:
     job = JobSpec.parse({"job_id": "short", "endpoints": ["10.0.1.1", "10.0.2.1"]})
     looking.fabric.change(lambda: looking.fabric.send(RegisterJob(job)))
     find = "//td[text()='short']"
-    looking.chromium.until(lambda: looking.chromium.driver.find_elements(By.XPATH, find))[0].click()
+    looking.row("short").click()
     looking.chromium.until(lambda: "short" in looking.title("demand"))
-    looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("w")
-    looking.chromium.until(lambda: "Choose a switch" in looking.chromium.text(".said"))
+    looking.press("w")
+    looking.until_said("Choose a switch")
     looking.fabric.change(lambda: looking.fabric.send(DeregisterJob(JobId("short"), force=True)))
     looking.chromium.until(lambda: not looking.chromium.driver.find_elements(By.XPATH, find))
     looking.chromium.until(lambda: not looking.title("demand"))
@@ -127,25 +144,24 @@ def test_a_chosen_job_that_ends_is_let_go_and_what_was_answered_stays(looking: L
 
 
 def test_a_click_asks_what_a_failure_would_do(looking: Looking) -> None:
-    looking.chromium.click_on("fabric", {"componentType": "series", "data": {"part": "spine2", "dpid": "0x202"}})
+    looking.choose(part="spine2", dpid="0x202")
     spine = next(dpid for dpid, switch in looking.state().switches.items() if switch.name == "spine2")
-    looking.chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": f"{spine:#x}"}})
-    looking.chromium.until(lambda: "spine2, 4 cables" in looking.chromium.text(".said"))
+    looking.choose(dpid=f"{spine:#x}")
+    looking.until_said("spine2, 4 cables")
     assert len(looking.chromium.series("cables", "up")["data"]) == 4
     sizes = {node["name"]: node["symbolSize"] for node in looking.chromium.series("fabric", "fabric")["data"]}
     assert max(sizes, key=lambda name: sizes[name]) == "spine2", "it is marked"
-    looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("w")
-    looking.chromium.until(lambda: "What if spine2 fails?\n" in looking.chromium.text(".said"))
-    assert looking.chromium.text(".said").split("\n")[1:] == list(looking.client.what_if(names=["spine2"]).answer)
+    looking.press("w")
+    said = looking.until_said("What if spine2 fails?\n")
+    assert said.split("\n")[1:] == list(looking.client.what_if(names=["spine2"]).answer)
 
 
 def test_a_cable_says_its_loads_and_whose_flows_it_carries(looking: Looking) -> None:
     routes = looking.client.list_routes(["vision"])
     link = next(link for each in routes for path in each.held for link in path.links)
     name = next(cable.name for cable in picture(looking.state()).cables if on_route(cable, {(link.dpid, link.port)}))
-    looking.chromium.click_on("fabric", {"componentType": "series", "data": {"part": name}})
-    looking.chromium.until(lambda: "\nIt carries pinned flows of " in looking.chromium.text(".said"))
-    assert "vision (" in looking.chromium.text(".said")
+    looking.choose(part=name)
+    assert "vision (" in looking.until_said("\nIt carries pinned flows of ")
 
 
 def test_a_cut_cable_is_dashed_and_its_alarm_named_soon(looking: Looking) -> None:
@@ -157,8 +173,7 @@ def test_a_cut_cable_is_dashed_and_its_alarm_named_soon(looking: Looking) -> Non
     looking.fabric.change(cut)
 
     def down() -> list[str]:
-        drawn = looking.chromium.series("fabric", "fabric")["links"]
-        return [link["part"] for link in drawn if link["lineStyle"]["type"] == "dashed"]
+        return [link["part"] for link in looking.drawn() if link["lineStyle"]["type"] == "dashed"]
 
     looking.chromium.until(lambda: down() == ["leaf1:1>spine1"])
     looking.chromium.until(lambda: "link_down" in looking.chromium.text(".alarms"))
@@ -174,8 +189,7 @@ def test_what_a_job_announces_is_drawn_as_it_changes_and_goes_with_the_job(looki
         return [each["data"] for each in looking.chromium.options("demand")["series"] if each["id"] == "declared"]
 
     looking.client.register_job(spec(3))
-    cell = "//td[text()='pair']"
-    looking.chromium.until(lambda: looking.chromium.driver.find_elements(By.XPATH, cell))[0].click()
+    looking.row("pair").click()
     looking.chromium.until(lambda: declared() == [[3]])
     looking.client.update_job(spec(5), ["transfers"])
     looking.chromium.until(lambda: declared() == [[5]])
@@ -184,15 +198,14 @@ def test_what_a_job_announces_is_drawn_as_it_changes_and_goes_with_the_job(looki
 
 
 def test_keys_are_listed_and_the_page_turns_dark(looking: Looking) -> None:
-    body = looking.chromium.driver.find_element(By.TAG_NAME, "body")
     light = looking.chromium.options("fabric")["textStyle"]["color"]
-    body.send_keys("?")
+    looking.press("?")
     looking.chromium.until(lambda: "next and previous job" in looking.chromium.text(".q-dialog"))
-    body.send_keys(Keys.ESCAPE)
+    looking.press(Keys.ESCAPE)
     looking.chromium.until(lambda: not looking.chromium.text(".q-dialog"))
-    body.send_keys("d")
+    looking.press("d")
     looking.chromium.until(lambda: looking.chromium.options("fabric")["textStyle"]["color"] != light)
-    body.send_keys("d")
+    looking.press("d")
     looking.chromium.until(lambda: looking.chromium.options("fabric")["textStyle"]["color"] == light)
 
 
@@ -210,10 +223,9 @@ def test_on_a_narrow_screen_the_graph_scrolls_instead_of_names_lying_over_hosts(
 def test_a_server_that_does_not_answer_leaves_the_page_as_it_is(looking: Looking) -> None:
     late = "window.socket.emitReserved('connect_error', new Error('timeout'))"
     looking.chromium.script(f"window.before = true; {late}; {late}")
-    body = looking.chromium.driver.find_element(By.TAG_NAME, "body")
-    body.send_keys("?")  # the server answers it after it could have loaded the page again
+    looking.press("?")  # the server answers it after it could have loaded the page again
     looking.chromium.until(lambda: "next and previous job" in looking.chromium.text(".q-dialog"))
-    body.send_keys(Keys.ESCAPE)
+    looking.press(Keys.ESCAPE)
     looking.chromium.until(lambda: not looking.chromium.text(".q-dialog"))
     assert looking.chromium.script("return document.readyState === 'complete' && window.before === true")
     assert looking.chromium.script("return window.socket.io.opts.transports[0]") == "polling"
@@ -231,20 +243,20 @@ def test_names_are_drawn_as_text_and_switches_of_one_name_told_apart(looking: Lo
         chromium.until(lambda: CODE[:20] in chromium.text(".jobs") and CODE[:20] in chromium.text(".alarms"))
         chromium.until(lambda: len(chromium.series("fabric", "fabric")["data"]) == 5 + 3)
         for dpid, cables in (("0x101", 3), ("0x102", 2)):
-            chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": dpid}})
-            said = f"{TWICE} ({dpid}), {cables} cables"
-            chromium.until(lambda said=said: said in chromium.text(".said"))  # type: ignore[misc]
-        body = chromium.driver.find_element(By.TAG_NAME, "body")
-        body.send_keys("w")
-        chromium.until(lambda: "asked of 0x102" in chromium.text(".said"))
-        body.send_keys("j")
-        body.send_keys("e")
-        chromium.until(lambda: CODE[:20] in chromium.text(".said"))
+            looking.choose(dpid=dpid)
+            looking.until_said(f"{TWICE} ({dpid}), {cables} cables")
+        looking.press("w")
+        looking.until_said("asked of 0x102")
+        looking.press("j")
+        looking.press("e")
+        looking.until_said(CODE[:20])
         assert chromium.script("return window.ran ?? 0") == 0
         assert chromium.complaints() == []
 
 
-def test_drains_are_offered_to_operators_alone_after_a_question(looking: Looking) -> None:
+def test_a_page_that_stays_open_is_live_after_a_restart_and_offers_drains_to_operators_alone_after_a_question(
+    looking: Looking, tmp_path: Path
+) -> None:
     chromium = looking.chromium
 
     def shown(button: str) -> list[WebElement]:
@@ -267,12 +279,20 @@ def test_drains_are_offered_to_operators_alone_after_a_question(looking: Looking
     assert shown("//button[contains(., 'What if')]")
     assert not shown("//button[contains(., 'rain')]"), "not without --operate"
     spine = next(dpid for dpid, switch in looking.state().switches.items() if switch.name == "spine3")
-    with web_page(looking.address, "--operate") as page:
-        chromium.opened(page.url)
+    with web_page(f"unix:{tmp_path / 'none'}") as page:
+        chromium.driver.get(page.url)
+        chromium.until(lambda: "This view is out of date" in chromium.text(".banner"))
+        page.process.send_signal(signal.SIGTERM)
+        said = page.process.communicate(timeout=60)[1]
+        assert page.process.returncode == 0
+        assert f"The page is at {page.url}" in said
+        assert said.count("warning: ") == 1, said
+    with web_page(looking.address, "--operate", port=int(page.url.rstrip("/").rpartition(":")[2])):
+        chromium.until(lambda: "switches in sync" in chromium.text("header") and not chromium.text(".banner"))
         chromium.complaints()  # discards complaints of earlier pages, whose servers have ended
         press("Drain")
-        chromium.until(lambda: "Choose a switch or a cable first." in chromium.text(".said"))
-        chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": f"{spine:#x}"}})
+        looking.until_said("Choose a switch or a cable first.")
+        looking.choose(dpid=f"{spine:#x}")
         press("Drain")
         chromium.until(lambda: "Drain spine3?" in chromium.text(".q-dialog"))
         press("Cancel", "//*[contains(@class, 'q-dialog')]")
@@ -281,7 +301,7 @@ def test_drains_are_offered_to_operators_alone_after_a_question(looking: Looking
         for label, wanted, shape in (("Drain", ["spine3"], "diamond"), ("Undrain", [], "circle")):
             press(label)
             press(label, "//*[contains(@class, 'q-dialog')]")
-            chromium.until(lambda label=label: f"spine3: {label.lower()}ed" in chromium.text(".said"))  # type: ignore[misc]
+            looking.until_said(f"spine3: {label.lower()}ed")
             chromium.until(lambda wanted=wanted: drained() == wanted)  # type: ignore[misc]
             chromium.until(lambda shape=shape: shape in shape_of("spine3"))  # type: ignore[misc]
         assert chromium.complaints() == []
@@ -301,19 +321,3 @@ def test_it_says_what_is_wrong_with_where_it_listens(signalbox: Signalbox) -> No
     assert found.status == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in found.err
     assert "must be HOST:PORT" in signalbox("web", "--listen", "8080").err
-
-
-def test_without_a_controller_it_says_so_and_a_page_that_stays_open_is_live_after_a_restart(
-    looking: Looking, tmp_path: Path
-) -> None:
-    chromium = looking.chromium
-    with web_page(f"unix:{tmp_path / 'none'}") as page:
-        chromium.driver.get(page.url)
-        chromium.until(lambda: "This view is out of date" in chromium.text(".banner"))
-        page.process.send_signal(signal.SIGTERM)
-        said = page.process.communicate(timeout=60)[1]
-        assert page.process.returncode == 0
-        assert f"The page is at {page.url}" in said
-        assert said.count("warning: ") == 1, said
-    with web_page(looking.address, port=int(page.url.rstrip("/").rpartition(":")[2])):
-        chromium.until(lambda: "switches in sync" in chromium.text("header") and not chromium.text(".banner"))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Literal, TypeVar
 
 from controller.config import Config
@@ -58,6 +59,17 @@ def _serve(config: Config, pipe: Connection, framework: Framework | None, known:
     run_hub(config, put, outbox, tls, on_ready=lambda: messages.put("ready"), known=known)
 
 
+def context_of(framework: Framework | None) -> SpawnContext | ForkServerContext:
+    """Return the context of a process with this framework.
+
+    Processes with the framework of the environment are forks of one that has imported everything."""
+    if framework not in (None, os.environ.get("SIGNALBOX_OPENFLOW", "ryu")):
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["controller.southbound.app", "controller.southbound.run_hub", __name__])
+    return context
+
+
 class Southbound:
     """Southbound process.
 
@@ -66,7 +78,7 @@ class Southbound:
     ``known``: switches that were known before."""
 
     def __init__(self, config: Config, framework: Framework | None = None, known: Sequence[Dpid] = ()) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = context_of(framework)
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(config, theirs, framework, known))
         self._process.start()

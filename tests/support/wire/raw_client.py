@@ -40,6 +40,12 @@ class RawClient:
         """Return whether a message arrives before the connection ends."""
         return any(frame.kind == http2.Kind.DATA for frame in http2.frames(self.socket))
 
+    def is_served(self) -> bool:
+        """Begin the connection, make a call, and return whether it is answered."""
+        self.hello()
+        self.call(1, STATUS, b"")
+        return self.answered()
+
     def ended_stream(self, stream: int = 1) -> http2.Frame | None:
         """Return the frame that ends the stream or the connection; None when the connection is closed."""
         for frame in http2.frames(self.socket):
