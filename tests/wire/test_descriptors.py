@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 from benchmarks.api_abuse import http2
 from controller.config import ApiConfig
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from mininet_topos.haproxy_process import haproxy_before
 from mininet_topos.lab.record import wait_for
-from signalbox.client import Client
+from signalbox.client import Client, Unreachable, resuming
+from signalbox.errors import SignalboxError
 from tests.support.wire.api_calls import numbered_job
 from tests.support.wire.fake_switch import FakeSwitch
 
@@ -25,7 +29,12 @@ def switches(client: Client) -> int:
     return len(client.get_fabric().switches)
 
 
+def first_snapshot(watch: Iterator[Any]) -> Any:
+    return next(message for message in watch if message.snapshot)
+
+
 def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connections(tmp_path: Path) -> None:
+    """A watch through HAProxy is resumed when the controller was killed."""
     port, metrics = reserve_port(), reserve_port()
     api = ApiConfig(listen=(f"127.0.0.1:{port}",), proxy_socket=tmp_path / "proxy.sock", max_connections=56)
     settings: Settings = {
@@ -39,6 +48,9 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
         stack.callback(controller.stop)
         client = stack.enter_context(Client(f"127.0.0.1:{port}"))
         wait_for(lambda: controller.ready(client), "the controller", 60, 0.05)
+        lost: list[SignalboxError] = []
+        watch = resuming(client.watch_jobs, lost.append, pause=lambda _: None)
+        assert next(watch).snapshot
         for target in (port, metrics, controller.openflow_port):
             for number in range(HELD):
                 held = stack.enter_context(socket.socket())
@@ -53,7 +65,12 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
         for number in range(20):
             client.register_job(numbered_job(number))
         controller.kill()
+        resumed = stack.enter_context(ThreadPoolExecutor(1)).submit(first_snapshot, watch)
+        wait_for(lambda: bool(lost), "the end of the watch", 60, 0.05)
         controller.start()
         again = stack.enter_context(Client(f"127.0.0.1:{port}"))
         wait_for(lambda: controller.ready(again), "the controller", 60, 0.05)
         assert len(list(again.list_jobs())) == 20
+        assert len(resumed.result(60).jobs) == 20
+        watch.close()
+    assert isinstance(lost[0], Unreachable)

@@ -46,7 +46,7 @@ def test_where_there_are_hosts_and_a_plan_nothing_is_a_defect(tmp_path: Path, ca
     assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 
 
-@pytest.mark.parametrize(("count", "kills"), [(200, 0), pytest.param(3000, 5, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "kills"), [(100, 0), pytest.param(3000, 5, marks=pytest.mark.long)])
 def test_a_controller_answers_all_and_forgets_nothing_when_it_is_killed(count: int, kills: int) -> None:
     """The controller is killed once more at the end, while a job is being registered."""
     result = run(seed=4, count=count, kills=kills)

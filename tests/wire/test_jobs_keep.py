@@ -25,8 +25,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "jobs"
 
 
-def write(folder: Path, job_id: str, hosts: str = "n[1-2]", lease_s: float = 600.0) -> None:
-    (folder / ".new").write_text(f"job_id: {job_id}\nhosts: {hosts}\nlease_s: {lease_s}\n")
+def write(folder: Path, job_id: str, hosts: str = "n[1-2]", sends: bool = False) -> None:
+    transfers = "transfers: [{src: 0, dst: 1, bytes_per_iteration: 1000}]\n" if sends else ""
+    (folder / ".new").write_text(f"job_id: {job_id}\nhosts: {hosts}\nlease_s: 600\n{transfers}")
     (folder / ".new").rename(folder / f"{job_id}.yaml")
 
 
@@ -46,11 +47,13 @@ def endpoints(api: Running, job_id: str) -> tuple[str, ...]:
 
 
 def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, folder: Path, addresses: Path) -> None:
+    """Jobs ``one`` and ``two`` exchange hosts when their files do while the daemon is away."""
     with running_api() as api, ExitStack() as daemons:
         daemon = partial(keeping, folder, api.addresses[0], tmp_path, tmp_path / "log", "--addresses", addresses)
         keep = daemons.enter_context(daemon())
-        for job in ("stays", "changes", "goes"):
-            write(folder, job)
+        write(folder, "one", "n[1-2]", sends=True)
+        write(folder, "two", "n[3-4]", sends=True)
+        write(folder, "goes")
         until(lambda: len(uids(api)) == 3)
         (folder / "wrong.yaml").write_text("job_id: wrong\nhosts: 7\n")
         until(lambda: f"WARNING {folder}/wrong.yaml:2:1: hosts: " in keep.log.read_text())
@@ -58,44 +61,22 @@ def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, 
         assert keep.end(signal.SIGTERM) == 0
         assert uids(api) == first, "a daemon that stops for a while releases nothing"
 
-        write(folder, "changes", "n[3-4]")
+        write(folder, "one", "n[3-4]", sends=True)
+        write(folder, "two", "n[1-2]", sends=True)
         (folder / "goes.yaml").unlink()
         (folder / "wrong.yaml").unlink()
         keep = daemons.enter_context(daemon())
-        until(lambda: endpoints(api, "changes") == ("10.0.3.1", "10.0.4.1"))
+        until(lambda: endpoints(api, "one") == ("10.0.3.1", "10.0.4.1"))
+        assert endpoints(api, "two") == ("10.0.1.1", "10.0.2.1")
         until(lambda: "goes" not in uids(api))
         keep.kill()
 
         keep = daemons.enter_context(daemon())
-        (folder / "stays.yaml").unlink()
-        until(lambda: set(uids(api)) == {"changes"})
-        assert uids(api)["changes"] == first["changes"]
+        (folder / "one.yaml").unlink()
+        until(lambda: set(uids(api)) == {"two"})
+        assert uids(api)["two"] == first["two"]
         assert keep.end(signal.SIGINT) == 0
         assert {end.reason for end in api.control.registry.ends.certain} == {EndReason.DEREGISTERED}
-
-
-def test_jobs_exchange_hosts_when_their_files_do_while_it_is_away(
-    tmp_path: Path, folder: Path, addresses: Path
-) -> None:
-    sends = "transfers: [{src: 0, dst: 1, bytes_per_iteration: 1000}]\n"
-
-    def write_both(first: str, second: str) -> None:
-        for job_id, hosts in (("one", first), ("two", second)):
-            (folder / ".new").write_text(f"job_id: {job_id}\nhosts: {hosts}\nlease_s: 600\n{sends}")
-            (folder / ".new").rename(folder / f"{job_id}.yaml")
-
-    with running_api() as api, ExitStack() as daemons:
-        daemon = partial(keeping, folder, api.addresses[0], tmp_path, tmp_path / "log", "--addresses", addresses)
-        keep = daemons.enter_context(daemon())
-        write_both("n[1-2]", "n[3-4]")
-        until(lambda: len(uids(api)) == 2)
-        before = uids(api)
-        keep.end()
-        write_both("n[3-4]", "n[1-2]")
-        daemons.enter_context(daemon())
-        until(lambda: endpoints(api, "one") == ("10.0.3.1", "10.0.4.1"))
-        assert endpoints(api, "two") == ("10.0.1.1", "10.0.2.1")
-        assert uids(api) == before
 
 
 @pytest.mark.parametrize("more", [[], ["--addresses", "missing.yaml"], ["--tls-ca", "missing.pem"]])

@@ -51,23 +51,34 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def following(
     api: Running, tmp_path: Path, *options: str, end: signal.Signals = signal.SIGTERM, again_s: float = 0.2
 ) -> Iterator[None]:
-    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "XDG_STATE_HOME": str(tmp_path / "state")}
     command = [sys.executable, "-c", COMMAND, str(again_s), "kubernetes", "--address", api.addresses[0], *options]
     with (tmp_path / "log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=environment(tmp_path), stdout=log, stderr=log)
     try:
         yield
         assert process.poll() is None
     finally:
         process.send_signal(end)
         status = process.wait(DEADLINE_S)
-    assert status == (0 if end is signal.SIGTERM else -end), (tmp_path / "log").read_text()
+    assert status == (0 if end is signal.SIGTERM else -end), log_of(tmp_path)
 
 
 def endpoints(api: Running, job_id: str) -> tuple[str, ...]:
     """Return the endpoints of the job, empty when there is no such job."""
     job = api.control.registry.jobs.get(JobId(job_id))
     return job.spec.endpoints if job else ()
+
+
+def uid_of(api: Running, job_id: str) -> str:
+    return api.control.registry.jobs[JobId(job_id)].uid
+
+
+def log_of(tmp_path: Path) -> str:
+    return (tmp_path / "log").read_text()
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "XDG_STATE_HOME": str(tmp_path / "state")}
 
 
 def of_object(cluster: Cluster, name: str) -> list[tuple[str, str]]:
@@ -77,11 +88,13 @@ def of_object(cluster: Cluster, name: str) -> list[tuple[str, str]]:
 def test_a_job_is_listed_updated_when_a_pod_is_replaced_and_released_when_it_is_deleted(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
+    """SIGKILL ends the first process. Another pod is replaced meanwhile, and the next process updates the same job."""
     job, pods = recorded("JobSet")
     cluster.put(job, *pods)
-    with following(api, tmp_path):
-        until(lambda: endpoints(api, "ml_jobset_llama") == ("10.0.2.1", "10.0.3.1", "10.0.4.1", "10.0.5.1"))
-        uid = api.control.registry.jobs[JobId("ml_jobset_llama")].uid
+    name = "ml_jobset_llama"
+    with following(api, tmp_path, end=signal.SIGKILL):
+        until(lambda: endpoints(api, name) == ("10.0.2.1", "10.0.3.1", "10.0.4.1", "10.0.5.1"))
+        uid = uid_of(api, name)
         old = named(pods, "workers-1-1")
         new = replacement(old, "10.244.9.7")
         status = new["metadata"]["annotations"].pop("k8s.v1.cni.cncf.io/network-status")
@@ -89,11 +102,17 @@ def test_a_job_is_listed_updated_when_a_pod_is_replaced_and_released_when_it_is_
         cluster.put(new)
         new["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = status.replace("10.0.5.1", "10.0.9.1")
         cluster.put(new)
-        until(lambda: endpoints(api, "ml_jobset_llama")[3:] == ("10.0.9.1",))
-        assert api.control.registry.jobs[JobId("ml_jobset_llama")].uid == uid
-        cluster.delete(job)
-        until(lambda: endpoints(api, "ml_jobset_llama") == ())
+        until(lambda: endpoints(api, name)[3:] == ("10.0.9.1",))
         until(lambda: of_object(cluster, "llama") == [("Normal", "Announced"), ("Normal", "Updated")])
+        until(lambda: any((tmp_path / "state").rglob(f"{name}.token")))
+    status = new["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
+    new["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = status.replace("10.0.9.1", "10.0.8.1")
+    cluster.put(new)
+    with following(api, tmp_path):
+        until(lambda: endpoints(api, name)[3:] == ("10.0.8.1",))
+        assert uid_of(api, name) == uid
+        cluster.delete(job)
+        until(lambda: endpoints(api, name) == ())
 
 
 def test_the_job_of_the_guide_is_registered_and_its_commands_work(
@@ -109,16 +128,9 @@ def test_the_job_of_the_guide_is_registered_and_its_commands_work(
         until(lambda: len(endpoints(api, "ml_jobset_llama")) == 4)
         for command in commands:
             words = command.replace("signalbox", f"{sys.executable} -m controller", 1)
-            done = subprocess.run(
-                words,
-                shell=True,
-                cwd=tmp_path,
-                env={**os.environ, "SIGNALBOX_ADDRESS": api.addresses[0]},
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            assert "ml_jobset_llama" in done.stdout or "token" in command
+            address = {**os.environ, "SIGNALBOX_ADDRESS": api.addresses[0]}
+            said = subprocess.check_output(words, shell=True, cwd=tmp_path, env=address, text=True)
+            assert "ml_jobset_llama" in said or "token" in command
     assert (tmp_path / "token").read_text()
 
 
@@ -136,8 +148,10 @@ def in_place(pod: dict[str, Any], number: int) -> dict[str, Any]:
 def test_every_kind_is_followed_what_is_wrong_told_and_an_end_or_an_unseen_deletion_releases(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
+    """Jobs in namespaces that are not named are not followed."""
     jobs = {}
-    with following(api, tmp_path):
+    cluster.put(recorded("JobSet")[0], *recorded("JobSet")[1])
+    with following(api, tmp_path, "--namespace", "research", "--namespace", "hpc", "--namespace", "default"):
         for kind in ("PyTorchJob", "MPIJob", "Job"):
             jobs[kind], pods = recorded(kind)
             annotate(jobs[kind], spec="library: mpi" if kind == "Job" else None)
@@ -156,43 +170,29 @@ def test_every_kind_is_followed_what_is_wrong_told_and_an_end_or_an_unseen_delet
         cluster.delete_unseen(jobs["Job"])
         until(lambda: endpoints(api, "default_job_ring") == ())
         assert endpoints(api, "research_pytorchjob_bert")
-
-
-def test_a_restart_goes_on_with_the_same_registration(cluster: Cluster, api: Running, tmp_path: Path) -> None:
-    """SIGKILL ends the first process, and a pod is replaced meanwhile."""
-    job, pods = recorded("Job")
-    cluster.put(job, *pods)
-    with following(api, tmp_path, end=signal.SIGKILL):
-        until(lambda: len(endpoints(api, "default_job_ring")) == 2)
-        uid = api.control.registry.jobs[JobId("default_job_ring")].uid
-        until(lambda: any((tmp_path / "state").rglob("default_job_ring.token")))
-    cluster.delete(pods[0])
-    cluster.put(replacement(pods[0], "10.244.40.1"))
-    with following(api, tmp_path):
-        until(lambda: endpoints(api, "default_job_ring") == ("10.244.40.1", "10.244.32.9"))
-        assert api.control.registry.jobs[JobId("default_job_ring")].uid == uid
-    assert len(endpoints(api, "default_job_ring")) == 2
+        assert not endpoints(api, "ml_jobset_llama")
 
 
 def test_while_the_cluster_refuses_all_requests_jobs_stay_registered(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
     job, pods = recorded("Job")
-    annotate(job, spec="lease_s: 8")
+    annotate(job, spec="lease_s: 2")
     cluster.put(job, *pods)
     with following(api, tmp_path):
         until(lambda: len(endpoints(api, "default_job_ring")) == 2)
-        before = api.control.registry.jobs[JobId("default_job_ring")]
+        uid = uid_of(api, "default_job_ring")
         rules, cluster.rules = cluster.rules, ()
         cluster.forget_history()
-        until(lambda: (tmp_path / "log").read_text().count("the cluster cannot be watched") > 1)
+        until(lambda: log_of(tmp_path).count("the cluster cannot be watched") > 1)
         lease_ends = api.control.registry.jobs[JobId("default_job_ring")].vitals.lease_ends_at
         until(lambda: api.control.registry.jobs[JobId("default_job_ring")].vitals.lease_ends_at > lease_ends)
         cluster.delete(pods[0])
         cluster.put(replacement(pods[0], "10.244.40.1"))
         cluster.rules = rules
         until(lambda: endpoints(api, "default_job_ring") == ("10.244.40.1", "10.244.32.9"))
-        assert api.control.registry.jobs[JobId("default_job_ring")].uid == before.uid
+        assert uid_of(api, "default_job_ring") == uid
+    assert len(endpoints(api, "default_job_ring")) == 2, "its end releases nothing"
     cluster.refused.clear()
 
 
@@ -200,7 +200,7 @@ def test_it_can_be_ended_while_the_cluster_is_away(api: Running, tmp_path: Path)
     with running_cluster({"rules": ()}, tmp_path / "kubeconfig"):
         pass
     with following(api, tmp_path, again_s=1000.0):
-        until(lambda: "the cluster cannot be watched" in (tmp_path / "log").read_text())
+        until(lambda: "the cluster cannot be watched" in log_of(tmp_path))
 
 
 SIGNALLED_WHILE_KOPF_FAILS = """
@@ -217,23 +217,13 @@ __main__.main()
 
 @pytest.mark.usefixtures("cluster")
 def test_a_signal_that_comes_while_kopf_does_not_run_ends_it(api: Running, tmp_path: Path) -> None:
-    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "XDG_STATE_HOME": str(tmp_path / "state")}
     command = [sys.executable, "-c", SIGNALLED_WHILE_KOPF_FAILS, "kubernetes", "--address", api.addresses[0]]
-    assert subprocess.run(command, env=environment, timeout=DEADLINE_S, check=False).returncode == 0
-
-
-def test_only_named_namespaces_are_followed(cluster: Cluster, api: Running, tmp_path: Path) -> None:
-    for kind in ("Job", "PyTorchJob", "MPIJob"):
-        job, pods = recorded(kind)
-        cluster.put(job, *pods)
-    with following(api, tmp_path, "--namespace", "hpc", "--namespace", "research"):
-        until(lambda: bool(endpoints(api, "hpc_mpijob_allreduce") and endpoints(api, "research_pytorchjob_bert")))
-    assert not endpoints(api, "default_job_ring")
+    assert subprocess.run(command, env=environment(tmp_path), timeout=DEADLINE_S, check=False).returncode == 0
 
 
 def test_without_a_cluster_the_command_says_so(tmp_path: Path) -> None:
-    environment = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": ""}
-    command: list[Any] = [sys.executable, "-m", "signalbox", "kubernetes"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    nowhere = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": ""}
+    command = [sys.executable, "-m", "signalbox", "kubernetes"]
+    done = subprocess.run(command, env=nowhere, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 1
     assert done.stderr == "error: no cluster is configured: there is neither a service account nor a kubeconfig file\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import signal
@@ -27,9 +26,11 @@ from signalbox.errors import NotFound, SignalboxError, Unauthenticated, WrongLea
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
 from tests.support.wire.certificates import Authority
+from tests.support.wire.secured import secret_file, token_table
 
 HERE = "IP:127.0.0.1"
 DEADLINE_S = 60.0
+REFUSED = 'event="not reloaded: nothing has changed"'
 
 
 class Reloaded:
@@ -42,7 +43,6 @@ class Reloaded:
         self.first, self.second = Authority(folder, "first"), Authority(folder, "second")
         self.port, self.metrics_port = reserve_port(), reserve_port()
         self.tokens = folder / "tokens.toml"
-        self.tokens.touch(0o600)
         self.certify(self.first)
         self.accept("old")
         files = {"certificate": str(folder / "c.pem"), "private_key": str(folder / "c.key")}
@@ -62,24 +62,15 @@ class Reloaded:
     def certify(self, authority: Authority) -> None:
         made = authority.sign("controller", also=HERE)
         (self.folder / "c.pem").write_bytes(made.certificate.read_bytes())
-        (self.folder / "c.key").touch(0o600)
-        (self.folder / "c.key").write_bytes(made.private_key.read_bytes())
+        secret_file(self.folder / "c.key", made.private_key.read_text())
         (self.folder / "ca.pem").write_bytes(authority.certificate.read_bytes())
 
     def accept(self, *tokens: str) -> None:
         """Accept exactly these tokens, as operators."""
-        self.tokens.write_text(
-            "\n".join(
-                f'[[token]]\nname = "{token}"\nrole = "operator"\n'
-                f'sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"'
-                for token in tokens
-            )
-        )
+        secret_file(self.tokens, "\n".join(token_table(token, token) for token in tokens))
 
     def client(self, token: str, authority: Authority) -> Client:
-        file = self.folder / f"{token}.token"
-        file.touch(0o600)
-        file.write_text(token)
+        file = secret_file(self.folder / f"{token}.token", token)
         return Client(f"127.0.0.1:{self.port}", 5, Credentials(authority.certificate, token_file=file))
 
     def status(self, token: str, authority: Authority) -> Any:
@@ -183,34 +174,31 @@ def test_a_broken_file_changes_nothing_and_is_named_in_the_log(controller: Reloa
     controller.certify(controller.second)
     controller.accept("new")
     controller.tokens.chmod(0o644)
-    controller.hang_up('event="not reloaded: nothing has changed"')
+    controller.hang_up(REFUSED)
     assert "chmod 600" in controller.log()
     assert controller.status("old", controller.first)
     with pytest.raises(SignalboxError):
         controller.status("new", controller.second)
     controller.tokens.chmod(0o600)
+    controller.tokens.write_text("")
+    controller.hang_up(REFUSED)
+    assert f"api.tokens: {controller.tokens}: gives no caller a role" in controller.log()
+    assert controller.status("old", controller.first)
+    controller.accept("new")
     (controller.folder / "c.key").chmod(0o644)
-    controller.hang_up('event="not reloaded: nothing has changed"')
+    controller.hang_up(REFUSED)
     assert f"chmod 600 {controller.folder}/c.key" in controller.log()
     assert controller.status("old", controller.first)
     (controller.folder / "c.key").chmod(0o600)
     (controller.folder / "c.key").write_text("no key")
-    controller.hang_up('event="not reloaded: nothing has changed"')
+    controller.hang_up(REFUSED)
     line = controller.log().splitlines()[-1]
     for listener in ("openflow", "api", "metrics"):
         assert f"{listener}.private_key: {controller.folder}/c.key is not a PEM file with a private key" in line
     assert controller.status("old", controller.first)
     (controller.folder / "signalbox.toml").write_text("no_such_key = 1")
-    controller.hang_up('event="not reloaded: nothing has changed"')
+    controller.hang_up(REFUSED)
     assert controller.status("old", controller.first)
-
-
-def test_a_tokens_file_that_was_cut_off_changes_nothing(controller: Reloaded) -> None:
-    controller.tokens.write_text("")
-    controller.hang_up('event="not reloaded: nothing has changed"')
-    assert f"api.tokens: {controller.tokens}: gives no caller a role" in controller.log()
-    assert controller.status("old", controller.first)
-    assert "signalbox_reload_refused 1" in controller.metrics(controller.first)
 
 
 def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: Reloaded) -> None:
@@ -218,7 +206,7 @@ def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: R
     expired = controller.first.sign_expired("controller")
     (controller.folder / "c.pem").write_bytes(expired.certificate.read_bytes())
     (controller.folder / "c.key").write_bytes(expired.private_key.read_bytes())
-    controller.hang_up('event="not reloaded: nothing has changed"')
+    controller.hang_up(REFUSED)
     assert f"api.certificate: {controller.folder / 'c.pem'} ended on 20" in controller.log()
     assert controller.status("old", controller.first)
     shown = controller.metrics(controller.first)
@@ -228,45 +216,25 @@ def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: R
     assert all(float(end) > time.time() for _, end in ends)
 
 
-def test_the_last_token_of_a_tenant_with_a_quota_can_be_withdrawn(controller: Reloaded) -> None:
-    quota = '[[tenant]]\nname = "blue"\nmax_jobs = 1\n'
-    stolen = hashlib.sha256(b"stolen").hexdigest()
-    controller.accept("old")
-    kept = controller.tokens.read_text() + "\n"
-    table = f'[[token]]\nname = "trainers"\nrole = "tenant"\ntenant = "blue"\nsha256 = "{stolen}"\n'
-    controller.tokens.write_text(kept + table + quota)
-    controller.hang_up("event=reloaded")
-    assert controller.status("stolen", controller.first)
-    controller.tokens.write_text(kept + quota)
-    controller.hang_up("event=reloaded")
-    with pytest.raises(Unauthenticated):
-        controller.status("stolen", controller.first)
-    assert 'event="quotas name tenants without tokens"' in controller.log()
-
-
-def test_the_log_level_changes_and_what_needs_a_restart_is_named(controller: Reloaded) -> None:
-    config = controller.controller.config().replace(
-        "[metrics]", "[log]\nlevel = 'warning'\n[jobs]\nmax_jobs = 7\n[metrics]"
-    )
-    (controller.folder / "signalbox.toml").write_text(config.replace(f"127.0.0.1:{controller.port}", "127.0.0.1:1"))
-    controller.hang_up("needs a restart")
-    line = next(line for line in reversed(controller.log().splitlines()) if "needs a restart" in line)
-    assert "api.listen" in line
-    assert "jobs.max_jobs" in line
-    assert "log" not in line.partition("keys=")[2]
+def test_settings_change_and_what_needs_a_restart_is_named(controller: Reloaded) -> None:
+    """The log has both values of a setting that changes, and fewer lines with another level."""
+    config = controller.controller.config()
+    elsewhere = config.replace(f"127.0.0.1:{controller.port}", "127.0.0.1:1")
+    for changed, keys in (
+        (config + "[planning]\nmax_moves = 9\nmax_paths = 9\n", ["planning.max_paths"]),
+        (elsewhere + "[log]\nlevel = 'warning'\n[jobs]\nmax_jobs = 7\n", ["api.listen", "jobs.max_jobs"]),
+    ):
+        (controller.folder / "signalbox.toml").write_text(changed)
+        controller.hang_up("needs a restart")
+        lines = controller.log().splitlines()
+        named = next(line.partition("keys=")[2] for line in reversed(lines) if "needs a restart" in line)
+        assert all(key in named for key in keys)
+        assert "log" not in named
+    assert any("setting changed" in line and "planning.max_moves" in line and "256 → 9" in line for line in lines)
     before = controller.log().count("event=audit")
     with controller.client("old", controller.first) as client:
         client.replan()
     assert controller.log().count("event=audit") == before
-
-
-def test_a_setting_that_changes_is_logged_with_both_values(controller: Reloaded) -> None:
-    config = controller.controller.config() + "\n[planning]\nmax_moves = 9\nmax_paths = 9\n"
-    (controller.folder / "signalbox.toml").write_text(config)
-    controller.hang_up("needs a restart")
-    lines = controller.log().splitlines()
-    assert any("setting changed" in line and "planning.max_moves" in line and "256 → 9" in line for line in lines)
-    assert "planning.max_paths" in next(line for line in reversed(lines) if "needs a restart" in line)
 
 
 def test_no_secret_is_in_the_log_or_the_metrics_whatever_fails(controller: Reloaded) -> None:
@@ -312,7 +280,7 @@ def test_no_secret_is_in_the_log_or_the_metrics_whatever_fails(controller: Reloa
         wait_for(denied, "a line of a refused call: the log has some of each second", DEADLINE_S, 0.3)
         client.deregister_job("secretive", lease_token)
     controller.tokens.write_text(f'[[token]]\nname = "a"\nrole = "reader"\nsha256 = "{token}"\n{token} = 1')
-    controller.hang_up('event="not reloaded: nothing has changed"')
+    controller.hang_up(REFUSED)
     log = controller.log()
     for seen in ("name=ops", "UNAUTHENTICATED", "PERMISSION_DENIED", "token[0].sha256"):
         assert seen in log

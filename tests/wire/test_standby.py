@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -16,9 +15,10 @@ from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.credentials import Credentials
-from signalbox.errors import ConcurrentUpdate, HostNotAllowed, SignalboxError, Unauthenticated
+from signalbox.errors import ConcurrentUpdate, SignalboxError, Unauthenticated
 from tests.support.wire.api_calls import ring
 from tests.support.wire.certificates import Authority
+from tests.support.wire.secured import secret_file, token_table
 
 DEADLINE_S = 60.0
 REFUSED = 'event="not reloaded: nothing has changed"'
@@ -36,7 +36,6 @@ class Pair:
         made = self.authority.sign("controller", also="IP:127.0.0.1")
         self.certificate, self.key = made.certificate, made.private_key
         self.tokens, self.inventory = folder / "tokens.toml", folder / "inventory.toml"
-        self.tokens.touch(0o600)
         self.accept("old")
         self.inventory.write_text("")
         self.port, self.metrics_port = reserve_port(), reserve_port()
@@ -75,14 +74,11 @@ class Pair:
             self.active.kill()
 
     def accept(self, token: str) -> None:
-        """Accept exactly this token, as an operator."""
-        sha256 = hashlib.sha256(token.encode()).hexdigest()
-        self.tokens.write_text(f'[[token]]\nname = "{token}"\nrole = "operator"\nsha256 = "{sha256}"\n')
+        """Accept exactly this token, as an operator, and that of the tenant blue."""
+        secret_file(self.tokens, token_table(token, token) + token_table("blue", "blue", "tenant"))
 
     def client(self, token: str) -> Client:
-        file = self.folder / f"{token}.token"
-        file.touch(0o600)
-        file.write_text(token)
+        file = secret_file(self.folder / f"{token}.token", token)
         return Client(f"127.0.0.1:{self.port}", 5, Credentials(self.authority.certificate, token_file=file))
 
     def status(self, token: str) -> bool:
@@ -129,61 +125,38 @@ class Pair:
         wait_for(holds, what, DEADLINE_S, 0.05)
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    with pair.running():
-        yield pair
-
-
-def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(pair: Pair) -> None:
+def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good_and_all_jobs(tmp_path: Path) -> None:
     """All files are invalid when the standby takes over, so it uses their last valid versions."""
-    assert pair.metric("signalbox_standby") == "1"
-    pair.accept("new")
-    line = next(line for line in pair.hang_up("event=reloaded").splitlines() if "event=reloaded" in line)
-    for what in ("tokens=1", "tokens_before=1", 'added="token new"', 'withdrawn="token old"'):
-        assert what in line
-    pair.tokens.write_text("")
-    pair.inventory.write_text("[[host")
-    pair.certificate.unlink()
-    said = pair.hang_up(REFUSED)
-    for problem in (
-        f"api.certificate: cannot read {pair.certificate}",
-        f"api.tokens: {pair.tokens}: gives no caller a role",
-        f"fabric.inventory: {pair.inventory}: not TOML",
-    ):
-        assert problem in said
-    (pair.standby.folder / "signalbox.toml").write_text("no_such_key = 1")
-    assert "no_such_key" in pair.hang_up(REFUSED)
-    said = pair.take_over("new")
-    assert said.index('"taking over"') < said.index(PARTLY) < said.index("event=ready")
-    assert (pair.metric("signalbox_standby"), pair.metric("signalbox_reload_refused")) == ("0", "1")
-    with pytest.raises(Unauthenticated):
-        pair.status("old")
-
-
-def test_jobs_keep_their_revisions_and_hosts_when_a_standby_takes_over_with_new_tokens(pair: Pair) -> None:
-    """The tokens were written without a signal: one is withdrawn, and a tenant lacks hosts that its job has."""
-    tenant = '[[token]]\nname = "blue"\nrole = "tenant"\ntenant = "blue"\nsha256 = "{}"\n'
-    tokens = tenant.format(hashlib.sha256(b"blue").hexdigest())
-    pair.tokens.write_text(pair.tokens.read_text() + tokens)
-    assert pair.active.process is not None
-    os.kill(pair.active.process.pid, signal.SIGHUP)
-    pair.until(lambda: "event=reloaded" in pair.active.log.read_text(), "the token of blue")
-    hosts = ("10.0.1.1", "10.0.2.1")
-    with pair.client("blue") as blue:
-        token = blue.register_job(ring("job", hosts, lease_s=600)).lease_token
-        assert blue.update_job(ring("job", hosts, size=2000, lease_s=600), revision=1).revision == 2
-    pair.tokens.write_text(tokens + '[[tenant]]\nname = "blue"\nhost_prefixes = ["10.0.1.0/24"]\n')
-    pair.inventory.write_text("[[host")
-    assert PARTLY in pair.take_over("blue"), "of the inventory alone"
-    with pytest.raises(Unauthenticated):
-        pair.status("old")
-    with pair.client("blue") as blue:
-        blue.renew_lease("job", token)
-        with pytest.raises(ConcurrentUpdate, match="has revision 2, and this update is made from revision 1"):
-            blue.update_job(ring("job", hosts, size=3000, lease_s=600), lease_token=token, revision=1)
-        changed = blue.update_job(ring("job", hosts, size=3000, lease_s=600), lease_token=token, revision=2)
-        assert changed.revision == 3
-        with pytest.raises(HostNotAllowed, match=r"names 10\.0\.2\.1, .* its hosts are 10\.0\.1\.0/24"):
-            blue.register_job(ring("new", hosts))
+    pair, hosts = Pair(tmp_path), ("10.0.1.1", "10.0.2.1")
+    with pair.running():
+        with pair.client("blue") as blue:
+            token = blue.register_job(ring("job", hosts, lease_s=600)).lease_token
+            assert blue.update_job(ring("job", hosts, size=2000, lease_s=600), revision=1).revision == 2
+        assert pair.metric("signalbox_standby") == "1"
+        pair.accept("new")
+        line = next(line for line in pair.hang_up("event=reloaded").splitlines() if "event=reloaded" in line)
+        for what in ("tokens=2", "tokens_before=2", 'added="token new"', 'withdrawn="token old"'):
+            assert what in line
+        pair.tokens.write_text("")
+        pair.inventory.write_text("[[host")
+        pair.certificate.unlink()
+        said = pair.hang_up(REFUSED)
+        for problem in (
+            f"api.certificate: cannot read {pair.certificate}",
+            f"api.tokens: {pair.tokens}: gives no caller a role",
+            f"fabric.inventory: {pair.inventory}: not TOML",
+        ):
+            assert problem in said
+        (pair.standby.folder / "signalbox.toml").write_text("no_such_key = 1")
+        assert "no_such_key" in pair.hang_up(REFUSED)
+        said = pair.take_over("new")
+        assert said.index('"taking over"') < said.index(PARTLY) < said.index("event=ready")
+        assert (pair.metric("signalbox_standby"), pair.metric("signalbox_reload_refused")) == ("0", "1")
+        with pytest.raises(Unauthenticated):
+            pair.status("old")
+        with pair.client("blue") as blue:
+            blue.renew_lease("job", token)
+            with pytest.raises(ConcurrentUpdate, match="has revision 2, and this update is made from revision 1"):
+                blue.update_job(ring("job", hosts, size=3000, lease_s=600), lease_token=token, revision=1)
+            changed = blue.update_job(ring("job", hosts, size=3000, lease_s=600), lease_token=token, revision=2)
+            assert changed.revision == 3

@@ -11,12 +11,17 @@ from signalbox.credentials import NO_CREDENTIALS, Credentials
 from tests.support.wire.certificates import Authority, Certificate
 
 TOKEN = "sbx_operator"
-TOKENS = f"""
-[[token]]
-name = "ops"
-sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"
-role = "operator"
 
+
+def token_table(name: str, token: str, role: str = "operator") -> str:
+    """Return the table of a token; the tenant of a token with this role has the token's name."""
+    sha256 = hashlib.sha256(token.encode()).hexdigest()
+    tenant = f'tenant = "{name}"\n' if role == "tenant" else ""
+    return f'[[token]]\nname = "{name}"\nrole = "{role}"\nsha256 = "{sha256}"\n{tenant}'
+
+
+TOKENS = f"""
+{token_table("ops", TOKEN)}
 [[certificate]]
 name = "scheduler"
 role = "reader"
@@ -25,6 +30,13 @@ role = "reader"
 name = "10.9.9.9"
 role = "reader"
 """
+
+
+def secret_file(file: Path, content: str) -> Path:
+    """Write a file that only its owner can read."""
+    file.touch(0o600)
+    file.write_text(content)
+    return file
 
 
 class Secured(NamedTuple):
@@ -46,11 +58,11 @@ class Secured(NamedTuple):
         server = ours.sign("controller", also="IP:127.0.0.1,DNS:localhost")
         key = Path(f"{server.certificate}.key")
         server.private_key.rename(key)
-        tokens = _secret(directory / "tokens.toml", TOKENS)
+        tokens = secret_file(directory / "tokens.toml", TOKENS)
         return cls(directory, ours, other, tokens, {"certificate": server.certificate, "private_key": key})
 
     def token_file(self, token: str = TOKEN) -> Path:
-        return _secret(self.directory / "token", token + "\n")
+        return secret_file(self.directory / "token", token + "\n")
 
     def credentials(self, shown: Certificate | None = None, token: str | None = None) -> Credentials:
         """Return the credentials of a client that trusts the test authority."""
@@ -61,9 +73,3 @@ class Secured(NamedTuple):
 def status_of(address: str, credentials: Credentials = NO_CREDENTIALS) -> object:
     with Client(address, timeout_s=10, credentials=credentials) as client:
         return client.get_status()
-
-
-def _secret(file: Path, content: str) -> Path:
-    file.touch(0o600)
-    file.write_text(content)
-    return file
