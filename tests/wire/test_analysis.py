@@ -47,7 +47,7 @@ from controller.status import StatusBoard
 from signalbox.cli import main
 from signalbox.client import Client
 from signalbox.commands.output import fields
-from signalbox.errors import Conflict, InvalidInput, NotFound, SignalboxError
+from signalbox.errors import Conflict, NotFound, SignalboxError
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -116,31 +116,29 @@ def signalbox(address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     return run
 
 
-def test_an_analysis_of_a_job_arrives_unchanged(signalbox: Signalbox, loop: Loop) -> None:
+def test_an_analysis_of_a_job_arrives_unchanged_and_people_read_sentences_first(
+    signalbox: Signalbox, loop: Loop
+) -> None:
     status, out, _ = signalbox("explain", "a", "--json")
     assert status == 0
     found = analyse_job(AnalyseJob(loop.network, JobId("a"), efficiency_measured=0.3))
     assert out == json.dumps(fields(explain_message(found)), indent=2) + "\n"
     assert list(json.loads(out)) == list(pb.ExplainResponse.DESCRIPTOR.fields_by_name)
-
-
-def test_people_read_sentences_first(signalbox: Signalbox) -> None:
-    status, out, _ = signalbox("explain", "a")
-    assert status == 0
-    said = " ".join(out.split())
+    said = " ".join(signalbox("explain", "a")[1].split())
     assert said.startswith("The network slows job 'a': its communication takes up to 2.00 times as long")
     assert "Routing can gain 50%" in said
     assert "The measured efficiency is 30.0%, the predicted efficiency 50.0%" in said
 
 
-def test_an_analysis_of_failures_arrives_unchanged(signalbox: Signalbox, loop: Loop) -> None:
+def test_an_analysis_of_failures_arrives_unchanged(signalbox: Signalbox, address: str, loop: Loop) -> None:
     status, out, _ = signalbox("what-if", "--fail", "cables", "--top", 1, "--within", 30, "--json")
     assert status == 0
     found = analyse_failures(AnalyseFailures(loop.network, frozenset({FailureKind.CABLE}), 1, 30.0))
     assert json.loads(out) == fields(what_if_message(found))
-    (message,) = loop.messages
-    assert isinstance(message, WhatIf)
-    assert (message.kinds, message.top, message.within_s) == (frozenset({FailureKind.CABLE}), 1, 30.0)
+    with Client(address) as client:
+        assert client.what_if().failures > 4, "of all kinds, unless some are chosen"
+    asked = [(each.kinds, each.top, each.within_s) for each in loop.messages if isinstance(each, WhatIf)]
+    assert asked == [(frozenset({FailureKind.CABLE}), 1, 30.0), (frozenset(FailureKind), None, 60.0)]
 
 
 def test_the_proof_of_the_routes_arrives_as_a_file(signalbox: Signalbox, tmp_path: Path) -> None:
@@ -150,40 +148,21 @@ def test_the_proof_of_the_routes_arrives_as_a_file(signalbox: Signalbox, tmp_pat
     assert verify(read(file)) == ("worst slowdown 2, at least 1 with any routes; 0 of 2 slowdowns proven", 0)
 
 
-def test_all_failures_are_analysed_unless_kinds_are_chosen(address: str, loop: Loop) -> None:
-    with Client(address) as client:
-        assert client.what_if().failures > 4
-    (message,) = loop.messages
-    assert isinstance(message, WhatIf)
-    assert (message.kinds, message.top, message.within_s) == (frozenset(FailureKind), None, 60.0)
+def test_what_cannot_be_explained_is_an_error(address: str, signalbox: Signalbox) -> None:
+    for job, error, status, message in (
+        ("nobody", NotFound, 5, "there is no job 'nobody'; jobs: a, b"),
+        ("late", Conflict, 8, "job 'late' waits for 10.0.9.9"),
+    ):
+        with Client(address) as client, pytest.raises(error, match=message):
+            client.explain(job)
+        assert signalbox("explain", job)[::2] == (status, f"error: {message}\n")
 
 
-@pytest.mark.parametrize(
-    ("job", "error", "message"),
-    [
-        ("nobody", NotFound, "there is no job 'nobody'; jobs: a, b"),
-        ("late", Conflict, "job 'late' waits for 10.0.9.9"),
-    ],
-)
-def test_what_cannot_be_explained_is_an_error(
-    address: str, signalbox: Signalbox, job: str, error: type[SignalboxError], message: str
-) -> None:
-    with Client(address) as client, pytest.raises(error, match=message):
-        client.explain(job)
-    status, _, err = signalbox("explain", job)
-    assert (status, err.strip()) == (5 if error is NotFound else 8, f"error: {message}")
-
-
-def test_an_analysis_that_clients_would_not_wait_for_is_refused(address: str) -> None:
-    with Client(address) as client, pytest.raises(InvalidInput, match="within: must be more than 0 and at most 120"):
-        client.what_if(within_s=1e9)
-
-
-@pytest.mark.parametrize("option", [("--scheme", "ecmp"), ("--time-limit", "3"), ("--leaves", "4")])
-def test_options_of_offline_analyses_need_a_workload(signalbox: Signalbox, option: tuple[str, str]) -> None:
-    status, _, err = signalbox("explain", "a", *option)
-    assert status == 2
-    assert "needs a --workload" in " ".join(err.split())
+def test_options_of_offline_analyses_need_a_workload(signalbox: Signalbox) -> None:
+    for option in (("--scheme", "ecmp"), ("--time-limit", "3"), ("--leaves", "4")):
+        status, _, err = signalbox("explain", "a", *option)
+        assert status == 2
+        assert "needs a --workload" in " ".join(err.split())
 
 
 @contextmanager
@@ -195,25 +174,6 @@ def working(*given: Any) -> Iterator[Answerer]:
         worker.stop(timeout_s=60)
 
 
-def ready(worker: Answerer) -> Any:
-    """Return the process of the worker that waits for a request."""
-    until(lambda: worker._ready is not None)
-    assert worker._ready
-    return worker._ready.process
-
-
-def test_the_worker_process_gives_the_same_results_and_errors(loop: Loop) -> None:
-    replies: list[Future[Any]] = [Future(), Future()]
-    requests = [AnalyseJob(loop.network, JobId(job), None) for job in ("a", "nobody")]
-    expected = analyse_job(requests[0])  # before a thread sends it: shared objects are filled in later
-    with working(analyse) as worker:
-        for request, reply in zip(requests, replies, strict=True):
-            worker.submit(request, reply)
-        assert replies[0].result(timeout=60) == expected
-        with pytest.raises(NotFound, match="there is no job 'nobody'; jobs: a, b"):
-            replies[1].result(timeout=60)
-
-
 class Endless:
     """Request that no process ever finishes: it sleeps where it is unpickled."""
 
@@ -221,46 +181,47 @@ class Endless:
         return time.sleep, (10_000,)
 
 
-def test_a_request_that_is_cancelled_holds_up_no_other(loop: Loop) -> None:
+def test_the_worker_process_gives_the_same_results_and_errors_and_a_cancelled_request_holds_up_none(loop: Loop) -> None:
+    """The last request is running when the controller stops, and is ended."""
     endless: Any = Endless()
+    requests = [AnalyseJob(loop.network, JobId(job), None) for job in ("a", "nobody")]
+    expected = analyse_job(requests[0])  # before a thread sends it: shared objects are filled in later
     given_up: list[Future[Any]] = [Future() for _ in range(20)]
-    wanted: Future[Any] = Future()
-    request = AnalyseJob(loop.network, JobId("a"), None)
+    replies: list[Future[Any]] = [Future(), Future()]
     with working(analyse) as worker:
         for number, reply in enumerate(given_up):
             worker.submit(endless, reply)
             if number:
                 reply.cancel()  # the request waits behind the first one
         until(lambda: not worker._waiting or given_up[0] is not worker._waiting[0][1])
-        worker.submit(request, wanted)
+        for request, reply in zip(requests, replies, strict=True):
+            worker.submit(request, reply)
         given_up[0].cancel()
-        assert wanted.result(timeout=60) == analyse_job(request)
-
-
-def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
-    worker = Answerer(analyse)
-    endless: Any = Endless()
-    worker.submit(endless, Future())
-    until(lambda: not worker._waiting)
-    worker.stop(timeout_s=60)
+        assert replies[0].result(timeout=60) == expected
+        with pytest.raises(NotFound, match="there is no job 'nobody'; jobs: a, b"):
+            replies[1].result(timeout=60)
+        worker.submit(endless, Future())
+        until(lambda: not worker._waiting)
     assert not worker._thread.is_alive()
 
 
-def test_a_process_answers_one_request_after_the_other_while_it_is_small() -> None:
-    with working(process_number, Path.cwd) as worker:
-        pid = ready(worker).pid
-        assert [answered(worker, None) for _ in range(3)] == [pid] * 3
-        large = answered(worker, answerer.KEPT_BYTES)
-        assert large == pid
-        assert answered(worker, None) != large
-    assert not worker._thread.is_alive()
-
-
-def test_a_request_to_a_process_that_does_not_read_can_be_cancelled() -> None:
+def test_a_process_answers_one_request_after_the_other_until_it_is_large_or_ends() -> None:
+    """A process goes on after an error. It is replaced when it is killed, and when it does not read its request."""
     given_up: Future[Any] = Future()
     with working(process_number, Path.cwd) as worker:
-        stopped = ready(worker).pid
-        assert stopped
+        first = ready(worker).pid
+        assert [answered(worker, None) for _ in range(3)] == [first] * 3
+        with pytest.raises(SignalboxError, match="the analysis failed"):
+            answered(worker, "no number")
+        assert answered(worker, answerer.KEPT_BYTES) == first
+        killed = ready(worker)
+        assert killed.pid != first, "it had become large"
+        killed.kill()
+        killed.join()
+        stopped = answered(worker, None)
+        assert isinstance(stopped, int)
+        assert stopped != killed.pid
+        until(lambda: worker._ready is not None)
         os.kill(stopped, signal.SIGSTOP)
         worker.submit(bytes(10 << 20), given_up)
         until(lambda: worker._ready is None)
@@ -268,20 +229,11 @@ def test_a_request_to_a_process_that_does_not_read_can_be_cancelled() -> None:
         assert answered(worker, None) != stopped
 
 
-def test_a_process_goes_on_after_an_error() -> None:
-    with working(process_number) as worker:
-        first = answered(worker, None)
-        with pytest.raises(SignalboxError, match="the analysis failed"):
-            answered(worker, "no number")
-        assert answered(worker, None) == first
-
-
-def test_a_process_that_was_killed_while_it_was_ready_is_replaced() -> None:
-    with working(process_number, Path.cwd) as worker:
-        killed = ready(worker)
-        killed.kill()
-        killed.join()
-        assert answered(worker, None) != killed.pid
+def ready(worker: Answerer) -> Any:
+    """Return the process of the worker that waits for a request."""
+    until(lambda: worker._ready is not None)
+    assert worker._ready
+    return worker._ready.process
 
 
 def process_number(holds: int | None) -> int:

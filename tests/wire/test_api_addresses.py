@@ -58,6 +58,14 @@ def test_reflection_lists_and_describes_the_services(channel: grpc.Channel) -> N
 # ---- addresses
 
 
+def refused(address: str, problem: str) -> None:
+    """Start a server at the address, which is an error."""
+    server = ApiServer(ApiConfig(listen=(address,)), StatusBoard(), lambda _: None, TOKENS)
+    with pytest.raises(OSError, match=problem):
+        server.start()
+    server.stop()
+
+
 def test_both_a_port_and_a_unix_socket_serve(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     with running_api("127.0.0.1:0", f"unix:{path}") as api:
@@ -69,17 +77,11 @@ def test_both_a_port_and_a_unix_socket_serve(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_the_directory_of_a_socket_is_made(tmp_path: Path) -> None:
+def test_the_directory_of_a_socket_is_made_or_an_error(tmp_path: Path) -> None:
     with running_api(f"unix:{tmp_path}/run/signalbox/api.sock") as api, Client(api.addresses[0]) as client:
         assert client.list_jobs() == ()
-
-
-def test_a_directory_that_cannot_be_made_is_an_error_at_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    server = ApiServer(ApiConfig(listen=(f"unix:{tmp_path}/file/api.sock",)), StatusBoard(), lambda _: None, TOKENS)
-    with pytest.raises(OSError, match=f"cannot make {tmp_path}/file for the API's socket: "):
-        server.start()
-    server.stop()
+    refused(f"unix:{tmp_path}/file/api.sock", f"cannot make {tmp_path}/file for the API's socket: ")
 
 
 def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
@@ -93,10 +95,7 @@ def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
 def test_a_living_server_keeps_its_socket(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'api.sock'}"
     with running_api(address), Client(address) as client:
-        second = ApiServer(ApiConfig(listen=(address,)), StatusBoard(), lambda _: None, TOKENS)
-        with pytest.raises(OSError, match="another process does"):
-            second.start()
-        second.stop()
+        refused(address, "another process does")
         assert client.list_jobs() == ()
 
 
@@ -107,27 +106,18 @@ def test_a_listener_that_takes_no_connection_keeps_its_socket(tmp_path: Path) ->
         listener.bind(path)
         listener.listen(0)
         waiting.connect(path)
-        server = ApiServer(ApiConfig(listen=(f"unix:{path}",)), StatusBoard(), lambda _: None, TOKENS)
-        with pytest.raises(OSError, match="another process does"):
-            server.start()
-        server.stop()
+        refused(f"unix:{path}", "another process does")
 
 
 def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("keep me")
-    server = ApiServer(ApiConfig(listen=(f"unix:{path}",)), StatusBoard(), lambda _: None, TOKENS)
-    with pytest.raises(OSError, match="not a socket"):
-        server.start()
-    server.stop()
+    refused(f"unix:{path}", "not a socket")
     assert path.read_text() == "keep me"
 
 
 def test_a_taken_port_is_an_error_at_start(api: Running) -> None:
-    second = ApiServer(ApiConfig(listen=(api.addresses[0],)), StatusBoard(), lambda _: None, TOKENS)
-    with pytest.raises(OSError, match=f"cannot listen on {api.addresses[0]}: Address already in use"):
-        second.start()
-    second.stop()
+    refused(api.addresses[0], f"cannot listen on {api.addresses[0]}: Address already in use")
 
 
 def test_stopping_a_server_that_never_started_is_nothing() -> None:

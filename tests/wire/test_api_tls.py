@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,23 +16,18 @@ from controller.status import StatusBoard
 from signalbox.client import Client, Unreachable
 from signalbox.credentials import Credentials
 from signalbox.errors import InvalidInput, Unauthenticated
-from tests.support.wire.certificates import Certificate
-from tests.support.wire.control_stand_in import Running, running_api
+from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.secured import TOKEN, Secured, status_of
-
-
-@pytest.fixture(scope="module")
-def mutual(secured: Secured) -> Iterator[Running]:
-    with running_api(**secured.settings, ca_certificates=secured.ours.certificate) as api:
-        yield api
-
 
 # ---- TLS
 
 
-def test_clients_that_trust_the_authority_are_served_and_no_others(secured: Secured) -> None:
-    with running_api(**secured.settings) as api:
+def test_clients_that_trust_the_authority_are_served_and_no_others(secured: Secured, tmp_path: Path) -> None:
+    """A Unix socket stays plain beside TLS."""
+    with running_api("127.0.0.1:0", f"unix:{tmp_path}/api.sock", **secured.settings) as api:
         assert status_of(api.addresses[0], secured.credentials())
+        assert status_of(api.addresses[1], Credentials())
+        assert status_of(api.addresses[1], secured.credentials())
         with pytest.raises(Unreachable, match="not of an authority in --tls-ca"):
             status_of(api.addresses[0], Credentials(secured.other.certificate))
         with pytest.raises(Unreachable, match="may require TLS"):
@@ -71,38 +65,15 @@ def test_tls_before_1_2_is_refused(secured: Secured) -> None:
             context.wrap_socket(sock, server_hostname="localhost")
 
 
-def test_a_unix_socket_stays_plain_beside_tls(secured: Secured, tmp_path: Path) -> None:
-    with running_api("127.0.0.1:0", f"unix:{tmp_path}/api.sock", **secured.settings) as api:
-        assert status_of(api.addresses[0], secured.credentials())
-        assert status_of(api.addresses[1], Credentials())
-        assert status_of(api.addresses[1], secured.credentials())
-
-
 # ---- mutual TLS
 
 
-def test_a_certificate_of_the_authority_is_enough_without_tokens(secured: Secured, mutual: Running) -> None:
-    assert status_of(mutual.addresses[0], secured.credentials(secured.ours.sign("anyone")))
-
-
-def none(_: Secured) -> Certificate | None:
-    return None
-
-
-def of_another_authority(secured: Secured) -> Certificate:
-    return secured.other.sign("scheduler")
-
-
-def expired(secured: Secured) -> Certificate:
-    return secured.ours.sign_expired("scheduler")
-
-
-@pytest.mark.parametrize("shown", [none, of_another_authority, expired])
-def test_a_client_without_a_valid_certificate_gets_no_connection(
-    secured: Secured, mutual: Running, shown: Callable[[Secured], Certificate | None]
-) -> None:
-    with pytest.raises(Unreachable, match=r"--tls-certificate|requires a client certificate"):
-        status_of(mutual.addresses[0], secured.credentials(shown(secured)))
+def test_only_a_valid_certificate_of_the_authority_gets_a_connection_and_is_enough(secured: Secured) -> None:
+    with running_api(**secured.settings, ca_certificates=secured.ours.certificate) as api:
+        assert status_of(api.addresses[0], secured.credentials(secured.ours.sign("anyone")))
+        for shown in (None, secured.other.sign("scheduler"), secured.ours.sign_expired("scheduler")):
+            with pytest.raises(Unreachable, match=r"--tls-certificate|requires a client certificate"):
+                status_of(api.addresses[0], secured.credentials(shown))
 
 
 def test_authorities_can_be_replaced_while_the_server_runs(secured: Secured) -> None:
@@ -166,22 +137,15 @@ def test_a_token_is_not_accepted_where_it_could_be_read_on_its_way(secured: Secu
             careless.get_status()
 
 
-@pytest.mark.parametrize(
-    "metadata", [["Bearer"], ["Basic b3Bz"], [TOKEN], [f"bearer {TOKEN}"], [f"Bearer {TOKEN}"] * 2]
-)
-def test_other_forms_of_authorization_are_refused(secured: Secured, metadata: list[str]) -> None:
+def test_other_forms_of_authorization_are_refused(secured: Secured) -> None:
     with running_api(tokens=secured.tokens) as api, Client(api.addresses[0]) as client:
-        client._metadata = tuple(("authorization", value) for value in metadata)
-        with pytest.raises(Unauthenticated, match="must be one 'Bearer TOKEN'"):
-            client.get_status()
-
-
-@pytest.mark.parametrize("content", ["", "two words", "t\u00f6ken", "a\nb"])
-def test_a_file_without_a_token_is_an_error_before_any_call(tmp_path: Path, content: str) -> None:
-    (tmp_path / "token").touch(0o600)
-    (tmp_path / "token").write_text(content)
-    with pytest.raises(InvalidInput, match="must contain exactly one token"):
-        Client("127.0.0.1:1", credentials=Credentials(token_file=tmp_path / "token"))
+        for values in (["Bearer"], ["Basic b3Bz"], [TOKEN], [f"bearer {TOKEN}"], [f"Bearer {TOKEN}"] * 2):
+            client._metadata = tuple(("authorization", value) for value in values)
+            with pytest.raises(Unauthenticated, match="must be one 'Bearer TOKEN'"):
+                client.get_status()
+    for content in ("", "two words", "t\u00f6ken", "a\nb"):
+        with pytest.raises(InvalidInput, match="must contain exactly one token"):
+            Client("127.0.0.1:1", credentials=Credentials(token_file=secured.token_file(content)))
 
 
 def test_incomplete_credentials_are_an_error(secured: Secured, tmp_path: Path) -> None:

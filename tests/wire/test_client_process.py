@@ -12,7 +12,7 @@ from signalbox.client_process import MAX_MEMORY_BYTES
 from signalbox.jobs.spec import JobId
 from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.control_stand_in import H1, H2, Running
-from tests.wire.test_joined_process_ends import ended, has_job, program
+from tests.wire.test_joined_process_ends import ended, has_job, line, program
 
 
 def callers(process: subprocess.Popen[str]) -> list[int]:
@@ -203,8 +203,7 @@ time.sleep(60)
 def test_nothing_waits_for_the_process_that_calls_and_it_ends_with_a_killed_program(api: Running) -> None:
     """A reader of the program's output does not have to wait for the end of the calling process."""
     with program(api, KEPT_OPEN) as process:
-        assert process.stdout
-        child = int(process.stdout.readline())
+        child = int(line(process))
         calling = caller(process)
         try:
             os.kill(calling, signal.SIGSTOP)

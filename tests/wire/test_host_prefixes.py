@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from controller.api.identities import Identities
 from signalbox.client import Client
 from signalbox.errors import HostNotAllowed
-from signalbox.jobs.reports import Connected
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -80,32 +79,17 @@ def test_a_refusal_is_a_status_for_programs_and_a_line_of_the_audit_log(api: Run
     assert FOREIGN[1] in line["why"]
 
 
-def test_others_name_any_host(api: Running, tmp_path: Path) -> None:
-    for name in ("red", "operator"):
-        with client(api, tmp_path, name) as other:
-            other.register_job(ring(name, FOREIGN, reports_connections=True))
-
-
 def test_a_job_from_before_a_new_list_keeps_running_until_it_ends(api: Running, blue: Client, tmp_path: Path) -> None:
-    registered = blue.register_job(ring("ring", OURS, reports_connections=True), request_id="once")
+    registered = blue.register_job(ring("ring", OURS), request_id="once")
     api.server.files.replaced(Identities.load(tokens_file(tmp_path, hosts_of_blue("10.0.1.0/24"))))
-
-    def uid() -> str:
-        return blue.get_job("ring").uid
-
     with pytest.raises(HostNotAllowed, match=f"names {H2}, .* its hosts are 10.0.1.0/24;"):
-        blue.register_job(ring("new", OURS, reports_connections=True))
-    assert blue.renew_lease("ring") == 30.0
+        blue.register_job(ring("new", OURS))
     for token in (registered.lease_token, ""):
-        again = blue.register_job(ring("ring", OURS, reports_connections=True), lease_token=token, request_id="once")
+        again = blue.register_job(ring("ring", OURS), lease_token=token, request_id="once")
         assert again.job.uid == registered.job.uid
-    blue.report_connections("ring", H2, [Connected(H2, 1, H1, 2)])
-    blue.update_job(ring("ring", OURS, size=2000, reports_connections=True))
-    assert uid() == registered.job.uid
     with pytest.raises(HostNotAllowed):
         blue.register_job(ring("ring", OURS), lease_token="", take_over=True)
-    assert uid() == registered.job.uid
+    assert blue.update_job(ring("ring", OURS, size=2000)).uid == registered.job.uid
     blue.deregister_job("ring")
     with pytest.raises(HostNotAllowed):
         blue.register_job(ring("ring", OURS))
-    blue.register_job(ring("ring", ("10.0.1.1", "10.0.1.2")))

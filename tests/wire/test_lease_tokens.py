@@ -12,7 +12,7 @@ import pytest
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import Known
 from signalbox.client import Client
-from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.errors import Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
 from tests.support.waiting import until
@@ -24,7 +24,8 @@ def spec(lease_s: float = 30.0, **more: object) -> JobSpec:
     return JobSpec.parse({"job_id": "job", "endpoints": [H1, H2], "transfers": transfers, "lease_s": lease_s, **more})
 
 
-CALLS: dict[str, Callable[[Client, str | None], object]] = {
+Call = Callable[[Client, str | None], object]
+CALLS: dict[str, Call] = {
     "renew": lambda client, token: client.renew_lease("job", token),
     "report": lambda client, token: client.report_iterations("job", [IterationTime(0, 2.0, 1.0)], token),
     "report connections": lambda client, token: client.report_connections("job", H1, [], token),
@@ -45,14 +46,10 @@ def stranger(api: Running) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(params=CALLS)
-def call(request: pytest.FixtureRequest) -> Callable[[Client, str | None], object]:
-    return CALLS[request.param]
+EACH_CALL = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
-Call = Callable[[Client, str | None], object]
-
-
+@EACH_CALL
 def test_a_stranger_changes_nothing_and_the_owner_does(owner: Client, stranger: Client, call: Call) -> None:
     for of_no_job in ("", "of.another-controller"):
         with pytest.raises(NotFound, match="there is no job 'job'") as error:
@@ -68,29 +65,7 @@ def test_a_stranger_changes_nothing_and_the_owner_does(owner: Client, stranger: 
     call(stranger, token)
 
 
-def test_a_registration_is_renewed_by_its_token_or_its_request(owner: Client, stranger: Client) -> None:
-    first = owner.register_job(spec(), request_id="once")
-    for again in (
-        owner.register_job(spec()),
-        owner.register_job(spec(), request_id="twice"),
-        stranger.register_job(spec(), lease_token=first.lease_token),
-        stranger.register_job(spec(), lease_token="", request_id="once"),
-    ):
-        assert (again.job.uid, again.lease_token) == (first.job.uid, first.lease_token)
-        assert again.job.register_time == first.job.register_time
-    with pytest.raises(AlreadyExists, match="belongs to another registration"):
-        stranger.register_job(spec(), lease_token="", request_id="a guess")
-    with pytest.raises(AlreadyExists, match="registered with another spec; update it, or take it over"):
-        owner.register_job(spec(max_subflows=2))
-
-
-def test_a_token_that_is_none_or_over_is_ignored_when_the_id_is_free(owner: Client) -> None:
-    first = owner.register_job(spec(), lease_token="of a state that was lost")
-    owner.deregister_job("job")
-    second = owner.register_job(spec(), lease_token=first.lease_token)
-    assert second.job.uid != first.job.uid
-
-
+@EACH_CALL
 def test_the_owner_learns_that_the_job_was_taken_over(owner: Client, stranger: Client, call: Call) -> None:
     old = owner.register_job(spec(reports_connections=True))
     watch = owner.watch_routes("job")
@@ -161,16 +136,6 @@ def test_force_ends_the_registration_that_is_meant_or_none(owner: Client, strang
     with pytest.raises(NotFound, match="taken over"):
         stranger.deregister_job("job", force=True, uid=second)
     assert owner.renew_lease("job") == 30.0
-
-
-def test_reports_may_be_repeated(owner: Client) -> None:
-    owner.register_job(spec())
-    times = [IterationTime(index, 2.0, 1.0) for index in (3, 4, 9)]
-    assert owner.report_iterations("job", times) == 3
-    assert owner.report_iterations("job", times) == 0
-    assert owner.report_iterations("job", [*times, IterationTime(10, 2.0, 2.0)]) == 1
-    job = owner.get_job("job")
-    assert (job.iterations, job.last_iteration_index) == (4, 10)
 
 
 def test_tokens_are_in_no_error_and_not_printed(owner: Client, stranger: Client) -> None:

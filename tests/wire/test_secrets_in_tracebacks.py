@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from controller.api.lease_tokens import LeaseTokens
 from controller.observability import logs
@@ -17,6 +14,7 @@ from signalbox.client import Client
 from signalbox.credentials import Credentials
 from signalbox.errors import SignalboxError
 from tests.support.wire.control_stand_in import running_api
+from tests.support.wire.secured import secret_file
 
 LEASE_TOKEN, TOKEN = "uid.lease-token-of-somebody", "sbx_token-of-somebody"
 
@@ -30,16 +28,7 @@ class Stderr(io.StringIO):
         return self._terminal
 
 
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-
-
+@pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.parametrize(("json", "terminal"), [(True, False), (False, False), (False, True)])
 def test_a_traceback_shows_no_values(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, json: bool, terminal: bool
@@ -52,9 +41,7 @@ def test_a_traceback_shows_no_values(
         raise LookupError(f"of {len(token)} characters")
 
     monkeypatch.setattr(LeaseTokens, "uid", defect)
-    file = tmp_path / "token"
-    file.touch(0o600)
-    file.write_text(TOKEN)
+    file = secret_file(tmp_path / "token", TOKEN)
     with (
         running_api() as api,
         Client(api.addresses[0], credentials=Credentials(token_file=file)) as client,

@@ -40,18 +40,6 @@ def endpoints(client: Client) -> list[tuple[str, ...]]:
     return [tuple(job.spec.endpoints) for job in client.list_jobs()]
 
 
-def test_two_jobs_exchange_hosts_and_keep_their_registrations(client: Client) -> None:
-    before = {job.spec.job_id: job.uid for job in client.list_jobs()}
-    for _ in range(2):
-        changed = client.update_jobs([ring("b", NEAR), ring("a", FAR)])
-        assert [job.spec.job_id for job in changed] == ["b", "a"]
-        assert {job.spec.job_id: job.uid for job in changed} == before
-        assert endpoints(client) == [FAR, NEAR]
-    assert client.renew_lease("a") == 30.0
-    with pytest.raises(Conflict):
-        client.update_job(ring("a", NEAR))
-
-
 def test_each_entry_has_its_own_mask(client: Client, jobs: Any) -> None:
     def entry(spec: JobSpec, *fields: str) -> pb.UpdateJobRequest:
         token = client._tokens[spec.job_id]

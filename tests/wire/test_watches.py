@@ -20,7 +20,7 @@ from controller.jobs.messages import Registration, SavedState
 from controller.planning.problem import FlowId
 from controller.status import LinkStatus, Status
 from signalbox.client import Client, Unreachable, resuming
-from signalbox.errors import Gone, InvalidInput, NotAllowed, NotFound, SignalboxError
+from signalbox.errors import Gone, NotAllowed, NotFound, SignalboxError
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import AlarmKind
@@ -179,20 +179,6 @@ def test_watching_the_fabric_sends_all_then_rates_and_what_goes(api: Running, cl
     watch.close()
 
 
-def test_a_large_snapshot_is_divided(api: Running, client: Client) -> None:
-    publish(api, cables(1000))
-    watch = client.watch_fabric()
-    messages = [next(watch)]
-    while not messages[-1].resume_token:
-        messages.append(next(watch))
-    assert len(messages) > 1
-    assert [message.snapshot for message in messages] == [True] + [False] * (len(messages) - 1)
-    assert all(message.ByteSize() < 70_000 for message in messages)
-    links = [link for message in messages for link in message.links]
-    assert len({link.name for link in links}) == len(links) == 2000
-    watch.close()
-
-
 # ---- plan, alarms
 
 
@@ -200,8 +186,7 @@ def test_watching_the_plan_sends_none_then_each(client: Client) -> None:
     watch = client.watch_plan()
     assert not next(watch).HasField("plan")
     client.replan()
-    message = next(watch)
-    assert message.plan == client.get_plan()
+    assert next(watch).plan == client.get_plan()
     watch.close()
 
 
@@ -231,32 +216,20 @@ def test_watching_alarms_sends_all_then_those_raised_and_over(api: Running, clie
 # ---- resuming
 
 
-def test_a_watch_that_resumes_is_told_what_it_missed(client: Client) -> None:
+def test_a_watch_that_resumes_is_told_what_it_missed(api: Running, client: Client) -> None:
     client.register_job(ring())
-    watch = client.watch_jobs()
-    token = next(watch).resume_token
-    watch.close()
+    token, routes = next(client.watch_jobs()).resume_token, next(client.watch_routes("ring"))
+    resumed = client.watch_routes("ring", routes.resume_token)
+    api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+    later = next(resumed)
+    assert later.generation == routes.generation + 1
+    assert later.resume_token != routes.resume_token
     client.register_job(ring("other", endpoints=("10.0.5.1", "10.0.5.2")))
     client.deregister_job("ring")
-    watch = client.watch_jobs(token)
-    message = next(watch)
+    message = next(client.watch_jobs(token))
     assert not message.snapshot
     assert [job.spec.job_id for job in message.jobs] == ["other"]
     assert [end.job_id for end in message.ended] == ["ring"]
-    watch.close()
-
-
-def test_routes_resume_where_they_were(api: Running, client: Client) -> None:
-    client.register_job(ring())
-    watch = client.watch_routes("ring")
-    first = next(watch)
-    watch.close()
-    watch = client.watch_routes("ring", first.resume_token)
-    api.control.set_route(FlowId(H1, H2), VIA_SPINE)
-    second = next(watch)
-    assert second.generation == first.generation + 1
-    assert second.resume_token != first.resume_token
-    watch.close()
 
 
 def test_a_token_of_before_a_restart_gives_a_snapshot(tmp_path: Path) -> None:
@@ -327,21 +300,6 @@ def test_routes_are_resumed_when_it_is_certain_whose_they_are(api: Running, clie
     watch.close()
 
 
-def test_a_token_of_another_watch_gives_a_snapshot(client: Client) -> None:
-    client.register_job(ring())
-    routes, alarms = next(client.watch_routes("ring")).resume_token, next(client.watch_alarms()).resume_token
-    assert next(client.watch_jobs(routes)).snapshot
-    assert next(client.watch_jobs(alarms)).snapshot
-    assert next(client.watch_routes("ring", alarms)).routes
-
-
-@pytest.mark.parametrize("method", ["watch_jobs", "watch_fabric", "watch_plan", "watch_alarms"])
-def test_what_is_no_token_is_refused_by_name(client: Client, method: str) -> None:
-    with pytest.raises(InvalidInput) as error:
-        next(getattr(client, method)("nonsense"))
-    assert [problem.path for problem in error.value.problems] == ["resume_token"]
-
-
 def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/api.sock"
     lost: list[SignalboxError] = []
@@ -365,15 +323,6 @@ def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
 def test_a_client_that_never_reached_the_controller_is_told_at_once(tmp_path: Path) -> None:
     with Client(f"unix:{tmp_path}/none.sock") as client, pytest.raises(Unreachable):
         next(resuming(client.watch_jobs))
-
-
-def test_routes_of_a_job_that_goes_end_also_when_resuming(client: Client) -> None:
-    client.register_job(ring())
-    watch = resuming(lambda token: client.watch_routes("ring", token))
-    next(watch)
-    client.deregister_job("ring")
-    with pytest.raises(NotFound):
-        next(watch)
 
 
 # ---- many, slow and disconnected watchers
@@ -401,12 +350,12 @@ def test_a_reader_that_never_reads_delays_no_other_and_may_leave(api: Running, c
         silent = [stub.WatchFabric(pb.WatchFabricRequest()) for _ in range(5)]
         watch = client.watch_fabric()
         until(watch, lambda message: message.resume_token)
-        for number in range(1, 20):
+        for number in range(1, 9):
             publish(api, cables(1000, rate_bps=number * 1e6))
             message = until(watch, lambda message: message.resume_token)
         first: LinkId = min(api.control.status.fabric.links)
         assert message.links
-        assert api.control.status.links[first].rate_bps == 19e6 + 1
+        assert api.control.status.links[first].rate_bps == 8e6 + 1
         watch.close()
         for stream in silent:
             stream.cancel()
@@ -416,13 +365,13 @@ def test_a_reader_that_never_reads_delays_no_other_and_may_leave(api: Running, c
 def test_watchers_that_leave_while_they_are_written_to_put_nothing_into_the_log(
     api: Running, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for round_number in range(3):
+    for round_number in range(2):
         channels = [grpc.insecure_channel(api.addresses[0], [("grpc.use_local_subchannel_pool", 1)]) for _ in range(8)]
         stubs: list[Any] = [pb_grpc.ControllerServiceStub(channel) for channel in channels]  # type: ignore[no-untyped-call]
         streams = [stub.WatchFabric(pb.WatchFabricRequest()) for stub in stubs for _ in range(12)]
         for stream in streams:
             next(stream)
-        for number in range(10):
+        for number in range(6):
             publish(api, cables(500, rate_bps=(10 * round_number + number) * 1e6))
         for channel in channels:
             channel.close()
