@@ -15,7 +15,6 @@ from benchmarks.api_abuse import http2
 from controller.api import server, services
 from controller.jobs import replacements
 from mininet_topos.lab.record import wait_for
-from signalbox import spec_messages
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
@@ -118,37 +117,6 @@ def test_log_lines_of_a_call_name_its_peer(capsys: pytest.CaptureFixture[str]) -
 
 
 # ---- large requests
-
-
-def test_a_request_that_is_compressed_is_refused() -> None:
-    """The API's limits of bytes would not count the unpacked content."""
-    with running_api() as api, grpc.insecure_channel(api.addresses[0]) as channel:
-        jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-        with pytest.raises(grpc.RpcError) as error:
-            jobs.RegisterJob(pb.RegisterJobRequest(), timeout=DEADLINE_S, compression=grpc.Compression.Gzip)
-    assert cast(grpc.Call, error.value).code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-def test_other_calls_are_answered_while_a_large_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, answered = threading.Event(), threading.Event()
-    job_spec = spec_messages.job_spec
-
-    def slow(message: pb.JobSpec) -> JobSpec:
-        reading.set()
-        assert answered.wait(DEADLINE_S)
-        return job_spec(message)
-
-    monkeypatch.setattr(spec_messages, "job_spec", slow)
-    many = [pb.Transfer(src=0, dst=1, bytes_per_iteration=1 + n) for n in range(10_000)]
-    spec = pb.JobSpec(job_id="large", endpoints=["10.0.0.1", "10.0.0.2"], transfers=many)
-    with running_api() as api, grpc.insecure_channel(api.addresses[0]) as channel:
-        jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-        registered = jobs.RegisterJob.future(pb.RegisterJobRequest(spec=spec), timeout=DEADLINE_S)
-        assert reading.wait(DEADLINE_S)
-        with stub(api) as controller:
-            controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S)
-        answered.set()
-        assert registered.result().job.spec.job_id == "large"
 
 
 def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.api_abuse import http2
-from controller.api.lease_tokens import LeaseTokens
-from controller.api.server import ApiServer
-from controller.config import ApiConfig
 from controller.serving.haproxy import CONNECTION_STREAMS
-from controller.status import StatusBoard
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.errors import Unauthenticated, Unavailable, Unreachable
@@ -386,13 +382,3 @@ def test_a_stream_beyond_those_of_a_connection_waits_until_another_ends_and_dela
         assert waiting.result(DEADLINE_S)
         for watch in watches:
             watch.close()
-
-
-def test_a_path_that_something_else_has_is_an_error_at_start(tmp_path: Path) -> None:
-    (tmp_path / "proxy.sock").write_text("keep me")
-    config = ApiConfig(listen=("127.0.0.1:1",), proxy_socket=tmp_path / "proxy.sock")
-    server = ApiServer(config, StatusBoard(), lambda _: None, LeaseTokens.of(None))
-    with pytest.raises(OSError, match="the file exists and is not a socket"):
-        server.start()
-    server.stop()
-    assert (tmp_path / "proxy.sock").read_text() == "keep me"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -10,17 +10,14 @@ from typing import Any, cast
 import grpc
 
 from mininet_topos.controller_process import ControllerProcess
-from signalbox.client import Client
-from signalbox.errors import SignalboxError
-from signalbox.jobs.spec import JobSpec
-from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import Mode
+from tests.support.waiting import DEADLINE_S
 from tests.support.wire.fake_switch import FakeSwitch
+from tests.wire.test_roles import METHODS, requests, spec
 
 PROGRAM = "tests.support.wire.recorded_imports"
 SERVING = ("control-loop", "grpc-api")
 SECONDS = 1
-"""Seconds for each call; a watch without news does not answer at all."""
+"""Seconds for each stream; a watch without news does not answer at all."""
 
 
 def test_no_method_imports_anything_in_the_threads_that_serve(tmp_path: Path) -> None:
@@ -28,51 +25,23 @@ def test_no_method_imports_anything_in_the_threads_that_serve(tmp_path: Path) ->
     controller = ControllerProcess(tmp_path, program=(PROGRAM, str(file)))
     with controller.running() as client:
         FakeSwitch(controller.openflow_port, 7).connect().close()
-        call_all(client)
+        valid = requests(client.register_job(spec()).lease_token)
         with grpc.insecure_channel(controller.address) as channel:
-            call_all_raw(channel)
+            call_all(channel, {name: message.SerializeToString() for name, message in valid.items()})
     lines = file.read_text().splitlines() if file.exists() else []
     assert {line for line in lines if line.startswith(SERVING)} == set()
 
 
-def call_all(client: Client) -> None:
-    """Call all methods as programs do, with answers and errors."""
-    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
-    spec = JobSpec.parse({"job_id": "job", "endpoints": ["10.0.0.1", "10.0.0.2"], "transfers": transfers})
-    calls: list[Callable[[], object]] = [
-        lambda: client.register_job(spec),
-        lambda: client.renew_lease("job"),
-        lambda: client.report_iterations("job", ()),
-        lambda: client.report_connections("job", "10.0.0.1", ()),
-        lambda: client.get_job("job"),
-        client.list_jobs,
-        client.get_fabric,
-        client.get_plan,
-        client.get_status,
-        client.replan,
-        lambda: client.set_mode(Mode.SHADOW),
-        lambda: client.explain("job"),
-        client.what_if,
-        lambda: client.deregister_job("job"),
-        lambda: client.renew_lease("job"),
-    ]
-    for call in calls:
-        with suppress(SignalboxError):
-            call()
-
-
-def call_all_raw(channel: grpc.Channel) -> None:
-    """Call every method with an empty request, and with bytes that are no request."""
+def call_all(channel: grpc.Channel, valid: Mapping[str, bytes]) -> None:
+    """Call every method with a valid request, with an empty one, and with bytes that are no request."""
     with ExitStack() as stack:
-        for service in pb.DESCRIPTOR.services_by_name.values():
-            for method in service.methods:
-                path = f"/{service.full_name}/{method.name}"
-                for data in (b"", b"\xff\xff"):
-                    if method.server_streaming:
+        for name in sorted(METHODS, key=lambda name: name == "DeregisterJob"):
+            path = f"/{METHODS[name].containing_service.full_name}/{name}"
+            for data in (valid[name], b"", b"\xff\xff"):
+                with suppress(grpc.RpcError):
+                    if METHODS[name].server_streaming:
                         stream: Any = cast(Any, channel.unary_stream(path))(data, timeout=SECONDS)
                         stack.callback(stream.cancel)
-                        with suppress(grpc.RpcError):
-                            next(iter(stream))
+                        next(iter(stream))
                     else:
-                        with suppress(grpc.RpcError):
-                            cast(Any, channel.unary_unary(path))(data, timeout=SECONDS)
+                        cast(Any, channel.unary_unary(path))(data, timeout=DEADLINE_S)
