@@ -249,7 +249,7 @@ def test_connections_without_a_call_or_of_other_protocols_end(tmp_path: Path) ->
 def test_a_client_has_so_many_connections_and_makes_so_many_in_a_second(
     tmp_path: Path, limits: dict[str, int], stay_open: bool
 ) -> None:
-    """Other addresses have connections of their own."""
+    """The limits of one address leave the connections of others alone."""
     with proxied_api(tmp_path, **limits) as api, ExitStack() as stack:
         for _ in range(limits["max_client_connections"]):
             client = RawClient(api, "127.0.0.2")

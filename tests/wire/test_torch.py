@@ -61,7 +61,7 @@ KINDS = (*ANNOUNCED, "offering", "nowhere", *NOT_ANNOUNCED)
 
 
 class Seen(NamedTuple):
-    """What the controller and the outputs have of two ranks.
+    """Jobs and outputs of two ranks, as the controller and the files have them.
 
     ``begun``: specs at their registration. ``left``: jobs at their end. ``said``: output of each rank."""
 

@@ -1,4 +1,4 @@
-"""One rank of a PyTorch program that trains in several ways, each a job.
+"""Program of one rank of PyTorch that trains in several ways, each a job.
 
 A job's id is its kind. The job runs at least ``ITERATIONS``, and until the folder has a file with the name of the kind.
 Modules that take two seconds to import are imported where they are needed."""
