@@ -44,14 +44,6 @@ def test_two_subflows_reach_the_leaf_cut_for_any_flows(spines: int, ends: list[t
         assert answer.subflows == len(ends)
 
 
-def test_thirty_one_of_thirty_two_spines_cost_a_thirty_first() -> None:
-    ends = [(src, dst) for src, dst in ((1, 2), (2, 3), (3, 4), (4, 1)) for _ in range(32)]
-    answer = split_plan(31, ends)
-    assert answer.max_slowdown == pytest.approx(32 / 31)
-    assert answer.integer_bound == 2
-    assert answer.subflows / len(ends) == pytest.approx(1.9375)
-
-
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(2, 8))
 def test_common_links_share_the_line(colors: int, common: int, max_subflows: int) -> None:
     ends = [0.0, *segment_ends(colors, [1.0] * common, max_subflows)]

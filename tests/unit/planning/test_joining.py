@@ -113,21 +113,16 @@ def test_a_joined_problem_has_the_same_demands_and_its_routes_are_those_of_the_s
     assert joined(problem_of(INTACT, [job(INTACT, "a", [ring(2)])])) is None, "flows without subflows"
 
 
-SUBFLOWS = problem_of(INTACT, [even(INTACT, "a", ring(1), 2)])
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
+def test_only_equal_flows_in_equal_numbers_of_subflows_have_a_closed_form() -> None:
+    problem = problem_of(INTACT, [even(INTACT, "a", ring(1), 2)])
+    assert color_whole_first(problem, slowdown_bounds(problem))
+    first, *others = problem.flows
+    for other in (
         problem_of(INTACT, [job(INTACT, "a", [ring(1)])]),
-        SUBFLOWS.with_flows(SUBFLOWS.flows[:-1]),
-        SUBFLOWS.with_flows([replace(SUBFLOWS.flows[0], demand_bps=((0, 1.0),)), *SUBFLOWS.flows[1:]]),
-    ],
-    ids=["whole flows", "numbers of subflows differ", "demands differ"],
-)
-def test_only_equal_flows_in_equal_numbers_of_subflows_have_a_closed_form(problem: Problem) -> None:
-    assert color_whole_first(SUBFLOWS, slowdown_bounds(SUBFLOWS))
-    assert color_whole_first(problem, slowdown_bounds(problem)) is None
+        problem.with_flows(others),
+        problem.with_flows([replace(first, demand_bps=((0, 1.0),)), *others]),
+    ):
+        assert color_whole_first(other, slowdown_bounds(other)) is None
 
 
 @st.composite

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from controller.fabric.topology import PortNo
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.goal_plan import solved
 from controller.planning.plan import (
@@ -20,10 +19,9 @@ from controller.planning.plan import (
     certified,
     compare,
     decide,
-    draft,
     slowdowns_proven,
 )
-from controller.planning.problem import PlanLimits, Problem, Route, whole
+from controller.planning.problem import PlanLimits, Problem, whole
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import (
@@ -57,21 +55,6 @@ def test_the_better_routing_has_smaller_slowdowns_from_the_worst_on_then_fewer_m
     for moves, other in ((1, 2), (2, 1), (1, 1)):
         found = compare(a_draft(slowdown, 1.0, moves=moves), a_draft(1.0, 2.0, moves=other))
         assert (found > 0) - (found < 0) == moves - other
-
-
-def test_flows_are_moved_whose_route_stands_and_is_another_one(problem: Problem) -> None:
-    first, second = problem.candidates(problem.flows[0])
-    gone = whole(tuple(link._replace(port=PortNo(99)) for link in first))
-    ids = [f.id for f in problem.flows]
-
-    def moves(*before: Route | None) -> int:
-        running = pinned(problem, {f: route for f, route in zip(ids, before, strict=True) if route})
-        return draft(running, "greedy", dict.fromkeys(ids, whole(second))).moves
-
-    assert moves(whole(first), whole(second)) == 1
-    assert moves(whole(first), gone) == 1
-    assert moves(None, None) == 0
-    assert draft(pinned(problem, dict.fromkeys(ids, whole(first))), "greedy", {}).moves == 0, "unrouted"
 
 
 def test_an_answer_is_its_plan_and_the_reason_why_there_is_none_an_error(problem: Problem) -> None:

@@ -73,12 +73,9 @@ def test_background_is_taken_off_a_link_but_for_the_last_twentieth(background: f
     found = capacities(FABRIC.links, FABRIC.hosts, {link: background})
     assert found[link] == pytest.approx(left)
     assert {found[other] for other in others} == {2e9}
-
-
-def test_hosts_have_a_link_each_way_at_the_rate_of_their_port() -> None:
     host = FABRIC.hosts[RING[0]]
     found = capacities(FABRIC.links, FABRIC.hosts, {host.uplink: 0.25e9})
-    assert (found[host.uplink], found[host.downlink]) == (0.75e9, 1e9)
+    assert (found[host.uplink], found[host.downlink]) == (0.75e9, 1e9), "a link each way at the rate of its port"
 
 
 # ---- flows

@@ -124,18 +124,6 @@ def test_a_request_on_which_two_processes_die_has_no_plan_and_the_next_is_sent_e
     assert planning.process.replaced == 2
 
 
-def test_the_request_of_a_process_that_dies_is_answered_by_the_next(start: Start) -> None:
-    planning = start(make=Silent)
-    planning.ask(2)
-    planning.submit(request(3))
-    pid = child().pid
-    assert pid
-    os.kill(pid, signal.SIGSTOP)
-    planning.submit(request(4))
-    os.kill(pid, signal.SIGKILL)
-    assert planning.planned().answer == NoPlan(4, ALL_FLOWS)
-
-
 def test_what_is_asked_while_a_process_dies_is_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next process gets the newest request alone, once."""
     planning = start(make=Silent)
@@ -154,7 +142,7 @@ def test_what_is_asked_while_a_process_dies_is_answered(start: Start, monkeypatc
     assert dying.wait(DEADLINE_S)
     planning.submit(request(4))
     asked.set()
-    assert planning.planned().answer.generation == 4
+    assert planning.planned().answer == NoPlan(4, ALL_FLOWS)
     planning.ask(6)
     assert planning.messages.empty()
 

@@ -159,12 +159,9 @@ def test_amounts_are_shared_out_when_a_flow_may_have_few_subflows(amounts: list[
     assert_valid(routes, 2)
 
 
-def test_routes_that_fit_stay() -> None:
-    before = [whole(path(0)), (Subflow(path(1), 0.5), Subflow(path(2), 0.5)), whole(path(1))]
-    assert lay(laid_out(before), before, 2) == before
-
-
-def test_only_the_flow_whose_path_has_gone_is_laid_anew_unless_it_would_have_too_many_subflows() -> None:
+def test_routes_that_fit_stay_unless_others_would_have_too_many_subflows() -> None:
+    fits = [whole(path(0)), (Subflow(path(1), 0.5), Subflow(path(2), 0.5)), whole(path(1))]
+    assert lay(laid_out(fits), fits, 2) == fits
     before: list[Route | None] = [whole(path(0)), whole(path(1)), None]
     amounts = on_paths(1.25, 1.25, 0.5)
     routes = lay(amounts, before, 3)

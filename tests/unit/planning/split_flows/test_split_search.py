@@ -118,12 +118,8 @@ def test_missing_cables_cost_no_more_than_the_worst_leaf_lacks(broken: Fabric, s
     assert answer.max_slowdown == pytest.approx(8 / 6, rel=1e-6)
     assert answer.certificate == "optimal"
     assert answer.subflows < 1.8 * len(answer.routes)
-
-
-def test_flows_stay_whole_where_that_is_as_good(broken: Fabric) -> None:
-    answer = planned(problem_of(broken, split(rings(8, 5))))
-    assert answer.max_slowdown == 1
-    assert answer.subflows == len(answer.routes)
+    fewer = planned(problem_of(broken, split(rings(8, 5), subflows)))
+    assert (fewer.max_slowdown, fewer.subflows) == (1, len(fewer.routes)), "flows stay whole where that is as good"
 
 
 def test_when_another_cable_fails_few_flows_move() -> None:

@@ -58,9 +58,14 @@ def without_the_first_job(problem: Problem) -> Problem:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_full_leaves_with_jobs_dealt_at_random_share_no_link(seed: int) -> None:
+def test_full_leaves_with_random_jobs_share_no_link_and_a_cut_cable_moves_next_to_nothing(seed: int) -> None:
     problem = full(seed)
-    assert vector(problem, searched(problem)) == (1, 1, 1, 1)
+    before = searched(problem)
+    assert vector(problem, before) == (1, 1, 1, 1)
+    after = pinned(full(seed, without=[(1 + seed, 3)]), before)
+    routes = searched(after)
+    assert vector(after, routes) == bound(after)
+    assert moves(after, routes) <= 6
 
 
 def test_mixed_sizes_are_packed() -> None:
@@ -79,14 +84,6 @@ def test_a_permutation_over_three_tiers_is_routed_without_sharing(seed: int) -> 
     flows = [flow("a", src, dst, 1.0) for src, dst in zip(places, ends, strict=True) if src[0] != dst[0]]
     problem = problem_of(three_tiers(4, 2, (2, 2), 1.0), flows, nic_bps=1.0)
     assert vector(problem, searched(problem)) == (1,)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_cut_cable_moves_next_to_nothing(seed: int) -> None:
-    after = pinned(full(seed, without=[(1 + seed, 3)]), searched(full(seed)))
-    routes = searched(after)
-    assert vector(after, routes) == bound(after)
-    assert moves(after, routes) <= 6
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -130,18 +127,14 @@ def test_without_moves_the_flows_that_are_new_arrange_themselves() -> None:
 
 
 def test_the_same_seed_gives_the_same_routes_and_no_time_gives_the_start() -> None:
+    """All flows could return to their running routes, but no move is undone when time is over."""
     problem = full(1)
     assert searched(problem) == searched(problem)
-    start = greedy.assign(problem, keep_current=False)
-    assert searched(problem, PlanLimits(time_limit_s=0), start) == start
-
-
-def test_no_moves_are_undone_when_time_is_over() -> None:
-    """All flows could return to their running routes."""
-    problem = on_paths(two_leaves(8, "aaaa"), range(4))
-    start = {f.id: f.current for f in on_paths(problem, range(4, 8)).flows if f.current}
-    assert moves(problem, searched(problem, start=start)) == 0
-    assert searched(problem, replace(LIMITS, until=0.0), start) == start
+    running = on_paths(two_leaves(8, "aaaa"), range(4))
+    start = {f.id: f.current for f in on_paths(running, range(4, 8)).flows if f.current}
+    assert moves(running, searched(running, start=start)) == 0
+    for limits in (replace(LIMITS, until=0.0), PlanLimits(time_limit_s=0)):
+        assert searched(running, limits, start) == start
 
 
 def test_flows_that_run_in_subflows_get_one_path() -> None:
