@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -35,6 +35,7 @@ from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.lab.counters import ofctl
+from tests.support.lab.fabric import Fabric
 from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
@@ -44,14 +45,8 @@ BEGIN_S = 60.0
 PROBE_S = 0.05
 
 
-class Running(NamedTuple):
-    lab: Lab
-    controller: ControllerProcess
-    client: Client
-
-
 @contextmanager
-def fabric(prefix: str, folder: Path, dark_s: float = 0.01) -> Iterator[Running]:
+def fabric(prefix: str, folder: Path, dark_s: float = 0.01) -> Iterator[Fabric]:
     topology = optical(SERVERS, INTERFACES, MBPS * 1e6)
     settings = {
         "fabric": {"link_bps": MBPS * 1e6, "host_link_bps": INTERFACES * MBPS * 1e6},
@@ -62,11 +57,11 @@ def fabric(prefix: str, folder: Path, dark_s: float = 0.01) -> Iterator[Running]
     with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
         lab.wait_connected()
         prioritise_probes(lab)
-        yield Running(lab, controller, client)
+        yield lab, controller, client
 
 
 @pytest.fixture
-def running(lab_prefix: str, tmp_path: Path) -> Iterator[Running]:
+def running(lab_prefix: str, tmp_path: Path) -> Iterator[Fabric]:
     with fabric(lab_prefix, tmp_path) as found:
         yield found
 
@@ -92,10 +87,10 @@ def job(job_id: str, servers: Sequence[int]) -> dict[str, Any]:
     return {**common, "parallelizations": parallelizations}
 
 
-def train(running: Running, folder: Path, job_id: str, servers: range) -> WholeTraining:
+def train(lab: Lab, api: str, folder: Path, job_id: str, servers: range) -> WholeTraining:
     file = folder / f"{job_id}.json"
     file.write_text(json.dumps(job(job_id, servers)))
-    training = WholeTraining(running.lab, file, folder / job_id, api=running.controller.address)
+    training = WholeTraining(lab, file, folder / job_id, api=api)
     wait_for(lambda: iterations(folder, job_id) >= 1, f"{job_id} to train", BEGIN_S)
     return training
 
@@ -130,9 +125,9 @@ def made(client: Client) -> set[tuple[tuple[int, int], tuple[int, int]]]:
     return {((link.src.dpid, link.src.port), (link.dst.dpid, link.dst.port)) for link in links}
 
 
-def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running: Running, tmp_path: Path) -> None:
+def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running: Fabric, tmp_path: Path) -> None:
     lab, controller, client = running
-    first = train(running, tmp_path, "first", range(1, 5))
+    first = train(lab, controller.address, tmp_path, "first", range(1, 5))
     found = client.get_job("first")
     assert (found.state, found.wiring.unwired) == (pb.JOB_STATE_PINNED, "")
     assert len(found.wiring.runs.groups) == 3  # all, and its rings with the steps 1 and 3
@@ -143,7 +138,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
         for pair in permutations([host.ip for host in hosts], 2):
             probes.send(pair, PROBE_S)
         wait_for(lambda: all(sent_datagrams(lab, host) > 50 for host in hosts), "probes of all pairs", poll_s=0.2)
-        second = train(running, tmp_path, "second", range(5, 9))
+        second = train(lab, controller.address, tmp_path, "second", range(5, 9))
         streams, _ = probes.finish()
     assert sum(len(stream.sent) for stream in streams.values()) > 500
     assert lost(streams) <= excused(drops, lab)
@@ -196,7 +191,7 @@ def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_
 ) -> None:
     """Circuits stay dark for 0.4 s during a change, so that some kills happen while they are dark."""
     with fabric(lab_prefix, tmp_path, dark_s=0.4) as (lab, controller, client):
-        train(Running(lab, controller, client), tmp_path, "first", range(1, 5))
+        train(lab, controller.address, tmp_path, "first", range(1, 5))
         hosts, drops = lab.hosts[:4], all_drops(lab)
         with Probing(lab, hosts, tmp_path / "probes", PROBE_TOS) as probes:
             for pair in permutations([host.ip for host in hosts], 2):

@@ -83,7 +83,6 @@ def test_a_job_that_is_not_for_this_lab_is_refused(fabric: Lab, tmp_path: Path) 
         WholeTraining(fabric, file, tmp_path)
 
 
-@pytest.mark.alone
 def test_a_whole_job_has_right_sums_until_a_rank_is_killed_and_what_another_one_says_is_told(
     fabric: Lab, tmp_path: Path
 ) -> None:

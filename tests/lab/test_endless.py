@@ -44,9 +44,9 @@ def test_jobs_train_before_and_after_a_restart_of_the_controller_and_leave_it_at
     controller = ControllerProcess(tmp_path)
     with lab_that_trains(controller, lab_prefix) as lab:
         with controller.running() as client:
-            wait_for(lambda: iterations(client) > 0, "a job to train")
+            wait_for(lambda: iterations(client) > 0, "a job to train", poll_s=0.3)
         with controller.running() as client:
-            wait_for(lambda: iterations(client) > 0, "it to train on")
+            wait_for(lambda: iterations(client) > 0, "it to train on", poll_s=0.3)
             lab.send_signal(signal.SIGTERM)
             assert lab.wait(60) == 128 + signal.SIGTERM
             assert client.list_jobs() == ()

@@ -92,7 +92,7 @@ def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(fabric: Fab
     jobs.begin_round()
     client.register_job(JobSpec.parse({"job_id": "job", "endpoints": job.peers}))
     ring = {(ip, job.peers[rank - 1]) for rank, ip in enumerate(job.peers)}
-    wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins")
+    wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins", poll_s=0.3)
     jobs.wait_for_iterations(ITERATIONS)
     received = received_from(c for host in job.hosts for c in read_connections(lab.namespace(host)))
     jobs.end_round()
@@ -116,7 +116,7 @@ def test_signalbox_run_announces_what_mpirun_says_until_it_ends(fabric: Fabric, 
     jobs.start()
     jobs.begin_round()
     ring = {(ip, job.peers[(rank + 1) % RANKS]) for rank, ip in enumerate(job.peers)}
-    wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins")
+    wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins", poll_s=0.3)
     jobs.wait_for_iterations(ITERATIONS)
     jobs.end_round()
     jobs.wait()

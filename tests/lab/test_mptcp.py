@@ -2,7 +2,9 @@
 
 Both subflows are between the same two addresses. The server also listens on another port, which its kernel announces to
 the client. The tests check on every machine which links carry the bytes. They check rates only on machines where a
-single path fills its link; on other machines the links are not the limit."""
+single path fills its link; on other machines the links are not the limit.
+
+``test_connections`` is the shorter form, with connections of TCP."""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobSpec
-from tests.support.lab.counters import sent
+from tests.support.lab.counters import sent_up
 from tests.support.lab.fabric import routes
 from tests.support.lab.needs import needs
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 FABRIC_MBPS, HOST_MBPS = 5.0, 20.0
 RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HOST_MBPS * 1e6}}
@@ -76,9 +78,9 @@ def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str
             for spines in (2, 1):
                 token_file.write_text(announce(client, lab, "mptcp", subflows=spines))
                 wait_pinned(client, "mptcp", spines)
-                before = uplink_bytes(lab)
+                before = sent_up(lab, "leaf1")
                 mptcp.measure(f"spines: {spines}")
-                carried = sorted(after - earlier for earlier, after in zip(before, uplink_bytes(lab), strict=True))
+                carried = sorted(after - earlier for earlier, after in zip(before, sent_up(lab, "leaf1"), strict=True))
                 assert (carried[0] > 0.3 * sum(carried)) is (spines == 2), carried
                 client.deregister_job("mptcp")
     (two,), (one,) = (mptcp.per_stream_bps(f"spines: {spines}") for spines in (2, 1))
@@ -99,15 +101,10 @@ def prepare_hosts(lab: Lab) -> None:
     in_host(lab, sink, "ip", "mptcp", "endpoint", "add", sink.ip, "port", str(SECOND_PORT), "signal")
 
 
-def uplink_bytes(lab: Lab) -> list[int]:
-    """Return the bytes that each uplink of the first leaf has sent."""
-    return [count for (_, to), count in sent(lab, "leaf1").items() if to.startswith("spine")]
-
-
 def wait_carried(lab: Lab, count: int) -> None:
     """Wait until the uplinks have sent ``count`` more bytes."""
-    before = sum(uplink_bytes(lab))
-    wait_for(lambda: sum(uplink_bytes(lab)) >= before + count, f"{count} bytes", 120, 0.1)
+    before = sum(sent_up(lab, "leaf1"))
+    wait_for(lambda: sum(sent_up(lab, "leaf1")) >= before + count, f"{count} bytes", 120, 0.1)
 
 
 def in_host(lab: Lab, host: Host, *argv: str) -> None:

@@ -19,7 +19,7 @@ from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import Algorithm
-from tests.support.lab.counters import quiet, rule_bytes, sent
+from tests.support.lab.counters import quiet, rule_bytes, sent_up
 from tests.support.lab.fabric import routes
 from tests.support.lab.ring import ELEMENTS, Ring
 from tests.support.lab.snoop import Snoop
@@ -56,8 +56,9 @@ def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_pr
         told = published(client)
         # A small new job is learnt until it is confirmed; a restart removes the rules of learning.
         own = told.keys() | {(dst, src) for src, dst in told}
-        wait_for(lambda: counted_pairs(lab) <= own, "learning to end")
+        wait_for(lambda: counted_pairs(lab) <= own, "learning to end", poll_s=0.5)
         controller.kill()
+        job.go_on(2)
         with Snoop(lab, tmp_path) as snoop:
             controller.start()
             wait_for(lambda: settled(client, 2 * LEAVES * SPINES), "adoption")
@@ -104,7 +105,7 @@ def assert_counters_add_up(lab: Lab, job: Ring, told: dict[tuple[str, str], Any]
     for _ in range(2):
         with job.paused():
             counted = quiet(lambda: {leaf: rules_of(lab, leaf) for leaf in leaves})
-            samples.append({leaf: (rules, sent_up(lab, leaf)) for leaf, rules in counted.items()})
+            samples.append({leaf: (rules, sum(sent_up(lab, leaf))) for leaf, rules in counted.items()})
         job.go_on(2)
     passed: dict[Key, int] = {}
     for leaf in leaves:
@@ -132,8 +133,3 @@ def rules_of(lab: Lab, switch: str) -> dict[Key, int]:
 
 def counted_pairs(lab: Lab) -> set[tuple[str, str]]:
     return {(src, dst) for switch in lab.switches for src, dst, _ in rule_bytes(lab, switch.name)}
-
-
-def sent_up(lab: Lab, leaf: str) -> int:
-    """Return the bytes sent towards the spines."""
-    return sum(count for (_, to), count in sent(lab, leaf).items() if to.startswith("spine"))

@@ -50,6 +50,11 @@ def sent(lab: Lab, *switches: str, unit: str = "bytes") -> Counter[tuple[str, st
     )
 
 
+def sent_up(lab: Lab, leaf: str) -> list[int]:
+    """Return the bytes that a leaf has sent to each spine."""
+    return [count for (_, to), count in sent(lab, leaf).items() if to.startswith("spine")]
+
+
 def rule_bytes(lab: Lab, switch: str) -> Counter[tuple[str, str, str]]:
     """Return the bytes that the pinned rules of a switch have counted, by source, destination and match of ports.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mininet_topos.lab import record
 
-DEADLINE_S, POLL_S = 60.0, 0.05
+DEADLINE_S, POLL_S = 60.0, 0.1
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
