@@ -40,20 +40,20 @@ from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab
 
-SERVERS, INTERFACES, MBPS = 8, 3, 3.0
+INTERFACES, MBPS = 3, 3.0
 BEGIN_S = 60.0
 PROBE_S = 0.05
 
 
 @contextmanager
-def fabric(prefix: str, folder: Path, dark_s: float = 0.01) -> Iterator[Fabric]:
-    topology = optical(SERVERS, INTERFACES, MBPS * 1e6)
+def fabric(prefix: str, folder: Path, servers: int, dark_s: float = 0.01) -> Iterator[Fabric]:
+    topology = optical(servers, INTERFACES, MBPS * 1e6)
     settings = {
         "fabric": {"link_bps": MBPS * 1e6, "host_link_bps": INTERFACES * MBPS * 1e6},
         "discovery": {"edge_after_s": 1.0},
     }
     controller = ControllerProcess(folder, settings=settings, tables=circuits_config(topology, dark_s))
-    topo = DirectConnect(SERVERS, INTERFACES, MBPS, prefix=prefix)
+    topo = DirectConnect(servers, INTERFACES, MBPS, prefix=prefix)
     with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
         lab.wait_connected()
         prioritise_probes(lab)
@@ -62,7 +62,7 @@ def fabric(prefix: str, folder: Path, dark_s: float = 0.01) -> Iterator[Fabric]:
 
 @pytest.fixture
 def running(lab_prefix: str, tmp_path: Path) -> Iterator[Fabric]:
-    with fabric(lab_prefix, tmp_path) as found:
+    with fabric(lab_prefix, tmp_path, 6) as found:
         yield found
 
 
@@ -138,7 +138,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
         for pair in permutations([host.ip for host in hosts], 2):
             probes.send(pair, PROBE_S)
         wait_for(lambda: all(sent_datagrams(lab, host) > 50 for host in hosts), "probes of all pairs", poll_s=0.2)
-        second = train(lab, controller.address, tmp_path, "second", range(5, 9))
+        second = train(lab, controller.address, tmp_path, "second", range(5, 7))
         streams, _ = probes.finish()
     assert sum(len(stream.sent) for stream in streams.values()) > 500
     assert lost(streams) <= excused(drops, lab)
@@ -190,7 +190,7 @@ def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_
     lab_prefix: str, tmp_path: Path
 ) -> None:
     """Circuits stay dark for 0.4 s during a change, so that some kills happen while they are dark."""
-    with fabric(lab_prefix, tmp_path, dark_s=0.4) as (lab, controller, client):
+    with fabric(lab_prefix, tmp_path, 8, dark_s=0.4) as (lab, controller, client):
         train(lab, controller.address, tmp_path, "first", range(1, 5))
         hosts, drops = lab.hosts[:4], all_drops(lab)
         with Probing(lab, hosts, tmp_path / "probes", PROBE_TOS) as probes:
