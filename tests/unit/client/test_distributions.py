@@ -1,4 +1,4 @@
-"""Commands of other distributions: available when installed, left out when they cannot be loaded."""
+"""Commands of other distributions, and options that every command that talks to a controller takes."""
 
 from importlib.metadata import EntryPoints
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from signalbox.commands.usage import PANELS
+from signalbox.credentials import NO_CREDENTIALS, Credentials
 from signalbox.distributions import CLIENT, CONTROLLER, OFFLINE, installed
 from tests.support.command_line import Signalbox, signalbox
+from tests.support.repository_names import commands, options_of
 
 __all__ = ("signalbox",)
 
@@ -90,3 +92,22 @@ def test_one_that_cannot_be_loaded_takes_no_other_command_along_and_is_named_onl
     completed = signalbox()
     assert {"jobs", "serve"} <= set(completed.out.split())
     assert completed.err == ""
+
+
+OPTIONS = {"--tls-ca", "--tls-certificate", "--tls-key", "--token-file"}
+
+
+def test_where_there_is_an_address_there_are_credentials() -> None:
+    of_commands = {path: options_of(command) for path, command in commands().items()}
+    asking = {path for path, options in of_commands.items() if "--address" in options}
+    assert {"status", "jobs renew", "what-if", "mode", "run"} <= asking
+    asking.remove("run")  # ``run`` and the program that it starts read the credentials from the environment
+    assert {path for path, options in of_commands.items() if options >= OPTIONS} == asking
+
+
+def test_programs_take_them_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Credentials.of_environment() == NO_CREDENTIALS
+    for name in ("TLS_CA", "TLS_CERTIFICATE", "TLS_KEY", "TOKEN_FILE"):
+        monkeypatch.setenv(f"SIGNALBOX_{name}", f"/{name}")
+    names = [Path("/TLS_CA"), Path("/TLS_CERTIFICATE"), Path("/TLS_KEY"), Path("/TOKEN_FILE")]
+    assert Credentials.of_environment() == Credentials(*names)

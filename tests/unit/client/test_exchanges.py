@@ -83,17 +83,6 @@ def test_three_jobs_take_turns_one_spec_after_the_other(controller: Controller, 
     until(lambda: not any(one.membership.change for one in keeper._jobs.values()))
 
 
-def test_a_change_that_cannot_be_does_not_keep_others_from_theirs(controller: Controller, keeper: Keeper) -> None:
-    """The hosts that the job wants belong to a job of another process."""
-    controller.registry.register(RegisterJob(job("foreign", 3), uid="foreign"), 0.0)
-    keeper.keep(job("c", 3))
-    until(lambda: "update" in controller.told("c"))
-    keeper.keep(job("a", 1))
-    keeper.keep(job("b", 0))
-    until(lambda: controller.has(job("a", 1), job("b", 0)))
-    assert controller.has(job("c", 2))
-
-
 def test_what_was_refused_is_tried_again_when_a_job_is_released(controller: Controller, keeper: Keeper) -> None:
     keeper.keep(job("a", 1))
     until(lambda: "update" in controller.told("a"))

@@ -74,10 +74,7 @@ def told(groups: Mapping[str, tuple[int, ...]] = {}, *gradients: Gradients, **mo
     [
         (RankReport(), "rank 1: has no address towards the other ranks; give its address as endpoint, or set GLOO_"),
         (RankReport("127.0.0.1"), "rank 1: has only 127.0.0.1 towards"),
-        (
-            RankReport("10.0.1.1", problem="model_or_groups: must be a model"),
-            "rank 1: model_or_groups: must be a model",
-        ),
+        (RankReport("10.0.1.1", problem="model: must be one"), "rank 1: model: must be one"),
     ],
 )
 def test_a_rank_without_an_address_or_with_a_problem_is_named(wrong: RankReport, message: str) -> None:

@@ -246,11 +246,7 @@ def test_each_parallelization_has_the_traffic_and_groups_of_its_own() -> None:
         ({"name": "as ever"}, "parallelizations[1].name", "'as ever' is the name of several"),
         ({"name": ""}, "parallelizations[1].name", "must have at least 1 characters"),
         ({"transfers": []}, "parallelizations[1]", "has no traffic: give collectives or transfers"),
-        (
-            {"collectives": collective()},
-            "parallelizations[1].collectives[0].groups[0]",
-            "no group is called 'dp'; there",
-        ),
+        ({"collectives": collective()}, "parallelizations[1].collectives[0].groups[0]", "no group is called 'dp'"),
         ({"groups": [{"name": "a", "ranks": [0, 0]}]}, "parallelizations[1].groups[0].ranks", "rank 0 appears 2 times"),
         ({"transfers": transfer(src=3)}, "parallelizations[1].transfers[0].src", "rank 3 has no endpoint"),
         ({"compute": [{"seconds": -1}]}, "parallelizations[1].compute[0].seconds", "must be at least 0"),
