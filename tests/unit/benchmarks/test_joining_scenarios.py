@@ -190,15 +190,6 @@ def test_each_pattern_is_compared_with_itself_and_the_all_to_all_with_ecmp() -> 
     assert (late.figure, late.met) == (1, False), "the first is before the third period"
 
 
-def test_nine_kinds_are_announced_and_what_the_trainer_sends_is_what_it_announces() -> None:
-    assert len(kinds.KINDS) == 9
-    for kind in kinds.KINDS:
-        if kind.spec:
-            assert not kind.spec("job", HOSTS[:4]).observed
-    batches = [(batch.announced, len(batch.kinds)) for batch in kinds.BATCHES]
-    assert batches == [(Announced.RIGHT, 3)] * 3 + [(announced, 3) for announced in kinds.WRONG]
-
-
 @pytest.mark.parametrize(
     ("announced", "answer", "named"),
     [

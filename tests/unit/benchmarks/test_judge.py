@@ -239,7 +239,9 @@ def test_an_instance_is_the_same_for_the_same_seed_and_survives_json() -> None:
 
 
 def test_the_exact_side_does_not_import_the_controller() -> None:
-    code = "import sys, benchmarks.judge.verdicts, benchmarks.judge.instances; print(*sys.modules)"
+    """The second decision about certificates does not import it either."""
+    modules = ", ".join(f"benchmarks.judge.{name}" for name in ("verdicts", "instances", "implied", "mutants"))
+    code = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "benchmarks.judge.programme" in loaded
     assert not [name for name in loaded if name.partition(".")[0] == "controller"]

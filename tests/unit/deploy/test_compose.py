@@ -28,12 +28,10 @@ FILES = pytest.mark.parametrize("file", [EMULATED, REAL])
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
 
-@FILES
-def test_compose_2_accepts_it(file: str) -> None:
+def test_compose_2_accepts_them() -> None:
     check = Path(sys.executable).parent / "check-jsonschema"
-    done = subprocess.run(
-        [check, "--builtin-schema", "vendor.compose-spec", ROOT / file], capture_output=True, text=True
-    )
+    argv = [check, "--builtin-schema", "vendor.compose-spec", ROOT / EMULATED, ROOT / REAL]
+    done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
