@@ -30,7 +30,7 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
 def test_compose_2_accepts_them() -> None:
     check = Path(sys.executable).parent / "check-jsonschema"
-    argv = [check, "--builtin-schema", "vendor.compose-spec", ROOT / EMULATED, ROOT / REAL]
+    argv: list[str | Path] = [check, "--builtin-schema", "vendor.compose-spec", ROOT / EMULATED, ROOT / REAL]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
