@@ -33,15 +33,12 @@ def test_no_error_has_what_a_terminal_obeys(error: SignalboxError) -> None:
     assert said.isprintable()
 
 
-def test_a_long_value_is_shortened_and_what_to_do_about_it_kept() -> None:
+def test_long_values_are_shortened_but_many_problems_told_whole_with_their_lines() -> None:
     assert str(no_such_job("a" * 100_000)).startswith(f"there is no job '{'a' * (MAX_SHOWN_CHARS - 3)}...'; ")
     said = str(InvalidInput.of("b" * 30_000_000, f"'{'a' * 30_000_000}' is wrong; choose another name"))
     assert len(said) < 2 * MAX_TEXT_CHARS + 100
     assert said.endswith("is wrong; choose another name")
     assert cut("\n" * 100) == r"\n" * (MAX_SHOWN_CHARS - 3) + "..."
-
-
-def test_problems_of_many_fields_are_told_whole_and_lines_of_a_text_of_ours_stay_lines() -> None:
     problems = tuple(FieldProblem(f"field{number}", "x" * 1000) for number in range(50))
     error = InvalidInput(problems)
     assert str(error) == "; ".join(map(str, problems))

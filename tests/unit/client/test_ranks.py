@@ -50,11 +50,10 @@ def test_a_rank_has_the_address_of_the_interface_that_its_library_was_told_to_us
     assert own_address(environment, library, ["localhost", "10.0.9.9"]) == found
 
 
-def test_a_host_that_only_reaches_itself_has_none() -> None:
+def test_a_host_that_only_reaches_itself_has_no_address_and_the_kernel_is_asked_without_anything_being_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert own_address({}, "gloo", ["localhost", "no.such.host"]) is None
-
-
-def test_the_kernel_is_asked_without_anything_being_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert addresses._of_interface("lo") == "127.0.0.1"
     assert addresses._of_interface("no-such-one") is None

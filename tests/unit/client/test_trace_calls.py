@@ -36,14 +36,11 @@ def test_calls_that_do_not_repeat_are_refused_unless_the_number_of_iterations_is
     assert {kind.tag: amount.bytes for kind, amount in both("abaab", 2).items()} == {"a": 2, "b": 1}
 
 
-def test_calls_that_alternate_share_a_phase_and_others_follow_each_other() -> None:
+def test_calls_that_alternate_or_begin_while_another_is_under_way_share_a_phase() -> None:
+    """The calls b and c begin before the previous call has ended; d begins when all have ended."""
     found = both("abacc" * 3)
     assert {kind.tag: amount.phase for kind, amount in found.items()} == {"a": 0, "b": 0, "c": 1}
     assert list(found) == [A, B, C]
-
-
-def test_calls_that_begin_while_another_is_under_way_share_its_phase() -> None:
-    """The calls b and c begin before the previous call has ended; d begins when all have ended."""
     made = [Call(kind, 8, overlaps) for kind, overlaps in ((A, False), (B, True), (C, True))]
     last = Call(Kind("all_reduce", (0, 1), "d"), 8)
     found = per_iteration({rank: [*made, last] * 2 for rank in (0, 1)}, 2)

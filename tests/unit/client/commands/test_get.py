@@ -130,7 +130,8 @@ def test_at_80_columns_no_name_is_cut_and_wide_has_everything(
 # ---- describe
 
 
-def test_a_job_and_a_host_are_described_with_routes_and_what_they_wait_for(signalbox: Signalbox) -> None:
+def test_jobs_hosts_and_links_are_described_with_routes_and_what_they_wait_for(signalbox: Signalbox) -> None:
+    """A shell leaves the names without ``>`` alone."""
     shown = signalbox("describe", "job", "ring")
     assert [H1, H2, "leaf1", ">", "spine1", ">", "leaf2", "same"] in shown.rows
     assert [H2, H1, "ecmp", "leaf2", ">", "spine1", ">", "leaf1"] in shown.rows
@@ -145,10 +146,6 @@ def test_a_job_and_a_host_are_described_with_routes_and_what_they_wait_for(signa
         {"job_id": "waits", "state": "pending", "flows_sent": 1, "flows_received": 1},
     ]
     assert ["at", "leaf2,", "port", "2"] in signalbox("describe", "host", H2).rows
-
-
-def test_a_link_is_described_by_each_of_its_names_with_what_is_on_it(signalbox: Signalbox) -> None:
-    """A shell leaves the names without ``>`` alone."""
     (link,) = signalbox("get", "links", "leaf1:spine1", "--json").json["links"]
     assert (link["name"], link["use"]) == ("leaf1:1>spine1", 0.8)
     for name in ("leaf1:1>spine1", "leaf1:1", "leaf1:spine1"):

@@ -266,12 +266,18 @@ def test_a_job_with_parallelizations_says_whose_its_flows_are_and_that_another_o
     assert "Where optical switches connect" not in registered
 
 
-def test_the_ports_of_a_server_say_where_each_circuit_leads_and_where_the_other_comes_from() -> None:
-    fabric = rings(5, (1, 2))
-    fabric.switches[0].ports.extend(pb.Port(number=n, name=f"eth{n}", up=True) for n in (1, 2, 3))
-    lines = text(describe.ports_table(fabric.switches[0], fabric.links, fabric.hosts[:1]))
+def test_circuits_are_told_at_the_ports_of_their_servers_and_of_the_optical_switch_that_makes_them() -> None:
+    found = fabric()
+    found.switches[0].ports.extend(pb.Port(number=n, name=f"eth{n}", up=True) for n in (1, 2, 3))
+    lines = text(describe.ports_table(found.switches[0], found.links, found.hosts[:1]))
     assert "port name up leads to comes from capacity out use in use" in lines
     assert "3 eth3 yes server3 server4:3 1 Gbit/s 250 Mbit/s 25% 250 Mbit/s 25%" in lines
+    link = next(each for each in found.links if each.name == "server4:3>server1")
+    assert str(optical.through(link, found)) == "optical2, from its port 4 to port 1"
+    del found.optical_switches[:]
+    assert optical.through(link, found) is None
+    link.one_way = False
+    assert optical.through(link, fabric()) is None
 
 
 def fabric() -> pb.GetFabricResponse:
@@ -336,16 +342,6 @@ def test_of_one_that_is_not_connected_it_says_what_was_read_last_and_of_servers_
     assert ["2", "server2:2", "yes", "server3", "-"] in rows
 
 
-def test_a_circuit_names_the_optical_switch_that_makes_it() -> None:
-    found = fabric()
-    link = next(each for each in found.links if each.name == "server4:3>server1")
-    assert str(optical.through(link, found)) == "optical2, from its port 4 to port 1"
-    del found.optical_switches[:]
-    assert optical.through(link, found) is None
-    link.one_way = False
-    assert optical.through(link, fabric()) is None
-
-
 NAME = "a-job-with-a-rather-long-name"
 COLUMNS = (Column("job"), Column("flows", 2, number=True), Column("path", 1, wraps=True), Column("lease", 3))
 ROWS = [(NAME, 12, "leaf1 > spine1 > leaf2", "60 s"), ("b", 3, "leaf3 > spine2 > leaf4", "5 s")]
@@ -380,15 +376,12 @@ def test_the_least_important_columns_are_left_out_and_named(width: int, left_out
     assert ([line for line in lines if "-o wide" in line] or [""])[0].partition(": ")[2] == left_out
 
 
-def test_names_give_a_terminal_no_orders_and_markup_is_text() -> None:
+def test_names_give_a_terminal_no_orders_markup_is_text_and_an_empty_table_says_so() -> None:
     """Control sequences, which could set the title, clear the screen or fill the clipboard, are made harmless.
 
     A control sequence begins with CSI, or begins with ESC ] and ends with BEL."""
     lines = printed(40, [Column("job")], [("a\x1b]0;owned\x07b\x9b2J\u202e[red]",)])
     assert lines[-1] == "a\ufffd]0;owned\ufffdb\ufffd2J\ufffd[red]"
-
-
-def test_an_empty_table_says_so() -> None:
     assert printed(40, rows=[]) == ["jobs: nothing yet"]
 
 

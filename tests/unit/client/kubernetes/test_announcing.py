@@ -218,7 +218,7 @@ def test_a_job_is_found_by_the_pods_that_its_operator_makes(kind: str) -> None:
     assert KINDS[kind].group == job["apiVersion"].partition("/")[0]
 
 
-def test_ids_are_different_and_fit() -> None:
+def test_ids_are_different_and_fit_and_jobs_that_another_job_has_made_have_none() -> None:
     keys = [JobKey("Job", "a-b", "c"), JobKey("Job", "a", "b-c"), JobKey("MPIJob", "a", "b-c")]
     keys += [JobKey("Job", "n" * 63, "x" * 62 + end) for end in "yz"]
     ids = [job_id(key) for key in keys]
@@ -226,9 +226,6 @@ def test_ids_are_different_and_fit() -> None:
     assert max(map(len, ids)) == 63
     for name in ids:
         JobSpec.parse({"job_id": name, "endpoints": ["10.0.0.1", "10.0.0.2"]})
-
-
-def test_jobs_that_another_training_job_has_made_are_not_announced_by_themselves() -> None:
     job, pods = recorded("Job")
     job["metadata"]["ownerReferences"] = pods[0]["metadata"]["ownerReferences"]
     assert not is_annotated(job)

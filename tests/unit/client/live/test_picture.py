@@ -127,7 +127,7 @@ def test_a_circuit_is_an_edge_of_its_own_whatever_its_server_sends_by_the_port_w
     assert counted_cables([*drawn.cables, *picture(state_of(leaf_spine(1, 1))).cables]) == "1 cable, 10 circuits"
 
 
-def test_servers_that_circuits_connect_are_on_a_circle_though_only_some_hosts_are_found() -> None:
+def test_servers_that_only_circuits_connect_are_on_a_circle_though_only_some_hosts_are_found() -> None:
     fabric = rings(6, (1,))
     del fabric.hosts[2:]
     drawn = picture(state_of(fabric))
@@ -136,9 +136,6 @@ def test_servers_that_circuits_connect_are_on_a_circle_though_only_some_hosts_ar
     places = [drawn.on_circle(node) for node in drawn.tiers[0]]
     assert len({(round(x, 6), round(y, 6)) for x, y in places}) == 6
     assert {round((x - 0.5) ** 2 + (y - 0.5) ** 2, 6) for x, y in places} == {0.25}
-
-
-def test_circuits_beside_cables_leave_tiers_as_they_are() -> None:
     fabric = leaf_spine(2, 2)
     fabric.links.append(link((1, 9), (2, 9), "leaf1:9>leaf2"))
     fabric.links[-1].one_way = True

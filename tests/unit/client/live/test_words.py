@@ -43,16 +43,13 @@ def test_a_job_says_its_circuits_and_without_any_that_nothing_is_hashed() -> Non
     assert of_job(None, "It has ended.", ()).splitlines() == ["It has ended."]
 
 
-def test_a_row_has_a_mark_where_counters_do_not_confirm_what_the_job_announced() -> None:
+def test_rows_mark_jobs_that_counters_do_not_confirm_and_alarms_that_operators_know_of() -> None:
     state = State()
     for name, source in (("known", pb.DEMAND_SOURCE_CONFIRMED), ("new", pb.DEMAND_SOURCE_DECLARED)):
         spec, demand = pb.JobSpec(job_id=name), pb.Demand(source=source)
         job = pb.Job(spec=spec, state=pb.JOB_STATE_PINNED, demand=demand)
         state.take_jobs(pb.WatchJobsResponse(jobs=[job]))
     assert {row[0]: row[1] for row in rows.jobs(state.jobs_by_urgency())} == {"known": "pinned", "new": "pinned ?"}
-
-
-def test_an_alarm_that_operators_know_of_says_so_first_and_is_the_last() -> None:
     state = State()
     known = pb.Alarm(kind=pb.ALARM_KIND_LINK_DOWN, severity=pb.SEVERITY_CRITICAL, text="a", silence=pb.Silence())
     new = pb.Alarm(kind=pb.ALARM_KIND_HOST_DOWN, severity=pb.SEVERITY_WARNING, text="b")
