@@ -173,6 +173,17 @@ def test_a_silent_switch_is_read_back_less_and_less_often_until_it_answers() -> 
     assert pause_after_silence() == REREAD_AFTER_S, "it has answered since"
 
 
+def test_the_stages_that_are_left_are_not_sent_to_a_switch_that_has_left() -> None:
+    sync = synced(SwitchSync(), leaf=RuleSet(), spine=RuleSet())
+    wanted = {LEAF: RuleSet.of([flow(1, distance=2)]), SPINE: RuleSet.of([flow(1, distance=1)])}
+    first = sent(sync, wanted)
+    assert list(first.stage.mods) == [SPINE]
+    sync.stage_done(done(first), 0)
+    sync.left(LEAF)
+    assert sync.next_stage(wanted) is None
+    assert sync.settled == {SPINE}
+
+
 def test_a_switch_that_returns_gets_what_was_on_its_way_to_it_again() -> None:
     sync, wanted = synced(SwitchSync(), leaf=RuleSet.of(groups=[group(1, 2)])), {LEAF: RuleSet.of(groups=[group(1)])}
     lost = sent(sync, wanted)
