@@ -80,13 +80,10 @@ def test_what_the_destinations_cannot_have_received_stays() -> None:
     assert found == {downlink: pytest.approx(5e5)}, "the links of hosts are no exception"
 
 
-def test_links_that_the_flows_cannot_use_keep_all() -> None:
+def test_links_that_the_flows_cannot_use_keep_all_and_others_nothing_while_it_is_not_known_what_hosts_send() -> None:
     elsewhere = {BACK[0]: 8e5, HOSTS[B].uplink: 5e5}
     assert left(elsewhere, {A: 9e5}, {X: 9e5}, (A, X)) == elsewhere
     assert left({UP: 8e5}, {A: 8e5}, {X: 8e5}) == {UP: 8e5}, "there are no flows"
-
-
-def test_nothing_is_left_where_it_is_not_known_what_the_hosts_send() -> None:
     assert left({UP: 8e5}, {}, {}, (A, X)) == {}
     assert left({UP: 8e5}, {}, {X: 3e5}, (A, X)) == {UP: pytest.approx(5e5)}, "it received no more"
 
@@ -290,27 +287,21 @@ def follow(recent: RecentBackground, now: float, background: Mapping[LinkId, flo
     return {link for link, bps in planned.items() if bps > background.get(link, 0.0)}
 
 
-def test_a_link_that_was_busy_lately_is_not_free() -> None:
+def test_a_link_that_was_busy_lately_is_not_free_and_bursts_keep_it_busy() -> None:
     recent = RecentBackground()
     follow(recent, 0, {UP: 5e5})
     assert follow(recent, HOLD_S - 1, {}) == {UP}
     assert follow(recent, HOLD_S, {}) == set()
-
-
-def test_bursts_keep_a_link_busy() -> None:
     recent = RecentBackground()
     held = [follow(recent, now, {UP: 5e5} if now % 10 == 0 else {}) for now in range(0, 60, 2)]
     assert all(UP in links for now, links in zip(range(0, 60, 2), held, strict=True) if now % 10)
     assert follow(recent, 62, {UP: 1e5}) == {UP}, "the most of lately counts"
 
 
-def test_flows_that_are_on_a_link_see_it_as_it_is() -> None:
+def test_flows_on_a_link_see_it_as_it_is_and_bytes_of_flows_that_just_left_do_not_make_it_free_for_them() -> None:
     recent = RecentBackground()
     follow(recent, 0, {UP: 5e5}, UP)
     assert follow(recent, 2, {}, UP) == set()
-
-
-def test_bytes_of_flows_that_have_just_left_a_link_do_not_make_it_free_for_others_on_it() -> None:
     recent = RecentBackground()
     recent.follow({UP: 5e5}, {UP: frozenset(["one", "other"])}, {}, 0)
     assert follow(recent, 2, {}, UP) == {UP}

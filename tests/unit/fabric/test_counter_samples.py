@@ -69,10 +69,13 @@ def test_rates_are_those_between_interpolated_totals(
         assert found == pytest.approx(8 * (high - low) / length, rel=1e-6, abs=1e-2)
 
 
-def test_a_counter_that_wraps_around_goes_on() -> None:
+def test_a_counter_that_wraps_around_goes_on_and_the_largest_totals_stay_exact() -> None:
     samples = counted(WHOLE - 3000, WHOLE - 1000, 1000)
     assert recent(samples) == pytest.approx(8 * 4000 / 4)
     assert newest(samples) == 1000
+    samples = counted(WHOLE - 2)
+    assert newest(samples) == WHOLE - 2
+    assert recent(counted((1 << 60) + 1, (1 << 60) + 3)) == pytest.approx(8)
 
 
 @pytest.mark.parametrize("before", [10**6, 1 << 32, (1 << 63) + 5])
@@ -89,12 +92,6 @@ def test_a_switch_whose_clock_starts_again_begins_anew() -> None:
     assert isnan(recent(samples))
     samples.add(52, {"a": 400})
     assert recent(samples) == pytest.approx(400)
-
-
-def test_the_largest_totals_stay_exact() -> None:
-    samples = counted(WHOLE - 2)
-    assert newest(samples) == WHOLE - 2
-    assert recent(counted((1 << 60) + 1, (1 << 60) + 3)) == pytest.approx(8)
 
 
 def test_samples_that_come_often_are_thinned_out_and_still_reach_back_a_window() -> None:

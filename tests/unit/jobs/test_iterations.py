@@ -27,15 +27,12 @@ def between(iterations: Iterations, start: float, end: float) -> tuple[float, fl
     return counted.ended[1] - counted.begun[0], counted.possibly_begun[1] - counted.surely_ended[0]
 
 
-def test_nothing_is_known_without_reports() -> None:
-    assert Iterations().counted(np.array([1.0, 3.0])) is None
-
-
 def test_an_iteration_counts_when_its_end_and_the_lag_of_counters_have_passed() -> None:
     one = reported([10.0], 2.0)
     counted_at = 10.0 + LAG_S + JITTER * 2.0
     assert between(one, 5.0, counted_at + 0.01)[0] == 1
     assert between(one, 5.0, counted_at - 0.01)[0] == 0
+    assert Iterations().counted(np.array([1.0, 3.0])) is None
 
 
 def test_there_is_no_upper_bound_before_the_first_iteration_has_ended() -> None:
@@ -143,12 +140,9 @@ def window(iterations: float | None) -> Window:
     return Window(0.0, bps, bps, 6.0, iterations, begun=True, whole=True)
 
 
-def test_bytes_are_those_of_all_its_iterations_and_each_takes_its_part_of_the_time() -> None:
+def test_bytes_of_a_window_are_those_of_all_its_iterations_and_one_that_is_there_in_part_makes_them_uncertain() -> None:
     assert window(4.0).iteration_s == 1.5
     assert window(4.0).bytes.tolist() == [6e6, 0.0]
     assert window(None).iteration_s is None
-
-
-def test_an_iteration_that_is_there_in_part_makes_bytes_uncertain() -> None:
     assert window(None).error == pytest.approx(LAG_S / 6.0)
     assert window(4.0).error == pytest.approx(LAG_S / 6.0 + 0.125)

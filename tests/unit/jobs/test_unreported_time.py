@@ -144,13 +144,10 @@ def test_numbers_tell_iterations_between_reported_ones_if_these_can_have_been_do
     assert done(of([1.0, 2.0, 5.0, 6.0], numbers), 0.0, 6.0) == 4 + between
 
 
-def test_after_the_latest_iteration_as_many_are_done_as_lately_until_a_report_is_overdue() -> None:
+def test_after_the_latest_iteration_and_before_those_that_are_kept_as_many_are_done_as_lately() -> None:
     steady = of([1.0, 3.0, 5.0, 7.0], [0, 1, 2, 3])
     assert done(steady, 7.0, 9.0) == 1
     assert done(steady, 7.0, 30.0) == 0
-
-
-def test_before_the_iterations_that_are_kept_the_job_went_on_as_lately() -> None:
     ends = [float(end) for end in range(1, 401)]
     many = of(ends, ends)
     assert done(many, 0.0, 400.0) == pytest.approx(400)

@@ -56,12 +56,9 @@ def test_ids_that_this_fabric_or_a_known_switch_that_has_not_connected_gives_are
     assert ({*mine.groups}, {*others.groups}) == ({ecmp_group_id(Dpid(2))}, {99})
 
 
-def test_meters_are_ours_that_are_numbered_like_ports_or_that_our_flows_use() -> None:
+def test_meters_numbered_like_ports_or_used_by_our_flows_and_what_we_put_there_are_ours() -> None:
     meters = [MeterRule(number, 5, 5) for number in (3, 4, 5)]
     assert ours(RuleSet.of([flow(10, meter=4)], [], meters)) == (set(), {3, 4})
-
-
-def test_what_we_put_there_is_ours() -> None:
     read = RuleSet.of((), [group(99), group(98)], [MeterRule(77, 5, 5), MeterRule(78, 5, 5)])
     assert ours(read, RuleSet.of((), [group(99)], [MeterRule(77, 5, 5)])) == ({99}, {77})
 

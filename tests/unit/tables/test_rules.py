@@ -72,9 +72,6 @@ def test_a_repair_that_only_takes_away_goes_first() -> None:
     stages = stages_between(desired, {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet()})
     assert [stage.name for stage in stages] == ["narrow", "install"]
     assert list(stages[0].mods) == [LEAF]
-
-
-def test_a_group_that_gains_or_becomes_another_kind_while_it_loses_is_no_repair() -> None:
     failover = GroupRule(7, "fast_failover", group(1, 2).buckets, 2)
     for wanted, held in ((group(1, 3, distance=2), group(1, 2)), (group(1, distance=2), failover)):
         stages = stages_between({LEAF: RuleSet.of(groups=[wanted])}, {LEAF: RuleSet.of(groups=[held])})
@@ -86,9 +83,6 @@ def test_flows_are_deleted_before_their_groups_and_after_everything_else() -> No
         {LEAF: RuleSet.of([flow(1)])}, {LEAF: RuleSet.of([to_group()], [group(1)]), SPINE: RuleSet()}
     )
     assert [stage.name for stage in stages] == ["install", "delete flows", "delete groups"]
-
-
-def test_a_group_is_added_before_flows_are_deleted_where_nothing_else_changes() -> None:
     stages = stages_between({LEAF: RuleSet.of(groups=[group(1)])}, {LEAF: RuleSet.of([flow(1)])})
     assert [stage.name for stage in stages] == ["install", "delete flows"]
 

@@ -152,11 +152,8 @@ def rules_of(fabric: Fabric, *pins: Pin) -> dict[Dpid, RuleSet]:
     return dict(Pipeline(SETTINGS).desired(fabric, pins, {}))
 
 
-def test_hosts_are_where_their_own_switch_delivers_to_them() -> None:
+def test_hosts_and_pins_are_read_back_with_ports_and_paths_parallel_cables_too() -> None:
     assert dict(installed_hosts(rules_of(FABRIC))) == {ip: host.at for ip, host in FABRIC.hosts.items()}
-
-
-def test_pins_are_read_back_with_their_paths_parallel_cables_too() -> None:
     for fabric in (FABRIC, TWO_CABLES):
         for path in CandidatePaths(fabric, 64).between(LEAF1, LEAF2):
             pin = Pin(FLOW, 7, path)
