@@ -27,19 +27,6 @@ from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.optical_fabric import OpticalFabric, all_reduce, answered, reach, ref, started, wired
 
 
-def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
-    fabric = started(6, 2)
-    assert not fabric.circuits
-    assert not fabric.status.alarms
-    fabric.register("one", [1, 2, 3, 4, 5, 6])
-    assert len(fabric.circuits) == 12
-    assert reach(fabric, [1, 2, 3, 4, 5, 6])
-    job = fabric.job()
-    assert (job.state, job.waiting, job.slowdown) == ("pinned", "", 1.0)
-    assert len(wired(job).runs.groups) == 3
-    assert not fabric.status.alarms
-
-
 def test_a_job_waits_until_all_of_its_circuits_are_links() -> None:
     """Probes find some circuits before other circuits.
 
@@ -166,10 +153,13 @@ def test_what_a_job_sends_has_to_be_known() -> None:
     assert fabric.job().state == "pinned"
 
 
-def test_a_job_begins_on_the_routes_that_were_found_with_its_circuits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_gets_circuits_and_begins_on_the_routes_that_were_found_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fabric = started(6, 2)
     fabric.wirings_wait = True
     fabric.register("one", [1, 2, 3, 4, 5, 6], all_to_all=100_000, run_s=1)
+    assert not fabric.circuits
     answer = answered(fabric.asked[-1])
     assert isinstance(answer.answer, FoundWiring)
     placed = {
@@ -180,7 +170,11 @@ def test_a_job_begins_on_the_routes_that_were_found_with_its_circuits(monkeypatc
     monkeypatch.setattr(fabric.planner, "answers", lambda _: [])
     fabric.send(answer)
     fabric.run(1)
-    assert fabric.job().state == "pinned"
+    assert len(fabric.circuits) == 12
+    assert reach(fabric, [1, 2, 3, 4, 5, 6])
+    assert (fabric.job().state, fabric.job().waiting) == ("pinned", "")
+    assert len(wired(fabric.job()).runs.groups) == 3
+    assert not fabric.status.alarms
     running = {
         flow: [[(f"10.0.{link.dpid}.1", link.port - 2) for link in path] for path, _ in route]
         for flow, route in fabric.loop.state.routes.routes.items()

@@ -24,43 +24,32 @@ def test_json_lines_carry_event_fields_logger_and_traceback(capsys: pytest.Captu
     assert "broken cable" in line["exception"]
 
 
-def test_without_a_terminal_lines_are_key_value(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_lines_are_key_value_and_lists_without_what_python_puts_around_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     logs.configure()
-    structlog.get_logger("controller.x").info("plan adopted", slowdown_after=1.0)
+    log = structlog.get_logger("controller.x")
+    log.info("plan adopted", slowdown_after=1.0)
     line = capsys.readouterr().err
     assert 'level=info logger=controller.x event="plan adopted" slowdown_after=1.0' in line
     assert line.count("\n") == 1
-
-
-def test_lists_are_written_without_what_python_puts_around_them(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure()
-    log = structlog.get_logger("controller.x")
     log.info("API listens", addresses=("127.0.0.1:1", "unix:/a\x1b"), tenants=("blue",), problems=["log: is wrong"])
     line = capsys.readouterr().err
     assert 'addresses="127.0.0.1:1, unix:/a\\\\x1b" tenants=blue problems="log: is wrong"' in line
 
 
-def test_libraries_log_only_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_libraries_log_only_from_warning_on_and_the_level_applies_to_the_controller(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Configuring twice does not double the lines."""
     logs.configure(json=True)
     logging.getLogger("ryu.base.app_manager").info("loading app")
     logging.getLogger("ryu.controller").warning("unsupported version %d", 1)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert json.loads(line)["event"] == "unsupported version 1"
-
-
-def test_the_level_applies_to_lines_of_the_controller(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure(json=True, level="error")
     structlog.get_logger("controller.x").warning("not this")
     structlog.get_logger("controller.x").error("this")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert json.loads(line)["event"] == "this"
-
-
-def test_configuring_twice_does_not_double_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure()
-    logs.configure(json=True)
-    structlog.get_logger("controller.x").info("once")
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["unsupported version 1", "this"]
 
 
 @pytest.mark.parametrize("terminal", [False, True])
