@@ -70,8 +70,8 @@ def test_a_snapshot_has_what_the_calls_answer(jobs: Watcher, fabric: Watcher) ->
     assert sorted(alarm.text for alarm in told.raised) == texts
     assert status.plan
     told = Watcher(PlanRows(), pb.WatchPlanResponse).told(status)
-    answer = convert_plan.plan_bytes(pb.GetPlanResponse(), status.plan, status, status.plan_installed)
-    assert told.plan == pb.GetPlanResponse.FromString(answer).plan
+    encoded = convert_plan.plan_bytes(pb.GetPlanResponse(), status.plan, status, status.plan_installed)
+    assert told.plan == pb.GetPlanResponse.FromString(encoded).plan
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,19 @@ class Copy:
         self.reading = False
 
 
+def read(table: WatchTable[str, Value], only: str | None = None) -> Copy:
+    """Return a copy that has read all messages so far."""
+    copy = Copy(table, only)
+    copy.read_all()
+    return copy
+
+
 # ---- messages
 
 
 def test_a_watcher_gets_a_snapshot_and_then_only_what_changes() -> None:
     table = table_of({"h1": of("m1"), "h2": of("m2")})
-    copy = Copy(table)
-    copy.read_all()
+    copy = read(table)
     table.update({"h1": of("m1"), "h2": of("new"), "h3": of("m3")})
     copy.read_all()
     table.update({"h1": of("m1"), "h3": of("m3")})
@@ -117,8 +123,7 @@ def test_a_watcher_gets_a_snapshot_and_then_only_what_changes() -> None:
 
 def test_who_reads_late_gets_each_row_once_in_its_newest_form() -> None:
     table = table_of({"h1": of("m1"), "h2": of("m2")})
-    copy = Copy(table)
-    copy.read_all()
+    copy = read(table)
     for number in range(50):
         table.update({"h1": of(f"new{number}"), "h2": of("m2"), "h3": of(f"{number}")})
     table.update({"h1": of("last"), "h2": of("m2")})
@@ -133,7 +138,7 @@ def test_a_row_is_encoded_once_for_all_watchers_and_not_again_while_it_is_the_sa
     rows = {f"h{n}": of("m") for n in range(10)}
     table = table_of(rows, encoded=encoded)
     for _ in range(20):
-        Copy(table).read_all()
+        read(table)
     table.update({ip: (owner, mac) for ip, (owner, mac) in rows.items()})
     table.update(rows)
     assert encoded.rows == 10
@@ -155,16 +160,14 @@ def test_watchers_share_messages_of_which_few_are_kept(monkeypatch: pytest.Monke
 
 def test_what_encodes_to_the_same_bytes_is_no_change() -> None:
     table = table_of({"h1": of("m1")})
-    copy = Copy(table)
-    copy.read_all()
+    copy = read(table)
     table.update({"h1": of("m1", owner="another that is not encoded")})
     assert not copy.read()
 
 
 def test_a_snapshot_is_divided_and_only_its_last_message_has_a_token() -> None:
     rows = {f"h{n}": of("m" * 20) for n in range(100)}
-    copy = Copy(table_of(rows, message_bytes=500))
-    copy.read_all()
+    copy = read(table_of(rows, message_bytes=500))
     assert len(copy.messages) > 5
     assert [m.snapshot for m in copy.messages] == [True] + [False] * (len(copy.messages) - 1)
     assert [bool(m.resume_token) for m in copy.messages] == [False] * (len(copy.messages) - 1) + [True]
@@ -186,15 +189,13 @@ def test_a_slow_reader_of_a_table_that_always_changes_sees_every_row() -> None:
 
 
 def test_a_row_larger_than_a_message_is_sent_alone() -> None:
-    copy = Copy(table_of({"h1": of("m" * 1000), "h2": of("m"), "h3": of("m" * 1000)}, message_bytes=500))
-    copy.read_all()
+    copy = read(table_of({"h1": of("m" * 1000), "h2": of("m"), "h3": of("m" * 1000)}, message_bytes=500))
     assert [[h.ip for h in m.hosts] for m in copy.messages] == [["h1"], ["h2"], ["h3"]]
 
 
 def test_a_watcher_of_one_owner_hears_nothing_of_others() -> None:
     table = table_of({"h1": of("m1", "a"), "h2": of("m2", "b")})
-    copy = Copy(table, only="a")
-    copy.read_all()
+    copy = read(table, only="a")
     table.update({"h1": of("m1", "a"), "h2": of("new", "b"), "h3": of("m3", "b")})
     assert not copy.read()
     table.update({"h3": of("m3", "b"), "h4": of("m4", "a")})
@@ -209,8 +210,7 @@ def test_a_watcher_of_one_owner_hears_nothing_of_others() -> None:
 
 def test_who_resumes_gets_what_changed_meanwhile_and_no_snapshot() -> None:
     table = table_of({"h1": of("m1"), "h2": of("m2")})
-    copy = Copy(table)
-    copy.read_all()
+    copy = read(table)
     table.update({"h2": of("m2"), "h3": of("m3")})
     copy.resume()
     copy.read_all()
@@ -229,10 +229,7 @@ def test_rows_that_are_gone_are_remembered_without_their_values() -> None:
 def test_a_token_of_another_start_or_another_owner_gives_a_snapshot() -> None:
     rows = {"h1": of("m1"), "h2": of("m2", "b")}
     before, table = table_of(rows), table_of(rows)
-    of_all, of_b = Copy(table), Copy(table, "b")
-    from_before = Copy(before)
-    for copy in (of_all, of_b, from_before):
-        copy.read_all()
+    of_all, of_b, from_before = read(table), read(table, "b"), read(before)
     for token, only in ((from_before.token, None), (of_b.token, None), (of_all.token, "b"), (of_b.token, "a")):
         assert table.position(token, only) is None
     assert table.position(of_b.token, "b") == table.position(of_all.token) == 1

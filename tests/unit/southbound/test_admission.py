@@ -85,12 +85,16 @@ class Door:
         return peer
 
 
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
 # ---- roles
 
 
 @pytest.mark.parametrize(("held", "claimed"), [(7, 8), (0, 1), ((1 << 64) - 1, 0), ((1 << 63) - 1, 1 << 63)])
-def test_the_generation_after_that_of_the_switch_is_claimed(held: int, claimed: int) -> None:
-    door = Door()
+def test_the_generation_after_that_of_the_switch_is_claimed(door: Door, held: int, claimed: int) -> None:
     peer = door.arrived(Peer("a"))
     assert peer.role_requests() == [(NOCHANGE, 0)]
     door.role(peer, EQUAL, held)
@@ -100,9 +104,8 @@ def test_the_generation_after_that_of_the_switch_is_claimed(held: int, claimed: 
     assert door.admitted == [peer]
 
 
-def test_only_the_answer_to_the_newest_request_counts() -> None:
+def test_only_the_answer_to_the_newest_request_counts(door: Door) -> None:
     """A master role that the switch reports before the claim may result from another controller's claim."""
-    door = Door()
     peer = door.arrived(Peer("a"))
     first = peer.asked()
     door.admission.role_reply(peer, first + 1, EQUAL, 7)
@@ -122,8 +125,7 @@ def test_only_the_answer_to_the_newest_request_counts() -> None:
     assert (len(peer.role_requests()), door.admitted) == (2, [peer]), "it is admitted once"
 
 
-def test_a_stale_claim_is_made_again_with_the_generation_of_then_and_not_for_ever() -> None:
-    door = Door()
+def test_a_stale_claim_is_made_again_with_the_generation_of_then_and_not_for_ever(door: Door) -> None:
     peer = door.arrived(Peer("a"))
     for generation in range(10, 10 + ATTEMPTS):
         assert door.admitted == []
@@ -135,15 +137,15 @@ def test_a_stale_claim_is_made_again_with_the_generation_of_then_and_not_for_eve
 
 
 @pytest.mark.parametrize("code", [UNSUPPORTED, STALE, None])
-def test_a_switch_that_refuses_to_tell_its_generation_is_used_without_a_claim(code: tuple[int, int] | None) -> None:
-    door = Door()
+def test_a_switch_that_refuses_to_tell_its_generation_is_used_without_a_claim(
+    door: Door, code: tuple[int, int] | None
+) -> None:
     peer = door.arrived(Peer("a"))
     door.admission.error(peer, peer.asked(), code, "no roles")
     assert (peer.role_requests(), door.admitted) == ([(NOCHANGE, 0)], [peer])
 
 
-def test_a_switch_that_makes_another_the_master_or_does_not_answer_is_used_all_the_same() -> None:
-    door = Door()
+def test_a_switch_that_makes_another_the_master_or_does_not_answer_is_used_all_the_same(door: Door) -> None:
     slave, silent = door.arrived(Peer("a")), door.arrived(Peer("b", 0x2B), 1.0)
     door.role(slave, EQUAL, 7)
     door.role(slave, SLAVE, 8)
@@ -159,8 +161,7 @@ def test_a_switch_that_makes_another_the_master_or_does_not_answer_is_used_all_t
 # ---- one connection per dpid
 
 
-def test_a_holder_that_answers_its_echo_request_keeps_its_dpid_and_all_that_wait_are_refused() -> None:
-    door = Door()
+def test_a_holder_that_answers_its_echo_request_keeps_its_dpid_and_all_that_wait_are_refused(door: Door) -> None:
     holder = door.admit(Peer("a"))
     newcomers = [door.arrived(Peer(name), 10.0) for name in "bc"]
     (asked,) = holder.echo_requests()
@@ -177,9 +178,8 @@ def test_a_holder_that_answers_its_echo_request_keeps_its_dpid_and_all_that_wait
     assert newcomers[0].sent == newcomers[1].sent == []
 
 
-def test_no_other_echo_reply_shows_that_the_holder_is_alive() -> None:
+def test_no_other_echo_reply_shows_that_the_holder_is_alive(door: Door) -> None:
     """Replies to regular echo requests may be late; a newcomer may guess the transaction id of the request."""
-    door = Door()
     holder, other = door.admit(Peer("a")), door.admit(Peer("x", 0x2B))
     newcomer = door.arrived(Peer("b"), 10.0)
     (asked,) = holder.echo_requests()
@@ -194,8 +194,7 @@ def test_no_other_echo_reply_shows_that_the_holder_is_alive() -> None:
     assert not newcomer.closed
 
 
-def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others() -> None:
-    door = Door()
+def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others(door: Door) -> None:
     holder = door.admit(Peer("a"))
     older, newest, leaves = (door.arrived(Peer(name), at) for name, at in (("b", 1.0), ("c", 1.5), ("d", 1.6)))
     for at in (1.7, 1.8):
@@ -209,8 +208,7 @@ def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others() 
     assert older.reasons == ["duplicate_dpid"]
 
 
-def test_a_dpid_is_free_when_its_holder_has_left() -> None:
-    door = Door()
+def test_a_dpid_is_free_when_its_holder_has_left(door: Door) -> None:
     holder = door.admit(Peer("a"))
     door.admission.gone(holder, 1.0)
     door.admission.gone(holder, 1.0)

@@ -33,6 +33,11 @@ def port(number: int, up: bool = True) -> Port:
     return Port(PortNo(number), f"eth{number}", "02:00:00:00:00:01", up, 1e9)
 
 
+@pytest.fixture
+def discovery() -> Discovery:
+    return fabric()
+
+
 def fabric(key: bytes | None = None) -> Discovery:
     discovery = Discovery(INTERVAL, TIMEOUT, RATE, key)
     discovery.switch_connected(A, [port(1), port(2)])
@@ -84,8 +89,16 @@ class Clock:
         return self.news
 
 
-def test_ports_are_probed_when_they_come_up_and_then_with_doubling_gaps_up_to_the_interval() -> None:
-    discovery = fabric()
+def linked(cables: dict[PortRef, PortRef]) -> Clock:
+    """Return a clock by which the links have been seen."""
+    clock = Clock(fabric(), cables)
+    assert len(clock.run(2.0)) == len(cables)
+    return clock
+
+
+def test_ports_are_probed_when_they_come_up_and_then_with_doubling_gaps_up_to_the_interval(
+    discovery: Discovery,
+) -> None:
     assert set(frames(discovery)) == {A1, A2, B1, C1}
     discovery.port_changed(B, port(2), removed=False)
     assert set(frames(discovery, 0.01)) == {PortRef(B, PortNo(2))}
@@ -206,8 +219,7 @@ def test_links_that_came_and_went_leave_the_rate_of_probes_as_it_was() -> None:
         clock.run(seconds)
         return clock.sent - before
 
-    clock = Clock(fabric(), {A1: B1, B1: A1})
-    clock.run(2.0)
+    clock = linked({A1: B1, B1: A1})
     steady = sent_in(10.0)
     for _ in range(200):
         clock.discovery.connected_anew([A1])
@@ -217,8 +229,7 @@ def test_links_that_came_and_went_leave_the_rate_of_probes_as_it_was() -> None:
 
 
 def test_neither_a_stalled_hub_nor_a_switch_that_sends_no_message_loses_a_link() -> None:
-    clock = Clock(fabric(), {A1: B1})
-    clock.run(2.0)
+    clock = linked({A1: B1})
     clock.now += 60.0
     assert clock.run(2.0) == []
     clock.cables = {}
@@ -242,8 +253,7 @@ def test_a_port_that_goes_down_and_a_switch_that_leaves_lose_their_links_without
 
 
 def test_a_reconnect_announces_the_links_again_or_loses_them() -> None:
-    clock = Clock(fabric(), {A1: B1, A2: C1})
-    clock.run(2.0)
+    clock = linked({A1: B1, A2: C1})
     clock.discovery.switch_connected(A, [port(1), port(2)])
     clock.cables = {A1: B1}
     assert clock.run(1.5) == [LinkSeen(A1, B1)]
@@ -264,8 +274,7 @@ def test_a_probe_of_another_process_is_forged() -> None:
     assert ours.received(B1, frames(ours)[A1]) == [LinkSeen(A1, B1)]
 
 
-def test_a_probe_with_one_changed_bit_is_forged() -> None:
-    discovery = fabric()
+def test_a_probe_with_one_changed_bit_is_forged(discovery: Discovery) -> None:
     frame = frames(discovery)[A1]
     said = frame.index(MARK) + len(MARK)
     for bit in range(8 * said, 8 * (said + SAID_BYTES + TAG_BYTES)):
@@ -275,8 +284,7 @@ def test_a_probe_with_one_changed_bit_is_forged() -> None:
     assert refused(discovery) == {(B1, "forged"): 8 * (SAID_BYTES + TAG_BYTES)}
 
 
-def test_a_probe_counts_once_at_any_port_and_not_after_a_later_one() -> None:
-    discovery = fabric()
+def test_a_probe_counts_once_at_any_port_and_not_after_a_later_one(discovery: Discovery) -> None:
     earlier, later = frames(discovery)[A1], frames(discovery, FIRST_GAP_S)[A1]
     assert discovery.received(B1, later) == [LinkSeen(A1, B1)]
     for at, frame in ((C1, later), (B1, later), (C1, earlier)):
@@ -294,8 +302,7 @@ def test_a_delayed_probe_counts_while_it_is_fresh_and_not_when_it_is_old() -> No
     assert refused(clock.discovery) == {(C1, "replayed"): 1}
 
 
-def test_no_probe_from_before_a_port_went_down_counts_when_it_is_up_again() -> None:
-    discovery = fabric()
+def test_no_probe_from_before_a_port_went_down_counts_when_it_is_up_again(discovery: Discovery) -> None:
     frame = frames(discovery)[A1]
     for up in (False, True):
         discovery.port_changed(A, port(1, up), removed=False)
@@ -313,8 +320,7 @@ def test_probes_sent_back_to_their_own_port_and_from_and_to_ports_that_are_not_u
     assert refused(discovery) == {(A1, "reflected"): 1, (down, "not_a_port"): 1, (B1, "not_a_port"): 1}
 
 
-def test_truncated_frames_and_lldp_of_a_host_are_refused() -> None:
-    discovery = fabric()
+def test_truncated_frames_and_lldp_of_a_host_are_refused(discovery: Discovery) -> None:
     frame = frames(discovery)[A1]
     end = frame.index(MARK) + len(MARK) + SAID_BYTES + TAG_BYTES
     for length in range(14, end):
@@ -336,15 +342,13 @@ def test_random_frames_of_a_host_are_refused(tail: bytes, kept: int) -> None:
     assert sum(discovery.take_refused().values()) == (not authentic)
 
 
-def test_refusals_counted_between_two_reports_are_bounded() -> None:
-    discovery = fabric()
+def test_refusals_counted_between_two_reports_are_bounded(discovery: Discovery) -> None:
     for number in range(2 * MAX_REFUSED):
         discovery.refuse(RefusedPacket(PortRef(A, PortNo(number)), "malformed_arp"))
     assert len(discovery.take_refused()) == MAX_REFUSED
 
 
-def test_the_listening_clock_steps_no_further_than_its_limit() -> None:
-    discovery = fabric()
+def test_the_listening_clock_steps_no_further_than_its_limit(discovery: Discovery) -> None:
     probes = frames(discovery)
     discovery.received(B1, probes[A1])
     for n in range(1, round(TIMEOUT / MAX_STEP_S)):

@@ -13,6 +13,13 @@ def limits(*known: Dpid, most: int = 8, of_address: int = 8, ports: int = 10_000
     return Limits(settings, known)
 
 
+def enter(taken: Limits, address: str, *switches: Dpid) -> None:
+    """Connect these switches from an address, without a refusal."""
+    for switch in switches:
+        assert taken.connect(address) is None
+        assert taken.identify(switch) == ""
+
+
 def test_an_address_and_all_together_take_no_more_connections_than_their_limits() -> None:
     taken = limits(of_address=2)
     assert [taken.connect(ONE), taken.connect(ONE)] == [None, None]
@@ -32,52 +39,37 @@ def test_an_address_and_all_together_take_no_more_connections_than_their_limits(
 
 def test_the_last_connections_are_kept_for_switches_that_were_there_before() -> None:
     taken = limits(*SWITCHES[:2], most=4)
-    for stranger in (Dpid(101), Dpid(102)):
-        assert taken.connect(ONE) is None
-        assert taken.identify(stranger) == ""
+    enter(taken, ONE, Dpid(101), Dpid(102))
     assert taken.connect(ONE) is None
     assert "reserved for known switches" in taken.identify(Dpid(103))
     taken.leave(ONE, None, 0)
-    for known in SWITCHES[:2]:
-        assert taken.connect(OTHER) is None
-        assert taken.identify(known) == ""
+    enter(taken, OTHER, *SWITCHES[:2])
 
 
 def test_a_switch_that_was_admitted_finds_its_place_again() -> None:
     taken = limits(most=4)
-    taken.connect(ONE)
-    assert taken.identify(SWITCHES[0]) == ""
+    enter(taken, ONE, SWITCHES[0])
     taken.leave(ONE, SWITCHES[0], 0)
-    for stranger in (Dpid(101), Dpid(102), Dpid(103)):
-        taken.connect(OTHER)
-        assert taken.identify(stranger) == ""
+    enter(taken, OTHER, Dpid(101), Dpid(102), Dpid(103))
     taken.connect(OTHER)
     assert "reserved for known switches" in taken.identify(Dpid(104))
     taken.leave(OTHER, None, 0)
-    assert taken.connect(ONE) is None
-    assert taken.identify(SWITCHES[0]) == ""
+    enter(taken, ONE, SWITCHES[0])
 
 
 def test_whoever_makes_up_dpids_leaves_half_of_the_connections_to_new_switches() -> None:
     taken = limits(most=8)
     for number in range(100):
-        taken.connect(ONE)
-        assert taken.identify(Dpid(1000 + number)) == ""
+        enter(taken, ONE, Dpid(1000 + number))
         taken.leave(ONE, Dpid(1000 + number), 0)
-    for switch in SWITCHES:
-        assert taken.connect(OTHER) is None
-        assert taken.identify(switch) == ""
+    enter(taken, OTHER, *SWITCHES)
 
 
 def test_a_second_connection_of_a_known_switch_keeps_its_place_until_both_have_ended() -> None:
     taken = limits(SWITCHES[0], most=4)
-    for _ in range(2):
-        taken.connect(ONE)
-        taken.identify(SWITCHES[0])
+    enter(taken, ONE, SWITCHES[0], SWITCHES[0])
     taken.leave(ONE, SWITCHES[0], 0)
-    for stranger in (Dpid(101), Dpid(102), Dpid(103)):
-        assert taken.connect(OTHER) is None
-        assert taken.identify(stranger) == ""  # the known switch is connected: nothing is kept for it
+    enter(taken, OTHER, Dpid(101), Dpid(102), Dpid(103))  # the known switch is connected: nothing is kept for it
 
 
 def test_a_switch_and_all_together_have_only_so_many_ports_and_give_them_back() -> None:

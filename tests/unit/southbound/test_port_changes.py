@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import pytest
+
 from controller.fabric.topology import Dpid, Port, PortNo
 from controller.southbound.port_changes import AT_ONCE, PERIOD_S, PortChanges
 
 A, B = Dpid(1), Dpid(2)
+
+
+@pytest.fixture
+def changes() -> PortChanges:
+    return PortChanges()
 
 
 def port(number: int, up: bool = True) -> Port:
@@ -26,8 +33,7 @@ def test_changes_are_handed_on_at_once_and_states_that_wait_in_turn() -> None:
     assert [number for turn in turns for number in turn] == list(range(AT_ONCE + 1, 1001))
 
 
-def test_of_a_flood_the_latest_state_of_each_port_is_handed_on_once_in_a_period() -> None:
-    changes = PortChanges()
+def test_of_a_flood_the_latest_state_of_each_port_is_handed_on_once_in_a_period(changes: PortChanges) -> None:
     assert flap(changes, 20_000, 10.0) == AT_ONCE
     assert list(changes.tick(10.0 + PERIOD_S / 2)) == []
     changes.changed(A, port(3), True, 10.0 + PERIOD_S / 2)
@@ -40,23 +46,20 @@ def test_of_a_flood_the_latest_state_of_each_port_is_handed_on_once_in_a_period(
     assert list(changes.tick(30.0)) == []
 
 
-def test_a_change_does_not_overtake_one_that_waits() -> None:
-    changes = PortChanges()
+def test_a_change_does_not_overtake_one_that_waits(changes: PortChanges) -> None:
     flap(changes, AT_ONCE + 1, 10.0)
     assert changes.changed(A, port(1, up=False), False, 10.0 + 2 * PERIOD_S) == []  # the changes still wait
     assert not {change.port.up for change in changes.tick(12.0) if change.port.number == 1}.pop()
 
 
-def test_another_switch_is_not_delayed_and_quiet_ends_it() -> None:
-    changes = PortChanges()
+def test_another_switch_is_not_delayed_and_quiet_ends_it(changes: PortChanges) -> None:
     flap(changes, 10_000, 10.0)
     assert flap(changes, 1, 10.0, B) == 1
     list(changes.tick(11.0))
     assert flap(changes, 1, 12.5) == 1
 
 
-def test_a_switch_floods_when_its_changes_wait_again_and_again() -> None:
-    changes = PortChanges()
+def test_a_switch_floods_when_its_changes_wait_again_and_again(changes: PortChanges) -> None:
     seen = []
     for step in range(40):
         flap(changes, 1000, 10.0 + step / 10)
