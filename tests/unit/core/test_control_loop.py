@@ -78,6 +78,7 @@ def test_other_pairs_tell_nothing_of_routes_that_switches_still_hold(fabric: Fak
     """Routes are published once the controller knows which pins the switches hold (``WatchRoutes``)."""
     fabric.start(CONFIG, late=[*fabric.switches])
     fabric.run(1)
+    assert fabric.status.pins == 0
     job = fabric.job("job1")
     assert (job.routes_generation, job.routes_known) == (0, False)
     fabric.send(UpdateJob(job.spec.model_copy(update={"endpoints": (*job.spec.endpoints[:-1], "10.0.9.9")})))

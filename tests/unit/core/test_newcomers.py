@@ -254,3 +254,13 @@ def test_a_job_that_announces_pairs_of_one_that_is_learnt_gets_them_with_their_r
         assert fabric.slowest(fabric.rings) == 1
     assert len(fabric.status.jobs[JobId("owner")].routes) == 4
     assert not fabric.loop.derived.jobs()[NEWCOMER].pairs
+
+
+def test_only_the_job_whose_host_sends_more_than_announced_is_learnt_again() -> None:
+    fabric = Newcomers()
+    while fabric.learning_rules():
+        fabric.carry(1)  # the known jobs are confirmed
+    fabric.stray_bps = {FlowId(RINGS[0][0], RINGS[0][2]): FABRIC_BPS / 4}
+    while not fabric.learning_rules():
+        fabric.carry(1)
+    assert [job_id for job_id, demand in fabric.status.demands.items() if demand.learning] == ["job0"]
