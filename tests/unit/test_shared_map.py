@@ -71,14 +71,6 @@ def test_nothing_is_made_where_nothing_changes() -> None:
     assert not [*unequal(shared, SharedMap(shared))], "they have the same pieces"
 
 
-def test_a_change_copies_one_piece_of_many() -> None:
-    before = SharedMap({number: str(number) for number in range(4 * FEW)})
-    after = before.updated({5: "five"})
-    ((old, new),) = unequal(SharedMap(before), after)
-    assert len(old) < FEW / 4
-    assert {key: value for key, value in new.items() if old.get(key) != value} == {5: "five"}
-
-
 def test_of_two_that_were_made_from_one_only_the_changes_are_looked_at() -> None:
     common = SharedMap({number: str(number) for number in range(4 * FEW)})
     one, other = common.updated({5: "five"}).updated({6: None, 7: "7"}), common.updated({8: "eight", 5: "FIVE"})

@@ -5,7 +5,6 @@ import pytest
 
 from benchmarks.wiring import command, paper, sizes
 from benchmarks.wiring.independent import most_and_mean_hops
-from controller.circuits.wiring.break_even import BreakEven
 from controller.circuits.wiring.traffic import traffic_of
 
 
@@ -34,13 +33,3 @@ def test_every_server_sends_a_tenth_of_its_rings_to_pairs() -> None:
 def test_the_job_of_the_publication_sends_what_its_batch_says(ratio: float) -> None:
     traffic = traffic_of(paper.dlrm(16, ratio))
     assert traffic.of_pairs.sum() / traffic.in_rings == pytest.approx(ratio, rel=1e-6)
-
-
-def test_the_published_slowdown_at_four_fifths_and_the_published_tax_are_of_the_same_hops() -> None:
-    """The published slowdown is 1.1 against a fat-tree of 1 / 2.7 of the rate, and the bandwidth tax is 1.11.
-
-    These figures mean 5.4 and 5.5 hops per pair."""
-    hops = (1.1 * 1.8 * paper.PUBLISHED_GAIN - 1) / 0.8
-    assert BreakEven(0.8, hops, paper.PUBLISHED_GAIN, 1.0).time_ratio == pytest.approx(1.1)
-    ratio = paper.RATIO_AT_2048 * 64 / 2048
-    assert (1 + ratio * hops) / (1 + ratio) == pytest.approx(1.11, abs=0.005)

@@ -229,25 +229,6 @@ def unknown_imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{a.name}" for a in node.names if not module or a.name not in module.top)
 
 
-# ---- recipes
-
-
-def steps() -> list[str]:
-    """Return the numbered steps of docs/contributing.md."""
-    (page,) = (page for page in PAGES if page.name == "docs/contributing.md")
-    found = re.findall(r"^\d\. (.+?)(?=^\d\.|\n\n)", page.text + "\n\n", re.MULTILINE | re.DOTALL)
-    return [re.sub(r"\s+", " ", step) for step in found]
-
-
-@pytest.mark.parametrize("step", steps())
-def test_a_step_names_what_its_files_have(step: str) -> None:
-    spans = re.findall(r"`([^`]+)`", step)
-    files = [path for span in spans for path in (ROOT / span, ROOT / "controller" / span) if path.is_file()]
-    text = "\n".join(file.read_text() for file in files)
-    others = [span for span in spans if re.fullmatch(r"\w+", span)] if files else []
-    assert [name for name in others if not re.search(rf"\b{name}", text)] == []
-
-
 # ---- existing names that documents have to mention
 
 
