@@ -62,11 +62,11 @@ def _serve(config: Config, pipe: Connection, framework: Framework | None, known:
 def context_of(framework: Framework | None) -> SpawnContext | ForkServerContext:
     """Return the context of a process with this framework.
 
-    Processes with the framework of the environment are forks of one that has imported everything."""
+    Processes with the framework of the environment are forks of one that has imported it."""
     if framework not in (None, os.environ.get("SIGNALBOX_OPENFLOW", "ryu")):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["controller.southbound.app", "controller.southbound.run_hub", __name__])
+    context.set_forkserver_preload(["controller.southbound.framework", __name__])
     return context
 
 
