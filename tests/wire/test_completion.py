@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-
-import pytest
 
 from signalbox.client import Client
 from signalbox.commands.bash_completion import whole_words
@@ -30,32 +27,18 @@ A word of a line is either a character of COMP_WORDBREAKS or the text between tw
 word that has not begun."""
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Return a search path with the command as users have it."""
+def test_names_with_colons_are_completed_in_bash(api: Running, tmp_path: Path) -> None:
+    with Client(api.addresses[0]) as client:
+        client.register_job(ring("bert-1"))
     command = tmp_path / "signalbox"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m controller "$@"\n')
     command.chmod(0o755)
-    return f"{tmp_path}:{os.environ['PATH']}"
-
-
-def completed(api: Running, path: str, lines: Iterable[str]) -> list[set[str]]:
     environ = {
         **os.environ,
-        "PATH": path,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "SIGNALBOX_ADDRESS": api.addresses[0],
         "PYTHONPATH": f"{os.getcwd()}:{os.getcwd()}/client",
     }
-    words = "".join(f"signalbox {line}\n" for line in lines)
-    argv = ["bash", "--norc", "-c", ASK]
-    done = subprocess.run(argv, env=environ, input=words, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return [set(line.split()) for line in done.stdout.splitlines()]
-
-
-def test_names_with_colons_are_completed_in_bash(api: Running, path: str) -> None:
-    with Client(api.addresses[0]) as client:
-        client.register_job(ring("bert-1"))
     port = api.addresses[0].rpartition(":")[2]
     found = {
         "get links leaf1 :": {"1", "spine1"},
@@ -63,7 +46,11 @@ def test_names_with_colons_are_completed_in_bash(api: Running, path: str) -> Non
         "forget _": {"spine2"},
         f"jobs show --address = 127.0.0.1 : {port} _": {"bert-1"},
     }
-    assert completed(api, path, found) == [*found.values()]
+    words = "".join(f"signalbox {line}\n" for line in found)
+    argv = ["bash", "--norc", "-c", ASK]
+    done = subprocess.run(argv, env=environ, input=words, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert [set(line.split()) for line in done.stdout.splitlines()] == [*found.values()]
 
 
 def test_where_bash_does_not_divide_words_nothing_is_put_together() -> None:

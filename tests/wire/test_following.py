@@ -17,10 +17,6 @@ from tests.support.wire.control_stand_in import running_api
 WAIT_S = 60.0
 
 
-def following_of(address: str) -> Following:
-    return Following(lambda: Client(address))
-
-
 def until(following: Following, found: Callable[[], object]) -> frozenset[Kind]:
     """Return all changes until the condition holds."""
     changed, end = frozenset[Kind](), time.monotonic() + WAIT_S
@@ -53,6 +49,6 @@ def test_it_has_what_the_api_has_and_follows_it() -> None:
 
 
 def test_without_a_controller_it_says_why_and_goes_on() -> None:
-    with following_of("127.0.0.1:1") as following:
+    with Following(lambda: Client("127.0.0.1:1")) as following:
         assert Kind.REACHED in until(following, lambda: following.state.lost)
         assert "no answer from the controller at 127.0.0.1:1" in (following.state.lost or "")

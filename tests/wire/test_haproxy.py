@@ -362,7 +362,7 @@ def test_clients_learn_that_the_controller_is_away(tmp_path: Path) -> None:
         api.server.stop(0.0)
         with pytest.raises((Unreachable, Unavailable)):
             next(watch)
-        for _ in range(10):
+        for _ in range(3):
             for call in (client.get_status, lambda: next(client.watch_jobs())):
                 with pytest.raises(Unreachable, match="the controller does not take the call: it is away"):
                     call()

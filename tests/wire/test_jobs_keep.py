@@ -19,23 +19,10 @@ from tests.support.wire.keeping import keeping
 __all__ = ("signalbox",)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "jobs").mkdir()
-    return tmp_path / "jobs"
-
-
 def write(folder: Path, job_id: str, hosts: str = "n[1-2]", sends: bool = False) -> None:
     transfers = "transfers: [{src: 0, dst: 1, bytes_per_iteration: 1000}]\n" if sends else ""
     (folder / ".new").write_text(f"job_id: {job_id}\nhosts: {hosts}\nlease_s: 600\n{transfers}")
     (folder / ".new").rename(folder / f"{job_id}.yaml")
-
-
-@pytest.fixture
-def addresses(tmp_path: Path) -> Path:
-    path = tmp_path / "addresses.yaml"
-    path.write_text("n[1-4]: 10.0.1-4.1\n")
-    return path
 
 
 def uids(api: Running) -> dict[str, str]:
@@ -46,8 +33,11 @@ def endpoints(api: Running, job_id: str) -> tuple[str, ...]:
     return api.control.registry.jobs[JobId(job_id)].spec.endpoints
 
 
-def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, folder: Path, addresses: Path) -> None:
+def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path) -> None:
     """Jobs ``one`` and ``two`` exchange hosts when their files do while the daemon is away."""
+    folder, addresses = tmp_path / "jobs", tmp_path / "addresses.yaml"
+    folder.mkdir()
+    addresses.write_text("n[1-4]: 10.0.1-4.1\n")
     with running_api() as api, ExitStack() as daemons:
         daemon = partial(keeping, folder, api.addresses[0], tmp_path, tmp_path / "log", "--addresses", addresses)
         keep = daemons.enter_context(daemon())

@@ -9,7 +9,7 @@ import ssl
 import urllib.request
 from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from benchmarks.monitoring import Prometheus, dashboard_expressions, get, prometheus
+from benchmarks.monitoring import dashboard_expressions, get, prometheus
 from controller.config import MetricsConfig
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
@@ -27,7 +27,6 @@ from signalbox.errors import InvalidInput
 from tests.support import status_example as example
 from tests.support.wire.certificates import Authority, Certificate
 
-ANY_PORT = MetricsConfig(port=0)
 DEADLINE_S = 60.0
 
 
@@ -38,12 +37,20 @@ def board() -> StatusBoard:
     return board
 
 
+@contextmanager
+def serving(board: StatusBoard, **config: Any) -> Iterator[tuple[MetricsServer, int]]:
+    """Run a server, and yield it with its port."""
+    server = MetricsServer(MetricsConfig(**{"port": 0, **config}), board)
+    try:
+        yield server, server.start()
+    finally:
+        server.stop()
+
+
 @pytest.fixture
 def target(board: StatusBoard) -> Iterator[str]:
-    server = MetricsServer(ANY_PORT, board)
-    port = server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop()
+    with serving(board) as (_, port):
+        yield f"127.0.0.1:{port}"
 
 
 def test_each_scrape_shows_the_newest_status_and_the_process(target: str, board: StatusBoard) -> None:
@@ -64,13 +71,10 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(board: StatusBoard) -> N
 
 
 def test_stopping_frees_the_port_and_may_be_done_twice(board: StatusBoard) -> None:
-    server = MetricsServer(ANY_PORT, board)
-    port = server.start()
-    server.stop()
-    server.stop()
-    again = MetricsServer(MetricsConfig(port=port), board)
-    assert again.start() == port
-    again.stop()
+    with serving(board) as (server, port):
+        server.stop()
+    with serving(board, port=port) as (_, again):
+        assert again == port
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +88,8 @@ def secured(authority: Authority, board: StatusBoard, mutual: bool) -> Iterator[
     own = authority.sign("metrics", also="IP:127.0.0.1")
     authorities = authority.certificate if mutual else None
     files = {"certificate": own.certificate, "private_key": own.private_key, "ca_certificates": authorities}
-    server = MetricsServer(MetricsConfig(port=0, **files), board)
-    yield server.start()
-    server.stop()
+    with serving(board, **files) as (_, port):
+        yield port
 
 
 def get_over_tls(port: int, authority: Authority, shown: Certificate | None = None) -> str:
@@ -135,8 +138,9 @@ def test_who_only_looks_whether_somebody_listens_is_not_counted(board: StatusBoa
 def test_clients_that_go_before_their_answer_leave_no_traceback(
     board: StatusBoard, authority: Authority, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """A client that does not shake hands keeps no other out."""
     context = ssl.create_default_context(cafile=str(authority.certificate))
-    with secured(authority, board, mutual=False) as port:
+    with secured(authority, board, mutual=False) as port, socket.create_connection(("127.0.0.1", port)):
         for _ in range(10):
             with socket.create_connection(("127.0.0.1", port)) as sock:
                 tls = context.wrap_socket(sock, server_hostname="127.0.0.1")
@@ -146,38 +150,22 @@ def test_clients_that_go_before_their_answer_leave_no_traceback(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_client_that_does_not_shake_hands_keeps_no_other_out(board: StatusBoard, authority: Authority) -> None:
-    with (
-        secured(authority, board, mutual=False) as port,
-        socket.create_connection(("127.0.0.1", port)),
-        socket.create_connection(("127.0.0.1", port)),
-    ):
-        assert "signalbox_pins 1\n" in get_over_tls(port, authority)
-
-
-@pytest.fixture
-def scraping(target: str, tmp_path: Path) -> Iterator[Prometheus]:
-    with prometheus(tmp_path, target, "200ms") as running:
-        yield running
-
-
-def test_a_real_prometheus_scrapes_and_answers_every_panel_of_the_dashboard(scraping: Prometheus) -> None:
-    assert scraping.until_it_answers('up{job="signalbox"} == 1')
-    (bytes_total,) = scraping.until_it_answers('signalbox_link_bytes_total{link="leaf1:2>spine1"}')
-    assert bytes_total["value"][1] == "1000000"
-    (worst,) = scraping.query("bottomk(1, signalbox_job_efficiency_measured_ratio)")
-    assert worst["metric"]["job_id"] == "llama"
-    missing = re.compile("certificate|rpc")  # the server has neither TLS nor calls
-    wanted = [expression for expression in dashboard_expressions("llama") if not missing.search(expression)]
-    for expression in wanted:
-        assert scraping.until_it_answers(expression), expression
+def test_a_real_prometheus_scrapes_and_answers_every_panel_of_the_dashboard(target: str, tmp_path: Path) -> None:
+    with prometheus(tmp_path, target, "200ms") as scraping:
+        assert scraping.until_it_answers('up{job="signalbox"} == 1')
+        (bytes_total,) = scraping.until_it_answers('signalbox_link_bytes_total{link="leaf1:2>spine1"}')
+        assert bytes_total["value"][1] == "1000000"
+        (worst,) = scraping.query("bottomk(1, signalbox_job_efficiency_measured_ratio)")
+        assert worst["metric"]["job_id"] == "llama"
+        missing = re.compile("certificate|rpc")  # the server has neither TLS nor calls
+        wanted = [expression for expression in dashboard_expressions("llama") if not missing.search(expression)]
+        for expression in wanted:
+            assert scraping.until_it_answers(expression), expression
 
 
 def test_a_scrape_gets_through_whoever_holds_the_connections(board: StatusBoard) -> None:
-    server = MetricsServer(MetricsConfig(port=0, max_connections=3), board)
-    port = server.start()
-    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
-    try:
+    with serving(board, max_connections=3) as (_, port), ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(12)]
         for sock in held[:6]:
             sock.sendall(b"GET /metrics HTTP/1.1\r\nSlow: ")
         for _ in range(5):
@@ -185,10 +173,6 @@ def test_a_scrape_gets_through_whoever_holds_the_connections(board: StatusBoard)
         held[0].settimeout(60)
         with suppress(ConnectionError):
             assert held[0].recv(1) == b""
-    finally:
-        for sock in held:
-            sock.close()
-        server.stop()
 
 
 def scrape(port: int, source: str) -> bytes:
@@ -201,9 +185,7 @@ def scrape(port: int, source: str) -> bytes:
 def test_a_client_for_whom_no_thread_can_be_started_holds_no_place(
     board: StatusBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = MetricsServer(ANY_PORT, board)
-    port = server.start()
-    try:
+    with serving(board) as (server, port):
         with monkeypatch.context() as patched:
             patched.setattr(socketserver.ThreadingMixIn, "process_request", _no_thread)
             with suppress(ConnectionError):
@@ -211,8 +193,6 @@ def test_a_client_for_whom_no_thread_can_be_started_holds_no_place(
         assert server._running
         assert cast(Any, server._running[0])._clients == {}
         assert b"signalbox_pins" in scrape(port, "127.0.0.1")
-    finally:
-        server.stop()
 
 
 def _no_thread(*_: object) -> None:
@@ -220,21 +200,18 @@ def _no_thread(*_: object) -> None:
 
 
 def test_each_address_is_answered_beside_many_clients_of_another_that_keep_asking(board: StatusBoard) -> None:
-    server = MetricsServer(MetricsConfig(port=0, max_connections=2), board)
-    port = server.start()
     over = Event()
 
-    def keep_asking() -> None:
+    def keep_asking(port: int) -> None:
         while not over.is_set():
             with suppress(OSError):
                 scrape(port, "127.0.0.1")
 
-    with ThreadPoolExecutor(12) as pool:
+    with serving(board, max_connections=2) as (_, port), ThreadPoolExecutor(12) as pool:
         for _ in range(12):
-            pool.submit(keep_asking)
+            pool.submit(keep_asking, port)
         try:
             for _ in range(8):
                 assert b"signalbox_pins" in scrape(port, "127.0.0.2")
         finally:
             over.set()
-    server.stop()

@@ -20,8 +20,8 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult
-from controller.tables.rules import MeterRule, RuleMod, Stage
+from controller.tables.messages import ReadRules, StageDone, SwitchResult
+from controller.tables.rules import MeterRule, RuleMod
 from tests.support.wire.bench import Bench, config, running_bench
 from tests.support.wire.fake_switch import (
     AGGREGATE,
@@ -47,10 +47,6 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         yield bench
 
 
-def install(change_id: int, dpids: tuple[int, ...], *mods: RuleMod) -> InstallStage:
-    return InstallStage(change_id, Stage("test", {Dpid(dpid): mods for dpid in dpids}))
-
-
 def test_a_switch_is_described_by_its_ports_and_leaves_when_its_connection_ends(bench: Bench) -> None:
     with bench.switch(0x11, ports=2) as switch:
         connected = bench.controller.first(SwitchConnected, dpid=0x11)
@@ -69,7 +65,7 @@ def test_a_switch_is_described_by_its_ports_and_leaves_when_its_connection_ends(
 def test_a_silent_barrier_times_out_and_an_error_is_tied_to_its_mod(bench: Bench) -> None:
     mods = (RuleMod("add", MeterRule(1, 5, 5)), RuleMod("add", MeterRule(2, 5, 5)))
     with bench.switch(0x21) as silent, bench.switch(0x22) as answering:
-        bench.controller.send(install(1, (0x21, 0x22), *mods))
+        bench.install(1, (0x21, 0x22), *mods)
         answering.expect(METER_MOD)
         second = answering.expect(METER_MOD)
         answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS), 0xDEAD)  # no message has this id
@@ -132,8 +128,8 @@ def test_arp_of_hosts_is_reported_and_arp_of_the_controller_is_sent(bench: Bench
 def test_a_switch_that_does_not_read_delays_no_other(bench: Bench) -> None:
     many = tuple(RuleMod("add", MeterRule(number, 5, 5)) for number in range(15_000))
     with bench.switch(0x81), bench.switch(0x82) as quick:
-        bench.controller.send(install(4, (0x81,), *many))
-        bench.controller.send(install(5, (0x82,), *many[:100]))
+        bench.install(4, (0x81,), *many)
+        bench.install(5, (0x82,), *many[:100])
         quick.send(BARRIER_REPLY, b"", quick.expect(BARRIER_REQUEST).xid)
         assert bench.controller.first(StageDone, change_id=5).results == {0x82: SwitchResult()}
         assert bench.controller.first(StageDone, change_id=4).results == {0x81: SwitchResult(timed_out=True)}

@@ -6,8 +6,8 @@ import struct
 
 from controller.fabric.messages import MastershipLost, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid
-from controller.tables.messages import InstallStage, StageDone, SwitchResult
-from controller.tables.rules import MeterRule, RuleMod, Stage
+from controller.tables.messages import StageDone, SwitchResult
+from controller.tables.rules import MeterRule, RuleMod
 from tests.support.wire.bench import Bench, bench, running_bench
 from tests.support.wire.fake_switch import (
     BARRIER_REPLY,
@@ -35,10 +35,6 @@ def error(switch: FakeSwitch, kind: int, code: int, xid: int) -> None:
     switch.send(ERROR, struct.pack("!HH", kind, code) + b"\0" * 8, xid)
 
 
-def install(bench: Bench, change_id: int, dpid: int, *mods: RuleMod) -> None:
-    bench.controller.send(InstallStage(change_id, Stage("test", {Dpid(dpid): mods})))
-
-
 def greet(bench: Bench, dpid: int) -> FakeSwitch:
     """Connect a switch up to its role request."""
     switch = FakeSwitch(bench.port, dpid, mute=True).connect()
@@ -62,7 +58,7 @@ def test_a_second_switch_with_a_known_dpid_is_refused_while_the_first_is_alive(b
         refused = bench.refused(since)
         assert (refused.dpid, refused.reason) == (0x201, "duplicate_dpid")
         assert refused.peer.startswith("127.0.0.1:")
-        install(bench, 201, 0x201, METER)
+        bench.install(201, [0x201], METER)
         old.send(BARRIER_REPLY, b"", old.expect(BARRIER_REQUEST).xid)
         assert bench.controller.first(StageDone, change_id=201).results == {0x201: SwitchResult()}
         assert not any(isinstance(m, SwitchLeft | SwitchConnected) for m in bench.controller.received[since:])
@@ -79,7 +75,7 @@ def test_a_half_open_connection_is_replaced_once_it_has_missed_its_echo_requests
         assert SwitchLeft(Dpid(0x202)) in before
         for _ in range(3):
             silent.expect(ECHO_REQUEST)
-        install(bench, 202, 0x202, METER)
+        bench.install(202, [0x202], METER)
         newcomer.send(BARRIER_REPLY, b"", newcomer.expect(BARRIER_REQUEST).xid)
         assert bench.controller.first(StageDone, change_id=202).results == {0x202: SwitchResult()}
         newcomer.close()
@@ -90,7 +86,7 @@ def test_a_half_open_connection_is_replaced_once_it_has_missed_its_echo_requests
 
 def test_nothing_is_written_before_the_role_is_known(bench: Bench) -> None:
     switch = greet(bench, 0x221)
-    install(bench, 221, 0x221, METER)
+    bench.install(221, [0x221], METER)
     assert bench.controller.first(StageDone, change_id=221).results == {0x221: SwitchResult(timed_out=True)}
     assert switch.hear().kind in (ECHO_REQUEST, ROLE_REQUEST)
     assert not any(isinstance(m, SwitchConnected) and m.dpid == 0x221 for m in bench.controller.received)
@@ -113,12 +109,12 @@ def test_port_changes_before_the_role_is_known_are_reported_with_the_switch(benc
 def test_a_switch_with_another_master_gets_no_more_messages(bench: Bench) -> None:
     with bench.switch(0x224) as switch:
         since = bench.now
-        install(bench, 224, 0x224, METER)
+        bench.install(224, [0x224], METER)
         error(switch, BAD_REQUEST, IS_SLAVE, switch.expect(METER_MOD).xid)
         lost = bench.controller.first(MastershipLost, since)
         assert (lost.dpid, lost.name) == (0x224, "fake548")
         assert bench.controller.first(StageDone, change_id=224).results == {0x224: SwitchResult(timed_out=True)}
-        install(bench, 225, 0x224, METER)
+        bench.install(225, [0x224], METER)
         assert bench.controller.first(StageDone, change_id=225).results == {0x224: SwitchResult(timed_out=True)}
     bench.controller.first(SwitchLeft, since, dpid=0x224)
     with bench.switch(0x224):

@@ -11,7 +11,7 @@ from google.rpc import error_details_pb2
 
 from controller.api import convert
 from controller.jobs.messages import UpdateJob
-from signalbox.client import UPDATE_TRIES, Client
+from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
@@ -92,13 +92,12 @@ def test_two_clients_that_read_change_and_write_lose_nothing(api: Running, clien
     assert job.revision == 1 + 2 * ROUNDS
 
 
-@pytest.fixture
-def overtaken(api: Running, client: Client, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let another client change the job between the read and each update of some fields.
-
-    Returns the sizes that the other client sets."""
+def test_an_update_of_some_fields_that_was_overtaken_is_sent_again(
+    api: Running, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client changes the job between the read and the update, three times."""
     uid = client.register_job(ring()).job.uid
-    updated_spec, sizes = convert.updated_spec, list(range(9, 9 + 2 * UPDATE_TRIES))
+    updated_spec, sizes = convert.updated_spec, [9, 10, 11]
 
     def late(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
         merged = updated_spec(request, current)
@@ -108,11 +107,6 @@ def overtaken(api: Running, client: Client, monkeypatch: pytest.MonkeyPatch) -> 
         return merged
 
     monkeypatch.setattr(convert, "updated_spec", late)
-    return sizes
-
-
-def test_an_update_of_some_fields_that_was_overtaken_is_sent_again(client: Client, overtaken: list[int]) -> None:
-    del overtaken[3:]
     client.update_job(ring(lease_s=77), fields=["lease_s"])
     job = client.get_job("ring")
     assert (job.spec.lease.seconds, job.spec.collectives[0].bytes_per_iteration, job.revision) == (77, 11, 5)

@@ -11,6 +11,8 @@ import pytest
 from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected
 from controller.fabric.topology import Dpid
+from controller.tables.messages import InstallStage
+from controller.tables.rules import RuleMod, Stage
 from mininet_topos.controller_process import reserve_port
 from tests.support.wire.fake_switch import FakeSwitch
 from tests.support.wire.openflow_controller import Framework, Southbound, southbound
@@ -27,6 +29,10 @@ class Bench(NamedTuple):
 
     def refused(self, since: int) -> ConnectionRefused:
         return self.controller.first(ConnectionRefused, since)
+
+    def install(self, change_id: int, dpids: Sequence[int], *mods: RuleMod) -> None:
+        """Send the same changes to the switches, as one stage."""
+        self.controller.send(InstallStage(change_id, Stage("test", {Dpid(dpid): mods for dpid in dpids})))
 
     @contextmanager
     def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
