@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from signalbox.commands.lease_files import LeaseFiles
-from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, WrongLeaseToken
+from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
 from signalbox.keeping import WORKERS, Keeper, NoTokens
 from signalbox.membership import Ended
@@ -168,6 +168,17 @@ def test_a_job_that_comes_back_while_it_is_released_is_registered_again(
     controller.answering.set()
     until(lambda: "a" in controller.jobs and controller.jobs["a"][1] != first)
     until(lambda: keeper.registered("a"))
+
+
+def test_nothing_is_lost_while_the_controller_is_away(controller: FakeController, keeper: Keeper) -> None:
+    keeper.keep(spec("a"))
+    until(lambda: keeper.registered("a"))
+    controller.away = SignalboxError("no answer")
+    keeper.release("a")
+    keeper.keep(spec("b"))
+    until(lambda: len(controller.told("b")) > 2)
+    controller.away = None
+    until(lambda: set(controller.jobs) == {"b"})
 
 
 def test_wrong_credentials_are_read_again(controller: FakeController) -> None:
