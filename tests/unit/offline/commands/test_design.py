@@ -55,6 +55,16 @@ def test_bandwidths_are_in_proportion_to_what_one_collective_sends(signalbox: Si
     assert next((step["phase"], step["by"]) for step in job["steps"]) == (None, "compute")
 
 
+def test_time_x_cost_moves_bandwidth_to_where_it_is_cheap(signalbox: Signalbox) -> None:
+    fast, cheap = (
+        signalbox("design", "bandwidth", "network.yaml", "job.yaml", "--objective", objective, "--json").json
+        for objective in ("time", "time-cost")
+    )
+    assert cheap["dimensions"][1]["gbps"] < fast["dimensions"][1]["gbps"]
+    worths = [dimension["worth"] for dimension in cheap["dimensions"]]
+    assert worths == pytest.approx([cheap["worth_of_total"]] * 2, rel=1e-2)
+
+
 def test_what_is_compared_says_when_it_is_outside_the_limits(signalbox: Signalbox, tmp_path: Path) -> None:
     """An equal split has 450 Gbit/s in the node, where 100 are allowed."""
     limited = NETWORK.replace("kind: ring, size: 4,", "kind: ring, size: 4, max_gbps: 100,")

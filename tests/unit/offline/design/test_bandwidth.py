@@ -165,4 +165,5 @@ def test_the_next_gbps_of_a_total_is_worth_what_one_more_takes_off_time_x_cost(
 ) -> None:
     terms = (*_SENDS, Term(1.0, (0.0, 0.0, 0.0), computing_s))
     there, *around = (best_product(question(*terms, total=total, **limits)) for total in (100.0, 99.9, 100.1))
+    assert there.gap < 1e-6
     assert there.worth_of_total == pytest.approx((around[0].product - around[1].product) / 0.2, rel=1e-2)
