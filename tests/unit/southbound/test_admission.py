@@ -90,6 +90,12 @@ def door() -> Door:
     return Door()
 
 
+@pytest.fixture
+def holder(door: Door) -> Peer:
+    """Return a connection that has been admitted."""
+    return door.admit(Peer("a"))
+
+
 # ---- roles
 
 
@@ -161,8 +167,9 @@ def test_a_switch_that_makes_another_the_master_or_does_not_answer_is_used_all_t
 # ---- one connection per dpid
 
 
-def test_a_holder_that_answers_its_echo_request_keeps_its_dpid_and_all_that_wait_are_refused(door: Door) -> None:
-    holder = door.admit(Peer("a"))
+def test_a_holder_that_answers_its_echo_request_keeps_its_dpid_and_all_that_wait_are_refused(
+    door: Door, holder: Peer
+) -> None:
     newcomers = [door.arrived(Peer(name), 10.0) for name in "bc"]
     (asked,) = holder.echo_requests()
     door.admission.echo_reply(holder, asked)
@@ -178,9 +185,9 @@ def test_a_holder_that_answers_its_echo_request_keeps_its_dpid_and_all_that_wait
     assert newcomers[0].sent == newcomers[1].sent == []
 
 
-def test_no_other_echo_reply_shows_that_the_holder_is_alive(door: Door) -> None:
+def test_no_other_echo_reply_shows_that_the_holder_is_alive(door: Door, holder: Peer) -> None:
     """Replies to regular echo requests may be late; a newcomer may guess the transaction id of the request."""
-    holder, other = door.admit(Peer("a")), door.admit(Peer("x", 0x2B))
+    other = door.admit(Peer("x", 0x2B))
     newcomer = door.arrived(Peer("b"), 10.0)
     (asked,) = holder.echo_requests()
     assert other.echo_requests() == [], "it has another dpid"
@@ -194,8 +201,7 @@ def test_no_other_echo_reply_shows_that_the_holder_is_alive(door: Door) -> None:
     assert not newcomer.closed
 
 
-def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others(door: Door) -> None:
-    holder = door.admit(Peer("a"))
+def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others(door: Door, holder: Peer) -> None:
     older, newest, leaves = (door.arrived(Peer(name), at) for name, at in (("b", 1.0), ("c", 1.5), ("d", 1.6)))
     for at in (1.7, 1.8):
         door.admission.gone(leaves, at)
@@ -208,8 +214,7 @@ def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others(do
     assert older.reasons == ["duplicate_dpid"]
 
 
-def test_a_dpid_is_free_when_its_holder_has_left(door: Door) -> None:
-    holder = door.admit(Peer("a"))
+def test_a_dpid_is_free_when_its_holder_has_left(door: Door, holder: Peer) -> None:
     door.admission.gone(holder, 1.0)
     door.admission.gone(holder, 1.0)
     door.admission.echo_reply(holder, 100)
