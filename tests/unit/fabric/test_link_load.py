@@ -91,6 +91,16 @@ def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_mea
     assert [dict(read(now)) for now in range(34, 38, 2)] == [{}] * 2
 
 
+def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_different_times(load: LinkLoad) -> None:
+    def sent(now: float) -> int:
+        return int(1e5 / 8 * min(now, 21) + 9e5 / 8 * max(0.0, now - 21))
+
+    for now in range(0, 60, 2):
+        load.count_links(now, {LINK: sent(now)})
+        load.count_flows(now + 1.9, {FLOW: sent(now + 1.9 - 0.5)})  # read late, and half a second old
+        assert updated(load, now + 1.9) == {}
+
+
 def test_background_has_ended_with_the_first_reading_without_it(load: LinkLoad) -> None:
     """Background that only earlier polls of the window prove is not reported any more."""
     assert run(load, range(20), 9e5, 0)[LINK] == pytest.approx(9e5, rel=0.02)
