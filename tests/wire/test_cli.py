@@ -550,13 +550,19 @@ def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted_also_whe
             assert err.read() == "", "said once"
 
 
-def test_watching_the_status_through_a_pipe_prints_lines(api: Running) -> None:
-    with watching(api.addresses[0], "status", "--watch") as (process, out, err), Client(api.addresses[0]) as client:
+def test_watching_the_status_through_a_pipe_prints_lines_and_goes_on_when_the_controller_is_back(
+    tmp_path: Path,
+) -> None:
+    address = f"unix:{tmp_path}/api.sock"
+    with running_api(address) as first, watching(address, "status", "--watch") as (process, out, err):
         assert out.readline().startswith("planned: 1 of 4 switches in sync, 4 links, 2 hosts, 0 jobs")
-        client.register_job(JobSpec.parse(SPEC))
-        assert any("2 hosts, 1 job (" in line for line in out)
-        process.send_signal(signal.SIGINT)
-        assert err.read() == ""
+        first.server.stop(grace_s=0.2)
+        assert err.readline().endswith("; trying again\n")
+        with running_api(address), Client(address) as client:
+            client.register_job(JobSpec.parse(SPEC))
+            assert any("2 hosts, 1 job (" in line for line in out)
+            process.send_signal(signal.SIGINT)
+            assert err.read() == "", "said once"
 
 
 @pytest.mark.parametrize("what", ["fabric", "alarms", "plan"])
