@@ -148,6 +148,8 @@ def test_jobs_exchange_hosts_by_the_command_line_without_a_lost_packet(fabric: F
         assert "300 packets transmitted, 300 received, 0% packet loss" in out
     for job_id in ("one", "other"):
         client.deregister_job(job_id, force=True)
+    wait_for(lambda: client.get_status().pins == 2 * LEAVES, "the ring's pins to be left alone")
+    wait_for(lambda: settled(client, LINKS), "the end of the changes")
 
 
 def test_a_refused_job_changes_nothing(fabric: Fabric, tmp_path: Path) -> None:
