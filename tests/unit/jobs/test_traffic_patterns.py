@@ -83,7 +83,7 @@ def cluster_of(announced: bool = True, **more: Any) -> Cluster:
         (RING, 52, [1.3], {}),
         (BACKWARDS, 30, [0.4], {}),
         (RING, 30, [1.3, 2.2], {"reports": False}),
-        (BACKWARDS, 60, [3.1, 1.7], {"bursts": 0.4}),
+        (BACKWARDS, 120, [3.1, 1.7], {"bursts": 0.4}),
         pytest.param(BACKWARDS, 52, [1.3], {}, marks=pytest.mark.long),
         pytest.param(RING, 30, [0.4], {}, marks=pytest.mark.long),
         pytest.param(BACKWARDS, 30, [1.3, 2.2], {"reports": False}, marks=pytest.mark.long),
