@@ -169,6 +169,7 @@ To hash the outermost pair takes 2^60 steps."""
         (LARGE_PLACE, "instruction LONG_BINPUT"),
         (b"\x80\x04}(" + NESTED + b"K\x01u.", "keys that are neither texts nor numbers"),
         (b"\x80\x04}" + NESTED + b"K\x01s.", "keys that are neither texts nor numbers"),
+        (b"\x80\x02e.", "is neither JSON nor a pickle"),
         (b'{"entries": [3]}', "has no list 'entries' of objects"),
         (b"[" + b"{}," * 100_000 + b"{}]", "at most 100000 entries are allowed"),
     ],
