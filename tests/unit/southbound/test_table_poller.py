@@ -154,3 +154,5 @@ def test_replies_to_others_and_of_switches_that_left_belong_to_no_poll() -> None
     assert not wire.poller.error(A, 999)
     wire.poller.switch_left(A)
     assert not wire.answer(ENTRIES)
+    wire.run(2 * EVERY_S)
+    assert wire.kinds() == [*ALL], "it is not asked any more"
