@@ -188,7 +188,7 @@ def on_one_of_eight(subflows: int = 1) -> Problem:
 
 def towards(problem: Problem, cap: int, goal: GoalPlan | None = None) -> tuple[Plan, GoalPlan | None]:
     """Return the plan of the next cycle, which the checker accepts, and the goal plan that is left."""
-    answer, left = plan_towards(problem, replace(EXACT, max_moves=cap), goal)
+    answer, left = plan_towards(problem, replace(EXACT, max_moves=cap, left_out=[]), goal)
     assert check(problem, answered(answer), cap) == ()
     return answered(answer), left
 
