@@ -84,6 +84,7 @@ lint: setup  ## Formatting, style, language, types, import rules, generated page
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	$(PY) scripts/plain_english.py
+	$(PY) scripts/router_size.py
 	$(PY) scripts/reference_pages.py --check
 	.venv/bin/mypy $(PYTHON_CODE)
 	.venv/bin/lint-imports --no-logo

@@ -19,10 +19,10 @@ from rich.console import Console
 
 from benchmarks.measures import report, table_of
 from controller.config import MetricsConfig
+from controller.demand.job_demand import DemandSource, JobDemand, Measurement
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric
 from controller.histogram import FEW_SECONDS, Histogram
-from controller.jobs.demand import DemandSource, JobDemand, Measurement
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.observability.metrics import MetricsServer

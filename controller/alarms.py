@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
+from controller.demand.job_demand import Difference, Finding
 from controller.fabric.parts import Part, PartKind, SwitchRole
-from controller.jobs.demand import Difference, Finding
 from controller.silence import Silence
 from controller.tables.rules import Table
 from controller.tables.table_use import TableUse

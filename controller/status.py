@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.alarms import Alarm, AlarmKey
+from controller.demand.job_demand import DemandSource, JobDemand
 from controller.events import EventHistory
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.parts import Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.histogram import Histogram
-from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.ends import EndReason as EndReason
 from controller.jobs.ends import JobEnd as JobEnd
 from controller.jobs.job import Vitals

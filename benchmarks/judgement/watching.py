@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.judgement.windows import Polls
+from controller.demand.job_demand import Difference, JobDemand
+from controller.demand.measured_demand import MeasuredDemand
+from controller.demand.watched_job import FEWEST_BYTES
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs.demand import Difference, JobDemand
-from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.jobs.watched_job import FEWEST_BYTES
 from signalbox.jobs.spec import JobId
 
 MAX_RULES = 4032

@@ -16,8 +16,8 @@ from google.protobuf.duration_pb2 import Duration
 from controller.alarms import Alarm, difference_text, text
 from controller.api import convert_fabric
 from controller.api.pages import filled
+from controller.demand.job_demand import JobDemand
 from controller.fabric.parts import PartKind
-from controller.jobs.demand import JobDemand
 from controller.jobs.reported_connections import MAX_CONNECTIONS
 from controller.planning.messages import ModeSet
 from controller.silence import Silence, SilenceKey

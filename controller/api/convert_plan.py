@@ -14,8 +14,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 from controller.api.pages import filled
+from controller.demand.job_demand import DemandSource
 from controller.fabric.topology import Fabric, Path
-from controller.jobs.demand import DemandSource
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import GoalPlanLeft, Plan
 from controller.planning.problem import FlowId, Route, Subflow, route_of, whole

@@ -17,9 +17,9 @@ from google.protobuf.message import Message
 from controller.alarms import Alarm, AlarmKey, same_news
 from controller.api import convert, convert_fabric, convert_plan
 from controller.api.watch_table import Rows
+from controller.demand.job_demand import JobDemand
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Switch
-from controller.jobs.demand import JobDemand
 from controller.memo import Memo
 from controller.planning.plan import Plan
 from controller.status import DrainStatus, JobEnd, JobStatus, Status

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from controller.alarms import Alarm, AlarmKey, Missed
 from controller.core.state import State
+from controller.demand.job_demand import JobDemand
 from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole
 from controller.fabric.refusals import (
     CONNECTIONS_RECENT_S,
@@ -23,7 +24,6 @@ from controller.fabric.refusals import (
     PACKETS_RECENT_S,
 )
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
-from controller.jobs.demand import JobDemand
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.shared_map import SharedMap, differing, updated
 from controller.silence import Silence, SilenceKey

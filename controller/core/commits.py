@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 from controller.core.messages import Reply
-from controller.jobs.demand import JobDemand
+from controller.demand.job_demand import JobDemand
 from controller.jobs.ends import EndReason, Ends
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration, SavedState, SaveState

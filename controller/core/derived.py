@@ -40,6 +40,7 @@ from controller.core.missed_parts import (
     unless_awaited,
 )
 from controller.core.state import State
+from controller.demand.job_demand import JobDemand, MeasuredJobs
 from controller.fabric.background import background, planned_background
 from controller.fabric.drains import (
     NOT_DRAINED,
@@ -55,7 +56,6 @@ from controller.fabric.parts import PartKey
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch, leaves_of, ports_by_switch
-from controller.jobs.demand import JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.memo import Index, Row, joined, per_key, when

@@ -18,6 +18,7 @@ from controller.core.messages import Message, NewSettings, Tick
 from controller.core.phases import Input
 from controller.core.requests import Requests
 from controller.core.state import State
+from controller.demand.job_demand import only_counted_otherwise
 from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
@@ -32,7 +33,6 @@ from controller.fabric.messages import (
 )
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.topology import LinkId
-from controller.jobs.demand import only_counted_otherwise
 from controller.jobs.messages import (
     StateNotSaved,
     StateSaved,

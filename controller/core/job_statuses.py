@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from controller.demand.prediction import prediction_withheld
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
-from controller.jobs.prediction import prediction_withheld
 from controller.memo import ChangedKeys
 from controller.planning.demands import OVERHEAD, ideal_time_s
 from controller.planning.planned import Slowdowns

@@ -13,9 +13,9 @@ from typing import Any
 
 from controller.config import PlanningConfig
 from controller.core.messages import Command, Reply
+from controller.demand.job_demand import DemandSource
 from controller.fabric.topology import Fabric, Link, LinkId
 from controller.histogram import Histogram
-from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
 from controller.planning.messages import Planned, ReplanOutcome, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import GoalPlanLeft, NoPlan, Plan

@@ -19,6 +19,7 @@ from controller.core.load_events import LoadEvents
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.sending import Sending
+from controller.demand.measured_demand import MeasuredDemand
 from controller.fabric.background import RecentBackground
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
@@ -30,7 +31,6 @@ from controller.fabric.refusals import Refusals
 from controller.fabric.topology import Dpid, Fabric, Port, Switch, port_refs
 from controller.fabric.topology_state import TopologySettings, TopologyState
 from controller.jobs.job import Epochs, Job
-from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
 from controller.shared_map import differing

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
+from controller.demand.job_demand import JobDemand
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import LinkId, PortRef
 from controller.histogram import Histogram
-from controller.jobs.demand import JobDemand
 from controller.planning.plan import Plan
 from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 

@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from controller.demand.pair_counters import PairCounters
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
-from controller.jobs.pair_counters import PairCounters
 from controller.memo import Memo
 from controller.tables.default_table import Dropped, dropped_packets
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount

@@ -32,6 +32,7 @@ FLOORS: Mapping[str, int] = {
     "controller/circuits": 96,
     "controller/commands": 92,
     "controller/core": 98,
+    "controller/demand": 98,
     "controller/fabric": 98,
     "controller/jobs": 98,
     "controller/observability": 96,

@@ -7,11 +7,11 @@ from __future__ import annotations
 import numpy as np
 
 from controller.alarms import Alarm
+from controller.demand.job_demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.parts import End, Part, PartKind, cable_key, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.histogram import Histogram
-from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.planning.plan import EcmpSlowdown, Plan, PlanTimes

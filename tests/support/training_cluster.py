@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from controller.demand.job_demand import JobDemand
+from controller.demand.measured_demand import MeasuredDemand
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs.demand import JobDemand
-from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.jobs.reports import Connected, IterationTime

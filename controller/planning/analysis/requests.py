@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from controller.demand.job_demand import JobDemand
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.messages import Arrangement
 from controller.planning.demands import OVERHEAD, ideal_communication_s

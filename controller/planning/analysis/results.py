@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from controller.demand.job_demand import JobDemand
 from controller.fabric.topology import LinkId
-from controller.jobs.demand import JobDemand
 from controller.planning.analysis.requests import FlowEnds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Certificate, EcmpSlowdown

@@ -39,7 +39,7 @@ import pytest
 from tests.support.doc_pages import ROOT
 from tests.support.mutation.changes import Change, changes, exchange
 
-FOLDERS = "core,tables,planning,southbound,api,jobs"
+FOLDERS = "core,tables,planning,southbound,api,jobs,demand"
 ACCEPTED = Path(__file__).with_name("accepted.toml")
 LONGER, SLACK_S = 10, 2
 """Factor and extra seconds after which a test counts as endless, compared to its time without the change."""

@@ -17,12 +17,12 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
+from controller.demand.measured_demand import MeasuredDemand
 from controller.fabric.drains import Drains, links_named
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import End, Part, PartKind, switch_key
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.jobs.job import Job
-from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,

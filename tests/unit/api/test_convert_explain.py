@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from controller.api.convert_explain import explain_message
-from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
+from controller.demand.job_demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.planning.analysis.results import BusyLink, FoundRoutes, JobAnalysis, JobShare, Verdict
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import JobId

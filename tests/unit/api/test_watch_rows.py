@@ -12,8 +12,8 @@ from controller.alarms import Alarm
 from controller.api import convert, convert_fabric, convert_plan
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows
 from controller.api.watch_table import Reader, Rows, WatchTable
+from controller.demand.job_demand import DemandSource, Difference, Finding
 from controller.fabric.topology import LinkId
-from controller.jobs.demand import DemandSource, Difference, Finding
 from controller.status import EndReason, JobEnd, LinkStatus, Status
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb

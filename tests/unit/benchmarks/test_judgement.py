@@ -12,7 +12,7 @@ from benchmarks.judgement.command import Right, Wrong, missed, ways
 from benchmarks.judgement.kinds import kinds
 from benchmarks.judgement.watching import watch
 from benchmarks.judgement.windows import Polls, generated
-from controller.jobs.demand import DemandSource, Finding
+from controller.demand.job_demand import DemandSource, Finding
 from signalbox.jobs.spec import JobSpec
 
 HOURS = 0.05

@@ -10,10 +10,10 @@ import pytest
 
 from controller.core import job_statuses
 from controller.core.messages import Reply, Tick
+from controller.demand.watched_job import WatchedJob
 from controller.fabric.host_discovery import MAX_QUESTIONS
 from controller.fabric.messages import SendArpRequest
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SaveState
-from controller.jobs.watched_job import WatchedJob
 from controller.memo import Row
 from controller.tables import pinned_table, pins
 from signalbox.jobs.reports import IterationTime

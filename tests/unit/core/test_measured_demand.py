@@ -12,8 +12,8 @@ import pytest
 from controller.api.convert_explain import explain_message
 from controller.config import JobsConfig
 from controller.core.messages import Message, Tick
+from controller.demand.job_demand import DemandSource, JobDemand
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain

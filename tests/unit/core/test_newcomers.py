@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from controller.config import JobsConfig, PlanningConfig
-from controller.jobs.demand import DemandSource, JobDemand
+from controller.demand.job_demand import DemandSource, JobDemand
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportConnections
 from controller.planning.problem import FlowId, Route
 from controller.tables.pinned_table import LEARNING_PRIORITY

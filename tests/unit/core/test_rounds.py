@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
+from controller.demand.pair_counters import PairCounters
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Dpid
-from controller.jobs.pair_counters import PairCounters
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Reply

@@ -14,7 +14,7 @@ from controller.fabric.link_load import LinkLoad
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from tests.support.link_figures import background_of
-from tests.support.seeds import seeds
+from tests.support.long_cases import with_long
 
 RATE = 1e6
 STEP_S = 0.02
@@ -117,14 +117,14 @@ class Bursts:
 
 
 @pytest.mark.parametrize("missed", [0.0, 0.2])
-@pytest.mark.parametrize("seed", seeds(5, 24))
+@pytest.mark.parametrize("seed", with_long(range(5), range(24)))
 def test_bursts_of_jobs_are_no_background_though_their_counters_lag_and_readings_fail(seed: int, missed: float) -> None:
     bursts = Bursts(seed, missed=missed)
     assert [bursts.poll() for _ in range(40)] == [{}] * 40
     assert missed or len(bursts.load.measured.counted) == len(FLOWS)
 
 
-@pytest.mark.parametrize("seed", seeds(4, 10))
+@pytest.mark.parametrize("seed", with_long(range(4), range(10)))
 def test_an_elephant_is_known_with_the_second_reading_and_gone_with_the_second(seed: int) -> None:
     """The elephant begins at any time between two polls, whatever the job does meanwhile."""
     begin = 20 + random.Random(seed).random() * POLL_S
@@ -145,7 +145,7 @@ def test_an_elephant_is_known_with_the_second_reading_and_gone_with_the_second(s
         assert max(background.values(), default=0.0) < 0.2 * RATE, "some readings of before still prove a little"
 
 
-@pytest.mark.parametrize("seed", seeds(2, 4))
+@pytest.mark.parametrize("seed", with_long(range(2), range(4)))
 def test_mice_that_come_and_go_are_noise(seed: int) -> None:
     bursts = Bursts(seed, mice=True)
     assert [bursts.poll() for _ in range(40)] == [{}] * 40

@@ -12,7 +12,7 @@ import pytest
 from controller.fabric.counter_samples import Samples
 from controller.fabric.recent_uses import Counted, RecentUses, Uses, UsesOf
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from tests.support.seeds import seeds
+from tests.support.long_cases import with_long
 
 LINKS = [LinkId(Dpid(1), PortNo(n)) for n in range(6)]
 RULES = [Counted(src, dst, part) for src in "abc" for dst in "abc" if src != dst for part in (None, 1)]
@@ -82,7 +82,7 @@ def flat(uses: UsesOf) -> dict[Counted, object]:
     return {what: sets for of in uses.values() for what, sets in of.items()}
 
 
-@pytest.mark.parametrize("seed", seeds(6, 20))
+@pytest.mark.parametrize("seed", with_long(range(6), range(20)))
 def test_users_are_those_of_all_uses_within_the_time(seed: int) -> None:
     kept = Kept(seed)
     for _ in range(60):

@@ -27,7 +27,7 @@ from signalbox.errors import (
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.by_id import registered
-from tests.support.seeds import seeds
+from tests.support.long_cases import with_long
 
 A = JobId("a")
 WALL = 1e9
@@ -526,7 +526,7 @@ class Life:
             assert end.reason is reason
 
 
-@pytest.mark.parametrize("seed", seeds(5, 20))
+@pytest.mark.parametrize("seed", with_long(range(5), range(20)))
 def test_whatever_happens_jobs_are_their_owners(seed: int) -> None:
     life = Life(seed)
     for _ in range(400):

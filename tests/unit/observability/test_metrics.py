@@ -7,11 +7,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.config import Config
+from controller.demand.job_demand import Difference, Finding
 from controller.fabric.messages import DrainParts
 from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
-from controller.jobs.demand import Difference, Finding
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus

@@ -15,7 +15,7 @@ from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet, Table, ToGroup
 from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import PortClass
-from tests.support.seeds import seeds
+from tests.support.long_cases import with_long
 
 FLOW = FlowId("10.0.1.1", "10.0.2.1")
 FIRST, SECOND = (LinkId(Dpid(1), PortNo(1)),), (LinkId(Dpid(1), PortNo(2)),)
@@ -61,7 +61,7 @@ def test_a_new_route_is_not_confirmed_by_pins_of_the_one_before() -> None:
     assert ConfirmedRoutes()(HOSTS, {FLOW: whole(FIRST)}, pins, counting, counting) == (0, {}), "it could not stand"
 
 
-@pytest.mark.parametrize("seed", seeds(6, 20))
+@pytest.mark.parametrize("seed", with_long(range(6), range(20)))
 def test_what_is_confirmed_is_the_same_as_if_all_were_looked_at(seed: int) -> None:
     """Pins, desired rules and installed rules change at random.
 

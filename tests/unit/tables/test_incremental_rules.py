@@ -26,7 +26,7 @@ from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
-from tests.support.seeds import seeds
+from tests.support.long_cases import with_long
 
 FABRIC = leaf_spine(4, 3, 4, 1e9, 1e9)
 IPS = list(FABRIC.hosts)
@@ -127,7 +127,7 @@ def derived(fabric: Fabric, pins: Pins, pipeline: Pipeline, scene: Scene) -> tup
     return sorted(found, key=repr), dict(pipeline.desired(fabric, found, {}))
 
 
-@pytest.mark.parametrize("seed", seeds(6, 25))
+@pytest.mark.parametrize("seed", with_long(range(6), range(25)))
 def test_what_follows_job_by_job_is_what_follows_from_nothing(seed: int) -> None:
     scene, pins, pipeline = Scene(seed), Pins(), Pipeline(SETTINGS)
     before: dict[Dpid, RuleSet] = {}
@@ -147,7 +147,7 @@ def test_what_follows_job_by_job_is_what_follows_from_nothing(seed: int) -> None
         before = found[1]
 
 
-@pytest.mark.parametrize("seed", seeds(4, 15))
+@pytest.mark.parametrize("seed", with_long(range(4), range(15)))
 def test_links_that_packets_may_use_and_confirmed_routes_follow_job_by_job_too(seed: int) -> None:
     scene, pins, pipeline, uses, confirmed = Scene(seed), Pins(), Pipeline(SETTINGS), CountedLinks(), ConfirmedRoutes()
     installed: dict[Dpid, RuleSet] = {}
@@ -168,7 +168,7 @@ def test_links_that_packets_may_use_and_confirmed_routes_follow_job_by_job_too(s
         assert (now.pins, dict(now.routes)) == (whole_anew.pins, dict(whole_anew.routes))
 
 
-@pytest.mark.parametrize("seed", seeds(3, 10))
+@pytest.mark.parametrize("seed", with_long(range(3), range(10)))
 def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) -> None:
     scene, by_link, running = Scene(seed), FlowsByLink(), RunningRoutes()
     flows, routed = Flows(), Routed()

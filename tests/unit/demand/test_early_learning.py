@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controller.jobs import measured_demand
-from controller.jobs.demand import DemandSource
-from controller.jobs.early_learning import JobsByAddress
-from controller.jobs.measured_demand import SOON_RULES, SOON_S, MeasuredDemand
+from controller.demand import measured_demand
+from controller.demand.early_learning import JobsByAddress
+from controller.demand.job_demand import DemandSource
+from controller.demand.measured_demand import SOON_RULES, SOON_S, MeasuredDemand
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.training_cluster import (
     ADDRESSES,

@@ -11,11 +11,11 @@ import pytest
 
 from controller.alarms import difference_text, text
 from controller.core.alarms import demand_alarm
+from controller.demand import watched_job
+from controller.demand.job_demand import DemandSource, Difference, Finding, JobDemand
+from controller.demand.measured_demand import BATCH, MeasuredDemand
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs import watched_job
-from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand
-from controller.jobs.measured_demand import BATCH, MeasuredDemand
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import InvalidInput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.demand import DemandSource
+from controller.demand.job_demand import DemandSource
 from controller.jobs.messages import RegisterJob
 from signalbox.jobs.spec import JobId
 from tests.support.training_cluster import FOUR, INTERVAL_S, REVERSED, RIGHT, Cluster, collective, spec

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from controller.demand import pair_counters
+from controller.demand.pair_counters import PairCounters, Totals
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs import pair_counters
-from controller.jobs.pair_counters import PairCounters, Totals
 from signalbox.jobs.subflows import Pair, exactly
 
 LEAF, OTHER = Dpid(1), Dpid(2)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.demand.iterations import IterationCounts, Iterations
+from controller.demand.pair_counters import Totals
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.iterations import IterationCounts, Iterations
-from controller.jobs.pair_counters import Totals
 from signalbox.jobs.reports import IterationTime
 
 SNAPSHOTS = 64

@@ -10,8 +10,8 @@ import pytest
 
 from controller.alarms import text
 from controller.core.alarms import demand_alarm
+from controller.demand.job_demand import DemandSource, Difference, Finding
 from controller.fabric.topology import Dpid
-from controller.jobs.demand import DemandSource, Difference, Finding
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from tests.support.training_cluster import (

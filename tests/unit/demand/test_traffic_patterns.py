@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.jobs import traffic_patterns
-from controller.jobs.demand import DemandSource, JobDemand
-from controller.jobs.judgement import Judge
-from controller.jobs.payload_windows import Window
-from controller.jobs.traffic_patterns import MOST, TrafficPatterns
+from controller.demand import traffic_patterns
+from controller.demand.job_demand import DemandSource, JobDemand
+from controller.demand.judgement import Judge
+from controller.demand.payload_windows import Window
+from controller.demand.traffic_patterns import MOST, TrafficPatterns
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from tests.support.training_cluster import (
     ADDRESSES,

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence, Set
 
 import numpy as np
 
+from controller.demand.pair_counters import Totals
 from controller.fabric.counter_samples import Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.pair_counters import Totals
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Pair

@@ -16,16 +16,16 @@ from math import inf
 
 import numpy as np
 
+from controller.demand.first_bytes import FirstBytes
+from controller.demand.job_demand import DemandSource, Difference, Finding, JobDemand, Measurement
+from controller.demand.judgement import Judge, Judgement
+from controller.demand.pair_counters import PairCounters, Totals
+from controller.demand.payload_windows import PayloadWindows, Spans, Window
+from controller.demand.traffic_patterns import MOST_MIXED, Pattern, TrafficPatterns, levelled
 from controller.fabric.counter_samples import Rows
 from controller.fabric.link_load import LAG_S
 from controller.jobs.announcements import Announcements, count_pairs, count_to_learn, pairs_to_count
-from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
-from controller.jobs.first_bytes import FirstBytes
 from controller.jobs.job import Job
-from controller.jobs.judgement import Judge, Judgement
-from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.payload_windows import PayloadWindows, Spans, Window
-from controller.jobs.traffic_patterns import MOST_MIXED, Pattern, TrafficPatterns, levelled
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import IterationTime

@@ -15,12 +15,12 @@ from itertools import chain, takewhile
 
 import numpy as np
 
+from controller.demand.early_learning import EarlyLearning, JobsByAddress
+from controller.demand.job_demand import JobDemand
+from controller.demand.pair_counters import PairCounters, Totals
+from controller.demand.watched_job import WatchedJob
 from controller.jobs.announcements import Announcements, count_pairs
-from controller.jobs.demand import JobDemand
-from controller.jobs.early_learning import EarlyLearning, JobsByAddress
 from controller.jobs.job import Job
-from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.watched_job import WatchedJob
 from controller.memo import ChangedKeys
 from controller.shared_map import SharedMap, updated
 from signalbox.errors import InvalidInput

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
+from controller.demand.job_demand import DemandSource, JobDemand, MeasuredJobs
+from controller.demand.prediction import prediction_withheld
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
-from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import JobRegistry
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import JobSpec, Striping

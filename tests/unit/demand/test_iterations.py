@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from controller.demand.iterations import JITTER, ON_THE_WAY_S, Iterations
+from controller.demand.payload_windows import Window
 from controller.fabric.link_load import LAG_S
-from controller.jobs.iterations import JITTER, ON_THE_WAY_S, Iterations
-from controller.jobs.payload_windows import Window
-from tests.support.seeds import seeds
+from tests.support.long_cases import with_long
 
 EVERY_S = 2.0
 """Seconds between reports, and between polls."""
@@ -106,7 +106,7 @@ def test_an_iteration_ended_before_the_next_one_began() -> None:
 
 
 @pytest.mark.parametrize("says_when", [True, False])
-@pytest.mark.parametrize("seed", seeds(6, 20))
+@pytest.mark.parametrize("seed", with_long(range(6), range(20)))
 def test_what_a_right_announcement_shows_is_within_the_bounds(seed: int, says_when: bool) -> None:
     """Durations vary by a factor of 4, the job pauses now and then, and each iteration sends at one instant."""
     draw = np.random.default_rng(seed)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from controller.demand.judgement import FOLLOWED, UNDECLARED, Judge
+from controller.demand.payload_windows import Window
 from controller.fabric.counter_samples import Floats
-from controller.jobs.judgement import FOLLOWED, UNDECLARED, Judge
-from controller.jobs.payload_windows import Window
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Pair

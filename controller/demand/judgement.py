@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.demand.iterations import JITTER
+from controller.demand.job_demand import Difference, Finding
+from controller.demand.payload_windows import LONGEST, Bounds, Spans, Window
 from controller.fabric.counter_samples import Floats
 from controller.fabric.link_load import LAG_S
-from controller.jobs.demand import Difference, Finding
-from controller.jobs.iterations import JITTER
-from controller.jobs.payload_windows import LONGEST, Bounds, Spans, Window
 from signalbox.jobs.subflows import Pair
 
 UNDECLARED = 0.05

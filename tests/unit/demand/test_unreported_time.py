@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.jobs.demand import DemandSource, JobDemand
-from controller.jobs.iterations import Iterations
+from controller.demand.iterations import Iterations
+from controller.demand.job_demand import DemandSource, JobDemand
 from signalbox.jobs.reports import IterationTime
 from tests.support.training_cluster import FOUR, RIGHT, Cluster, Traffic, bytes_error, spec
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from controller.jobs.first_bytes import APART_S, FirstBytes
+from controller.demand.first_bytes import APART_S, FirstBytes
+from controller.demand.pair_counters import Totals
 from controller.jobs.job import HEADER_BYTES
-from controller.jobs.pair_counters import Totals
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import Pair
