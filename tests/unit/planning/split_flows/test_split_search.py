@@ -249,3 +249,5 @@ def test_only_a_plan_that_is_cut_says_so_and_depends_on_the_time(
     monkeypatch.setattr(by_part, "solve", lambda *_: None)
     assert planned(crowded, replace(EXACT, deterministic=False, time_limit_s=0)).cut_short
     assert not planned(crowded).cut_short
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    assert not planned(crowded, replace(EXACT, deterministic=False, until=0.5)).cut_short
