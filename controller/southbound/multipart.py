@@ -7,6 +7,7 @@ the parts. Each part is decoded when it arrives, so that a long reply is not dec
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -123,7 +124,7 @@ class Gathered:
         return self._answers[kind] if self.answered(kind) else []
 
 
-class Requests:
+class Requests(ABC):
     """Open requests to each switch. A subclass decides when to send them, and reports the replies.
 
     ``now`` is in monotonic seconds."""
@@ -170,11 +171,11 @@ class Requests:
     def switch_left(self, dpid: Dpid) -> None:
         self._asked.pop(dpid, None)
 
-    def _refused(self, dpid: Dpid, kind: int) -> None:
+    def _refused(self, dpid: Dpid, kind: int) -> None:  # noqa: B027
         """Record that the switch refuses requests of this kind; a subclass may override this."""
 
+    @abstractmethod
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
         """Report the replies once every request is answered or refused.
 
         The requests still count as open; a subclass closes them."""
-        raise NotImplementedError
