@@ -49,6 +49,7 @@ END_S = 90.0
 GRACE_S = 1.0
 """Seconds that processes which the command killed may still run after the end of the command."""
 AGAIN_S = 0.4
+POLL_S = 0.001
 SHOWN = 2000
 SCRIPT = "scripts/openvswitch.sh"
 LAB = (SCRIPT, "run", sys.executable, "-m", "signalbox", "lab")
@@ -160,6 +161,8 @@ class Terminal:
         words = ["setsid", "--ctty", *argv]
         self.process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
+        while os.tcgetpgrp(self._master) != self.process.pid and self.process.poll() is None:
+            time.sleep(POLL_S)  # until then, Ctrl-C reaches no process
         self._open = True
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
