@@ -244,8 +244,8 @@ _NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spin
 
 _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown {slowdown:.2f} is worse than ECMP's mean {ecmp:.2f}",
-    AlarmKind.MASTERSHIP_LOST: "another controller has become the master of {subject}; Signalbox does not use the "
-    "switch until it connects again",
+    AlarmKind.MASTERSHIP_LOST: "another controller is the master of {subject}, with a newer generation id; Signalbox "
+    "does not use the switch",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
     AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
     AlarmKind.LLDP_MALFORMED: "{subject} sends malformed LLDP with Signalbox's TLV; Signalbox ignores this LLDP",

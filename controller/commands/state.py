@@ -1,4 +1,4 @@
-"""``signalbox state``: lists and drops the jobs in a state directory that no controller uses.
+"""``signalbox state``: lists and drops jobs in a state directory that no controller uses, and raises its epoch.
 
 Operators use the command when a controller refuses to start with the saved jobs, because a limit was lowered or because
 another version has other rules. Nothing else in the directory is changed, and its records need not be valid.
@@ -16,13 +16,17 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
+from controller import config
+from controller.store.configured import store_of
 from controller.store.records import FORMAT, Key, Kind, Unreadable, decode
 from controller.store.sqlite_store import SqliteStore
-from signalbox.commands.output import AsJson, escape, show
+from signalbox.commands.output import AsJson, escape, file_to_read, show
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import virtual_links
 
-commands = typer.Typer(help="List or drop saved jobs while no controller runs.", no_args_is_help=True)
+commands = typer.Typer(
+    help="List or drop saved jobs, or raise the epoch, while no controller runs.", no_args_is_help=True
+)
 
 StateDir = Annotated[
     Path, typer.Option(metavar="DIR", help="Directory of the saved state (state_dir).", exists=True, file_okay=False)
@@ -52,6 +56,23 @@ def drop_saved(
     with closing(SqliteStore(state_dir)) as store:
         revision = store.drop(jobs)
     typer.echo(f"dropped {', '.join(jobs)}; the state has revision {revision} now")
+
+
+@commands.command("raise-epoch")
+def raise_epoch(
+    config_file: Annotated[
+        Path,
+        typer.Option("--config", metavar="FILE", help="Configuration file of the controller.", parser=file_to_read),
+    ],
+    above: Annotated[int, typer.Option(metavar="ID", help="Generation id that the log names for the switch.")],
+) -> None:
+    """Let the next controller become the master of switches that have a generation id from the future.
+
+    Controllers use increasing generation ids. Switches refuse a controller whose id is older than theirs, for example
+    when another program has claimed them with a large id. No controller may use the state meanwhile."""
+    with closing(store_of(config.load(config_file))) as store:
+        store.raise_epoch(above)
+    typer.echo(f"the next controller begins above {above}")
 
 
 def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None) -> dict[str, Any]:

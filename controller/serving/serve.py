@@ -55,7 +55,7 @@ from controller.store.configured import NothingSaved, store_of
 from controller.store.store import Store
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
-from signalbox.errors import InvalidInput
+from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.words import EventKind, Mode
 
 log = structlog.get_logger(__name__)
@@ -100,7 +100,7 @@ def _serve(
     store = store_of(config)
     if stand_by and isinstance(store, NothingSaved):
         raise InvalidInput.of(
-            "state_dir", "is missing; --standby needs it, because the controller that holds its lock is active"
+            "state_dir", "is missing; --standby needs it or etcd as store, because the claim decides who is active"
         )
     logs.configure(json=config.log.json_lines, level=config.log.level)
     for doubt in preflight.doubts(config):
@@ -154,8 +154,9 @@ def _run(
             alarms_before = _alarms_before(board.history)
             saved = store.load()
             loop = ControlLoop(config, saved, loaded.declared, time.monotonic(), alarms_before)
-            tokens = LeaseTokens.of(config.state_dir, bool(saved.jobs))
-            store.begin()
+            secret = store.secret(bool(saved.jobs))
+            tokens = LeaseTokens(secret) if secret else LeaseTokens.of(config.state_dir, bool(saved.jobs))
+            epoch = store.begin(partial(outbox.fail, SignalboxError("another controller has claimed the state")))
             first = loop.status(time.monotonic())
         # control loop -> process that answers the extension's questions -> inbox
         answers = None
@@ -181,6 +182,7 @@ def _run(
                 inbox.put,
                 outbox,
                 loaded.openflow_tls,
+                epoch,
                 on_ready=partial(_ready, config, addresses, metrics_port, loop.state.mode),
                 known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
             )
@@ -209,13 +211,14 @@ def run_hub(
     put: Put,
     outbox: Outbox,
     tls: TlsContext,
+    epoch: int,
     on_ready: Callable[[], None],
     known: Collection[Dpid],
 ) -> None:
     """Run the southbound; its slow imports happen after the API has started, so that jobs need not wait for them."""
     from controller.southbound.run_hub import run_hub as run
 
-    run(config, put, outbox, tls, on_ready, known)
+    run(config, put, outbox, tls, epoch, on_ready, known)
 
 
 @dataclass(eq=False)

@@ -4,14 +4,19 @@ Sans-IO. In: connections, and their replies. Out: calls of ``admit`` with the co
 second connection claims the dpid of an existing connection, the controller sends an echo request over the existing one.
 If a reply arrives, the second connection is refused. Otherwise the existing connection ends after the usual number of
 echo requests, and the second replaces it. A switch that replies late, because it is busy with its rules, thus does not
-lose its dpid to another switch. Only one controller may write to a switch, so the controller claims the role of its
-master (OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is in monotonic seconds.
+lose its dpid to another switch. ``now`` is in monotonic seconds.
+
+Only one controller may write to a switch, so the controller claims the role of its master (OpenFlow 1.3.5 sections
+6.3.5 and 7.3.9). The generation id of all its claims is its epoch, which the store gives to no other process
+(``Store.begin``). A switch refuses the claims and the messages of a controller with an older epoch. Such a controller
+never takes the switch back, and nothing is written before the switch has confirmed the role.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 import structlog
@@ -26,57 +31,50 @@ limited_log = LimitedLog(structlog.get_logger(__name__))
 """Limited log, because anybody can connect any number of switches."""
 
 ROLES_WITHIN_S = 1.0
-ATTEMPTS = 3
-"""Largest number of attempts to become the master.
+"""Seconds after which the log names a switch that has not answered the claim."""
 
-Another controller may claim the switch at the same moment: the later generation id wins."""
 MASTERSHIP_LOST = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
 """Type and code of the error of a switch whose master is now another controller."""
 
-_GENERATIONS = 1 << 64
 _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 
 
 class Mastership:
     """Claim of the master role for one switch.
 
-    ``state`` is ``asking``, then ``master`` or ``refused``. A switch that does not support roles refuses, and is used
-    nevertheless. ``why``: reason of the refusal.
+    ``state`` is ``asking``, then ``master``, ``lost`` to a controller with a newer epoch, or ``unsupported`` by the
+    switch. ``why``: reason of the two last states. A lost claim first asks for the generation id of the switch, which
+    ``why`` names."""
 
-    The controller first requests the present generation id, and then claims the role with the next one. The generation
-    id grows with every change of masters, has 64 bits that wrap around, and is all ones in Open vSwitch before the
-    first change."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.state: Literal["asking", "master", "refused"] = "asking"
+    def __init__(self, connection: Connection, epoch: int) -> None:
+        self.state: Literal["asking", "master", "lost", "unsupported"] = "asking"
         self.why = ""
         self._connection = connection
-        self._left = ATTEMPTS
-        self._claimed = False
-        self._xid = self._ask(ofp.OFPCR_ROLE_NOCHANGE, 0)
+        self._epoch = epoch
+        self._is_stale = False
+        self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, epoch)
 
     def _ask(self, role: int, generation: int) -> int:
-        self._claimed = role == ofp.OFPCR_ROLE_MASTER
         return self._connection.send(encode.role_request(role, generation))[0]
 
     def reply(self, xid: int, role: int, generation: int) -> None:
         if xid != self._xid or self.state != "asking":
             return
-        if self._claimed:
-            self.state = "master" if role == ofp.OFPCR_ROLE_MASTER else "refused"
-            self.why = f"the switch replied to the role request with role {role}"
+        if (role, generation) == (ofp.OFPCR_ROLE_MASTER, self._epoch):
+            self.state = "master"
         else:
-            self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, (generation + 1) % _GENERATIONS)
+            self.state = "lost"
+            self.why = f"its generation id is {generation}, and the epoch of this controller is {self._epoch}"
 
     def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
         """Handle an error message. ``code``: error type and error code. ``reason``: their names."""
         if xid != self._xid or self.state != "asking":
             return
-        self._left -= 1
-        if code == _STALE and self._claimed and self._left:
+        if code == _STALE and not self._is_stale:
+            self._is_stale = True
             self._xid = self._ask(ofp.OFPCR_ROLE_NOCHANGE, 0)
         else:
-            self.state, self.why = "refused", reason
+            self.state, self.why = "lost" if self._is_stale else "unsupported", reason
 
 
 @dataclass(slots=True)
@@ -86,9 +84,9 @@ class _Dpid:
     holder: Connection
     """Connection that has the dpid."""
     roles: Mastership | None
-    """Claim of the master role; None once the holder is admitted."""
-    deadline: float
-    """Monotonic time at which the holder is admitted even if the switch has not answered the claim."""
+    """Claim of the master role; None once it is decided."""
+    late_at: float
+    """Monotonic time at which the log names the switch, unless it has answered the claim."""
     waiting: list[Connection] = field(default_factory=list)
     """Later connections with the same dpid, the newest last."""
     asked: int | None = None
@@ -96,8 +94,15 @@ class _Dpid:
 
 
 class Admission:
-    def __init__(self, admit: Callable[[Connection], None]) -> None:
+    """Admission of all connections.
+
+    ``epoch``: generation id of all claims. ``admit`` is called with each connection that may be used, and ``lost`` with
+    each connection to a switch whose master is another controller; that connection stays open and is not used."""
+
+    def __init__(self, epoch: int, admit: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
+        self._epoch = epoch
         self._admit = admit
+        self._lost = lost
         self._dpids: dict[int, _Dpid] = {}
 
     def arrived(self, connection: Connection, now: float) -> None:
@@ -131,23 +136,27 @@ class Admission:
         entry = self._dpids.get(connection.id)
         if entry and entry.holder is connection and entry.roles:
             entry.roles.reply(xid, role, generation)
-            self._admit_when_known(entry)
+            self._decide(entry)
 
     def error(self, connection: Connection, xid: int, code: tuple[int, int] | None, reason: str) -> None:
         entry = self._dpids.get(connection.id)
         if entry and entry.holder is connection and entry.roles:
             entry.roles.error(xid, code, reason)
-            self._admit_when_known(entry)
+            self._decide(entry)
 
     def tick(self, now: float) -> None:
         limited_log.summarise()
         for entry in list(self._dpids.values()):
-            if entry.roles and entry.deadline <= now:
-                entry.roles.state, entry.roles.why = "refused", "no answer to a role request"
-                self._admit_when_known(entry)
+            if entry.roles and entry.late_at <= now:
+                entry.late_at = inf
+                limited_log.warning(
+                    "switch has not answered the claim of its master and is not used", dpid=f"{entry.holder.id:#x}"
+                )
 
     def _take_dpid(self, connection: Connection, waiting: list[Connection], now: float) -> None:
-        self._dpids[connection.id] = _Dpid(connection, Mastership(connection), now + ROLES_WITHIN_S, waiting)
+        self._dpids[connection.id] = _Dpid(
+            connection, Mastership(connection, self._epoch), now + ROLES_WITHIN_S, waiting
+        )
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
         """Assign the dpid to the newest waiting connection: older connections may be half-open as well."""
@@ -156,16 +165,19 @@ class Admission:
             *others, newest = entry.waiting
             self._take_dpid(newest, others, now)
 
-    def _admit_when_known(self, entry: _Dpid) -> None:
+    def _decide(self, entry: _Dpid) -> None:
         roles = entry.roles
         if roles is None or roles.state == "asking":
             return
-        if roles.state == "refused":
-            limited_log.warning(
-                "controller uses a switch whose master it is not", dpid=f"{entry.holder.id:#x}", why=roles.why
-            )
         entry.roles = None
-        self._admit(entry.holder)
+        dpid = f"{entry.holder.id:#x}"
+        if roles.state == "lost":
+            limited_log.warning("switch has a newer master", dpid=dpid, why=roles.why)
+            self._lost(entry.holder)
+        else:
+            if roles.state == "unsupported":
+                limited_log.warning("switch has no roles, so any controller can write to it", dpid=dpid, why=roles.why)
+            self._admit(entry.holder)
         if entry.waiting:
             self._ask_holder(entry)
 

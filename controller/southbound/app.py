@@ -88,7 +88,7 @@ class _Switch:
 class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     OFP_VERSIONS = (ofp.OFP_VERSION,)
 
-    def __init__(self, config: Config, put: Put, outbox: Outbox, known: frozenset[Dpid]) -> None:
+    def __init__(self, config: Config, put: Put, outbox: Outbox, epoch: int, known: frozenset[Dpid]) -> None:
         super().__init__()
         self.outbox = outbox
         self._put = put
@@ -111,7 +111,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._tables = TablePoller(config.counters.interval_s, self._send, put)
         self._requests = (self._reader, self._poller, self._learning, self._tables)
         self._port_changes = PortChanges()
-        self._admission = Admission(self._admit)
+        self._admission = Admission(epoch, self._admit, self._not_master)
         self._taken: dict[Dpid, Connection] = {}
         self._report_at = 0.0
 
@@ -240,8 +240,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._taken.pop(dpid, None)
         if self._switches.pop(dpid, None):
             self._end_conversations(dpid)
-        local = connection.ports.get(ofp.OFPP_LOCAL)  # the local port has the name of the bridge
-        switch = self._switches[dpid] = _Switch(connection, local.name if local else f"{dpid:016x}")
+        switch = self._switches[dpid] = _Switch(connection, _name(connection))
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
         limited_log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports), connection.backlog)
@@ -251,6 +250,13 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._poller.switch_connected(dpid, time.monotonic())
         self._learning.switch_connected(dpid)
         self._tables.switch_connected(dpid, time.monotonic())
+
+    def _not_master(self, connection: Connection) -> None:
+        """Report that another controller is the master of this switch; the connection stays open and is not used."""
+        dpid, name = Dpid(connection.id), _name(connection)
+        self._taken[dpid] = connection
+        limited_log.warning("another controller is the master", switch=name, dpid=f"{dpid:#x}")
+        self._put(MastershipLost(dpid, name))
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, connection: Connection) -> None:
@@ -335,10 +341,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         if dpid is None:
             return
         if code == MASTERSHIP_LOST:
-            switch = self._leave(dpid)
-            self._taken[dpid] = switch.connection
-            log.warning("another controller is the master now", switch=switch.name, dpid=f"{dpid:#x}")
-            self._put(MastershipLost(dpid, switch.name))
+            self._not_master(self._leave(dpid).connection)
         elif self._installer.error(dpid, xid, reason):
             if is_full(reason):
                 self._tables.table_full(dpid, time.monotonic())
@@ -373,3 +376,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         asked = any(requests.part(dpid, reply, now) for requests in self._requests)
         if self._given.take_slow(dpid) or not asked:
             connection.nobody_asked()
+
+
+def _name(connection: Connection) -> str:
+    """Return the name of a switch: that of its local port, which is the name of the bridge."""
+    local = connection.ports.get(ofp.OFPP_LOCAL)
+    return local.name if local else f"{connection.id:016x}"

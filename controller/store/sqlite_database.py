@@ -134,8 +134,14 @@ def write(database: sqlite3.Connection, commits: Iterable[ChangedRecords]) -> in
         return _put(database, merged)
 
 
-def _put(database: sqlite3.Connection, merged: ChangedRecords) -> int:
-    """Write the changes within a transaction, and return the new revision."""
+def raise_revision(database: sqlite3.Connection, least: int) -> int:
+    """Raise the revision by 1, and to at least ``least``, and return it. Raises ``sqlite3.Error``."""
+    with _transaction(database):
+        return _put(database, {}, least)
+
+
+def _put(database: sqlite3.Connection, merged: ChangedRecords, least: int = 0) -> int:
+    """Write the changes within a transaction, and return the new revision, which is at least ``least``."""
     revision, records, before = database.execute("SELECT number, records, checksum FROM revision").fetchone()
     total = int.from_bytes(before)
     for key, value in merged.items():
@@ -155,9 +161,11 @@ def _put(database: sqlite3.Connection, merged: ChangedRecords) -> int:
             "ON CONFLICT DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
             (*key, text, own),
         )
-    row = sealed(revision + 1, records, total)
-    database.execute("UPDATE revision SET number = ?, records = ?, checksum = ?, seal = ?", row)
-    return int(revision) + 1
+    number = max(int(revision) + 1, least)
+    database.execute(
+        "UPDATE revision SET number = ?, records = ?, checksum = ?, seal = ?", sealed(number, records, total)
+    )
+    return number
 
 
 def _checked(database: sqlite3.Connection) -> Written:

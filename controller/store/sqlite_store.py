@@ -6,20 +6,19 @@ The store never changes or moves files that it cannot read.
 from __future__ import annotations
 
 import os
-import queue
 import sqlite3
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import NamedTuple
 
 import structlog
 
 from controller.jobs.messages import SavedState
+from controller.store.commit_queue import CommitQueue
 from controller.store.directory_claim import LOCK, DirectoryClaim, cannot_write
 from controller.store.disk import ROOM_BYTES, full
 from controller.store.records import ChangedRecords, Key, Kind, Unreadable, decode
@@ -30,10 +29,11 @@ from controller.store.sqlite_database import (
     empty_log,
     make,
     opened,
+    raise_revision,
     read,
     write,
 )
-from controller.store.store import Done
+from controller.store.store import Done, epoch_at, refuse_above
 from signalbox.errors import InvalidInput, NotFound, cut
 
 log = structlog.get_logger(__name__)
@@ -47,29 +47,22 @@ LOOKS = 5
 LOOK_AGAIN_S = 0.1
 
 
-class _Commit(NamedTuple):
-    changes: ChangedRecords
-    done: Done
-
-
 class SqliteStore(DirectoryClaim):
     """Store in ``directory``, which is created when it is missing. Methods are documented at ``Store``."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self._path = directory / FILE
-        self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._commits: CommitQueue | None = None
         self._revision = 0
         self._has_failed = False
         self._loaded = SavedState()
         self._database: FileNumber | None = None
 
     def close(self) -> None:
-        if self._thread is not None:
-            self._commits.put(None)
-            self._thread.join()
-            self._thread = None
+        if self._commits is not None:
+            self._commits.close()
+            self._commits = None
         self.release()
 
     def load(self) -> SavedState:
@@ -115,51 +108,47 @@ class SqliteStore(DirectoryClaim):
         except (sqlite3.Error, OSError) as error:
             raise cannot_write(self._directory, error) from None
 
+    def raise_epoch(self, above: int) -> None:
+        refuse_above(above)
+        self.written()
+        try:
+            with closing(opened(self._path)) as database:
+                raise_revision(database, above + 1)
+        except (sqlite3.Error, OSError) as error:
+            raise cannot_write(self._directory, error) from None
+
     def _claim_now(self, else_: str) -> None:
         if not self.claim():
             who = f"another controller uses {self._directory} (process {self.owner()})"
             raise InvalidInput.of("state_dir", f"{who}; {else_}")
 
-    def begin(self) -> None:
+    def secret(self, in_use: bool) -> None:
+        pass
+
+    def begin(self, lost: Callable[[], None] = lambda: None) -> int:  # noqa: ARG002
         saved = self._loaded
         try:
             if not self._path.exists():
                 make(self._path, saved)
             database = opened(self._path)
-            database.execute("SELECT number FROM revision").fetchone()  # opens the log and its index
+            epoch = self._revision = raise_revision(database, epoch_at(time.time()))
             self._database = _file_number(self._path)
         except (sqlite3.Error, OSError) as error:
             raise cannot_write(self._directory, error) from None
-        self._thread = threading.Thread(target=self._run, args=(database,), name="state-store", daemon=True)
-        self._thread.start()
+        self._commits = CommitQueue(partial(self._write, database), partial(empty_log, database), database.close)
+        return epoch
 
     def commit(self, changed: ChangedRecords, done: Done) -> None:
         """Queue the changes; all changes that wait for the disk share one commit of the database."""
-        self._commits.put(_Commit(changed, done))
+        assert self._commits, "begin() comes first"
+        self._commits.put(changed, done)
 
-    def _run(self, database: sqlite3.Connection) -> None:
-        with closing(database):
-            while (commit := self._commits.get()) is not None:
-                together = [commit, *self._waiting()]
-                found = self._write(database, together)
-                for one in together:
-                    one.done(found)
-                empty_log(database)
-
-    def _waiting(self) -> Iterator[_Commit]:
-        while not self._commits.empty():
-            commit = self._commits.get()
-            if commit is None:
-                self._commits.put(None)
-                return
-            yield commit
-
-    def _write(self, database: sqlite3.Connection, commits: Iterable[_Commit]) -> int | OSError:
+    def _write(self, database: sqlite3.Connection, commits: Sequence[ChangedRecords]) -> int | OSError:
         try:
             self._refuse_elsewhere()
             if self._has_failed:
                 self._find_room()
-            self._revision = write(database, [commit.changes for commit in commits])
+            self._revision = write(database, commits)
         except (sqlite3.Error, OSError) as error:
             self._has_failed = True
             return OSError(full(self._directory, error) or str(error))

@@ -12,11 +12,37 @@ from typing import Protocol
 
 from controller.jobs.messages import SavedState
 from controller.store.records import ChangedRecords
+from signalbox.errors import InvalidInput
 
 Done = Callable[[int | OSError], None]
 """Callback with the revision that contains the changes, or with the error when nothing was saved.
 
 A thread of the store calls it."""
+
+
+EPOCHS_PER_S = 1 << 20
+"""Number of epochs that begin in a second, so that commits hardly ever reach the epochs of later seconds.
+
+All epochs of this century are exact as floating-point numbers, as which metrics are read."""
+
+
+LARGEST_EPOCH = 1 << 62
+"""Generation id above which epochs cannot be raised: commits and restarts have as many epochs again.
+
+A switch compares generation ids by their signed difference, so 2**63 more would count as less."""
+
+
+def refuse_above(above: int) -> None:
+    """Raise ``InvalidInput`` when no epoch can be larger than the generation id ``above``."""
+    if not 0 <= above < LARGEST_EPOCH:
+        raise InvalidInput.of("above", f"is {above}; it must be from 0 to {LARGEST_EPOCH - 1}")
+
+
+def epoch_at(unix_s: float) -> int:
+    """Return the smallest epoch of a process that starts at this Unix time in seconds.
+
+    Of two controllers with states of their own, the one that was started last thus has the larger epoch."""
+    return int(unix_s * EPOCHS_PER_S)
 
 
 class Store(Protocol):
@@ -54,10 +80,25 @@ class Store(Protocol):
 
         Raises ``InvalidInput`` when it cannot be read."""
 
-    def begin(self) -> None:
-        """Accept commits from now on; to be called when the loaded state is accepted.
+    def secret(self, in_use: bool) -> bytes | None:
+        """Return the secret of lease tokens; None if the store has none, so that it is in a file (``lease_tokens``).
 
-        Raises ``InvalidInput`` when the state cannot be written."""
+        A missing secret is created unless one is ``in_use``. Raises ``InvalidInput``."""
+
+    def raise_epoch(self, above: int) -> None:
+        """Make all later epochs larger than ``above``, a generation id of a switch, and change nothing else.
+
+        Raises ``InvalidInput`` as ``load`` does, and when no later epoch can be that large."""
+
+    def begin(self, lost: Callable[[], None]) -> int:
+        """Accept commits from now on, and return the epoch; to be called when the loaded state is accepted.
+
+        ``lost`` is called from a thread of the store when another process has claimed the state, after which no commit
+        succeeds.
+
+        The epoch is larger than that of every process that had the state before, on disk when this returns, and less
+        than 2**63. Switches accept it as the generation id of their master (``southbound.admission``). Raises
+        ``InvalidInput`` when the state cannot be written."""
 
     def commit(self, changes: ChangedRecords, done: Done) -> None:
         """Queue the changes for writing, and return at once."""

@@ -24,10 +24,12 @@ from tests.support.wire.fake_switch import (
     FakeSwitch,
     port_desc,
 )
+from tests.support.wire.openflow_controller import EPOCH
 
 __all__ = ["bench"]
 
 BAD_REQUEST, IS_SLAVE = 1, 10
+ROLE_REQUEST_FAILED, STALE = 11, 0
 METER = RuleMod("add", MeterRule(1, 5, 5))
 
 
@@ -69,7 +71,7 @@ def test_a_half_open_connection_is_replaced_once_it_has_missed_its_echo_requests
     with running_bench(echo_interval_s=0.2, echo_misses=3) as bench, bench.switch(0x202) as silent:
         since = bench.now
         newcomer = greet(bench, 0x202)
-        assert newcomer.accept_master(5) == 6
+        assert newcomer.accept_master() == EPOCH
         connected = bench.controller.first(SwitchConnected, since, dpid=0x202)
         before = bench.controller.received[since : bench.controller.received.index(connected, since)]
         assert SwitchLeft(Dpid(0x202)) in before
@@ -95,15 +97,28 @@ def test_nothing_is_written_before_the_role_is_known(bench: Bench) -> None:
 
 def test_port_changes_before_the_role_is_known_are_reported_with_the_switch(bench: Bench) -> None:
     switch = greet(bench, 0x223)
-    asked = switch.expect(ROLE_REQUEST)
+    claim = switch.expect(ROLE_REQUEST)
     switch.send(PORT_STATUS, struct.pack("!B7x", 2) + port_desc(1, "eth1", PORT_DOWN))
     switch.send(PORT_STATUS, struct.pack("!B7x", 0) + port_desc(2, "eth2"))
-    switch.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, 3), asked.xid)
-    claim = switch.expect(ROLE_REQUEST)
     switch.send(ROLE_REPLY, claim.body, claim.xid)
     connected = bench.controller.first(SwitchConnected, dpid=0x223)
     assert {port.number: port.up for port in connected.ports} == {1: False, 2: True}
     switch.close()
+
+
+def test_a_switch_with_a_newer_master_is_not_used_and_may_be_claimed_when_it_connects_again(bench: Bench) -> None:
+    since = bench.now
+    switch = greet(bench, 0x222)
+    error(switch, ROLE_REQUEST_FAILED, STALE, switch.expect(ROLE_REQUEST).xid)
+    switch.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, EPOCH + 1), switch.expect(ROLE_REQUEST).xid)
+    assert bench.controller.first(MastershipLost, since).dpid == 0x222
+    bench.install(222, [0x222], METER)
+    assert bench.controller.first(StageDone, change_id=222).results == {0x222: SwitchResult(timed_out=True)}
+    assert not any(isinstance(m, SwitchConnected) for m in bench.controller.received[since:])
+    switch.close()
+    bench.controller.first(SwitchLeft, since, dpid=0x222)
+    with bench.switch(0x222):
+        pass
 
 
 def test_a_switch_with_another_master_gets_no_more_messages(bench: Bench) -> None:

@@ -36,7 +36,6 @@ class FakeSwitch:
     def __init__(self, port: int, dpid: int, mute: bool = False, tls: ssl.SSLContext | None = None) -> None:
         self.dpid = dpid
         self.mute = mute
-        self.generation = (1 << 64) - 1
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls:
@@ -54,13 +53,11 @@ class FakeSwitch:
             part = b"".join(descs[first : first + PART])
             self.reply_multipart(asked, PORT_DESC, part, more=first + PART < len(descs))
         if not self.mute:
-            self.accept_master(self.generation)
+            self.accept_master()
         return self
 
-    def accept_master(self, generation: int) -> int:
-        """Grant the master role, reporting ``generation`` as the present one; return the claimed generation."""
-        asked = self.expect(ROLE_REQUEST)
-        self.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, generation), asked.xid)
+    def accept_master(self) -> int:
+        """Grant the master role, and return the claimed generation."""
         claim = self.expect(ROLE_REQUEST)
         self.send(ROLE_REPLY, claim.body, claim.xid)
         role, claimed = struct.unpack("!I4xQ", claim.body)

@@ -26,7 +26,10 @@ Found = TypeVar("Found")
 Framework = Literal["ryu", "os_ken"]
 
 
-def _serve(config: Config, pipe: Connection, framework: Framework | None, known: Sequence[Dpid]) -> None:
+EPOCH = 1_900_000_000_000_000
+
+
+def _serve(config: Config, pipe: Connection, framework: Framework | None, known: Sequence[Dpid], epoch: int) -> None:
     if framework:
         os.environ["SIGNALBOX_OPENFLOW"] = framework  # read when the next line imports it
     from controller.southbound.limits import Backlog
@@ -56,7 +59,7 @@ def _serve(config: Config, pipe: Connection, framework: Framework | None, known:
         messages.put(message)
 
     tls = TlsContext("openflow", config.openflow.tls_files)
-    run_hub(config, put, outbox, tls, on_ready=lambda: messages.put("ready"), known=known)
+    run_hub(config, put, outbox, tls, epoch, on_ready=lambda: messages.put("ready"), known=known)
 
 
 def context_of(framework: Framework | None) -> SpawnContext | ForkServerContext:
@@ -75,12 +78,15 @@ class Southbound:
 
     ``received``: every message so far, in order.
     ``framework``: OpenFlow framework, None for the choice of the environment.
-    ``known``: switches that were known before."""
+    ``known``: switches that were known before.
+    ``epoch``: generation id of its claims."""
 
-    def __init__(self, config: Config, framework: Framework | None = None, known: Sequence[Dpid] = ()) -> None:
+    def __init__(
+        self, config: Config, framework: Framework | None = None, known: Sequence[Dpid] = (), epoch: int = EPOCH
+    ) -> None:
         context = context_of(framework)
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(config, theirs, framework, known))
+        self._process = context.Process(target=_serve, args=(config, theirs, framework, known, epoch))
         self._process.start()
         theirs.close()
         self.received: list[Message] = []
@@ -136,8 +142,10 @@ class Southbound:
 
 
 @contextmanager
-def southbound(config: Config, framework: Framework | None = None, known: Sequence[Dpid] = ()) -> Iterator[Southbound]:
-    controller = Southbound(config, framework, known)
+def southbound(
+    config: Config, framework: Framework | None = None, known: Sequence[Dpid] = (), epoch: int = EPOCH
+) -> Iterator[Southbound]:
+    controller = Southbound(config, framework, known, epoch)
     try:
         controller.wait_ready()
         yield controller

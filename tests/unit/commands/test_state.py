@@ -59,6 +59,11 @@ def rewrite(state_dir: Path, name: str, old: str, new: str) -> None:
         database.execute("UPDATE revision SET number = ?, records = ?, checksum = ?, seal = ?", row)
 
 
+def revision(state_dir: Path) -> int:
+    with closing(SqliteStore(state_dir)) as store:
+        return store.written().revision
+
+
 def start(state_dir: Path) -> SavedState:
     """Load the state as a controller whose limit is two jobs."""
     with closing(SqliteStore(state_dir)) as store:
@@ -81,7 +86,7 @@ def test_jobs_are_listed_in_their_order_and_by_when_they_were_taken_over(signalb
 def test_as_json_each_job_has_what_the_table_has_and_what_is_wrong_with_it(signalbox: Signalbox, state: Path) -> None:
     rewrite(state, "second", '"lease_s": 60.0', '"lease_s": -1.0')
     found = signalbox("state", "list", "--state-dir", state, "--json").json
-    assert (found["revision"], found["format"]) == (1, FORMAT)
+    assert (found["revision"], found["format"]) == (revision(state), FORMAT)
     first, third, second = found["jobs"]  # a job without a time is the last one
     known = {"tenant": "blue", "register_time": "2027-01-15T08:00:00Z", "ranks": 2, "virtual_links": 1, "problem": None}
     assert (first, third) == ({"job_id": "first", **known}, {"job_id": "third", **known})
@@ -110,7 +115,7 @@ def test_a_refused_start_names_the_command_after_which_it_succeeds(signalbox: Si
     assert "job 'third': 2 jobs are registered, which is the limit" in str(error.value)
     assert f"signalbox state drop --state-dir {state} JOB" in str(error.value)
     dropped = signalbox("state", "drop", "--state-dir", state, "third")
-    assert dropped == Result(0, "dropped third; the state has revision 2 now\n", "")
+    assert dropped == Result(0, f"dropped third; the state has revision {revision(state)} now\n", "")
     assert start(state) == saved("first", "second")
 
 
@@ -126,3 +131,15 @@ def test_errors_are_a_line_and_make_no_directory(signalbox: Signalbox, state: Pa
     running.close()
     absent = signalbox("state", "list", "--state-dir", tmp_path / "none")
     assert (absent.status, (tmp_path / "none").exists()) == (2, False)
+
+
+def test_the_epoch_is_raised_above_a_generation_of_a_switch(signalbox: Signalbox, state: Path, tmp_path: Path) -> None:
+    above = 1 << 60
+    config = tmp_path / "signalbox.toml"
+    config.write_text(f"state_dir = '{state}'")
+    raised = signalbox("state", "raise-epoch", "--config", config, "--above", above)
+    assert raised == Result(0, f"the next controller begins above {above}\n", "")
+    assert revision(state) == above + 1
+    too_large = signalbox("state", "raise-epoch", "--config", config, "--above", 1 << 62)
+    assert (too_large.status, revision(state)) == (1, above + 1)
+    assert "above: is 4611686018427387904; it must be from 0 to 4611686018427387903" in too_large.err

@@ -6,13 +6,15 @@ import struct
 from itertools import count
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.fabric.messages import RefusalReason
-from controller.southbound.admission import ATTEMPTS, ROLES_WITHIN_S, Admission
+from controller.southbound.admission import ROLES_WITHIN_S, Admission
 from controller.southbound.connection import Connection
 from controller.southbound.framework import ofp
 
 NOCHANGE, EQUAL, MASTER, SLAVE = 0, 1, 2, 3
+EPOCH = 1_900_000_000_000_000
 STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 UNSUPPORTED = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_UNSUP)
 
@@ -58,11 +60,13 @@ class Peer(Connection):
 class Door:
     """Admission of connections.
 
-    ``admitted``: the connections that may be used, in order."""
+    ``admitted``: the connections that may be used, in order.
+    ``lost``: connections to switches of another master."""
 
     def __init__(self) -> None:
         self.admitted: list[Connection] = []
-        self.admission = Admission(self.admitted.append)
+        self.lost: list[Connection] = []
+        self.admission = Admission(EPOCH, self.admitted.append, self.lost.append)
 
     def arrived(self, peer: Peer, now: float = 0.0) -> Peer:
         self.admission.arrived(peer, now)
@@ -76,11 +80,10 @@ class Door:
         self.admission.error(peer, peer.asked(), code, "refused")
 
     def admit(self, peer: Peer, now: float = 0.0) -> Peer:
-        """Let the switch answer both role requests."""
+        """Let the switch grant the master role."""
         if not peer.role_requests():
             self.arrived(peer, now)
-        self.role(peer, EQUAL, 5)
-        self.role(peer, MASTER, 6)
+        self.role(peer, MASTER, EPOCH)
         assert self.admitted[-1] is peer
         return peer
 
@@ -99,69 +102,73 @@ def holder(door: Door) -> Peer:
 # ---- roles
 
 
-@pytest.mark.parametrize(("held", "claimed"), [(7, 8), (0, 1), ((1 << 64) - 1, 0), ((1 << 63) - 1, 1 << 63)])
-def test_the_generation_after_that_of_the_switch_is_claimed(door: Door, held: int, claimed: int) -> None:
+def test_the_role_is_claimed_with_the_epoch_and_nothing_is_admitted_before_the_reply(door: Door) -> None:
     peer = door.arrived(Peer("a"))
-    assert peer.role_requests() == [(NOCHANGE, 0)]
-    door.role(peer, EQUAL, held)
-    assert peer.role_requests() == [(NOCHANGE, 0), (MASTER, claimed)]
-    assert door.admitted == [], "nothing is known of the claim yet"
-    door.role(peer, MASTER, claimed)
-    assert door.admitted == [peer]
+    assert (peer.role_requests(), door.admitted) == ([(MASTER, EPOCH)], [])
+    door.role(peer, MASTER, EPOCH)
+    assert (door.admitted, door.lost) == ([peer], [])
 
 
 def test_only_the_answer_to_the_newest_request_counts(door: Door) -> None:
-    """A master role that the switch reports before the claim may result from another controller's claim."""
     peer = door.arrived(Peer("a"))
-    first = peer.asked()
-    door.admission.role_reply(peer, first + 1, EQUAL, 7)
-    door.admission.error(peer, first + 1, UNSUPPORTED, "of another message")
+    claim = peer.asked()
+    door.admission.role_reply(peer, claim + 1, MASTER, EPOCH)
+    door.admission.error(peer, claim + 1, UNSUPPORTED, "of another message")
     waits = door.arrived(Peer("b"))
-    door.admission.role_reply(waits, first, EQUAL, 7)
-    door.admission.error(waits, first, UNSUPPORTED, "of another connection")
-    assert (len(peer.sent), waits.sent) == (1, [])
-    door.role(peer, MASTER, 7)
-    assert (peer.role_requests()[-1], door.admitted) == ((MASTER, 8), [])
-    door.admission.role_reply(peer, first, MASTER, 7)
-    door.admission.error(peer, first, UNSUPPORTED, "late")
-    assert (len(peer.sent), door.admitted) == (2, [])
-    door.role(peer, MASTER, 8)
-    door.role(peer, MASTER, 8)
+    door.admission.role_reply(waits, claim, MASTER, EPOCH)
+    door.admission.error(waits, claim, UNSUPPORTED, "of another connection")
+    assert (len(peer.sent), waits.sent, door.admitted) == (1, [], [])
+    door.fails(peer, STALE)
+    door.admission.role_reply(peer, claim, MASTER, EPOCH)
+    assert (len(peer.sent), door.admitted, door.lost) == (2, [], [])
+    door.role(peer, EQUAL, EPOCH + 5)
+    door.role(peer, MASTER, EPOCH)
     door.fails(peer, UNSUPPORTED)
-    assert (len(peer.role_requests()), door.admitted) == (2, [peer]), "it is admitted once"
+    assert (len(peer.role_requests()), door.admitted, door.lost) == (2, [], [peer]), "it is decided once"
 
 
-def test_a_stale_claim_is_made_again_with_the_generation_of_then_and_not_for_ever(door: Door) -> None:
-    peer = door.arrived(Peer("a"))
-    for generation in range(10, 10 + ATTEMPTS):
-        assert door.admitted == []
-        door.role(peer, EQUAL, generation)
-        assert peer.role_requests()[-1] == (MASTER, generation + 1)
-        door.fails(peer, STALE)
-    assert len(peer.role_requests()) == 2 * ATTEMPTS
-    assert door.admitted == [peer]
-
-
-@pytest.mark.parametrize("code", [UNSUPPORTED, STALE, None])
-def test_a_switch_that_refuses_to_tell_its_generation_is_used_without_a_claim(
-    door: Door, code: tuple[int, int] | None
+@pytest.mark.parametrize("has_generation", [True, False])
+def test_a_stale_claim_is_never_made_again_and_its_reason_has_the_generation_of_the_switch(
+    door: Door, has_generation: bool
 ) -> None:
     peer = door.arrived(Peer("a"))
+    door.fails(peer, STALE)
+    assert peer.role_requests() == [(MASTER, EPOCH), (NOCHANGE, 0)]
+    with capture_logs() as logs:
+        if has_generation:
+            door.role(peer, EQUAL, EPOCH + 77)
+        else:
+            door.fails(peer, UNSUPPORTED)
+    assert len(peer.role_requests()) == 2
+    assert (door.admitted, door.lost, peer.closed) == ([], [peer], False)
+    (line,) = (line for line in logs if line["event"] == "switch has a newer master")
+    expected = f"its generation id is {EPOCH + 77}, and the epoch of this controller is {EPOCH}"
+    assert line["why"] == (expected if has_generation else "refused")
+
+
+@pytest.mark.parametrize(("role", "generation"), [(SLAVE, EPOCH), (EQUAL, EPOCH), (MASTER, EPOCH + 1)])
+def test_a_reply_with_another_role_or_generation_is_a_lost_claim(door: Door, role: int, generation: int) -> None:
+    peer = door.arrived(Peer("a"))
+    door.role(peer, role, generation)
+    assert (door.admitted, door.lost) == ([], [peer])
+
+
+@pytest.mark.parametrize("code", [UNSUPPORTED, (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_TYPE), None])
+def test_a_switch_without_roles_is_used(door: Door, code: tuple[int, int] | None) -> None:
+    peer = door.arrived(Peer("a"))
     door.admission.error(peer, peer.asked(), code, "no roles")
-    assert (peer.role_requests(), door.admitted) == ([(NOCHANGE, 0)], [peer])
+    assert (peer.role_requests(), door.admitted) == ([(MASTER, EPOCH)], [peer])
 
 
-def test_a_switch_that_makes_another_the_master_or_does_not_answer_is_used_all_the_same(door: Door) -> None:
-    slave, silent = door.arrived(Peer("a")), door.arrived(Peer("b", 0x2B), 1.0)
-    door.role(slave, EQUAL, 7)
-    door.role(slave, SLAVE, 8)
-    assert door.admitted == [slave]
-    door.admission.tick(1.0 + ROLES_WITHIN_S - 0.01)
-    assert door.admitted == [slave]
-    door.admission.tick(1.0 + ROLES_WITHIN_S)
-    door.admission.tick(1.0 + 2 * ROLES_WITHIN_S)
-    assert door.admitted == [slave, silent]
-    assert not silent.closed
+def test_a_switch_that_does_not_answer_is_named_once_and_not_used_until_it_does(door: Door) -> None:
+    silent = door.arrived(Peer("a"), 1.0)
+    with capture_logs() as logs:
+        for late_s in (-0.01, 0.0, 5.0):
+            door.admission.tick(1.0 + ROLES_WITHIN_S + late_s)
+    assert [line["event"] for line in logs] == ["switch has not answered the claim of its master and is not used"]
+    assert (door.admitted, silent.closed) == ([], False)
+    door.role(silent, MASTER, EPOCH)
+    assert door.admitted == [silent]
 
 
 # ---- one connection per dpid
@@ -206,7 +213,7 @@ def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others(do
     for at in (1.7, 1.8):
         door.admission.gone(leaves, at)
     door.admission.gone(holder, 2.0)
-    assert (older.sent, newest.role_requests(), leaves.sent) == ([], [(NOCHANGE, 0)], [])
+    assert (older.sent, newest.role_requests(), leaves.sent) == ([], [(MASTER, EPOCH)], [])
     assert newest.echo_requests() == [], "its role comes first"
     door.admit(newest, 3.0)
     (asked,) = newest.echo_requests()

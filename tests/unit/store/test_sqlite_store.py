@@ -39,7 +39,7 @@ from controller.store import sqlite_store as store_module
 from controller.store.configured import store_of
 from controller.store.records import FORMAT, MAX_NAMED, PRESENT_NAMES, Key, Kind, Unreadable, changes, decode, encode
 from controller.store.sqlite_store import SqliteStore
-from controller.store.store import Store
+from controller.store.store import LARGEST_EPOCH, Store, epoch_at
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
@@ -210,12 +210,35 @@ def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path
         ("part", "switch 0x1"): None,
     }
     written(tmp_path, before, after)
+    assert read(tmp_path) == after
+
+
+def test_each_start_has_a_larger_epoch_than_all_revisions_before_also_when_the_clock_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = 0
+    for now in (2e9, 1e9, 1e9, 2.1e9):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        store = SqliteStore(tmp_path)
+        saved = store.load()
+        assert saved.revision == before
+        epoch = store.begin()
+        assert epoch == max(before + 1, epoch_at(now))
+        assert store.look().revision == epoch, "it is on disk before anything is claimed with it"
+        after = SavedState() if saved.jobs else SavedState(registered(job("a")))
+        before = epoch + 1
+        assert commit(store, saved, after) == before
+        store.close()
+
+
+def test_epochs_are_raised_above_a_generation_and_nothing_else_changes(tmp_path: Path) -> None:
+    written(tmp_path, full())
     store = SqliteStore(tmp_path)
-    assert (saved := store.load()) == after
-    assert saved.revision == 2
-    store.begin()
-    assert commit(store, saved, NOTHING) == 3, "revisions go on after a restart"
+    store.raise_epoch(LARGEST_EPOCH - 1)
+    assert (store.load(), store.begin()) == (full(), LARGEST_EPOCH + 1)
     store.close()
+    with pytest.raises(InvalidInput, match=f"above: is {LARGEST_EPOCH}; it must be from 0 to {LARGEST_EPOCH - 1}"):
+        store.raise_epoch(LARGEST_EPOCH)
 
 
 JOBS: dict[tuple[str, str], str] = {Key(Kind.JOB, name): encode(Key(Kind.JOB, name), job(name)) for name in "ba"}
@@ -480,7 +503,7 @@ def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_late
     assert "readonly" in str(refused)
     opened[-1].execute("PRAGMA query_only = OFF")
     after = SavedState(registered(job("a"), job("b")))
-    assert commit(store, before, after) == 1
+    assert isinstance(commit(store, before, after), int)
     store.close()
     assert read(tmp_path) == after
 
@@ -535,7 +558,7 @@ def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: P
     before = full()
     written(tmp_path, SavedState(registered(job("b"))), before)
     store = SqliteStore(tmp_path)
-    assert store.drop(["c", "a"]) == 3
+    assert store.drop(["c", "a"]) == store.look().revision
     store.close()
     left = registered(job("b"), before.jobs[JobId("offer")])
     assert read(tmp_path) == replace(before, jobs=left, measured={}, connections={})
@@ -589,6 +612,6 @@ def test_changes_are_refused_when_a_file_lost_its_name(tmp_path: Path, name: str
     refused = commit(store, NOTHING, full())
     assert str(refused).endswith(f"{name} was {'replaced' if replaced else 'removed'} while the controller runs")
     (tmp_path / "elsewhere").replace(tmp_path / name)
-    assert commit(store, NOTHING, full()) == 1
+    assert isinstance(commit(store, NOTHING, full()), int)
     store.close()
     assert read(tmp_path) == full()

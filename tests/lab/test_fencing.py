@@ -1,0 +1,147 @@
+"""The switch as the fence between two controllers: what Open vSwitch accepts from whom, by their epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from controller.config import Config
+from controller.fabric.messages import MastershipLost, SwitchConnected, SwitchLeft
+from controller.fabric.topology import Dpid, PortNo
+from controller.tables.messages import InstallStage, StageDone
+from controller.tables.rules import FlowKey, FlowRule, Match, Output, RuleMod, Stage, Table, cookie
+from mininet_topos.controller_process import reserve_port
+from mininet_topos.lab.record import run, wait_for
+from tests.support.wire.openflow_controller import EPOCH, Southbound, southbound
+
+pytestmark = pytest.mark.lab
+
+DPID = Dpid(0x5E)
+
+
+class Fenced:
+    """Bridge that connects to every controller that ``controller`` has started."""
+
+    def __init__(self, name: str, stack: ExitStack) -> None:
+        self.name = name
+        self._stack = stack
+        self._targets: list[str] = []
+        self._changes = 0
+        self.make()
+
+    def make(self) -> None:
+        settings = ["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]
+        settings.append(f"other-config:datapath-id={DPID:016x}")
+        run("ovs-vsctl", "add-br", self.name, "--", "set", "bridge", self.name, *settings)
+        self._connect()
+
+    def forget(self) -> None:
+        """Make the bridge anew, without the generation id of its master."""
+        run("ovs-vsctl", "del-br", self.name)
+        self.make()
+
+    def _connect(self) -> None:
+        if self._targets:
+            run("ovs-vsctl", "set-controller", self.name, *self._targets)
+
+    def controller(self, epoch: int) -> Southbound:
+        settings = Config.model_validate({"openflow": {"port": reserve_port(), "barrier_timeout_s": 1.0}})
+        controller = self._stack.enter_context(southbound(settings, epoch=epoch))
+        self._targets.append(f"tcp:127.0.0.1:{settings.openflow.port}")
+        self._connect()
+        return controller
+
+    def install(self, controller: Southbound, priority: int) -> None:
+        """Let the controller write a flow with this priority, and wait for the result."""
+        self._changes += 1
+        flow = FlowRule(FlowKey(Table.PINNED, priority, Match()), cookie(Table.PINNED), (Output(PortNo(1)),))
+        controller.send(InstallStage(self._changes, Stage("test", {DPID: (RuleMod("add", flow),)})))
+        controller.first(StageDone, change_id=self._changes)
+
+    def priorities(self) -> set[int]:
+        flows = run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", "--no-stats", self.name, "table=1").splitlines()
+        return {int(line.split("priority=")[1].split()[0].split(",")[0]) for line in flows if "priority=" in line}
+
+    def reconnect(self) -> None:
+        run("ovs-appctl", "bridge/reconnect", self.name)
+
+
+@pytest.fixture
+def fenced(lab_prefix: str) -> Iterator[Fenced]:
+    with _bridge(f"{lab_prefix}fence") as bridge:
+        yield bridge
+
+
+@contextmanager
+def _bridge(name: str) -> Iterator[Fenced]:
+    with ExitStack() as stack:
+        stack.callback(run, "ovs-vsctl", "--if-exists", "del-br", name)
+        yield Fenced(name, stack)
+
+
+def connected(controller: Southbound, since: int = 0) -> None:
+    controller.first(SwitchConnected, since, dpid=DPID)
+
+
+def lost(controller: Southbound, since: int = 0) -> None:
+    controller.first(MastershipLost, since, dpid=DPID)
+
+
+def test_a_deposed_controller_writes_nothing_and_never_wins_the_switch_back(fenced: Fenced) -> None:
+    old = fenced.controller(EPOCH)
+    connected(old)
+    fenced.install(old, 10)
+    new = fenced.controller(EPOCH + 1)
+    connected(new)
+    fenced.install(old, 11)
+    lost(old)
+    fenced.install(new, 12)
+    for _ in range(3):
+        since, since_new = len(old.received), len(new.received)
+        fenced.reconnect()
+        lost(old, since)
+        connected(new, since_new)
+        fenced.install(old, 13)
+        assert not any(isinstance(message, SwitchConnected) for message in old.received[since:])
+    fenced.install(new, 14)
+    assert fenced.priorities() == {10, 12, 14}
+
+
+def test_an_older_controller_that_comes_later_is_refused(fenced: Fenced) -> None:
+    new = fenced.controller(EPOCH)
+    connected(new)
+    old = fenced.controller(EPOCH - 1)
+    lost(old)
+    fenced.install(old, 10)
+    fenced.install(new, 11)
+    assert fenced.priorities() == {11}
+    assert not any(isinstance(message, MastershipLost | SwitchLeft) for message in new.received)
+
+
+def test_a_switch_that_has_forgotten_its_generation_is_claimed_by_its_holder_again(fenced: Fenced) -> None:
+    holder = fenced.controller(EPOCH)
+    connected(holder)
+    since = len(holder.received)
+    fenced.forget()
+    connected(holder, since)
+    fenced.install(holder, 10)
+    wait_for(lambda: fenced.priorities() == {10}, "the flow of the holder", 10)
+
+
+@pytest.mark.parametrize("ahead", [1 << 40, (1 << 63) - 1])
+def test_a_generation_from_the_future_is_not_outbid_until_the_switch_forgets_it(fenced: Fenced, ahead: int) -> None:
+    holder = fenced.controller(EPOCH)
+    connected(holder)
+    thief = fenced.controller(EPOCH + ahead)
+    connected(thief)
+    since = len(holder.received)
+    thief.stop()
+    fenced.reconnect()
+    lost(holder, since)
+    fenced.install(holder, 10)
+    assert fenced.priorities() == set()
+    since = len(holder.received)
+    fenced.forget()
+    connected(holder, since)
