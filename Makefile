@@ -2,6 +2,8 @@
 PY := .venv/bin/python
 PB := client
 PROTO := signalbox/v1/signalbox.proto
+ETCD := controller/store/etcd_v3
+ETCD_PB := $(ETCD)
 CHAKRA := signalbox/traces/chakra_schema
 BASELINE := proto/v1.binpb
 PYTHON_CODE := client/signalbox controller offline mininet_topos benchmarks deploy/grafana tests
@@ -93,11 +95,14 @@ lint: setup  ## Formatting, style, language, types, import rules, generated page
 
 proto: setup  ## Generate the Python side of the API
 	$(PY) -m grpc_tools.protoc -I proto --python_out=$(PB) --pyi_out=$(PB) --grpc_python_out=$(PB) $(PROTO)
+	$(PY) -m grpc_tools.protoc -I $(ETCD) --python_out=$(ETCD_PB) --pyi_out=$(ETCD_PB) etcd.proto
 	@mkdir -p $(PB)/$(CHAKRA)
 	$(PY) -m grpc_tools.protoc -I client/$(CHAKRA) --descriptor_set_out=$(PB)/$(CHAKRA)/et_def.binpb et_def.proto
 
 proto-check: setup
-	@mkdir -p out/proto-check && $(MAKE) --silent --no-print-directory proto PB=out/proto-check
+	@mkdir -p out/proto-check/etcd && \
+		$(MAKE) --silent --no-print-directory proto PB=out/proto-check ETCD_PB=out/proto-check/etcd
+	diff -r -x __init__.py -x __pycache__ -x etcd.proto $(ETCD) out/proto-check/etcd
 	diff -r -x __init__.py -x __pycache__ $(PB)/signalbox/v1 out/proto-check/signalbox/v1
 	cmp $(PB)/$(CHAKRA)/et_def.binpb out/proto-check/$(CHAKRA)/et_def.binpb
 

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from controller.toml_files import Table, matching, read_toml, refuse_above
-from signalbox.addresses import listen_address
+from signalbox.addresses import host_and_port, listen_address
 from signalbox.jobs.spec import HostAddress, at_most
 from signalbox.words import Mode
 
@@ -420,6 +420,55 @@ class JobsConfig(Table):
     """Pairs of hosts counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
 
 
+def _prefix(text: str) -> str:
+    if not re.fullmatch(r"/([!-.0-~]+/)+", text):
+        raise PydanticCustomError("prefix", "must begin and end with /, such as /signalbox/")
+    return text
+
+
+class EtcdConfig(Table):
+    """Access to etcd, where ``store`` names it."""
+
+    ca_certificates: Path | None = None
+    """PEM file with the authorities that sign the certificates of etcd; with it there is only TLS."""
+    certificate: Path | None = None
+    """PEM file with the certificate of this client. Needs private_key and ca_certificates."""
+    private_key: Path | None = None
+    """PEM file with the certificate's key, not encrypted."""
+    user: str = ""
+    """Name of the user at etcd. Needs password_file."""
+    password_file: Path | None = None
+    """File with the user's password, which only its owner can read."""
+    prefix: Annotated[str, AfterValidator(_prefix)] = "/signalbox/"
+    """Beginning of all keys; each fabric needs its own."""
+    lease_s: int = Field(default=3, ge=2, le=60)
+    """Seconds after which another controller takes over from one that does not answer."""
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        if bool(self.certificate) != bool(self.private_key) or (self.certificate and not self.ca_certificates):
+            raise PydanticCustomError("tls", "certificate needs private_key and ca_certificates")
+        if bool(self.user) != bool(self.password_file):
+            raise PydanticCustomError("user", "user and password_file must be set together")
+        return self
+
+
+SQLITE = "sqlite"
+ETCD = "etcd://"
+
+
+def _store(text: str) -> str:
+    form = 'must be "sqlite" or addresses of etcd, such as "etcd://10.0.0.1:2379,10.0.0.2:2379"'
+    if text != SQLITE and not text.startswith(ETCD):
+        raise PydanticCustomError("store", form)
+    for address in text.removeprefix(ETCD).split(",") if text != SQLITE else ():
+        try:
+            host_and_port(address)
+        except ValueError:
+            raise PydanticCustomError("store", form + "; {address} is no HOST:PORT", {"address": address}) from None
+    return text
+
+
 class LogConfig(Table):
     """Log on stderr."""
 
@@ -442,8 +491,16 @@ class Config(Table):
     planning: PlanningConfig = PlanningConfig()
     jobs: JobsConfig = JobsConfig()
     log: LogConfig = LogConfig()
+    etcd: EtcdConfig = EtcdConfig()
+    store: Annotated[str, AfterValidator(_store)] = SQLITE
+    """``sqlite``: the state is saved in state_dir. ``etcd://HOST:PORT,...``: it is saved in etcd."""
     state_dir: Path | None = None
-    """Directory of the saved state; without it jobs must register again after a restart."""
+    """Directory of the events and the saved state; without it jobs must register again after a restart."""
+
+    @property
+    def etcd_endpoints(self) -> tuple[str, ...]:
+        """Addresses of etcd; empty where the state is saved in ``state_dir``."""
+        return () if self.store == SQLITE else tuple(self.store.removeprefix(ETCD).split(","))
 
 
 def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:

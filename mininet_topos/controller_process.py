@@ -66,13 +66,14 @@ class ControllerProcess:
     """Controller in a process of its own.
 
     ``program``: module to run and its first arguments; it takes the option ``--config`` of ``signalbox serve``.
-    ``tables``: additional configuration in TOML."""
+    ``tables``: additional configuration in TOML. ``store``: where the controller saves its state."""
 
     folder: Path
     openflow_port: int = field(default_factory=reserve_port)
     settings: Settings = field(default_factory=dict)
     program: tuple[str, ...] = ("controller", "serve")
     tables: str = ""
+    store: str = "sqlite"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -110,7 +111,7 @@ class ControllerProcess:
             "api": {"listen": [self.address]},
             "metrics": {"port": 0},
         }
-        lines = [f"state_dir = {json.dumps(str(self.folder / 'state'))}"]
+        lines = [f"state_dir = {json.dumps(str(self.folder / 'state'))}", f"store = {json.dumps(self.store)}"]
         for section in {**base, **self.settings}:
             values = {**base.get(section, {}), **self.settings.get(section, {})}
             lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]

@@ -52,6 +52,7 @@ missing_packages() {
     has ps || echo procps
     { has haproxy || [[ -x /usr/sbin/haproxy ]]; } || echo haproxy
     { has prometheus && has promtool; } || echo prometheus
+    { has etcd && has etcdctl; } || echo etcd-server etcd-client
     { has prometheus-alertmanager && has amtool; } || echo prometheus-alertmanager
     [[ -x $venv/bin/python ]] && return
     python=$(find_python)

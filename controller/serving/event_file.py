@@ -14,6 +14,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
@@ -51,6 +52,9 @@ class EventFile:
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / FILE if directory else None
+        if directory:
+            with suppress(OSError):  # writing events reports why it is missing
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._bytes = 0

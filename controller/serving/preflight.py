@@ -63,7 +63,8 @@ def check_saved(config: Config) -> None:
 
     saved = store_of(config).look()
     extensions.configured(config, state.initial(config, saved, Declared(), 0.0), 0.0)
-    lease_tokens.check(config.state_dir, bool(saved.jobs))
+    if not config.etcd_endpoints:
+        lease_tokens.check(config.state_dir, bool(saved.jobs))
 
 
 def check_dates(config: Config) -> None:

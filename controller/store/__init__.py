@@ -5,7 +5,9 @@ or the reason why it was not saved; after a restart all records, or a refusal.
 
 - ``store``: the ``Store`` interface (claim, load, commit) between the controller and its saved state.
 - ``records``: the saved state as records, in one format for all stores.
-- ``configured``: choice of the store: SQLite in the state directory, or none.
+- ``configured``: choice of the store: SQLite in the state directory, etcd, or none.
+- ``commit_queue``: the thread that writes commits.
 - ``sqlite_store``, ``sqlite_database``: the SQLite implementation.
+- ``etcd_store``, ``etcd_client``: the implementation in etcd, with the messages of etcd's API in ``etcd_v3``.
 - ``directory_claim``: locks that decide which controller may use a directory.
 """

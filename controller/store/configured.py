@@ -1,14 +1,20 @@
-"""Choice of the store: a database in the state directory, or none."""
+"""Choice of the store: a database in the state directory, etcd, or none."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from controller.config import Config
+from controller.config import Config, EtcdConfig
 from controller.jobs.messages import SavedState
+from controller.store.etcd_client import EtcdAccess
+from controller.store.etcd_store import EtcdStore
 from controller.store.records import ChangedRecords
 from controller.store.sqlite_store import FILE, SqliteStore
-from controller.store.store import Done, Store
+from controller.store.store import Done, Store, epoch_at
+from signalbox.errors import InvalidInput
+from signalbox.secret_files import of_another_user, open_to_others
 
 STATE_FILES = (FILE,)
 """Files of the store in the state directory, which nobody else may read."""
@@ -36,8 +42,14 @@ class NothingSaved:
 
     look = load
 
-    def begin(self) -> None:
+    def secret(self, in_use: bool) -> None:
         pass
+
+    def raise_epoch(self, above: int) -> None:  # noqa: ARG002
+        raise InvalidInput.of("state_dir", "is missing; without a saved state, epochs follow the clock")
+
+    def begin(self, lost: Callable[[], None]) -> int:  # noqa: ARG002
+        return epoch_at(time.time())
 
     def commit(self, changes: ChangedRecords, done: Done) -> None:  # noqa: ARG002
         done(0)
@@ -47,5 +59,28 @@ class NothingSaved:
 
 
 def store_of(config: Config) -> Store:
-    """Return the store that the configuration asks for. Nothing is opened yet."""
+    """Return the store that the configuration asks for; no connection is made and nothing is changed yet.
+
+    Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
+    if config.etcd_endpoints:
+        return EtcdStore(_access(config.etcd_endpoints, config.etcd), config.etcd.prefix, config.etcd.lease_s)
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
+
+
+def _access(endpoints: tuple[str, ...], etcd: EtcdConfig) -> EtcdAccess:
+    texts = {}
+    for name in ("ca_certificates", "certificate", "private_key", "password_file"):
+        if path := getattr(etcd, name):
+            try:
+                texts[name] = path.read_bytes()
+                secret = name in ("private_key", "password_file")
+                problem = (of_another_user(path) or open_to_others(path)) if secret else None
+            except OSError as error:
+                problem = error.strerror or str(error)
+            if problem:
+                raise InvalidInput.of(f"etcd.{name}", f"{path}: {problem}")
+    try:
+        password = texts.pop("password_file", b"").decode().rstrip("\n")
+    except ValueError:
+        raise InvalidInput.of("etcd.password_file", f"{etcd.password_file} is no text in UTF-8") from None
+    return EtcdAccess(endpoints, **texts, user=etcd.user, password=password)

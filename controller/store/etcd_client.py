@@ -1,0 +1,226 @@
+"""Client of etcd, version 3: calls that try one endpoint after the other, with TLS, users and leases.
+
+In: requests. Out: etcd's responses, or ``EtcdError``. Every call demands that the endpoint knows a leader, so that a
+member which is cut off from the others is skipped. The messages are in ``etcd_v3/etcd.proto``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from controller.store.etcd_v3 import etcd_pb2 as pb
+
+Reply = TypeVar("Reply", bound=Message)
+
+CALL_S = 2.0
+"""Longest time in seconds of a call at one endpoint."""
+PAGE = 500
+"""Largest number of keys in one response."""
+KEEPALIVE_S = 10
+"""Seconds between pings of an idle connection; etcd ends connections with pings more often than every 5 s."""
+
+_LEADER_NEEDED = ("hasleader", "true")
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 1000 * KEEPALIVE_S),
+    ("grpc.keepalive_timeout_ms", int(1000 * CALL_S)),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", int(1000 * CALL_S)),  # also the time that a connection may take
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""Errors after which another endpoint may answer."""
+
+
+class EtcdError(Exception):
+    """etcd has refused a call, or no endpoint has answered. ``code``: status of the last answer, if it has one.
+
+    A change may have been made nevertheless when no endpoint has answered."""
+
+    def __init__(self, message: str, code: grpc.StatusCode | None) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def no_answer(self) -> bool:
+        return self.code in _ELSEWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdAccess:
+    """Access to etcd.
+
+    ``endpoints``: addresses as HOST:PORT. The contents of the files for TLS are in PEM format."""
+
+    endpoints: tuple[str, ...]
+    ca_certificates: bytes | None = None
+    certificate: bytes | None = None
+    private_key: bytes | None = None
+    user: str = ""
+    password: str = ""
+
+
+class Etcd:
+    """Calls to etcd, from any thread. No connection is made before the first call."""
+
+    def __init__(self, access: EtcdAccess) -> None:
+        self._access = access
+        self._channels = [_channel(endpoint, access) for endpoint in access.endpoints]
+        self._lock = threading.Lock()
+        self._first = 0
+        """Place of the endpoint that has answered last."""
+        self._token = ""
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+    # ---- keys
+
+    def keys(self, prefix: bytes) -> tuple[list[pb.KeyValue], int]:
+        """Return all keys that begin with ``prefix``, as they were at the returned revision. Raises ``EtcdError``."""
+        found: list[pb.KeyValue] = []
+        start, end, revision = prefix, _end_of(prefix), 0
+        while True:
+            request = pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision)
+            reply = self._call("KV/Range", request, pb.RangeResponse)
+            found += reply.kvs
+            revision = revision or reply.header.revision
+            if not reply.more:
+                return found, revision
+            start = reply.kvs[-1].key + b"\0"
+
+    def get(self, key: bytes) -> pb.KeyValue | None:
+        """Return a key, or None. Raises ``EtcdError``."""
+        reply = self._call("KV/Range", pb.RangeRequest(key=key), pb.RangeResponse)
+        return reply.kvs[0] if reply.kvs else None
+
+    def transaction(self, compare: Sequence[pb.Compare], operations: Sequence[pb.RequestOp]) -> pb.TxnResponse:
+        """Carry out the operations if all comparisons hold; ``succeeded`` of the response says whether they did.
+
+        Raises ``EtcdError``."""
+        return self._call("KV/Txn", pb.TxnRequest(compare=compare, success=operations), pb.TxnResponse)
+
+    def wait_for_change(self, key: bytes, after: int, seconds: float) -> None:
+        """Return when the key has changed after the revision ``after``, or when the time is over, or at an error."""
+        create = pb.WatchCreateRequest(key=key, start_revision=after + 1)
+        channel = self._channels[self._first]
+        try:
+            for reply in self._stream(channel, "Watch/Watch", pb.WatchRequest(create_request=create), seconds):
+                if reply.events or reply.canceled:
+                    return
+        except grpc.RpcError:
+            time.sleep(min(seconds, 0.1))
+
+    # ---- leases
+
+    def grant(self, seconds: int) -> int:
+        """Return a new lease, which ends ``seconds`` after its last renewal. Raises ``EtcdError``."""
+        return self._call("Lease/LeaseGrant", pb.LeaseGrantRequest(TTL=seconds), pb.LeaseGrantResponse).ID
+
+    def renew(self, lease: int) -> bool:
+        """Renew a lease, and return False if it has ended. Raises ``EtcdError``."""
+        request = pb.LeaseKeepAliveRequest(ID=lease)
+        reply = self._call("Lease/LeaseKeepAlive", request, pb.LeaseKeepAliveResponse, streams=True)
+        return reply.TTL > 0
+
+    def revoke(self, lease: int) -> None:
+        """End a lease, and delete its keys. Raises ``EtcdError``."""
+        self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse)
+
+    # ---- calls
+
+    def _call(self, method: str, request: Message, reply: type[Reply], streams: bool = False) -> Reply:
+        """Call one endpoint after the other, beginning with the one that has answered last, and return the answer."""
+        first = self._first
+        for number in range(len(self._channels)):
+            place = (first + number) % len(self._channels)
+            try:
+                answer = self._at(self._channels[place], method, request, reply, streams)
+            except grpc.RpcError as found:
+                error = _error(found, self._access.endpoints[place])
+                if not error.no_answer:
+                    raise error from None
+                last = error
+            else:
+                self._first = place
+                return answer
+        raise last
+
+    def _at(self, channel: grpc.Channel, method: str, request: Message, reply: type[Reply], streams: bool) -> Reply:
+        """Call one endpoint, and log in again if its login has ended. Raises ``grpc.RpcError``."""
+        path = f"/etcdserverpb.{method}"
+        serialize, deserialize = type(request).SerializeToString, reply.FromString
+        for logged_in in (False, True):
+            metadata = self._metadata(channel)
+            try:
+                if streams:
+                    call = channel.stream_stream(path, serialize, deserialize)
+                    return next(call(iter([request]), timeout=CALL_S, metadata=metadata))
+                once = channel.unary_unary(path, serialize, deserialize)
+                return once(request, timeout=CALL_S, metadata=metadata)
+            except grpc.RpcError as error:
+                if logged_in or not self._access.user or "invalid auth token" not in str(error.details()):
+                    raise
+                self._token = ""
+        raise AssertionError
+
+    def _stream(
+        self, channel: grpc.Channel, method: str, request: pb.WatchRequest, seconds: float
+    ) -> Iterator[pb.WatchResponse]:
+        stopped = threading.Event()
+
+        def requests() -> Iterator[pb.WatchRequest]:
+            yield request
+            stopped.wait(seconds)  # the stream ends when its requests end
+
+        call = channel.stream_stream(
+            f"/etcdserverpb.{method}", pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString
+        )
+        replies = call(requests(), timeout=seconds, metadata=self._metadata(channel))
+        try:
+            yield from replies
+        finally:
+            stopped.set()
+            replies.cancel()
+
+    def _metadata(self, channel: grpc.Channel) -> tuple[tuple[str, str], ...]:
+        if not self._access.user:
+            return (_LEADER_NEEDED,)
+        with self._lock:
+            if not self._token:
+                login = channel.unary_unary(
+                    "/etcdserverpb.Auth/Authenticate",
+                    pb.AuthenticateRequest.SerializeToString,
+                    pb.AuthenticateResponse.FromString,
+                )
+                request = pb.AuthenticateRequest(name=self._access.user, password=self._access.password)
+                self._token = login(request, timeout=CALL_S).token
+            return (_LEADER_NEEDED, ("token", self._token))
+
+
+def _channel(endpoint: str, access: EtcdAccess) -> grpc.Channel:
+    if access.ca_certificates is None:
+        return grpc.insecure_channel(endpoint, options=_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(access.ca_certificates, access.private_key, access.certificate)
+    return grpc.secure_channel(endpoint, credentials, options=_OPTIONS)
+
+
+def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:
+    code, details = error.code(), error.details() or ""
+    what = details.removeprefix("etcdserver: ") or code.name
+    return EtcdError(f"etcd at {endpoint}: {what}", code)
+
+
+def _end_of(prefix: bytes) -> bytes:
+    """Return the smallest key after all keys that begin with ``prefix``, whose last byte must be less than 255."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
