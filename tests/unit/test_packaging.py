@@ -31,7 +31,7 @@ PROJECTS: dict[str, Any] = {
     )
 }
 FOLDERS = {CLIENT: ("client/signalbox",), CONTROLLER: ("controller",), OFFLINE: ("offline", "mininet_topos")}
-NO_CODE = {"offline/pyproject.toml"}
+NO_CODE = {"offline/pyproject.toml", "controller/store/etcd_v3/etcd.proto"}
 """Files in ``FOLDERS`` that no wheel contains."""
 DISTRIBUTIONS = {
     "google.protobuf": "protobuf",
