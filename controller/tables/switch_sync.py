@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 from controller.fabric.topology import Dpid, Fabric
@@ -53,8 +54,18 @@ def rule_id(dpid: Dpid, rule: Rule) -> RuleId:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
+    """Changes of one rule that a switch refused."""
+
     mod: RuleMod
+    """Latest refused change."""
     reason: str
+    others: tuple[RuleMod, ...] = ()
+    """Earlier refused changes that are still to be made, such as the deletion of the rule before its addition."""
+
+    @property
+    def mods(self) -> tuple[RuleMod, ...]:
+        """All refused changes of the rule that are still to be made."""
+        return (*self.others, self.mod)
 
 
 @dataclass(slots=True)
@@ -85,7 +96,10 @@ class SwitchSync:
         self.installed: Mapping[Dpid, RuleSet] = {}
         """Rules of each switch that was read; a new mapping on each change."""
         self.refused: dict[RuleId, Refusal] = {}
-        """Changes that switches refused, by rule, and changes that would overwrite a foreign rule."""
+        """Changes that switches refused, by rule, and changes that would overwrite a foreign rule.
+
+        A rule may have two changes: an optical switch deletes and adds a cross-connect, and a path group loses a next
+        hop before it is deleted. Each of them waits after its own refusal."""
         self.settled: frozenset[Dpid] = frozenset()
         """Switches without changes left to send at the last ``next_stage``."""
         self.unsettled: frozenset[Dpid] = frozenset()
@@ -102,7 +116,8 @@ class SwitchSync:
         self._newest: dict[RuleId, tuple[int, RuleMod]] = {}
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
-        self._again: set[RuleId] = set()
+        self._again: set[tuple[RuleId, RuleMod]] = set()
+        """Refused changes that are due again."""
         self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # desired rules, and their later stages
 
     def take_audit_interval(self, audit_interval_s: float) -> None:
@@ -157,7 +172,7 @@ class SwitchSync:
             self._answered(change, [dpid])
         self._newest = {rule: sent for rule, sent in self._newest.items() if rule[0] != dpid}
         self.refused = {rule: why for rule, why in self.refused.items() if rule[0] != dpid}
-        self._again = {rule for rule in self._again if rule[0] != dpid}
+        self._again = {(rule, mod) for rule, mod in self._again if rule[0] != dpid}
 
     def rules_read(
         self, message: SwitchRules, fabric: Fabric, now: float, known: Iterable[Dpid] = ()
@@ -271,9 +286,23 @@ class SwitchSync:
     def left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
         """Return the changes that switches do not hold yet and that may be sent."""
         stages = self._stages(*self._unequal(desired))
-        left = {rule_id(dpid, mod.rule): mod for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
-        held = {rule: Refusal(mod, HELD) for rule, mod in left.items() if self._is_held_by_others(rule[0], mod)}
-        self._keep_refused({rule: why for rule, why in self.refused.items() if rule in left} | held)
+        left: dict[RuleId, tuple[RuleMod, ...]] = {}
+        for dpid, mods in chain.from_iterable(stage.mods.items() for stage in stages):
+            for mod in mods:
+                rule = rule_id(dpid, mod.rule)
+                left[rule] = (*left.get(rule, ()), mod)
+        held = {
+            rule: Refusal(mod, HELD)
+            for rule, mods in left.items()
+            for mod in mods
+            if self._is_held_by_others(rule[0], mod)
+        }
+        refused = {
+            rule: replace(why, others=tuple(mod for mod in why.others if mod in left[rule]))
+            for rule, why in self.refused.items()
+            if rule in left
+        }
+        self._keep_refused(refused | held)
         return [stage for stage in (stage.only(self._is_possible) for stage in stages) if stage.mods]
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
@@ -309,7 +338,11 @@ class SwitchSync:
 
     def _keep_refused(self, refused: dict[RuleId, Refusal]) -> None:
         self.refused = refused
-        self._again = {rule for rule in self._again if rule in refused and refused[rule].reason != HELD}
+        self._again = {
+            (rule, mod)
+            for rule, mod in self._again
+            if rule in refused and refused[rule].reason != HELD and mod in refused[rule].mods
+        }
         unhappy = {dpid for dpid, _ in refused}
         for dpid, switch in self._connected.items():
             if dpid not in unhappy:
@@ -325,7 +358,8 @@ class SwitchSync:
             self._connected[dpid].sent += 1
             sent = {rule_id(dpid, mod.rule): (self._changes, mod) for mod in mods}
             self._newest |= sent
-            self._again -= sent.keys()
+            if self._again:
+                self._again.difference_update((rule_id(dpid, mod.rule), mod) for mod in mods)
         return InstallStage(self._changes, stage)
 
     def _is_possible(self, dpid: Dpid, mod: RuleMod) -> bool:
@@ -333,7 +367,7 @@ class SwitchSync:
         if mod.op == "delete" and isinstance(mod.rule, GroupRule) and self._is_still_used(dpid, mod.rule.group_id):
             return False
         refusal = self.refused.get(rule)
-        return refusal is None or (refusal.reason != HELD and (refusal.mod != mod or rule in self._again))
+        return refusal is None or (refusal.reason != HELD and (mod not in refusal.mods or (rule, mod) in self._again))
 
     def _is_still_used(self, dpid: Dpid, group_id: int) -> bool:
         """Return whether an installed rule still sends to the group because the change of the rule was refused.
@@ -390,26 +424,30 @@ class SwitchSync:
         self._late &= self._under_way.keys()
 
     def _take_over(self, change: int, dpid: Dpid, mods: tuple[RuleMod, ...], result: SwitchResult, now: float) -> None:
-        newest = [mod for mod in mods if self._newest.get(rule_id(dpid, mod.rule)) == (change, mod)]
+        sent = [(mod, self._newest.get(rule_id(dpid, mod.rule))) for mod in mods]
+        newest = [mod for mod, latest in sent if latest and latest[0] == change]
         for mod in newest:
-            del self._newest[rule_id(dpid, mod.rule)]
+            self._newest.pop(rule_id(dpid, mod.rule), None)
         switch = self._connected[dpid]
         if result.timed_out:
             self._read_later(dpid, switch, now)
         elif dpid in self.installed:
             switch.reread_after_s = REREAD_AFTER_S
-            refusals = {rule_id(dpid, mod.rule): Refusal(mod, reason) for mod, reason in result.rejected}
-            accepted = [mod for mod in newest if rule_id(dpid, mod.rule) not in refusals]
+            refused = {(rule_id(dpid, mod.rule), mod.op) for mod, _ in result.rejected}
+            accepted = [mod for mod in newest if (rule_id(dpid, mod.rule), mod.op) not in refused]
             self._hold({dpid: applied(self.installed[dpid], accepted)})
-            if refusals:
-                self._note_refusals(switch, refusals, now)
+            if refused:
+                self._note_refusals(dpid, result, now)
             elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
                 self.retry(dpid)
 
-    def _note_refusals(self, switch: _Connected, refusals: dict[RuleId, Refusal], now: float) -> None:
+    def _note_refusals(self, dpid: Dpid, result: SwitchResult, now: float) -> None:
         """Record refusals, and schedule another attempt, with growing pauses, and a read-back of the switch."""
-        self._next = None
-        self.refused |= refusals
+        self._next, switch = None, self._connected[dpid]
+        for mod, reason in result.rejected:
+            rule = rule_id(dpid, mod.rule)
+            before = self.refused[rule].mods if rule in self.refused else ()
+            self.refused[rule] = Refusal(mod, reason, tuple(other for other in before if other.op != mod.op))
         if switch.retry_at == math.inf:
             switch.retry_at = now + switch.retry_after_s
             switch.retry_after_s = min(2 * switch.retry_after_s, MAX_PAUSE_S)
@@ -417,7 +455,8 @@ class SwitchSync:
 
     def retry(self, dpid: Dpid) -> None:
         """Schedule the refused rules of the switch to be sent again with the next stage."""
-        self._again |= {rule for rule, why in self.refused.items() if rule[0] == dpid and why.reason != HELD}
+        due = {rule: why for rule, why in self.refused.items() if rule[0] == dpid and why.reason != HELD}
+        self._again |= {(rule, mod) for rule, why in due.items() for mod in why.mods}
         self._connected[dpid].retry_at = math.inf
 
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:

@@ -89,6 +89,30 @@ def test_a_circuit_that_is_refused_for_long_is_lost() -> None:
     assert len(mirrors.mods) < 20
 
 
+def test_a_circuit_whose_deletion_and_addition_are_refused_is_tried_again_after_pauses() -> None:
+    fabric = with_job(4, 1)
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.run(1)
+    before, mirrors = fabric.circuits, fabric.switches[Dpid(0x101)]
+    refused = FlowKey(Table.CONTROL, PRIORITY, Match(in_port=PortNo(1)))
+    mirrors.refuses.add(refused)
+    mirrors.mods.clear()
+    fabric.register("two", [1, 3], run_s=3)
+
+    def tries() -> list[str]:
+        return [mod.op for mod in mirrors.mods if isinstance(mod.rule, FlowRule) and mod.rule.key == refused]
+
+    assert tries() == ["delete", "add"], "one try before the first pause ends"
+    assert fabric.circuits[1, 2] == before[1, 2]
+    fabric.run(5)
+    assert tries() == ["delete", "add"] * 2, "one more try after the pause"
+    mirrors.refuses.clear()
+    fabric.run(15)
+    assert tries() == ["delete", "add"] * 3
+    assert fabric.circuits[1, 2] == (3, 2)
+    assert fabric.job("two").state == "pinned"
+
+
 def test_of_two_circuits_that_others_have_made_to_one_port_one_stays() -> None:
     fabric = started(4, 1)
     mirrors = fabric.switches[Dpid(0x101)]

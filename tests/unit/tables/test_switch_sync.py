@@ -7,12 +7,17 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
+from controller.circuits.cross_connects import changes
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import (
     NARROW,
+    Bucket,
     FlowKey,
     FlowRule,
+    GroupRule,
     Match,
     MeterRule,
     Output,
@@ -358,6 +363,53 @@ def test_refused_rules_are_tried_less_and_less_often() -> None:
     assert pauses[0] == RETRY_AFTER_S
     assert pauses == sorted(pauses)
     assert pauses[-1] == MAX_PAUSE_S
+
+
+def test_a_group_whose_narrowing_and_deletion_are_refused_is_tried_again_after_pauses() -> None:
+    fallback = Bucket(ToGroup(7), watch_group=7)
+    planned = Bucket(Output(PortNo(3)), watch_port=PortNo(3))
+    path_group = GroupRule(8, "fast_failover", (planned, fallback))
+    wanted = {LEAF: RuleSet.of([to_group()], [group(1, 2)])}
+    sync = synced(SwitchSync(), leaf=wanted[LEAF])
+    sync.stage_done(done(sync.next_stage({LEAF: RuleSet.of([to_group()], [group(1, 2), path_group])})), 0)
+
+    def tries(now: float) -> list[RuleMod]:
+        """Let the switch refuse every change now, and return the changes."""
+        found: list[RuleMod] = []
+        while len(found) < 10 and (stage := sync.next_stage(wanted)):
+            found += stage.stage.mods[LEAF]
+            sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), now)
+        return found
+
+    first = tries(0)
+    assert first == [RuleMod("modify", replace(path_group, buckets=(fallback,))), RuleMod("delete", path_group)]
+    assert len(sync.refused) == 1, "one rule is refused, by two changes"
+    sync.tick(RETRY_AFTER_S)
+    assert tries(RETRY_AFTER_S) == first
+    sync.tick(2 * RETRY_AFTER_S)
+    assert not tries(2 * RETRY_AFTER_S), "the second pause is longer"
+    sync.tick(3 * RETRY_AFTER_S)
+    for mod in first[0], replace(first[1], rule=first[0].rule):
+        stage = sent(sync, wanted)
+        assert stage.stage.mods[LEAF] == (mod,)
+        sync.stage_done(done(stage), 3 * RETRY_AFTER_S)
+    assert sync.next_stage(wanted) is None
+    assert not sync.refused
+    assert not sync.retrying
+
+
+@pytest.mark.parametrize(("refused", "held"), [("delete", [flow(2)]), ("add", []), ("both", [flow(1)])])
+def test_each_of_two_changes_of_one_rule_is_refused_by_itself(refused: str, held: list[FlowRule]) -> None:
+    def replaced(wanted: Mapping[Dpid, RuleSet], held: Mapping[Dpid, RuleSet]) -> list[Stage]:
+        return [Stage("circuits", {dpid: changes(rules, held[dpid]) for dpid, rules in wanted.items()})]
+
+    wanted = {LEAF: RuleSet.of([flow(2)])}
+    sync = synced(SwitchSync(stages=replaced), leaf=RuleSet.of([flow(1)]))
+    stage = sent(sync, wanted)
+    assert stage.stage.mods[LEAF] == (RuleMod("delete", flow(1)), RuleMod("add", flow(2)))
+    sync.stage_done(refuse(stage, *(mod for mod in stage.stage.mods[LEAF] if refused in (mod.op, "both"))), 0)
+    assert sync.installed[LEAF] == RuleSet.of(held)
+    assert sync.next_stage(wanted) is None
 
 
 def test_rules_that_several_switches_refused_are_all_tried_again_when_their_pauses_end_together() -> None:
