@@ -40,9 +40,12 @@ def learnt(cluster: Cluster) -> set[str]:
 
 
 def test_another_collective_of_a_small_job_is_planned_for_at_its_first_counters() -> None:
-    cluster = Cluster(spec(FOUR))
+    cluster = Cluster(spec(FOUR), apart_s=0.5)
     cluster.train(2 * INTERVAL_S, {}, pause=True)
+    cluster.train(0.5, BROADCAST)
     assert cluster.of_job.source is DemandSource.DECLARED
+    cluster.demand.look(cluster.now)
+    assert cluster.of_job.pairs == {*RIGHT, (FOUR[1], FOUR[3])}, "only the second leaf is polled by now"
     cluster.until(lambda demand: demand.pairs >= BROADCAST.keys(), BROADCAST, 2 * INTERVAL_S)
 
 

@@ -103,6 +103,15 @@ def test_a_pair_that_is_known_by_now_or_has_sent_little_is_not_added() -> None:
     assert not counted.poll(0.5, {(B, C): 1000}, known=measured), "again and again would move routes each time"
 
 
+def test_a_pair_that_sent_nothing_since_a_time_is_forgotten_if_it_was_found_before() -> None:
+    counted = Counted()
+    assert counted.poll(0.5, {(A, B): 1000, (B, C): 1000})
+    counted.first.forget_silent([], counted.now)
+    assert counted.found() == {(A, B): 0, (B, C): 0}
+    counted.first.forget_silent([(A, B)], counted.now + 0.01)
+    assert counted.found() == {(A, B): 0}
+
+
 def test_pairs_that_come_to_be_counted_begin_with_their_first_counters() -> None:
     counted = Counted(before=10_000)
     counted.first.of_pairs(np.array([0, 1, -1, -1]))

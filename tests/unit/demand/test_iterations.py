@@ -32,6 +32,8 @@ def test_an_iteration_counts_when_its_end_and_the_lag_of_counters_have_passed() 
     counted_at = 10.0 + LAG_S + JITTER * 2.0
     assert between(one, 5.0, counted_at + 0.01)[0] == 1
     assert between(one, 5.0, counted_at - 0.01)[0] == 0
+    assert one.first_is_over(counted_at + 0.01)
+    assert not one.first_is_over(counted_at - 0.01)
     assert Iterations().counted(np.array([1.0, 3.0])) is None
 
 

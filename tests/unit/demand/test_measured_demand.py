@@ -76,6 +76,14 @@ def test_half_the_bytes_are_found_where_iterations_are_reported() -> None:
     assert demand.difference.factor == pytest.approx(2, rel=0.2)
 
 
+def test_an_announcement_of_one_byte_has_a_factor() -> None:
+    cluster = Cluster(spec(FOUR, collective("ring_reduce_scatter", 1)))
+    assert {link.bytes for link in cluster.of_job.virtual_links} == {1}
+    cluster.until(lambda demand: demand.difference is not None, RIGHT, 15)
+    assert cluster.of_job.difference is not None
+    assert cluster.of_job.difference.factor == pytest.approx(1.5 * M, rel=0.1)
+
+
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 @pytest.mark.parametrize("bursts", [0.1, 0.9])
 def test_other_amounts_are_found_where_iterations_and_counters_are_in_step(factor: float, bursts: float) -> None:
@@ -94,13 +102,14 @@ def test_an_observed_job_is_learnt_and_then_counted_by_its_own_rules_only(report
     assert cluster.of_job.learning
     assert cluster.of_job.counted == set(permutations(FOUR, 2))
     assert cluster.of_job.source is DemandSource.LEARNING
-    cluster.until(lambda demand: demand.source is DemandSource.MEASURED, REVERSED, 10)
+    traffic = {**REVERSED, (FOUR[0], FOUR[2]): 0.005 * M}  # with small messages of a library
+    cluster.until(lambda demand: demand.source is DemandSource.MEASURED, traffic, 10)
     assert cluster.of_job.pairs == REVERSED.keys()
-    demand = cluster.train(20, REVERSED)
+    demand = cluster.train(20, traffic)
     assert alike(shares(demand), REVERSED)
     assert not demand.learning
     assert demand.counted == frozenset()
-    after = cluster.train(60, REVERSED)
+    after = cluster.train(60, traffic)
     assert shares(after) == pytest.approx(shares(demand)), "the bytes of an iteration may be corrected, nothing else"
     assert not after.learning
 
