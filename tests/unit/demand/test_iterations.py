@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from controller.demand.iterations import JITTER, ON_THE_WAY_S, Iterations
-from controller.demand.payload_windows import Window
+from controller.demand.pair_counters import Totals
+from controller.demand.payload_windows import PayloadWindows, Window
 from controller.fabric.link_load import LAG_S
+from signalbox.jobs.reports import IterationTime
 from tests.support.long_cases import with_long
 
 EVERY_S = 2.0
@@ -148,3 +150,13 @@ def test_bytes_of_a_window_are_those_of_all_its_iterations_and_one_that_is_there
     assert window(None).iteration_s is None
     assert window(None).error == pytest.approx(LAG_S / 6.0)
     assert window(4.0).error == pytest.approx(LAG_S / 6.0 + 0.125)
+
+
+def test_windows_of_a_judgement_last_about_an_interval_at_least() -> None:
+    windows = PayloadWindows(EVERY_S, header_bytes=66)
+    for now in (10.0, 10.5, 12.0, 14.0):
+        windows.add(Totals(*np.array([[now], [now * 1e6], [0.0]])), now)
+    windows.reported([IterationTime(0, 1.0, 1.0, 11.0)], 11.0)
+    spans = windows.spans(14.0)
+    assert spans is not None
+    assert spans.seconds.tolist() == [[4.0], [3.5], [2.0]]
