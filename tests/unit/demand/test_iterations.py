@@ -160,3 +160,21 @@ def test_windows_of_a_judgement_last_about_an_interval_at_least() -> None:
     spans = windows.spans(14.0)
     assert spans is not None
     assert spans.seconds.tolist() == [[4.0], [3.5], [2.0]]
+
+
+@pytest.mark.parametrize(("factor", "seconds"), [(1.25, 60.0), (1.3, 12.0)])
+def test_bytes_are_averaged_over_a_minute_unless_they_changed_by_more_than_their_errors(
+    factor: float, seconds: float
+) -> None:
+    """The bytes of the latest six iterations are ``factor`` times the mean of the latest 30."""
+    windows, total = PayloadWindows(EVERY_S, header_bytes=66), 0.0
+    lately = 0.8 * factor / (1 - 0.2 * factor)
+    for number in range(40):
+        now = 10.0 + number * EVERY_S
+        windows.add(Totals(*np.array([[now], [total], [0.0]])), now)
+        windows.reported([IterationTime(number, EVERY_S, EVERY_S, now)], now)
+        total += 1e6 * (lately if number >= 33 else 1.0)
+    window = windows.window(0, now)
+    assert window is not None
+    assert window.seconds == 12.0
+    assert windows.steady(window, 0, now).seconds == seconds

@@ -16,6 +16,7 @@ from controller.demand.judgement import Judge
 from controller.demand.payload_windows import Window
 from controller.demand.traffic_patterns import MOST, TrafficPatterns
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.subflows import Pair
 from tests.support.training_cluster import (
     ADDRESSES,
     INTERVAL_S,
@@ -226,10 +227,19 @@ def test_amounts_in_other_proportions_are_another_pattern_and_larger_ones_are_no
     patterns = TrafficPatterns(VirtualLinks(), VirtualLinks(), 0.0)
     assert patterns.hold({ab: 1000.0, bc: 1000.0}, True, 0.1)
     first = patterns.current
+    assert not patterns.hold({ab: 1100.0, bc: 900.0}, True, 0.1)
     assert patterns.hold({ab: 3000.0, bc: 3000.0}, True, 0.1)
     assert patterns.current is first
     assert patterns.hold({ab: 3000.0, bc: 100.0}, True, 0.1)
     assert patterns.current is not first
+
+
+@pytest.mark.parametrize("more", [{}, {("c", "a"): 1000.0}])
+def test_other_amounts_keep_the_announced_phases_and_other_pairs_send_at_one_time(more: dict[Pair, float]) -> None:
+    announced = [VirtualLink("a", "b", 0, 1000), VirtualLink("b", "c", 1, 1000)]
+    patterns = TrafficPatterns(VirtualLinks(announced), VirtualLinks(), 0.0)
+    assert patterns.hold({("a", "b"): 5000.0, ("b", "c"): 5000.0, **more}, True, 0.1)
+    assert [link.phase for link in patterns.links] == ([0, 0, 0] if more else [0, 1])
 
 
 def test_a_job_does_not_alternate_with_one_pattern_alone() -> None:
