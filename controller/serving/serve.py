@@ -117,6 +117,7 @@ def _serve(
                 import_module(module)  # slow to import: do it now, so that neither jobs nor switches wait for it later
             with loaded.waiting(store):
                 if not standby.wait_for_turn(store):
+                    store.close()  # SIGTERM may have arrived just after the claim
                     return 0
                 reload.once(partly=True)  # files that are wrong by now stay as they were read before
         _run(config, make_planner or loaded.planning_process, answer, store, board, loaded)

@@ -10,8 +10,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import structlog
+
+from controller.log_limit import LimitedLog
 from controller.store.records import ChangedRecords
 from controller.store.store import Done
+
+limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
 
 
 class _Commit(NamedTuple):
@@ -22,9 +27,9 @@ class _Commit(NamedTuple):
 class CommitQueue:
     """Commits in their order, written by a thread of their own.
 
-    ``write``: writes several changes as one, and returns the revision or the error. ``after``: called in the thread
-    after each write has been reported. ``end``: called in the thread when the queue was closed and all its commits are
-    written."""
+    ``write``: writes several changes as one, and returns the revision or the error. Its exceptions are logged and
+    reported as errors. ``after``: called in the thread after each write has been reported. ``end``: called in the
+    thread when the queue was closed and all its commits are written."""
 
     def __init__(
         self,
@@ -48,7 +53,11 @@ class CommitQueue:
     def _run(self) -> None:
         while (commit := self._commits.get()) is not None:
             together = [commit, *self._waiting()]
-            found = self._write([one.changes for one in together])
+            try:
+                found = self._write([one.changes for one in together])
+            except Exception as error:
+                limited_log.exception("the state was not saved because of an unexpected error")
+                found = OSError(f"unexpected error, whose traceback is in the log: {error!r}")
             for one in together:
                 one.done(found)
             self._after()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import grpc
@@ -20,7 +20,9 @@ from controller.store.etcd_v3 import etcd_pb2 as pb
 Reply = TypeVar("Reply", bound=Message)
 
 CALL_S = 2.0
-"""Longest time in seconds of a call at one endpoint."""
+"""Longest time in seconds of a call at one endpoint, unless the caller sets another one."""
+LOGIN_S = 1.0
+"""Seconds that a login may take at least; etcd computes a slow hash of the password."""
 PAGE = 500
 """Largest number of keys in one response."""
 KEEPALIVE_S = 10
@@ -39,6 +41,8 @@ _OPTIONS = (
 )
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 """Errors after which another endpoint may answer."""
+_LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
+"""Errors after which a new login helps. The second one follows each change of users or roles."""
 
 
 class EtcdError(Exception):
@@ -64,13 +68,15 @@ class EtcdAccess:
     endpoints: tuple[str, ...]
     ca_certificates: bytes | None = None
     certificate: bytes | None = None
-    private_key: bytes | None = None
+    private_key: bytes | None = field(default=None, repr=False)
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
 
 
 class Etcd:
-    """Calls to etcd, from any thread. No connection is made before the first call."""
+    """Calls to etcd, from any thread. No connection is made before the first call.
+
+    ``within_s`` of a method: longest time in seconds of the call at each endpoint."""
 
     def __init__(self, access: EtcdAccess) -> None:
         self._access = access
@@ -86,29 +92,32 @@ class Etcd:
 
     # ---- keys
 
-    def keys(self, prefix: bytes) -> tuple[list[pb.KeyValue], int]:
+    def keys(self, prefix: bytes, within_s: float = CALL_S) -> tuple[list[pb.KeyValue], int]:
         """Return all keys that begin with ``prefix``, as they were at the returned revision. Raises ``EtcdError``."""
         found: list[pb.KeyValue] = []
         start, end, revision = prefix, _end_of(prefix), 0
         while True:
             request = pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision)
-            reply = self._call("KV/Range", request, pb.RangeResponse)
+            reply = self._call("KV/Range", request, pb.RangeResponse, within_s)
             found += reply.kvs
             revision = revision or reply.header.revision
             if not reply.more:
                 return found, revision
             start = reply.kvs[-1].key + b"\0"
 
-    def get(self, key: bytes) -> pb.KeyValue | None:
+    def get(self, key: bytes, within_s: float = CALL_S) -> pb.KeyValue | None:
         """Return a key, or None. Raises ``EtcdError``."""
-        reply = self._call("KV/Range", pb.RangeRequest(key=key), pb.RangeResponse)
+        reply = self._call("KV/Range", pb.RangeRequest(key=key), pb.RangeResponse, within_s)
         return reply.kvs[0] if reply.kvs else None
 
-    def transaction(self, compare: Sequence[pb.Compare], operations: Sequence[pb.RequestOp]) -> pb.TxnResponse:
+    def transaction(
+        self, compare: Sequence[pb.Compare], operations: Sequence[pb.RequestOp], within_s: float = CALL_S
+    ) -> pb.TxnResponse:
         """Carry out the operations if all comparisons hold; ``succeeded`` of the response says whether they did.
 
-        Raises ``EtcdError``."""
-        return self._call("KV/Txn", pb.TxnRequest(compare=compare, success=operations), pb.TxnResponse)
+        A slow endpoint may carry them out once more at any later time, when another one has answered. Raises
+        ``EtcdError``."""
+        return self._call("KV/Txn", pb.TxnRequest(compare=compare, success=operations), pb.TxnResponse, within_s)
 
     def wait_for_change(self, key: bytes, after: int, seconds: float) -> None:
         """Return when the key has changed after the revision ``after``, or when the time is over, or at an error."""
@@ -123,53 +132,68 @@ class Etcd:
 
     # ---- leases
 
-    def grant(self, seconds: int) -> int:
+    def grant(self, seconds: int, within_s: float = CALL_S) -> int:
         """Return a new lease, which ends ``seconds`` after its last renewal. Raises ``EtcdError``."""
-        return self._call("Lease/LeaseGrant", pb.LeaseGrantRequest(TTL=seconds), pb.LeaseGrantResponse).ID
+        return self._call("Lease/LeaseGrant", pb.LeaseGrantRequest(TTL=seconds), pb.LeaseGrantResponse, within_s).ID
 
-    def renew(self, lease: int) -> bool:
+    def renew(self, lease: int, within_s: float = CALL_S) -> bool:
         """Renew a lease, and return False if it has ended. Raises ``EtcdError``."""
         request = pb.LeaseKeepAliveRequest(ID=lease)
-        reply = self._call("Lease/LeaseKeepAlive", request, pb.LeaseKeepAliveResponse, streams=True)
+        reply = self._call("Lease/LeaseKeepAlive", request, pb.LeaseKeepAliveResponse, within_s, streams=True)
         return reply.TTL > 0
 
-    def revoke(self, lease: int) -> None:
+    def revoke(self, lease: int, within_s: float = CALL_S) -> None:
         """End a lease, and delete its keys. Raises ``EtcdError``."""
-        self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse)
+        self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse, within_s)
 
     # ---- calls
 
-    def _call(self, method: str, request: Message, reply: type[Reply], streams: bool = False) -> Reply:
+    def _call(
+        self, method: str, request: Message, reply: type[Reply], within_s: float = CALL_S, streams: bool = False
+    ) -> Reply:
         """Call one endpoint after the other, beginning with the one that has answered last, and return the answer."""
         first = self._first
         for number in range(len(self._channels)):
             place = (first + number) % len(self._channels)
             try:
-                answer = self._at(self._channels[place], method, request, reply, streams)
+                answer = self._at(self._channels[place], method, request, reply, within_s, streams)
             except grpc.RpcError as found:
                 error = _error(found, self._access.endpoints[place])
                 if not error.no_answer:
                     raise error from None
-                last = error
             else:
-                self._first = place
-                return answer
-        raise last
+                if answer is not None:
+                    self._first = place
+                    return answer
+                what = f"etcd at {self._access.endpoints[place]}: the stream ended without an answer"
+                error = EtcdError(what, grpc.StatusCode.UNAVAILABLE)
+        raise error
 
-    def _at(self, channel: grpc.Channel, method: str, request: Message, reply: type[Reply], streams: bool) -> Reply:
-        """Call one endpoint, and log in again if its login has ended. Raises ``grpc.RpcError``."""
+    def _at(
+        self,
+        channel: grpc.Channel,
+        method: str,
+        request: Message,
+        reply: type[Reply],
+        within_s: float,
+        streams: bool,
+    ) -> Reply | None:
+        """Call one endpoint, and log in again if its login has ended. Raises ``grpc.RpcError``.
+
+        Returns None when a stream ends without an answer."""
         path = f"/etcdserverpb.{method}"
         serialize, deserialize = type(request).SerializeToString, reply.FromString
         for logged_in in (False, True):
-            metadata = self._metadata(channel)
+            metadata = self._metadata(channel, within_s)
             try:
                 if streams:
                     call = channel.stream_stream(path, serialize, deserialize)
-                    return next(call(iter([request]), timeout=CALL_S, metadata=metadata))
+                    return next(call(iter([request]), timeout=within_s, metadata=metadata), None)
                 once = channel.unary_unary(path, serialize, deserialize)
-                return once(request, timeout=CALL_S, metadata=metadata)
+                return once(request, timeout=within_s, metadata=metadata)
             except grpc.RpcError as error:
-                if logged_in or not self._access.user or "invalid auth token" not in str(error.details()):
+                why = str(error.details())
+                if logged_in or not self._access.user or not any(text in why for text in _LOGIN_ENDED):
                     raise
                 self._token = ""
         raise AssertionError
@@ -186,14 +210,14 @@ class Etcd:
         call = channel.stream_stream(
             f"/etcdserverpb.{method}", pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString
         )
-        replies = call(requests(), timeout=seconds, metadata=self._metadata(channel))
+        replies = call(requests(), timeout=seconds, metadata=self._metadata(channel, CALL_S))
         try:
             yield from replies
         finally:
             stopped.set()
             replies.cancel()
 
-    def _metadata(self, channel: grpc.Channel) -> tuple[tuple[str, str], ...]:
+    def _metadata(self, channel: grpc.Channel, within_s: float) -> tuple[tuple[str, str], ...]:
         if not self._access.user:
             return (_LEADER_NEEDED,)
         with self._lock:
@@ -204,7 +228,7 @@ class Etcd:
                     pb.AuthenticateResponse.FromString,
                 )
                 request = pb.AuthenticateRequest(name=self._access.user, password=self._access.password)
-                self._token = login(request, timeout=CALL_S).token
+                self._token = login(request, timeout=max(within_s, LOGIN_S)).token
             return (_LEADER_NEEDED, ("token", self._token))
 
 

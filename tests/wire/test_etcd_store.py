@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import grpc
 import pytest
@@ -17,14 +20,17 @@ import pytest
 from controller.config import Config
 from controller.jobs.messages import SavedState
 from controller.store.configured import store_of
-from controller.store.etcd_client import EtcdAccess, EtcdError
-from controller.store.etcd_store import MOST_RECORDS, EtcdStore
+from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
+from controller.store.etcd_store import MOST_RECORDS, EtcdStore, _put
 from controller.store.etcd_v3 import etcd_pb2 as pb
-from controller.store.records import changes
+from controller.store.records import Key, Kind, changes, encode
+from controller.store.store import EPOCHS_PER_S
 from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.spec import JobId
 from tests.support.by_id import registered
 from tests.support.waiting import until
 from tests.support.wire.api_calls import ring
@@ -108,6 +114,17 @@ def test_epochs_are_raised_above_a_generation_while_nobody_has_the_state(etcd: E
             other.raise_epoch(1 << 61)
 
 
+def test_epochs_are_never_lowered(etcd: EtcdProcess, prefix: str) -> None:
+    epochs = []
+    for above in (0, 1 << 60, 5):
+        with opened(etcd.access, prefix) as store:
+            store.raise_epoch(above)
+        with opened(etcd.access, prefix) as store:
+            store.load()
+            epochs.append(store.begin())
+    assert int(time.time()) * EPOCHS_PER_S // 2 < epochs[0] < 1 << 60 < epochs[1] < epochs[2]
+
+
 def test_a_secret_that_is_missing_while_jobs_need_it_is_not_made_again(etcd: EtcdProcess, prefix: str) -> None:
     with opened(etcd.access, prefix) as store:
         store.load()
@@ -130,6 +147,24 @@ def test_one_controller_has_the_state_and_the_next_gets_it_when_it_ends(etcd: Et
             waiting = pool.submit(second.claim, wait=True)
             first.close()
             assert waiting.result(60)
+
+
+def test_a_standby_keeps_waiting_when_etcd_refuses_a_call(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as first, opened(etcd.access, prefix) as second, ThreadPoolExecutor(1) as pool:
+        first.load()
+        assert not second.claim()
+        grant, failed = second._etcd.grant, Event()
+
+        def refused(*_: object) -> int:
+            failed.set()
+            raise EtcdError("database space exceeded", grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+        second._etcd.grant = refused  # type: ignore[method-assign,assignment]
+        waiting = pool.submit(second.claim, wait=True)
+        assert failed.wait(60)
+        second._etcd.grant = grant  # type: ignore[method-assign]
+        first.close()
+        assert waiting.result(60)
 
 
 def test_a_holder_whose_claim_was_taken_writes_nothing_and_is_told(etcd: EtcdProcess, prefix: str) -> None:
@@ -159,6 +194,129 @@ def test_a_claim_that_ended_is_made_again_by_its_last_holder(etcd: EtcdProcess, 
     assert saved(etcd.access, prefix) == full()
 
 
+def test_a_claim_that_was_deleted_is_made_again_or_lost_to_the_next(etcd: EtcdProcess, prefix: str) -> None:
+    lost = Event()
+    delete = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=f"{prefix}claim".encode()))
+    with opened(etcd.access, prefix) as old, opened(etcd.access, prefix) as new:
+        old.load()
+        old.begin(lost.set)
+        first = old._created
+        old._etcd.transaction([], [delete])
+        assert str(commit(old, NOTHING, full())) == "the claim of the state has ended"
+        until(lambda: old._created > first and old.is_claimed)
+        assert isinstance(commit(old, NOTHING, full()), int)
+        assert not lost.is_set()
+        new_claim = _put(f"{prefix}claim".encode(), new._claim, new._etcd.grant(LEASE_S))
+        old._etcd.transaction([], [delete])
+        old._etcd.transaction([], [new_claim])
+        assert lost.wait(60)
+        assert not old.is_claimed
+
+
+def test_a_claim_whose_answer_was_lost_is_kept(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as store:
+        Copied(store)
+        store.load()
+        store.begin(lambda: pytest.fail("nobody else has claimed the state"))
+        first = store._created
+        interrupted = Interrupted(store, 0, True)
+        store._etcd.transaction = interrupted  # type: ignore[method-assign]
+        store._etcd.revoke(store._lease)
+        until(lambda: interrupted.happened and store._created > first and store.is_claimed)
+        assert isinstance(commit(store, NOTHING, full()), int)
+
+
+def test_a_controller_that_lost_the_claim_before_it_began_never_begins(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as old, opened(etcd.access, prefix) as new:
+        old.load()
+        old._etcd.revoke(old._lease)
+        new.load()
+        until(lambda: old._has_ended)
+        new.close()
+        for step in (old.claim, old.load, old.begin):
+            with pytest.raises(InvalidInput, match="another controller has claimed etcd"):
+                step()
+
+
+def test_an_unexpected_error_does_not_end_the_renewals(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        renew, failed = store._etcd.renew, Event()
+
+        def fails(*_: object) -> bool:
+            failed.set()
+            raise ValueError
+
+        store._etcd.renew = fails  # type: ignore[method-assign,assignment]
+        assert failed.wait(60)
+        until(lambda: not store.is_claimed)
+        store._etcd.renew = renew  # type: ignore[method-assign]
+        until(lambda: store.is_claimed)
+
+
+def test_a_stream_that_ends_without_an_answer_is_an_error() -> None:
+    class Silent(grpc.GenericRpcHandler):
+        def service(self, _: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+            return grpc.stream_stream_rpc_method_handler(lambda *_: iter(()))
+
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, handlers=[Silent()])
+        client = Etcd(EtcdAccess((f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}",)))
+        server.start()
+        with closing(client), pytest.raises(EtcdError, match="the stream ended without an answer"):
+            client.renew(1)
+        server.stop(None).wait()
+
+
+# ---- etcd is restored, or has malformed values
+
+
+def test_changes_after_the_snapshot_survive_when_etcd_is_restored(tmp_path: Path, prefix: str) -> None:
+    more = SavedState({**MANY.jobs, **registered(job("last"))})
+    with running_etcd(tmp_path / "etcd") as etcd:
+        with opened(etcd.access, prefix) as store:
+            store.load()
+            store.begin(lambda: pytest.fail("nobody else has claimed the state"))
+            assert isinstance(commit(store, NOTHING, full()), int)
+            etcd.snapshot(tmp_path / "snapshot")
+            assert isinstance(commit(store, full(), MANY), int)
+            etcd.restore(tmp_path / "snapshot")
+            until(lambda: isinstance(commit(store, MANY, more), int))
+        assert saved(etcd.access, prefix) == more
+
+
+def test_a_claim_from_before_a_restore_writes_nothing(tmp_path: Path, prefix: str) -> None:
+    with (
+        running_etcd(tmp_path / "etcd") as etcd,
+        opened(etcd.access, prefix) as old,
+        opened(etcd.access, prefix) as new,
+    ):
+        etcd.snapshot(tmp_path / "snapshot")
+        old.load()
+        etcd.restore(tmp_path / "snapshot")
+        new.load()
+        assert new._created == old._created
+        with pytest.raises(EtcdError, match="the claim of the state has ended"):
+            old._fenced([])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("format", "abc"), ("epoch", "-1"), ("epoch", "9" * 30), ("commit", "[]"), ("commit", '{"id": 1, "parts": "x"}')],
+)
+def test_malformed_values_are_refused_by_the_name_of_their_key(
+    etcd: EtcdProcess, prefix: str, key: str, value: str
+) -> None:
+    with opened(etcd.access, prefix) as store:
+        store._etcd.transaction([], [_put((prefix + key).encode(), value.encode())])
+        with pytest.raises(InvalidInput, match=f"the key {key} has the malformed value"):
+            store.raise_epoch(1)
+    with opened(etcd.access, prefix + key) as store:
+        store._etcd.transaction([], [_put(f"{prefix}{key}claim".encode(), value.encode())])
+        with pytest.raises(InvalidInput, match=r"another controller uses .* \(unknown\)"):
+            store.load()
+
+
 # ---- commits that are interrupted
 
 
@@ -170,13 +328,13 @@ class Interrupted:
         self._left = at
         self._done = done
 
-    def __call__(self, compare: Sequence[pb.Compare], operations: Sequence[pb.RequestOp]) -> pb.TxnResponse:
+    def __call__(self, *request: Any, **options: Any) -> pb.TxnResponse:
         self._left -= 1
         if self._left == -1:
             if self._done:
-                self._transaction(compare, operations)
+                self._transaction(*request, **options)
             raise EtcdError("no answer", grpc.StatusCode.UNAVAILABLE)
-        return self._transaction(compare, operations)
+        return self._transaction(*request, **options)
 
     @property
     def happened(self) -> bool:
@@ -184,7 +342,7 @@ class Interrupted:
 
 
 def interruptions(
-    etcd: EtcdProcess, prefix: str, after: Callable[[EtcdStore], None]
+    etcd: EtcdProcess, prefix: str, after: Callable[[EtcdStore, int | OSError], None]
 ) -> Iterator[tuple[int | OSError, str]]:
     """Interrupt a commit of many records at each of its transactions, with and without effect; yield its results."""
     before = SavedState(registered(job("before")))
@@ -199,7 +357,7 @@ def interruptions(
                 transaction, store._etcd.transaction = store._etcd.transaction, interrupted  # type: ignore[method-assign]
                 result = commit(store, before, MANY)
                 store._etcd.transaction = transaction  # type: ignore[method-assign]
-                after(store)
+                after(store, result)
             if not interrupted.happened:
                 break
             yield result, own
@@ -207,7 +365,7 @@ def interruptions(
 
 def test_an_interrupted_commit_is_whole_or_not_made_for_the_next_holder(etcd: EtcdProcess, prefix: str) -> None:
     seen = set()
-    for result, own in interruptions(etcd, prefix, lambda _: None):
+    for result, own in interruptions(etcd, prefix, lambda *_: None):
         with opened(etcd.access, own) as store:
             found = store.look()
             assert found in (SavedState(registered(job("before"))), MANY)
@@ -218,14 +376,112 @@ def test_an_interrupted_commit_is_whole_or_not_made_for_the_next_holder(etcd: Et
 
 
 def test_an_interrupted_commit_is_undone_by_the_next_one_of_the_same_holder(etcd: EtcdProcess, prefix: str) -> None:
-    last = SavedState(registered(job("before"), job("last")))
+    def after(result: int | OSError) -> tuple[SavedState, SavedState]:
+        """Return the states before and after the next commit."""
+        before = SavedState(registered(job("before"))) if isinstance(result, OSError) else MANY
+        return before, SavedState({**before.jobs, **registered(job("last"))})
 
-    def again(store: EtcdStore) -> None:
-        if store._in_doubt:
-            assert isinstance(commit(store, SavedState(registered(job("before"))), last), int)
+    def again(store: EtcdStore, result: int | OSError) -> None:
+        assert isinstance(commit(store, *after(result)), int)
 
     for result, own in interruptions(etcd, prefix, again):
-        assert saved(etcd.access, own) == (last if isinstance(result, OSError) else MANY)
+        assert saved(etcd.access, own) == after(result)[1]
+
+
+class Copied:
+    """Transactions of a store, each of which etcd gets twice, and a third time with ``late``."""
+
+    def __init__(self, store: EtcdStore) -> None:
+        self._transaction = store._etcd.transaction
+        self._requests: list[Any] = []
+        store._etcd.transaction = self  # type: ignore[method-assign]
+
+    def __call__(self, *request: Any, **options: Any) -> pb.TxnResponse:
+        self._requests.append(request)
+        self._transaction(*request, **options)
+        return self._transaction(*request, **options)
+
+    def late(self) -> None:
+        for request in self._requests:
+            self._transaction(*request)
+
+
+def test_copies_of_a_write_that_slow_members_still_have_change_nothing(etcd: EtcdProcess, prefix: str) -> None:
+    few = SavedState(registered(job("few")))
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        store.begin()
+        copied = Copied(store)
+        for before, after in ((NOTHING, few), (few, MANY), (MANY, NOTHING), (NOTHING, full())):
+            assert isinstance(commit(store, before, after), int)
+            assert store.look() == after
+            copied.late()
+            assert store.look() == after
+
+
+def test_a_write_that_arrives_after_it_was_refused_changes_nothing(etcd: EtcdProcess, prefix: str) -> None:
+    kept, late = SavedState(registered(job("kept"))), []
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        store.begin()
+        transaction = store._etcd.transaction
+
+        def delayed(*request: Any) -> pb.TxnResponse:
+            late.append(request)
+            raise EtcdError("no answer", grpc.StatusCode.DEADLINE_EXCEEDED)
+
+        store._etcd.transaction = delayed  # type: ignore[method-assign,assignment]
+        assert isinstance(commit(store, NOTHING, full()), OSError)
+        store._etcd.transaction = transaction  # type: ignore[method-assign]
+        assert isinstance(commit(store, NOTHING, kept), int)
+        assert not transaction(*late[0]).succeeded
+        assert store.look() == kept
+
+
+def test_only_the_parts_of_a_valid_commit_are_applied_and_all_of_them(etcd: EtcdProcess, prefix: str) -> None:
+    few = SavedState(registered(job("few")))
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        store.begin()
+        of_another = _put(f"{prefix}part/0/000007".encode(), pb.TxnRequest().SerializeToString())
+        store._etcd.transaction([], [of_another, _put(f"{prefix}part/0/000008".encode(), b"malformed")])
+        assert isinstance(commit(store, NOTHING, few), int)
+        parts = -(-(len(MANY.jobs) + 1) // MOST_RECORDS)
+        transaction = store._etcd.transaction
+        store._etcd.transaction = Interrupted(store, parts + 1, False)  # type: ignore[method-assign]
+        assert isinstance(commit(store, few, MANY), int)
+        store._etcd.transaction = transaction  # type: ignore[method-assign]
+        assert store.look() == MANY
+        name = next(each.key for each in store._etcd.keys(f"{prefix}part/".encode())[0] if b"/0/" not in each.key)
+        transaction([], [pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=name))])
+        with pytest.raises(InvalidInput, match=r"the key part/\w+/000000 is missing, a part of the last commit"):
+            store.look()
+
+
+def test_a_commit_that_fails_unexpectedly_is_refused_and_the_next_one_is_made(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        store.begin()
+        put = store._put_all
+        store._put_all = lambda _: 1 // 0  # type: ignore[method-assign,assignment,return-value]
+        assert "ZeroDivisionError" in str(commit(store, NOTHING, MANY))
+        store._put_all = put  # type: ignore[method-assign]
+        assert isinstance(commit(store, NOTHING, full()), int)
+        assert store.look() == full()
+
+
+def test_a_record_of_several_megabytes_is_saved(etcd: EtcdProcess, prefix: str) -> None:
+    links = VirtualLinks(
+        VirtualLink(f"10.0.{n >> 8}.{n & 255}", f"10.9.{n & 255}.{n >> 8}", n, (n + 1) * 2**40 // 3)
+        for n in range(50_000)
+    )
+    state = replace(full(), measured={JobId("large"): links})
+    assert len(encode(Key(Kind.MEASURED, "large"), links)) > 2_500_000
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        store.begin()
+        assert isinstance(commit(store, NOTHING, state), int)
+        assert store.look() == state
 
 
 # ---- etcd is away, or refuses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -47,6 +48,21 @@ class EtcdProcess:
         with suppress(OSError), urlopen(f"http://127.0.0.1:{self._metrics_port}/health") as reply:
             return bool(json.load(reply)["health"] == "true")
         return False
+
+    def snapshot(self, file: Path) -> None:
+        self._control("--endpoints", self.endpoint, "snapshot", "save", str(file))
+
+    def restore(self, snapshot: Path) -> None:
+        """Stop etcd, and start it with the contents of a snapshot only."""
+        self.kill()
+        shutil.rmtree(self._folder / "data")
+        peers = f"http://127.0.0.1:{self._peer_port}"
+        words = ["--name", "one", "--data-dir", str(self._folder / "data"), "--initial-cluster", f"one={peers}"]
+        self._control("snapshot", "restore", str(snapshot), *words, "--initial-advertise-peer-urls", peers)
+        self.start()
+
+    def _control(self, *words: str) -> None:
+        subprocess.run(["etcdctl", *words], check=True, env={"ETCDCTL_API": "3"}, capture_output=True)
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process
