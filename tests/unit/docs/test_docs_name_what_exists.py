@@ -21,6 +21,8 @@ FOREIGN = {
     # Open vSwitch, OpenFlow
     *("fail_mode=secure", "flow_limit", "Flow_Table", "max_backoff", "max_backoff=1000", "ovs-vswitchd.log"),
     *("OFPCR_ROLE_NOCHANGE", "OFPBRC_IS_SLAVE"),
+    # etcd
+    "--auto-compaction-retention",
     # gRPC, JSON, networkx, Prometheus, pip, pytest, Hypothesis, Mininet, shell
     *(f"google.rpc.{detail}" for detail in ("BadRequest", "ErrorInfo", "QuotaFailure", "RetryInfo")),
     *("grpc.health.v1.Health", "google.rpc", "grpcio-status", "NOT_SERVING", "null", "networkx.node_link_data"),
