@@ -114,7 +114,10 @@ _SIXTY_FOUR_BITS = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT6
 
 
 def _rfc3339(time: Timestamp) -> str:
-    return time.ToJsonString()
+    try:
+        return time.ToJsonString()
+    except ValueError:  # outside of the years 1 to 9999
+        return str(time.seconds)
 
 
 def for_programs() -> bool:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console, Group, RenderableType
 
 from controller.alarms import Alarm
 from controller.api import convert, convert_fabric
 from signalbox.commands import describe, naming, optical, printing, printing_jobs
-from signalbox.commands.output import ALL_COLUMNS
+from signalbox.commands.output import ALL_COLUMNS, fields
 from signalbox.commands.tables import Column, Fitted
 from signalbox.mapping import timestamp
 from signalbox.v1 import signalbox_pb2 as pb
@@ -396,3 +397,8 @@ def test_a_line_ends_between_words_and_no_word_is_cut(width: int) -> None:
     found = " ".join(lines)
     shown = [match, *([] if "actions" in found.partition("-o wide")[2] else [actions])]
     assert {word for text in shown for word in text.split()} <= {*found.split()}
+
+
+def test_a_time_that_no_calendar_has_is_a_number() -> None:
+    """A hostile API server may send any number."""
+    assert fields(pb.JobEnd(end_time=Timestamp(seconds=1 << 62)))["end_time"] == str(1 << 62)
