@@ -305,7 +305,7 @@ def meter_stats(body: bytes) -> list[MeterDrops]:
         if len(bands) % _METER_BAND_STATS.size:
             raise Malformed(f"a meter of {end - at} bytes")
         packets = [count for count, _ in _METER_BAND_STATS.iter_unpack(bands) if count != UNSUPPORTED]
-        drops.append(MeterDrops(_U32.unpack_from(body, at)[0], sum(packets) if packets else None))
+        drops.append(MeterDrops(_U32.unpack_from(body, at)[0], min(UNSUPPORTED, sum(packets)) if packets else None))
     return drops
 
 

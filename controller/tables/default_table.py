@@ -203,6 +203,10 @@ _KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items
 DROP_RULES = tuple(FlowRule(key, dropped_cookie()) for key in _KINDS)
 
 
+MOST_PACKETS = (1 << 64) - 1
+"""Largest number of packets that is reported; a switch may report as many for each of several rules."""
+
+
 def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:
     """Return the number of dropped packets of each kind since the rules were installed.
 
@@ -211,5 +215,5 @@ def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:
     for key, kind in _KINDS.items():
         count = flows.get(key)
         if count is not None and count.packets is not None:
-            found[kind] = found.get(kind, 0) + count.packets
+            found[kind] = min(MOST_PACKETS, found.get(kind, 0) + count.packets)
     return found

@@ -134,6 +134,7 @@ def test_of_tables_and_groups_those_that_signalbox_uses_are_read_with_their_entr
 
 def test_drops_are_those_of_all_bands_and_flows_are_counted() -> None:
     assert decode.meter_stats(meter_count(3, 5, 6) + meter_count(4)) == [(3, 11), (4, None)]
+    assert decode.meter_stats(meter_count(3, 2**63, 2**63)) == [(3, UNSUPPORTED)]
     assert decode.flow_count(struct.pack("!QQI4x", 1, 2, 77)) == 77
 
 

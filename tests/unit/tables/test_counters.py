@@ -206,6 +206,8 @@ def test_what_a_switch_drops_is_known_from_its_first_reading_until_it_leaves(cou
     assert counts.intake.dropped == {LEAF: dict.fromkeys(Dropped, 0)}
     counts.take_packets({rule.key: 9 for rule in default_table.DROP_RULES})
     assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 18, "ARP and IP"
+    counts.take_packets({rule.key: 2**63 for rule in default_table.DROP_RULES})
+    assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 2**64 - 1, "the API sends 64 bits"
     counts.take_packets({rule_for(Dropped.IPV6): 5, pin_key(FlowId(HERE, THERE)): 9})
     assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}, "it counts from 0 again"
     counts.take({UPLINK: BOTH})
