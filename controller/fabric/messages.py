@@ -45,7 +45,7 @@ class SwitchLeft:
 
 @dataclass(frozen=True, slots=True)
 class MastershipLost:
-    """Another controller has become the master of the switch.
+    """Another controller is the master of the switch.
 
     The switch accepts no changes from this controller until it connects again."""
 

@@ -19,16 +19,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
-import structlog
-
-from controller.log_limit import LimitedLog
 from controller.southbound import openflow_encode as encode
 from controller.southbound.connection import Connection
 from controller.southbound.framework import ofp
+from controller.southbound.limits import limited_log
 from controller.southbound.openflow_framing import message
-
-limited_log = LimitedLog(structlog.get_logger(__name__))
-"""Limited log, because anybody can connect any number of switches."""
 
 ROLES_WITHIN_S = 1.0
 """Seconds after which the log names a switch that has not answered the claim."""
@@ -87,6 +82,8 @@ class _Dpid:
     """Claim of the master role; None once it is decided."""
     late_at: float
     """Monotonic time at which the log names the switch, unless it has answered the claim."""
+    ends_at: float
+    """Monotonic time at which the holder's connection ends, unless the switch has answered the claim."""
     waiting: list[Connection] = field(default_factory=list)
     """Later connections with the same dpid, the newest last."""
     asked: int | None = None
@@ -97,10 +94,18 @@ class Admission:
     """Admission of all connections.
 
     ``epoch``: generation id of all claims. ``admit`` is called with each connection that may be used, and ``lost`` with
-    each connection to a switch whose master is another controller; that connection stays open and is not used."""
+    each connection to a switch whose master is another controller; that connection stays open and is not used.
+    ``patience_s``: seconds after which a connection without an answer to the claim ends."""
 
-    def __init__(self, epoch: int, admit: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        patience_s: float,
+        admit: Callable[[Connection], None],
+        lost: Callable[[Connection], None],
+    ) -> None:
         self._epoch = epoch
+        self._patience_s = patience_s
         self._admit = admit
         self._lost = lost
         self._dpids: dict[int, _Dpid] = {}
@@ -145,9 +150,10 @@ class Admission:
             self._decide(entry)
 
     def tick(self, now: float) -> None:
-        limited_log.summarise()
         for entry in list(self._dpids.values()):
-            if entry.roles and entry.late_at <= now:
+            if entry.roles and entry.ends_at <= now:
+                entry.holder.refuse("silent", f"no answer to the claim of the master within {self._patience_s:g} s")
+            elif entry.roles and entry.late_at <= now:
                 entry.late_at = inf
                 limited_log.warning(
                     "switch has not answered the claim of its master and is not used", dpid=f"{entry.holder.id:#x}"
@@ -155,7 +161,11 @@ class Admission:
 
     def _take_dpid(self, connection: Connection, waiting: list[Connection], now: float) -> None:
         self._dpids[connection.id] = _Dpid(
-            connection, Mastership(connection, self._epoch), now + ROLES_WITHIN_S, waiting
+            connection,
+            Mastership(connection, self._epoch),
+            now + ROLES_WITHIN_S,
+            now + self._patience_s,
+            waiting,
         )
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
@@ -182,5 +192,5 @@ class Admission:
             self._ask_holder(entry)
 
     def _ask_holder(self, entry: _Dpid) -> None:
-        if entry.roles is None and entry.asked is None:
+        if entry.asked is None:
             entry.asked = entry.holder.send(message(ofp.OFPT_ECHO_REQUEST, b"signalbox"))[0]

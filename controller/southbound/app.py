@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
-import structlog
-
 from controller.config import Config
 from controller.fabric.messages import (
     ArpSeen,
@@ -30,7 +28,6 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortRef, port_refs
-from controller.log_limit import LimitedLog
 from controller.southbound import ethernet_frames
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
@@ -50,7 +47,7 @@ from controller.southbound.framework import (
 )
 from controller.southbound.given_rules import GivenRules
 from controller.southbound.installer import Installer
-from controller.southbound.limits import Put
+from controller.southbound.limits import Put, limited_log
 from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import Frame
 from controller.southbound.outbox import Outbox
@@ -68,10 +65,6 @@ from controller.tables.messages import (
 )
 from controller.tables.rules import ETH_ARP, ETH_LLDP, Stage
 from controller.tables.table_use import is_full
-
-log = structlog.get_logger(__name__)
-limited_log = LimitedLog(log, period_s=10.0)
-"""Log of connections and disconnections, limited because anybody can connect any number of switches."""
 
 TICK_S = 0.1
 REPORT_S = 1.0
@@ -111,7 +104,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._tables = TablePoller(config.counters.interval_s, self._send, put)
         self._requests = (self._reader, self._poller, self._learning, self._tables)
         self._port_changes = PortChanges()
-        self._admission = Admission(epoch, self._admit, self._not_master)
+        self._admission = Admission(
+            epoch, config.openflow.echo_interval_s * config.openflow.echo_misses, self._admit, self._not_master
+        )
         self._taken: dict[Dpid, Connection] = {}
         self._report_at = 0.0
 
@@ -193,7 +188,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._report_counters()
             self._tables.tick(now)
             for dpid in self._reader.failed(now):
-                log.warning("switch does not answer a read of its rules; disconnecting", dpid=f"{dpid:#x}")
+                limited_log.warning("switch does not answer a read of its rules; disconnecting", dpid=f"{dpid:#x}")
                 self._switches[dpid].connection.close()
             for change in self._port_changes.tick(now):
                 self._port_changed(change)

@@ -34,7 +34,7 @@ from controller.southbound.framework import (
     spawn,
 )
 from controller.southbound.handshake import PORT_SIZE, Handshake, NoCommonVersion, TooManyPorts
-from controller.southbound.limits import Backlog, Limits
+from controller.southbound.limits import Backlog, Limits, limited_log
 from controller.southbound.multipart import PART_BYTES
 from controller.southbound.openflow_decode import port_desc
 from controller.southbound.openflow_framing import VERSION, Frame, Malformed, Splitter, message
@@ -188,7 +188,7 @@ class Connection:
             self._unanswered += 1
             self.send_bytes(message(ofp.OFPT_ECHO_REQUEST))
             pause(self._config.echo_interval_s)
-        log.warning("switch does not answer; disconnecting", dpid=f"{self.id:#x}", peer=self.peer)
+        limited_log.warning("switch does not answer; disconnecting", dpid=f"{self.id:#x}", peer=self.peer)
         self.close()
 
     def _drain(self) -> None:

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
-import structlog
-
 from controller.fabric.topology import Dpid
 from controller.southbound import openflow_encode as encode
 from controller.southbound.given_rules import GivenRules
+from controller.southbound.limits import limited_log
 from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import RuleMod
-
-log = structlog.get_logger(__name__)
 
 BATCH = 256
 """Number of messages that are packed and sent before other greenlets may run, which takes about 2 ms."""
@@ -129,7 +126,7 @@ class Installer:
         for stage in stages.values():
             if not stage.late and stage.late_at <= now:
                 stage.late = True
-                log.warning("switches are late", stage=stage.command.stage.name, count=len(stage.missing))
+                limited_log.warning("switches are late", stage=stage.command.stage.name, count=len(stage.missing))
                 self._report(stage)
         overdue = [
             (dpid, on_switch)
@@ -138,7 +135,7 @@ class Installer:
             if on_switch.stage.deadline <= now
         ]
         for dpid, on_switch in overdue:
-            log.warning("no barrier reply", dpid=f"{dpid:#x}", stage=on_switch.stage.command.stage.name)
+            limited_log.warning("no barrier reply", dpid=f"{dpid:#x}", stage=on_switch.stage.command.stage.name)
             self._close(dpid, on_switch, timed_out=True)
 
     def _close(self, dpid: Dpid, on_switch: _OnSwitch, timed_out: bool) -> None:

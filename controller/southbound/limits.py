@@ -9,10 +9,16 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
+import structlog
+
 from controller.config import OpenFlowConfig
 from controller.fabric.messages import RefusalReason
 from controller.fabric.topology import Dpid
+from controller.log_limit import LimitedLog
 from controller.tables.messages import FromSwitches
+
+limited_log = LimitedLog(structlog.get_logger("controller.southbound"), period_s=10.0)
+"""Log of all that a switch can cause, limited because anybody can connect any number of switches."""
 
 MAX_SWITCH_PORTS = 4096
 """Largest number of ports of one switch. A chassis with 576 ports that are each split into four has 2,304."""

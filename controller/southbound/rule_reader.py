@@ -11,18 +11,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import structlog
-
 from controller.fabric.topology import Dpid
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
 from controller.southbound.given_rules import GivenRules
+from controller.southbound.limits import limited_log
 from controller.southbound.multipart import Gathered, Requests
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import RuleSet
-
-log = structlog.get_logger(__name__)
 
 FOREIGN = {ofp.OFPMP_FLOW: decode.foreign_flow_keys}
 
@@ -89,7 +86,7 @@ def _read_rules(dpid: Dpid, asked: Gathered) -> SwitchRules:
     meters = [rule for part in asked.of(ofp.OFPMP_METER_CONFIG) for rule in part]
     unknown = flows.count(None)
     if unknown:
-        log.warning("flow entries that the controller cannot express", dpid=f"{dpid:#x}", count=unknown)
+        limited_log.warning("flow entries that the controller cannot express", dpid=f"{dpid:#x}", count=unknown)
     rules = RuleSet.of(filter(None, flows), groups, meters)
     total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
     return SwitchRules(dpid, rules, max(0, total - len(rules.flows)))

@@ -204,7 +204,7 @@ def test_watching_alarms_sends_all_then_those_raised_and_over(api: Running, clie
     second = next(watch)
     assert [alarm.text for alarm in second.raised] == [
         "spine1 holds 3 foreign rules",
-        "another controller has become the master of leaf1; Signalbox does not use the switch until it connects again",
+        "another controller is the master of leaf1, with a newer generation id; Signalbox does not use the switch",
     ]
     assert second.raised[0].raise_time == first.raised[0].raise_time
     publish(api, alarms(replace(lost)))

@@ -15,6 +15,7 @@ from controller.southbound.framework import ofp
 
 NOCHANGE, EQUAL, MASTER, SLAVE = 0, 1, 2, 3
 EPOCH = 1_900_000_000_000_000
+PATIENCE_S = 15.0
 STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 UNSUPPORTED = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_UNSUP)
 
@@ -35,7 +36,7 @@ class Peer(Connection):
         return [xid for xid, _ in sent]
 
     def refuse(self, reason: RefusalReason, why: str) -> None:
-        assert "0x2a" in why
+        assert reason == "silent" or "0x2a" in why
         self.reasons.append(reason)
         self.close()
 
@@ -66,7 +67,7 @@ class Door:
     def __init__(self) -> None:
         self.admitted: list[Connection] = []
         self.lost: list[Connection] = []
-        self.admission = Admission(EPOCH, self.admitted.append, self.lost.append)
+        self.admission = Admission(EPOCH, PATIENCE_S, self.admitted.append, self.lost.append)
 
     def arrived(self, peer: Peer, now: float = 0.0) -> Peer:
         self.admission.arrived(peer, now)
@@ -117,10 +118,10 @@ def test_only_the_answer_to_the_newest_request_counts(door: Door) -> None:
     waits = door.arrived(Peer("b"))
     door.admission.role_reply(waits, claim, MASTER, EPOCH)
     door.admission.error(waits, claim, UNSUPPORTED, "of another connection")
-    assert (len(peer.sent), waits.sent, door.admitted) == (1, [], [])
+    assert (len(peer.role_requests()), waits.sent, door.admitted) == (1, [], [])
     door.fails(peer, STALE)
     door.admission.role_reply(peer, claim, MASTER, EPOCH)
-    assert (len(peer.sent), door.admitted, door.lost) == (2, [], [])
+    assert (len(peer.role_requests()), door.admitted, door.lost) == (2, [], [])
     door.role(peer, EQUAL, EPOCH + 5)
     door.role(peer, MASTER, EPOCH)
     door.fails(peer, UNSUPPORTED)
@@ -161,14 +162,24 @@ def test_a_switch_without_roles_is_used(door: Door, code: tuple[int, int] | None
 
 
 def test_a_switch_that_does_not_answer_is_named_once_and_not_used_until_it_does(door: Door) -> None:
-    silent = door.arrived(Peer("a"), 1.0)
+    silent, late = door.arrived(Peer("a"), 1.0), door.arrived(Peer("b", 0x2B), 1.0)
     with capture_logs() as logs:
-        for late_s in (-0.01, 0.0, 5.0):
-            door.admission.tick(1.0 + ROLES_WITHIN_S + late_s)
-    assert [line["event"] for line in logs] == ["switch has not answered the claim of its master and is not used"]
-    assert (door.admitted, silent.closed) == ([], False)
-    door.role(silent, MASTER, EPOCH)
-    assert door.admitted == [silent]
+        for after_s in (ROLES_WITHIN_S - 0.01, ROLES_WITHIN_S, 5.0, PATIENCE_S - 0.01):
+            door.admission.tick(1.0 + after_s)
+    unanswered = "switch has not answered the claim of its master and is not used"
+    assert [(line["event"], line["dpid"]) for line in logs] == [(unanswered, "0x2a"), (unanswered, "0x2b")]
+    assert (door.admitted, silent.closed, late.closed) == ([], False, False)
+    door.role(late, MASTER, EPOCH)
+    door.admission.tick(1.0 + PATIENCE_S)
+    assert (door.admitted, silent.reasons, late.reasons) == ([late], ["silent"], [])
+
+
+def test_a_holder_that_has_not_answered_the_claim_is_asked_for_those_that_wait(door: Door) -> None:
+    holder = door.arrived(Peer("a"))
+    newcomer = door.arrived(Peer("b"), 1.0)
+    (asked,) = holder.echo_requests()
+    door.admission.echo_reply(holder, asked)
+    assert (newcomer.reasons, door.admitted) == (["duplicate_dpid"], [])
 
 
 # ---- one connection per dpid
