@@ -293,10 +293,14 @@ def test_a_second_unknown_sender_on_one_pair_is_volume_beyond_the_announcement()
     assert alike(shares(demand), twice)
 
 
-def test_a_job_whose_traffic_agrees_with_its_spec_again_is_planned_by_it_again() -> None:
+@pytest.mark.parametrize(("wrong", "seconds"), [(REVERSED, 30), (BROADCAST, 20)])
+def test_a_job_whose_traffic_agrees_with_its_spec_again_is_planned_by_it_again(wrong: Traffic, seconds: float) -> None:
+    """The job that broadcasts is still learnt when its traffic agrees."""
     cluster = Cluster(spec(FOUR))
-    cluster.train(30, REVERSED)
-    demand = cluster.train(60, RIGHT)
+    cluster.train(seconds, wrong)
+    cluster.until(lambda demand: demand.source is DemandSource.CONFIRMED, RIGHT, 20)
+    assert not cluster.of_job.learning
+    demand = cluster.train(40, RIGHT)
     assert demand.source is DemandSource.CONFIRMED
     assert demand.difference is None
     assert not demand.learning
