@@ -102,7 +102,7 @@ def test_no_more_flows_move_than_may() -> None:
         assert (vector(problem, routes), moves(problem, routes)) == ((slowdown,), 4 - slowdown)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 9])
 def test_two_moves_are_found_when_two_are_enough(seed: int) -> None:
     """A job is added to a full network, where its flows share links unless one or two others move."""
     problem = full(seed)
