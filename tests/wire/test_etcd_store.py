@@ -218,12 +218,20 @@ def test_a_claim_whose_answer_was_lost_is_kept(etcd: EtcdProcess, prefix: str) -
         Copied(store)
         store.load()
         store.begin(lambda: pytest.fail("nobody else has claimed the state"))
-        first = store._created
-        interrupted = Interrupted(store, 0, True)
-        store._etcd.transaction = interrupted  # type: ignore[method-assign]
+        store._stopping.set()
+        store._check.set()
+        assert store._renewing
+        store._renewing.join()
         store._etcd.revoke(store._lease)
-        until(lambda: interrupted.happened and store._created > first and store.is_claimed)
-        assert isinstance(commit(store, NOTHING, full()), int)
+        transaction = store._etcd.transaction
+        store._etcd.transaction = Interrupted(store, 0, True)  # type: ignore[method-assign]
+        with pytest.raises(EtcdError, match="no answer"):
+            store._renew_once()
+        store._etcd.transaction = transaction  # type: ignore[method-assign]
+        assert store._renew_once()
+        claim = store._etcd.get(f"{prefix}claim".encode())
+        assert claim
+        assert (store._lease, store._created) == (claim.lease, claim.create_revision)
 
 
 def test_a_controller_that_lost_the_claim_before_it_began_never_begins(etcd: EtcdProcess, prefix: str) -> None:
@@ -441,10 +449,13 @@ def test_a_write_that_arrives_after_it_was_refused_changes_nothing(etcd: EtcdPro
 def test_only_the_parts_of_a_valid_commit_are_applied_and_all_of_them(etcd: EtcdProcess, prefix: str) -> None:
     few = SavedState(registered(job("few")))
     with opened(etcd.access, prefix) as store:
-        store.load()
-        store.begin()
         of_another = _put(f"{prefix}part/0/000007".encode(), pb.TxnRequest().SerializeToString())
-        store._etcd.transaction([], [of_another, _put(f"{prefix}part/0/000008".encode(), b"malformed")])
+        of_others = [of_another, _put(f"{prefix}part/0/000008".encode(), b"malformed")]
+        store._etcd.transaction([], of_others)
+        store.load()
+        assert not store._etcd.keys(f"{prefix}part/".encode())[0]
+        store.begin()
+        store._etcd.transaction([], of_others)
         assert isinstance(commit(store, NOTHING, few), int)
         parts = -(-(len(MANY.jobs) + 1) // MOST_RECORDS)
         transaction = store._etcd.transaction
