@@ -82,9 +82,15 @@ def test_a_right_announcement_of_which_some_iterations_are_reported_is_not_doubt
     assert bytes_error(cluster.of_job, RIGHT) < 0.08
 
 
-def test_a_job_whose_reports_are_missing_is_not_said_to_be_slower() -> None:
+@pytest.mark.parametrize(("begins_s", "iteration_s", "seconds"), [(0.0, 1.3, 30.0), (1.7, 5.05, 10.3)])
+def test_a_job_whose_reports_are_missing_is_not_said_to_be_slower(
+    begins_s: float, iteration_s: float, seconds: float
+) -> None:
+    """The second job has sent hardly more than two iterations when its next report is overdue."""
     cluster = Cluster(spec(FOUR))
-    cluster.train(30, RIGHT)
+    cluster.iteration_s = iteration_s
+    cluster.train(begins_s, {}, pause=True)
+    cluster.train(seconds, RIGHT)
     cluster.reports = False
     for _ in range(20):
         assert cluster.train(2, RIGHT).difference is None
