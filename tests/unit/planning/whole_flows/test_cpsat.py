@@ -106,6 +106,12 @@ def test_a_search_that_is_cut_short_claims_no_more_than_is_true(time_limit_s: fl
     assert 1 <= proven[0] <= best[0] * (1 + 1e-9)
 
 
+def test_what_a_search_that_is_cut_short_has_proven_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    minimise = StagedSearch.minimise
+    monkeypatch.setattr(StagedSearch, "minimise", lambda *args: minimise(*args) and None)
+    assert solved(mixed(), known=(1.2,))[1] == pytest.approx((10 / 7,))
+
+
 def test_the_model_builder_comes_without_pandas_and_leaves_it_to_others() -> None:
     check = """
 import sys
