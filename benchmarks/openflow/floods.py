@@ -47,6 +47,7 @@ HOSTILE_DPID = 0xBAD
 PORTS = 4_000
 MANY_METERS = 100_000
 MANY_RULES = 100_000
+MANY_CONFIGS = 1_000_000
 
 
 # ---- the attacker
@@ -161,6 +162,24 @@ def many_rules(port: int) -> None:
         connection.send(switch.answer(connection.hear()) + asking(0))
 
 
+class ManyConfigs(PlainSwitch):
+    """Switch that describes a million meters without bands, and as many groups without buckets."""
+
+    def _entries(self, request: bytes) -> list[bytes]:
+        (kind,) = struct.unpack_from("!H", request)
+        if kind not in (Multipart.METER_CONFIG, Multipart.GROUP_DESC):
+            return super()._entries(request)
+        return [struct.pack("!HHI", 8, 0, number) for number in range(MANY_CONFIGS)]
+
+
+def many_configs(port: int) -> None:
+    """Act as a switch with groups and meters that the controller never installed."""
+    switch = ManyConfigs(HOSTILE_DPID, 2)
+    connection = _connected(port, switch)
+    while True:
+        connection.send(switch.answer(connection.hear()))
+
+
 def unread_echoes(port: int) -> None:
     """Send echo requests without reading the answers."""
     connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
@@ -202,6 +221,7 @@ KINDS: Mapping[str, Callable[[int], None]] = {
     "endless-answers": endless_answers,
     "many-meters": many_meters,
     "many-rules": many_rules,
+    "many-configs": many_configs,
     "many-ports": many_ports,
     "phantoms": phantoms,
     "same-dpid": same_dpid,

@@ -1,43 +1,55 @@
-"""Flow entries that each switch may hold: entries that were read back, and entries sent to the switch since.
+"""Flow entries and groups that each switch may hold: those that were read back, and those sent to the switch since.
 
 In: read-backs, mods as they are sent and confirmed, sizes of replies. Out: the counters of entries that the switch may
-hold, and whether a part of a reply is too large for these entries. Entries that a switch invents thus cost the control
-loop next to nothing.
+hold, and whether a part of a reply is too large for these entries and groups. Entries, groups and meters that a switch
+invents thus cost the control loop next to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller.fabric.topology import Dpid
+from controller.southbound.framework import ofp
 from controller.tables.messages import RuleCount, SwitchRules
-from controller.tables.rules import FlowKey, FlowRule, RuleMod
+from controller.tables.rules import FlowKey, FlowRule, GroupRule, RuleMod
 
 ENTRY_BYTES = 256
 """Bytes allowed per flow entry, twice the size of an entry of the controller."""
+GROUP_BYTES, BUCKET_BYTES = 16, 64
+"""Bytes allowed per group, and per bucket of a group, twice their sizes."""
 MORE_BYTES = 1 << 18
-"""Largest number of bytes that a reply may have beyond the known entries: about 2,000 entries.
+"""Largest number of bytes that a reply may have beyond the known entries or groups: about 2,000 entries.
 
-Four times as many entries, invented by a switch, blocked the control loop for 0.9 s."""
+A reply with the meters of the controller, of which each port has at most one, is always smaller. Four times as many
+entries, invented by a switch, blocked the control loop for 0.9 s."""
 MOST_LEFT = 4096
-"""Largest number of disconnected switches whose number of entries is remembered: those with the most entries."""
+"""Largest number of disconnected switches whose sizes of rules are remembered: those with the most flow entries."""
+
+
+class _Size(NamedTuple):
+    """Bytes allowed for the flow entries and the groups of the controller on a switch."""
+
+    flows: int
+    groups: int
 
 
 class _Before:
-    """Number of the controller's entries that each switch had at its last disconnection."""
+    """Sizes of the controller's rules that each switch had at its last disconnection."""
 
     def __init__(self, known: Iterable[Dpid]) -> None:
         self._known = set(known)
-        self._left: dict[Dpid, int] = {}
+        self._left: dict[Dpid, _Size] = {}
 
-    def get(self, dpid: Dpid) -> int | None:
-        """Return the number of entries; None if it is unknown because the entries are from an earlier process."""
-        return None if dpid in self._known else self._left.get(dpid, 0)
+    def get(self, dpid: Dpid) -> _Size | None:
+        """Return the size; None if it is unknown because the rules are from an earlier process."""
+        return None if dpid in self._known else self._left.get(dpid, _Size(0, 0))
 
-    def note(self, dpid: Dpid, entries: int) -> None:
+    def note(self, dpid: Dpid, size: _Size) -> None:
         self._known.discard(dpid)
-        self._left[dpid] = entries
+        self._left[dpid] = size
         if len(self._left) > MOST_LEFT:
             del self._left[min(self._left, key=self._left.__getitem__)]
 
@@ -50,6 +62,8 @@ class _Switch:
     """Whether a read-back was completed."""
     flows: dict[FlowKey, None] = field(default_factory=dict)
     """Keys of the entries that the switch may hold."""
+    groups: dict[int, int] = field(default_factory=dict)
+    """Bytes allowed for each group that the switch may hold; deleted groups stay until the next read-back."""
     deleting: dict[FlowKey, RuleMod] = field(default_factory=dict)
     """Latest mod of each entry whose deletion is not confirmed."""
     since: list[RuleMod] | None = None
@@ -62,6 +76,16 @@ class _Switch:
                 self.deleting.pop(mod.rule.key, None)
                 if mod.op == "delete":
                     self.deleting[mod.rule.key] = mod
+            elif isinstance(mod.rule, GroupRule):
+                self.groups[mod.rule.group_id] = _group_bytes(mod.rule)
+
+    def size(self, flows: int) -> _Size:
+        """Return the size of this number of flow entries, and of all groups."""
+        return _Size(flows * ENTRY_BYTES, sum(self.groups.values()))
+
+
+def _group_bytes(group: GroupRule) -> int:
+    return GROUP_BYTES + BUCKET_BYTES * len(group.buckets)
 
 
 class GivenRules:
@@ -81,9 +105,11 @@ class GivenRules:
 
     def read(self, message: SwitchRules) -> None:
         """Record a read-back: the switch holds these rules, and perhaps rules that were sent during the read-back."""
-        since = self._switches[message.dpid].since or ()
-        switch = self._switches[message.dpid] = _Switch(True, dict.fromkeys(message.rules.flows))
-        switch.note(since)
+        before, rules = self._switches[message.dpid], message.rules
+        used = rules.groups_of(rules.flows.values()).values()
+        groups = {**(before.groups if message.is_partial else {}), **{one.group_id: _group_bytes(one) for one in used}}
+        switch = self._switches[message.dpid] = _Switch(True, dict.fromkeys(rules.flows), groups)
+        switch.note(before.since or ())
 
     def sent(self, dpid: Dpid, mods: Iterable[RuleMod]) -> None:
         switch = self._switches.setdefault(dpid, _Switch())
@@ -105,7 +131,7 @@ class GivenRules:
         self._invented.discard(dpid)
         switch = self._switches.pop(dpid, None)
         if switch and switch.is_read:
-            self._before.note(dpid, len(switch.flows) - len(switch.deleting))
+            self._before.note(dpid, switch.size(len(switch.flows) - len(switch.deleting)))
 
     def is_read(self, dpid: Dpid) -> bool:
         """Return whether the entries of the switch have been read."""
@@ -118,23 +144,28 @@ class GivenRules:
 
     # ---- sizes of replies
 
-    def takes(self, dpid: Dpid, size: int) -> bool:
-        """Return whether to read a part of a reply; a part that is too large for the known entries is skipped.
+    def takes(self, dpid: Dpid, kind: int, size: int) -> bool:
+        """Return whether to read a part of a reply; a part that is too large for the known rules is skipped.
 
-        ``size``: bytes of the controller's entries in the reply, up to the end of this part."""
-        switch = self._switches.get(dpid)
-        entries = len(switch.flows) if switch and switch.is_read else self._before.get(dpid)
-        is_taken = entries is None or size <= MORE_BYTES + entries * ENTRY_BYTES
+        ``kind``: OFPMP_*; only flow entries, groups and meters are limited. ``size``: bytes of this kind in the reply,
+        up to the end of this part. A reply with flow entries contains only the controller's."""
+        if size <= MORE_BYTES or kind not in (ofp.OFPMP_FLOW, ofp.OFPMP_GROUP_DESC, ofp.OFPMP_METER_CONFIG):
+            return True
+        is_taken = False
+        if kind != ofp.OFPMP_METER_CONFIG:
+            switch = self._switches.get(dpid)
+            known = switch.size(len(switch.flows)) if switch and switch.is_read else self._before.get(dpid)
+            is_taken = known is None or size <= MORE_BYTES + (known.flows if kind == ofp.OFPMP_FLOW else known.groups)
         if not is_taken:
             self._invented.add(dpid)
             self._slow.add(dpid)
         return is_taken
 
-    def takes_foreign(self, dpid: Dpid, size: int) -> bool:
+    def takes_foreign(self, dpid: Dpid, kind: int, size: int) -> bool:  # noqa: ARG002
         """Mark the switch as slow to read if the reply has many entries; return True in any case.
 
-        ``size``: bytes of all entries in the reply, up to the end of this part. The entries may be foreign, and their
-        number is not limited."""
+        ``kind``: OFPMP_FLOW. ``size``: bytes of all entries in the reply, up to the end of this part. The entries may
+        be foreign, and their number is not limited."""
         if size > MORE_BYTES:
             self._slow.add(dpid)
         return True

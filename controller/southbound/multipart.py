@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_METER_FEATURES: decode.meter_features,
 }
 
+Takes = Callable[[int, int], bool]
 
 _HEADER = struct.Struct("!BBHIHH4x")
 
@@ -62,8 +64,8 @@ class Gathered:
 
     ``kinds``: kind of each request, by transaction id. ``at``: time of the last complete reply, before that the time of
     the requests. ``until``: time at which the requests are abandoned. Both times are in monotonic seconds. ``readers``:
-    decoder of each kind. ``takes``: function that returns whether to read a part with flow entries; its argument is the
-    number of bytes in the parts with flow entries so far, including this part."""
+    decoder of each kind. ``takes``: function that returns whether to read a part; its arguments are the kind, and the
+    number of bytes in the parts of this kind so far, including this part."""
 
     def __init__(
         self,
@@ -71,12 +73,14 @@ class Gathered:
         at: float,
         until: float,
         readers: Mapping[int, Callable[[bytes], Any]],
-        takes: Callable[[int], bool],
+        takes: Takes,
     ) -> None:
         self.at, self.until = at, until
         self._readers = readers
         self._takes = takes
-        self._flow_bytes = 0
+        self._bytes_of: Counter[int] = Counter()
+        self.skipped: set[int] = set()
+        """Kinds of which parts were skipped."""
         self._waiting = dict(kinds)
         self._answers: dict[int, list[Any]] = {kind: [] for kind in kinds.values()}
         self._bytes = 0
@@ -91,10 +95,11 @@ class Gathered:
         self._bytes += max(PART_BYTES, len(reply.body))
         if self._bytes > MAX_BYTES:
             raise Malformed("a multipart reply that does not end")
-        if kind == ofp.OFPMP_FLOW:
-            self._flow_bytes += len(reply.body)
-        if kind != ofp.OFPMP_FLOW or self._takes(self._flow_bytes):
+        self._bytes_of[kind] += len(reply.body)
+        if self._takes(kind, self._bytes_of[kind]):
             self._answers[kind].append(self._readers[kind](reply.body))
+        else:
+            self.skipped.add(kind)
         if not reply.more:
             del self._waiting[reply.xid]
             self.at = now
@@ -139,7 +144,7 @@ class Requests(ABC):
         requests: Mapping[int, bytes],
         now: float,
         until: float,
-        takes: Callable[[int], bool] = lambda _: True,
+        takes: Takes = lambda _kind, _size: True,
         readers: Mapping[int, Callable[[bytes], Any]] = READERS,
     ) -> None:
         """Send requests to a switch, and abandon its open requests.

@@ -7,9 +7,11 @@ monotonic seconds.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from controller.fabric.topology import Dpid
 from controller.southbound import openflow_decode as decode
@@ -18,10 +20,11 @@ from controller.southbound.framework import ofp
 from controller.southbound.given_rules import GivenRules
 from controller.southbound.limits import limited_log
 from controller.southbound.multipart import Gathered, Requests
-from controller.tables.messages import SwitchRules
+from controller.tables.messages import HashedKeys, SwitchRules
 from controller.tables.rules import RuleSet
 
-FOREIGN = {ofp.OFPMP_FLOW: decode.foreign_flow_keys}
+FOREIGN = {ofp.OFPMP_FLOW: lambda body: array("q", map(hash, decode.foreign_flow_keys(body)))}
+"""Decoder of foreign flow entries: returns the hashes of their keys, because a switch may have a great many."""
 
 
 class RuleReader(Requests):
@@ -67,7 +70,7 @@ class RuleReader(Requests):
         if asked.until == -math.inf:
             return
         if read := self._read.pop(dpid, None):
-            read = replace(read, foreign_keys=frozenset(key for part in asked.of(ofp.OFPMP_FLOW) for key in part))
+            read = replace(read, foreign_keys=HashedKeys(chain.from_iterable(asked.of(ofp.OFPMP_FLOW))))
         else:
             read = _read_rules(dpid, asked)
             if read.foreign:
@@ -89,4 +92,5 @@ def _read_rules(dpid: Dpid, asked: Gathered) -> SwitchRules:
         limited_log.warning("flow entries that the controller cannot express", dpid=f"{dpid:#x}", count=unknown)
     rules = RuleSet.of(filter(None, flows), groups, meters)
     total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
-    return SwitchRules(dpid, rules, max(0, total - len(rules.flows)))
+    is_partial = not asked.skipped.isdisjoint((ofp.OFPMP_GROUP_DESC, ofp.OFPMP_METER_CONFIG))
+    return SwitchRules(dpid, rules, max(0, total - len(rules.flows)), is_partial=is_partial)

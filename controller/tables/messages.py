@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,16 +28,31 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.tables.rules import AnyTable, FlowKey, RuleMod, RuleSet, Stage
 
 
+class HashedKeys(Container[FlowKey]):
+    """Set of flow keys that needs 8 bytes per key, because it keeps only their hashes."""
+
+    __slots__ = ("_hashes",)
+
+    def __init__(self, hashes: Iterable[int]) -> None:
+        self._hashes = array("q", sorted(set(hashes)))
+
+    def __contains__(self, key: object) -> bool:
+        at = bisect_left(self._hashes, hash(key))
+        return at < len(self._hashes) and self._hashes[at] == hash(key)
+
+
 @dataclass(frozen=True, slots=True)
 class SwitchRules:
-    """Rules read back from a switch: all flows with our cookie, and all groups and meters."""
+    """Rules read back from a switch: all flows with our cookie, and groups and meters."""
 
     dpid: Dpid
     rules: RuleSet
     foreign: int
     """Number of foreign flow rules on the switch: rules without our cookie, or in a form that we never install."""
-    foreign_keys: frozenset[FlowKey] = frozenset()
+    foreign_keys: Container[FlowKey] = frozenset()
     """Keys of the foreign flow rules that a rule of ours could have too; a switch holds one rule per key."""
+    is_partial: bool = False
+    """Whether the switch may have more groups or meters: it reported so many that some were not read."""
 
 
 @dataclass(frozen=True, slots=True)

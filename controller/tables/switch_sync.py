@@ -12,8 +12,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Literal
+from itertools import chain, islice
+from typing import Literal, TypeVar
 
 from controller.fabric.topology import Dpid, Fabric
 from controller.memo import MemoPerKey
@@ -23,6 +23,7 @@ from controller.tables.rules import (
     NARROW,
     FlowRule,
     GroupRule,
+    MeterRule,
     Rule,
     RuleMod,
     RuleSet,
@@ -34,6 +35,7 @@ from controller.tables.rules import (
 )
 from controller.tables.switch_rules import divided
 
+AnyRule = TypeVar("AnyRule", GroupRule, MeterRule)
 RuleId = tuple[Dpid, object]
 StagesBetween = Callable[[Mapping[Dpid, RuleSet], Mapping[Dpid, RuleSet]], list[Stage]]
 REREAD_AFTER_S = 2.0
@@ -43,6 +45,22 @@ RETRY_AFTER_S = 5.0
 MAX_PAUSE_S = 60.0
 """Longest pause in seconds before a read-back, or before a refused rule is sent again."""
 HELD = "a foreign rule with the same match or id exists"
+MOST_OTHERS = 1 << 13
+"""Largest number of foreign groups, and of foreign meters, that are kept of a switch; the others are only counted."""
+EXISTS = ("OFPGMFC_GROUP_EXISTS", "OFPMMFC_METER_EXISTS")
+"""Names of the error codes of a switch that holds the group or meter to be added (OpenFlow 1.3.5 section 7.4.4)."""
+
+
+def _first(rules: Mapping[int, AnyRule]) -> Mapping[int, AnyRule]:
+    """Return the first rules, as many as are kept of others."""
+    return rules if len(rules) <= MOST_OTHERS else dict(islice(rules.items(), MOST_OTHERS))
+
+
+def _found(rule: Rule) -> Rule:
+    """Return a group or meter with the same id and unknown content, which equals no wanted one."""
+    if isinstance(rule, GroupRule):
+        return GroupRule(rule.group_id, "other", ())
+    return MeterRule(rule.meter_id, 0, 0) if isinstance(rule, MeterRule) else rule
 
 
 def rule_id(dpid: Dpid, rule: Rule) -> RuleId:
@@ -82,8 +100,9 @@ class _Connected:
     retry_at: float = math.inf
     retry_after_s: float = RETRY_AFTER_S
     foreign: SwitchRules | None = None
+    """Latest read-back without its rules; ``foreign`` in it includes the groups and meters that were not kept."""
     others: RuleSet = field(default_factory=RuleSet)
-    """Groups and meters on the switch that are not ours."""
+    """Groups and meters on the switch that are not ours, up to ``MOST_OTHERS`` of each."""
 
 
 class SwitchSync:
@@ -195,8 +214,14 @@ class SwitchSync:
         if outdated:
             return "outdated"
         believed = self.installed.get(dpid)
-        ours, switch.others = divided(dpid, message.rules, believed or RuleSet(), fabric, known)
-        switch.foreign, switch.read_at, self._next = message, now, None
+        read = message.rules
+        if message.is_partial and believed:  # what was not read is believed to be as it was
+            read = RuleSet(read.flows, {**believed.groups, **read.groups}, {**believed.meters, **read.meters})
+        ours, others = divided(dpid, read, believed or RuleSet(), fabric, known)
+        switch.others = RuleSet({}, _first(others.groups), _first(others.meters))
+        count = message.foreign + len(others) - len(switch.others)
+        switch.foreign = replace(message, rules=RuleSet(), foreign=count)
+        switch.read_at, self._next = now, None
         freed = {
             rule
             for rule, why in self.refused.items()
@@ -433,18 +458,28 @@ class SwitchSync:
             self._read_later(dpid, switch, now)
         elif dpid in self.installed:
             switch.reread_after_s = REREAD_AFTER_S
-            refused = {(rule_id(dpid, mod.rule), mod.op) for mod, _ in result.rejected}
+            exist = {
+                mod
+                for mod, reason in result.rejected
+                if mod.op == "add" and not isinstance(mod.rule, FlowRule) and any(name in reason for name in EXISTS)
+            }
+            rejected = [(mod, reason) for mod, reason in result.rejected if mod not in exist]
+            refused = {(rule_id(dpid, mod.rule), mod.op) for mod, _ in rejected}
             accepted = [mod for mod in newest if (rule_id(dpid, mod.rule), mod.op) not in refused]
+            # A group or meter that exists was not read, because the switch has very many: the next stage modifies it.
+            if exist:
+                accepted = [replace(mod, rule=_found(mod.rule)) if mod in exist else mod for mod in accepted]
+                self._next = None
             self._hold({dpid: applied(self.installed[dpid], accepted)})
             if refused:
-                self._note_refusals(dpid, result, now)
+                self._note_refusals(dpid, rejected, now)
             elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
                 self.retry(dpid)
 
-    def _note_refusals(self, dpid: Dpid, result: SwitchResult, now: float) -> None:
+    def _note_refusals(self, dpid: Dpid, rejected: Iterable[tuple[RuleMod, str]], now: float) -> None:
         """Record refusals, and schedule another attempt, with growing pauses, and a read-back of the switch."""
         self._next, switch = None, self._connected[dpid]
-        for mod, reason in result.rejected:
+        for mod, reason in rejected:
             rule = rule_id(dpid, mod.rule)
             before = self.refused[rule].mods if rule in self.refused else ()
             self.refused[rule] = Refusal(mod, reason, tuple(other for other in before if other.op != mod.op))

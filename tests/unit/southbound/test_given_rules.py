@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from controller.fabric.topology import Dpid
+from controller.fabric.topology import Dpid, PortNo
 from controller.southbound import given_rules
-from controller.southbound.given_rules import ENTRY_BYTES, MORE_BYTES, GivenRules
+from controller.southbound.framework import ofp
+from controller.southbound.given_rules import BUCKET_BYTES, ENTRY_BYTES, GROUP_BYTES, MORE_BYTES, GivenRules
 from controller.tables.messages import RuleCount, SwitchRules
-from controller.tables.rules import FlowKey, FlowRule, Match, RuleMod, RuleSet, Table, cookie
+from controller.tables.rules import (
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    Output,
+    RuleMod,
+    RuleSet,
+    Table,
+    ToGroup,
+    cookie,
+)
 
 A, B = Dpid(1), Dpid(2)
+FLOWS, GROUPS, METERS = ofp.OFPMP_FLOW, ofp.OFPMP_GROUP_DESC, ofp.OFPMP_METER_CONFIG
 COUNT = RuleCount(1, 1)
 
 
@@ -62,22 +78,45 @@ def test_a_read_back_replaces_what_was_known_but_not_what_was_sent_while_it_was_
 def test_no_more_is_read_than_the_switch_was_given_and_some() -> None:
     given = read(GivenRules(), 1)
     most = MORE_BYTES + ENTRY_BYTES
-    assert given.takes(A, most)
+    assert given.takes(A, FLOWS, most)
     assert not given.take_invented(A)
-    assert not given.takes(A, most + 1)
+    assert not given.takes(A, FLOWS, most + 1)
     assert given.take_invented(A)
     assert given.take_slow(A), "what is not read is charged as well"
     given.sent(A, [RuleMod("add", rule(2))])
-    assert given.takes(A, most + ENTRY_BYTES)
+    assert given.takes(A, FLOWS, most + ENTRY_BYTES)
+
+
+def group(number: int) -> GroupRule:
+    return GroupRule(number, "select", (Bucket(Output(PortNo(1))),) * 2)
+
+
+def test_groups_count_that_flows_use_or_that_were_sent_and_meters_are_few() -> None:
+    given, most = GivenRules(), MORE_BYTES + GROUP_BYTES + 2 * BUCKET_BYTES
+    given.read_begins(A)
+    uses = replace(rule(1), actions=(ToGroup(1),))
+    given.read(SwitchRules(A, RuleSet.of([uses], [group(1), group(2)]), 0))
+    assert given.takes(A, GROUPS, most)
+    assert not given.takes(A, GROUPS, most + 1)
+    given.sent(A, [RuleMod("add", group(3))])
+    assert given.takes(A, GROUPS, most + 1)
+    given.read_begins(A)
+    given.read(SwitchRules(A, RuleSet.of([uses]), 0, is_partial=True))
+    assert given.takes(A, GROUPS, most + 1), "groups that were not read"
+    given.switch_left(A)
+    assert given.takes(A, GROUPS, most + 1)
+    assert given.takes(A, METERS, MORE_BYTES)
+    assert not given.takes(A, METERS, MORE_BYTES + 1)
+    assert given.take_invented(A)
 
 
 def test_only_switches_of_before_may_have_many_entries_when_they_come_first() -> None:
     given, many = GivenRules([A]), 2 * MORE_BYTES
-    assert given.takes(A, many)
-    assert not given.takes(B, many)
+    assert given.takes(A, FLOWS, many)
+    assert not given.takes(B, FLOWS, many)
     read(given, 1)
     given.switch_left(A)
-    assert not given.takes(A, many)
+    assert not given.takes(A, FLOWS, many)
 
 
 def test_a_switch_that_comes_back_may_have_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,16 +125,16 @@ def test_a_switch_that_comes_back_may_have_what_it_had(monkeypatch: pytest.Monke
     given.sent(A, [RuleMod("delete", rule(1)), RuleMod("add", rule(3))])
     given.switch_left(A)
     given.switch_left(B)  # other switches that connect and disconnect change nothing
-    assert given.takes(A, MORE_BYTES + 2 * ENTRY_BYTES)
-    assert not given.takes(A, MORE_BYTES + 2 * ENTRY_BYTES + 1)
-    assert not given.takes(B, MORE_BYTES + 1)
+    assert given.takes(A, FLOWS, MORE_BYTES + 2 * ENTRY_BYTES)
+    assert not given.takes(A, FLOWS, MORE_BYTES + 2 * ENTRY_BYTES + 1)
+    assert not given.takes(B, FLOWS, MORE_BYTES + 1)
 
 
 def test_foreign_entries_are_read_however_many_but_slowly() -> None:
     given = read(GivenRules(), 1)
-    assert given.takes_foreign(A, MORE_BYTES)
+    assert given.takes_foreign(A, FLOWS, MORE_BYTES)
     assert not given.take_slow(A)
-    assert given.takes_foreign(A, 100 * MORE_BYTES)
+    assert given.takes_foreign(A, FLOWS, 100 * MORE_BYTES)
     assert given.take_slow(A)
     assert not given.take_slow(A)
     assert not given.take_invented(A)

@@ -8,7 +8,7 @@ import pytest
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.southbound import multipart
 from controller.southbound.framework import ofp
-from controller.southbound.given_rules import GivenRules
+from controller.southbound.given_rules import MORE_BYTES, GivenRules
 from controller.southbound.multipart import Reply
 from controller.southbound.openflow_encode import mod_message
 from controller.southbound.openflow_framing import Malformed
@@ -40,7 +40,8 @@ class Wire(AskedSwitches):
     def __init__(self) -> None:
         super().__init__()
         self.reported: list[SwitchRules] = []
-        self.asks = self.reader = RuleReader(TIMEOUT, self.send, self.reported.append, GivenRules())
+        self.given = GivenRules()
+        self.asks = self.reader = RuleReader(TIMEOUT, self.send, self.reported.append, self.given)
         self.reader.read(A, 0.0)
 
     def answer_the_rest(self, flows: int = 0) -> None:
@@ -75,8 +76,9 @@ def test_rules_are_reported_with_the_last_part_of_the_last_reply(wire: Wire) -> 
     theirs = [replace(rule(priority), cookie=0x77) for priority in (7, 8)]
     wire.answer(FLOWS, flow(1) + flow_entry(theirs[0]), more=True)
     wire.answer(FLOWS, flow_entry(theirs[1]) + flow(2))
-    keys = frozenset(one.key for one in theirs)
-    assert wire.reported == [SwitchRules(A, RuleSet.of([rule(1), rule(2)]), foreign=3, foreign_keys=keys)]
+    (read,) = wire.reported
+    assert replace(read, foreign_keys=frozenset()) == SwitchRules(A, RuleSet.of([rule(1), rule(2)]), foreign=3)
+    assert [p for p in range(10) if rule(p).key in read.foreign_keys] == [7, 8]
 
 
 def test_a_part_that_arrives_twice_changes_nothing(wire: Wire) -> None:
@@ -140,6 +142,24 @@ def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right(wire: 
     assert sync.foreign == {A: 2}
     theirs: list[GroupRule | MeterRule] = [*read.rules.groups.values(), *read.rules.meters.values()]
     assert all(mod_message(RuleMod("delete", one)) for one in theirs)
+
+
+@pytest.mark.parametrize("kind", [GROUPS, METERS])
+def test_groups_and_meters_beyond_the_known_ones_are_not_read(wire: Wire, kind: int) -> None:
+    first, second = b"".join(entry(kind, number) for number in range(8000)), entry(kind, 8000)
+    parts = -(-MORE_BYTES // len(first))
+    for _ in range(parts):
+        wire.answer(kind, first, more=True)
+    assert wire.given.take_invented(A)
+    wire.answer(kind, second)
+    wire.answer_the_rest()
+    (read,) = wire.reported
+    assert len(read.rules) == 8000
+    assert read.is_partial
+
+
+def entry(kind: int, number: int) -> bytes:
+    return struct.pack("!HBxI", 8, ofp.OFPGT_ALL, number) if kind == GROUPS else struct.pack("!HHI", 8, 1, number)
 
 
 def test_a_reply_of_another_kind_than_the_request_is_malformed(wire: Wire) -> None:

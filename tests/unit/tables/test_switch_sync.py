@@ -11,6 +11,7 @@ import pytest
 
 from controller.circuits.cross_connects import changes
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
+from controller.tables import switch_sync
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import (
     NARROW,
@@ -517,6 +518,45 @@ def test_groups_and_meters_that_nobody_of_ours_uses_are_left_alone() -> None:
     more = {LEAF: RuleSet.of([to_group()], [group(1), replace(group(1, 2), group_id=99)])}
     stage = sent(sync, more)
     assert [mod.op for mod in stage.stage.mods[LEAF]] == ["modify"], "an id that we need is ours"
+
+
+def test_of_many_groups_and_meters_of_others_most_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wanted group that was not kept is found when the switch refuses to add it, and is then modified."""
+    monkeypatch.setattr(switch_sync, "MOST_OTHERS", 10)
+    theirs = [replace(group(1), group_id=number) for number in range(1000)]
+    sync = SwitchSync()
+    sync.connected(LEAF)
+    read_back(sync, LEAF, RuleSet.of((), theirs, [MeterRule(number, 5, 5) for number in range(500)]))
+    assert sync.foreign == {LEAF: 1500}
+    assert sum(map(len, sync.held(LEAF))) == 20
+    ours = replace(group(2), group_id=999), MeterRule(499, 1, 1)
+    wanted = {LEAF: RuleSet.of((), ours[:1], ours[1:])}
+    stage = sent(sync, wanted)
+    assert {mod.op for mod in stage.stage.mods[LEAF]} == {"add"}
+    reasons = {GroupRule: "OFPGMFC_GROUP_EXISTS(0)", MeterRule: "OFPMMFC_METER_EXISTS(1)"}
+    rejected = tuple((mod, reasons[type(mod.rule)]) for mod in stage.stage.mods[LEAF])
+    sync.stage_done(StageDone(stage.change_id, {LEAF: SwitchResult(rejected)}), 0)
+    assert not sync.refused
+    ops = []
+    while more := sync.next_stage(wanted):
+        ops += [mod.op for mod in more.stage.mods[LEAF]]
+        sync.stage_done(done(more), 0)
+    assert ops == ["modify", "modify"]
+    assert sync.settled == {LEAF}
+
+
+def test_groups_that_a_partial_read_lacks_are_as_they_were() -> None:
+    sync = SwitchSync(audit_interval_s=60)
+    sync.connected(LEAF)
+    rules = RuleSet.of([to_group()], [group(1)])
+    read_back(sync, LEAF, rules)
+    audited(sync, 0)
+    assert audited(sync, 60) == [LEAF]
+    partial = SwitchRules(LEAF, RuleSet.of([to_group()]), 0, is_partial=True)
+    assert sync.rules_read(partial, NO_FABRIC, 60) == "same"
+    assert sync.next_stage({LEAF: rules}) is None
+    assert audited(sync, 120) == [LEAF]
+    assert sync.rules_read(replace(partial, is_partial=False), NO_FABRIC, 120) == "changed"
 
 
 def test_a_group_that_only_we_can_have_made_is_ours_without_a_flow() -> None:

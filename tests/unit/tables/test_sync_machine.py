@@ -197,6 +197,7 @@ class Syncing(RuleBasedStateMachine):
         if isinstance(message, StageDone):
             self.sync.stage_done(message, self.now)
         elif self.sync.rules_read(message, Fabric(), self.now) != "outdated":
+            assert isinstance(message.foreign_keys, frozenset)
             self.others[message.dpid] = message.foreign_keys
         self._next()
 
