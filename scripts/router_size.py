@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 ROUTER = ("core", "fabric", "jobs", "tables")
-MOST_LINES = 13_200
+MOST_LINES = 13_650
+"""5 % more than the aim of 13,000 lines."""
 
 
 def main() -> int | str:
