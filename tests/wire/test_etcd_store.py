@@ -38,7 +38,7 @@ from tests.support.wire.certificates import Authority
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 from tests.unit.store.test_sqlite_store import full, job
 
-LEASE_S = 2
+LEASE_S = 5
 NOTHING = SavedState()
 MANY = SavedState(registered(*(job(f"job{number}") for number in range(2 * MOST_RECORDS + 50))))
 _prefixes = itertools.count()
