@@ -8,9 +8,9 @@ lease was last renewed; after that time this controller makes no change, even if
 Every write of records also demands that the key ``commit`` is as this process knows it, and puts a new value there. So
 etcd refuses a copy of an earlier write that a slow member still has, and the first write after etcd was restored.
 
-A commit with more records than one request may have is written in parts that nobody uses yet. A single request then
-makes the commit valid: it writes the commit's id and the number of its parts to ``commit``. Then the parts are applied;
-the next claim completes what its holder could not.
+A commit that is too large for one request is first written in parts, below keys of their own. A single request then
+makes it valid: it writes the commit's id and the number of its parts to ``commit``. Only after that are the records
+changed, part by part. If the controller ends meanwhile, the next one that gets the claim applies the parts.
 """
 
 from __future__ import annotations
