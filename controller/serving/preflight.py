@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from controller import tls
@@ -61,7 +61,8 @@ def check_saved(config: Config) -> None:
     from controller import extensions  # slow to import, and other commands do not need them
     from controller.core import state
 
-    saved = store_of(config).look()
+    with closing(store_of(config)) as store:
+        saved = store.look()
     extensions.configured(config, state.initial(config, saved, Declared(), 0.0), 0.0)
     if not config.etcd_endpoints:
         lease_tokens.check(config.state_dir, bool(saved.jobs))
