@@ -141,12 +141,13 @@ class Switches:
 
     def __call__(
         self,
-        _config: Config,
+        config: Config,  # noqa: ARG002
         put: Callable[[Any], None],
         outbox: Outbox,
-        _tls: TlsContext,
-        on_ready: Callable[[], None] = lambda: None,
-        known: Collection[Dpid] = (),  # noqa: ARG002
+        tls: TlsContext,  # noqa: ARG002
+        epoch: int,  # noqa: ARG002
+        on_ready: Callable[[], None],
+        known: Collection[Dpid],  # noqa: ARG002
     ) -> None:
         from controller.southbound.run_hub import SWITCH_INTERVAL_S  # imports the framework, which takes a moment
 
