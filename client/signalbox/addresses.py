@@ -1,4 +1,6 @@
-"""Parse and check addresses of listeners: ``HOST:PORT`` or ``unix:PATH``."""
+"""Parse and check addresses of listeners: ``HOST:PORT`` or ``unix:PATH``.
+
+Clients of several controllers give a list: ``HOST:PORT,HOST:PORT``."""
 
 from __future__ import annotations
 
@@ -11,6 +13,9 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 """Default address of the controller's API."""
 
 MAX_PORT = 65535
+
+MAX_ADDRESSES = 8
+"""Largest number of addresses in a list."""
 
 MAX_SOCKET_PATH = 107
 """Largest length of a Unix socket's path in bytes on Linux (unix(7))."""
@@ -45,3 +50,47 @@ def listen_address(text: str) -> str:
         message = "must be HOST:PORT or unix:PATH; {why}"
         raise PydanticCustomError("address", message, {"why": str(error)}) from None
     return text
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the addresses of a list; the path of a single Unix socket may have commas."""
+    single = text.startswith("unix:") and ":" not in text.partition(",")[2]
+    return (text,) if single else tuple(text.split(","))
+
+
+def api_addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses in ``HOST:PORT[,HOST:PORT...]`` or ``unix:PATH``, where clients find the API.
+
+    Raises ``PydanticCustomError`` with the first wrong address and the right form."""
+    found = listed(text)
+    if len(found) == 1:
+        return (listen_address(text),)
+    if len(found) > MAX_ADDRESSES:
+        message = "a list has at most {most} addresses, one of each controller; this one has {number}"
+        raise PydanticCustomError("addresses", message, {"most": MAX_ADDRESSES, "number": len(found)})
+    seen: set[tuple[str, int]] = set()
+    for number, address in enumerate(found, 1):
+        if why := _unlistable(address, seen):
+            message = "address {number} of {all} {why}; a list has the form HOST:PORT,HOST:PORT"
+            raise PydanticCustomError("addresses", message, {"number": number, "all": len(found), "why": why})
+    return found
+
+
+def _unlistable(address: str, seen: set[tuple[str, int]]) -> str:
+    """Return why an address cannot be in a list, empty if it can.
+
+    ``seen``: host and port of the addresses before it."""
+    if not address:
+        return "is empty"
+    if address.startswith("unix:"):
+        return f"('{address}') is a Unix socket, which can only be the sole address"
+    if any(map(str.isspace, address)):
+        return f"('{address}') has a space"
+    try:
+        host, port = host_and_port(address)
+    except ValueError:
+        return f"('{address}') is not HOST:PORT with a port up to {MAX_PORT}"
+    if (place := (host.lower(), port)) in seen:
+        return f"('{address}') is there twice"
+    seen.add(place)
+    return ""

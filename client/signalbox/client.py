@@ -94,10 +94,11 @@ def resuming(
 
 
 class Client(ClientConnection):
-    """Client of one controller.
+    """Client of one controller, or of several of which one is active.
 
-    - ``address``: ``HOST:PORT`` or ``unix:PATH``
-    - ``timeout_s``: seconds for one call with its retries; watches have no time-out
+    - ``address``: ``HOST:PORT``, ``unix:PATH``, or ``HOST:PORT,HOST:PORT`` with the address of each controller
+    - ``timeout_s``: seconds for one call with its retries; with several addresses the client looks for the active
+      controller for as long; watches have no time-out
     - ``credentials``: files with the client's identity and the authorities that it trusts
     - ``max_answer_bytes``: largest accepted message; -1 for no limit
 

@@ -10,9 +10,10 @@ from typing import Any, Self
 
 import grpc
 
+from signalbox import active_channel
 from signalbox.addresses import DEFAULT_ADDRESS
 from signalbox.client_errors import raise_ours
-from signalbox.credentials import NO_CREDENTIALS, Credentials
+from signalbox.credentials import NO_CREDENTIALS, Credentials, checked_addresses
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 _RETRY = {
@@ -30,7 +31,14 @@ _RETRY = {
         {"name": [{"service": "grpc.health.v1.Health"}]},
     ]
 }
-"""Retry policy (gRPC A6): a call that ends UNAVAILABLE is sent again up to three times, except ``_cause``'s probe."""
+"""Retry policy (gRPC A6): a call that ends UNAVAILABLE is sent again up to three times, except ``_cause``'s probe.
+
+With several addresses ``ActiveChannel`` repeats the calls."""
+_RETRY_OPTIONS: list[tuple[str, object]] = [
+    ("grpc.service_config", json.dumps(_RETRY)),
+    # After a restart of the controller a waiting client reconnects soon; the default waits up to two minutes.
+    ("grpc.max_reconnect_backoff_ms", 2000),
+]
 
 PROBE_S = 0.2
 """Time-out of the probe that ``_cause`` makes, in seconds."""
@@ -49,19 +57,20 @@ class ClientConnection:
         self._address = address
         self._timeout_s = timeout_s
         self._metadata = credentials.metadata(address)
-        self._channel = credentials.channel(
-            address,
-            [
-                ("grpc.service_config", json.dumps(_RETRY)),
-                # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
-                ("grpc.max_receive_message_length", max_answer_bytes),
-                # After a restart of the controller a waiting client reconnects soon; the default waits up to two
-                # minutes.
-                ("grpc.max_reconnect_backoff_ms", 2000),
-                # Each client has its own connection: HAProxy allows 128 streams per connection, and further streams
-                # would wait silently.
-                ("grpc.use_local_subchannel_pool", 1),
-            ],
+        addresses = checked_addresses(address)
+        options = [
+            # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
+            ("grpc.max_receive_message_length", max_answer_bytes),
+            # Each client has its own connection: HAProxy allows 128 streams per connection, and further streams
+            # would wait silently.
+            ("grpc.use_local_subchannel_pool", 1),
+            *(_RETRY_OPTIONS if len(addresses) == 1 else active_channel.OPTIONS),
+        ]
+        opened = credentials.opener(address, options)
+        self._channel: Any = (
+            opened(address)
+            if len(addresses) == 1
+            else active_channel.ActiveChannel(addresses, opened, stream_s=timeout_s)
         )
         self._tokens: dict[str, str] = {}
         self._request_ids: dict[str, str] = {}

@@ -45,6 +45,9 @@ _BY_REASON: dict[str, type[SignalboxError]] = {
 }
 """Errors by reason, for statuses that stand for several errors."""
 
+NOT_SAVED = "NOT_SAVED"
+"""Reason in the error of a controller that could not save a change."""
+
 _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
@@ -99,6 +102,27 @@ def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
     raise ours from (error if type(ours) is SignalboxError else None)
 
 
+def is_unsaved(error: grpc.RpcError) -> bool:
+    """Return whether the controller could not save the change, and did not make it."""
+    assert isinstance(error, grpc.Call)
+    return bool(_detail(error, error_details_pb2.ErrorInfo).reason == NOT_SAVED)
+
+
+def is_away(error: grpc.RpcError) -> bool:
+    """Return whether the error means that no controller takes calls at the address; another one may be elsewhere."""
+    assert isinstance(error, grpc.Call)
+    return error.code() is grpc.StatusCode.UNAVAILABLE or _BROKEN_OFF in (error.details() or "")
+
+
+def why_away(error: grpc.RpcError, address: str) -> str:
+    """Return why a probe of the controller at ``address`` has failed."""
+    assert isinstance(error, grpc.Call)
+    code, text = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return _why(code, text, address)
+    return "there is no answer" if code is grpc.StatusCode.DEADLINE_EXCEEDED else f"{code.name}: {text}"
+
+
 def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.INVALID_ARGUMENT:
@@ -110,7 +134,7 @@ def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
         return NotFound(text, Gone(reason))
     if kind := _BY_REASON.get(reason) or _ERRORS.get(code):
         return kind(text)
-    if reason == "NOT_SAVED":
+    if reason == NOT_SAVED:
         return Unavailable(text, retry_s or 0.0)
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) or _BROKEN_OFF in text:
         kind = TooSlow if code is grpc.StatusCode.DEADLINE_EXCEEDED else Unreachable

@@ -1,17 +1,18 @@
 """Credentials of a client: files with its identity and with the authorities that it trusts.
 
-``Credentials`` makes a gRPC channel from these files, and the call metadata that carries the client's token."""
+``Credentials`` makes gRPC channels from these files, and the call metadata that carries the client's token."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
-from signalbox.addresses import host_and_port, is_loopback, listen_address
+from signalbox.addresses import api_addresses, host_and_port, is_loopback
 from signalbox.certificate_files import client_problems
 from signalbox.errors import WRONG_USAGE, FieldProblem, InvalidInput
 from signalbox.secret_files import open_to_others
@@ -45,30 +46,34 @@ class Credentials:
         given = (self.tls_ca, self.tls_certificate, self.tls_key, self.token_file)
         return Credentials(*(Path(path).absolute() if path is not None else None for path in given))
 
-    def channel(self, address: str, options: list[tuple[str, object]]) -> grpc.Channel:
-        """Open a channel to ``HOST:PORT`` or ``unix:PATH``; Unix sockets are never encrypted.
+    def opener(self, addresses: str, options: list[tuple[str, object]]) -> Callable[[str], grpc.Channel]:
+        """Return a function that opens a channel to each of these addresses; Unix sockets are never encrypted.
 
-        Raises ``InvalidInput`` when a file is wrong, also when others can read the key."""
+        The certificate of each controller must be valid for the host name in its own address. Raises ``InvalidInput``
+        when a file is wrong, also when others can read the key."""
         import grpc  # a training process has credentials, but leaves gRPC to its client process
 
         self._refuse_incomplete()
-        if self.tls_ca is None or address.startswith("unix:"):
-            return grpc.insecure_channel(address, options)
+        if self.tls_ca is None or addresses.startswith("unix:"):
+            return lambda address: grpc.insecure_channel(address, options)
         authorities, certificate, key = Path(self.tls_ca), _path(self.tls_certificate), _path(self.tls_key)
         own = (_read_secret(key), _read(certificate))
         InvalidInput.refuse(client_problems(authorities, certificate, key))
-        return grpc.secure_channel(address, grpc.ssl_channel_credentials(_read(authorities), *own), options)
+        secured = grpc.ssl_channel_credentials(_read(authorities), *own)
+        return lambda address: grpc.secure_channel(address, secured, options)
 
-    def metadata(self, address: str) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of every call.
+    def metadata(self, addresses: str) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of every call to these addresses.
 
-        Raises ``InvalidInput`` when the address is wrong, or when others could read the token in its file or on the
+        Raises ``InvalidInput`` when an address is wrong, or when others could read the token in its file or on the
         network."""
-        _refuse_wrong(address)
+        found = checked_addresses(addresses)
         if self.token_file is None:
             return ()
-        if self.tls_ca is None and not address.startswith("unix:") and not _only_here(address):
-            raise InvalidInput.of("--token-file", f"a token is sent to {address} only through TLS: give --tls-ca too")
+        for address in found:
+            if self.tls_ca is None and not address.startswith("unix:") and not _only_here(address):
+                text = f"a token is sent to {address} only through TLS: give --tls-ca too"
+                raise InvalidInput.of("--token-file", text)
         token = (_read_secret(Path(self.token_file)) or b"").decode(errors="replace").strip()
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise InvalidInput.of(str(self.token_file), "must contain exactly one token")
@@ -84,12 +89,14 @@ class Credentials:
 NO_CREDENTIALS = Credentials()
 
 
-def _refuse_wrong(address: str) -> None:
-    """Refuse a wrong address: gRPC accepts other forms too, and its errors about wrong addresses do not help."""
+def checked_addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses in a text. Raises ``InvalidInput`` for a wrong text.
+
+    gRPC accepts other forms too, and its errors about wrong addresses do not help."""
     try:
-        listen_address(address)
+        return api_addresses(text)
     except PydanticCustomError as error:
-        raise InvalidInput.of("--address", f"{error.message()} (given: {address!r})", WRONG_USAGE) from None
+        raise InvalidInput.of("--address", f"{error.message()} (given: {text!r})", WRONG_USAGE) from None
 
 
 def _only_here(address: str) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 from pydantic_core import PydanticCustomError
 
 from signalbox import process_exit
-from signalbox.addresses import DEFAULT_ADDRESS, host_and_port, listen_address
+from signalbox.addresses import DEFAULT_ADDRESS, api_addresses, host_and_port
 from signalbox.credentials import Credentials
 from signalbox.errors import Gone, InvalidInput, SignalboxError
 from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
@@ -77,7 +77,8 @@ def join(
       other than 0 need only the id. Default: SIGNALBOX_JOB, else ``slurm-`` and Slurm's job number, else torchrun's run
       id.
     - ``rank``: rank of this process. Default: the rank from mpirun, torchrun or srun, else 0.
-    - ``address``: the controller, HOST:PORT or unix:PATH. Default: SIGNALBOX_ADDRESS, else 127.0.0.1:50051.
+    - ``address``: the controller, HOST:PORT or unix:PATH; several controllers are HOST:PORT,HOST:PORT. Default:
+      SIGNALBOX_ADDRESS, else 127.0.0.1:50051.
     - ``credentials``: default: the files named in SIGNALBOX_TLS_CA, SIGNALBOX_TLS_CERTIFICATE, SIGNALBOX_TLS_KEY and
       SIGNALBOX_TOKEN_FILE.
     - ``on_routes``: called in another thread with the job's routes, whenever they change.
@@ -107,14 +108,14 @@ def _spec(job: str | JobSpec | Mapping[str, Any], fields: Mapping[str, Any]) -> 
 
 def connecting(
     kind: Callable[[str, float, Credentials], Made], address: str | None, credentials: Credentials | None
-) -> tuple[Callable[[], Made], str]:
-    """Return a function that makes clients of this kind, and the controller's address."""
+) -> tuple[Callable[[], Made], tuple[str, ...]]:
+    """Return a function that makes clients of this kind, and the addresses of the controllers."""
     where = address or os.environ.get("SIGNALBOX_ADDRESS") or DEFAULT_ADDRESS
     try:
-        listen_address(where)
+        addresses = api_addresses(where)
     except PydanticCustomError as error:
         raise InvalidInput.of("address", f"{error.message()} (given: {where!r})") from None
-    return partial(kind, where, CALL_S, (credentials or Credentials.of_environment()).absolute()), where
+    return partial(kind, where, CALL_S, (credentials or Credentials.of_environment()).absolute()), addresses
 
 
 class Job:
@@ -393,16 +394,16 @@ def _polled(sockets: OwnSockets) -> frozenset[Connected]:
     return sockets.connections
 
 
-def _between(addresses: frozenset[str], controller: str) -> Callable[[Connected], bool]:
-    """Return a predicate for connections between two of the addresses, except those to the controller.
+def _between(addresses: frozenset[str], controllers: tuple[str, ...]) -> Callable[[Connected], bool]:
+    """Return a predicate for connections between two of the addresses, except those to a controller.
 
-    The controller may run at one of the addresses."""
-    host, port = ("", 0) if controller.startswith("unix:") else host_and_port(controller)
-    named = not host.replace(".", "").isdigit()
+    A controller may run at one of the addresses. Its host may be a name; then each peer at its port counts as it."""
+    places = {host_and_port(each) for each in controllers if not each.startswith("unix:")}
+    named = {port for host, port in places if not host.replace(".", "").isdigit()}
 
     def counts(connected: Connected) -> bool:
         own, _, peer, peer_port = connected
-        to_controller = peer_port == port and (named or peer == host)
+        to_controller = (peer, peer_port) in places or peer_port in named
         return own != peer and own in addresses and peer in addresses and not to_controller
 
     return counts

@@ -285,6 +285,9 @@ def test_what_is_no_address_is_an_error_line(signalbox: Signalbox) -> None:
         "http://127.0.0.1:1",
         "unix:",
         f"unix:/{'a' * 200}",
+        "127.0.0.1:1,",
+        "127.0.0.1:1,127.0.0.1:1",
+        "127.0.0.1:1,unix:/run/api.sock",
     )
     for address in wrong:
         result = signalbox("status", "--address", address)

@@ -180,7 +180,7 @@ def test_certificates_have_the_roles_of_their_names(secured: Secured, scheduler:
             with pytest.raises(Unreachable):
                 status_of(address, secured.credentials(shown))
         forged = (("x-signalbox-certificate-bin", der(scheduler)),)
-        with secured.credentials(secured.ours.sign("stranger")).channel(address, []) as channel:
+        with secured.credentials(secured.ours.sign("stranger")).opener(address, [])(address) as channel:
             controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
             with pytest.raises(grpc.RpcError, match=r"one of its names \(stranger\)"):
                 controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=forged)
@@ -194,7 +194,7 @@ def test_large_requests_come_through_beside_a_certificate(secured: Secured, tmp_
     unknown = b"\xfa\x07" + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + bytes(size)
     with (
         proxied_api(tmp_path, **settings) as api,
-        secured.credentials(large).channel(api.addresses[0], []) as channel,
+        secured.credentials(large).opener(api.addresses[0], [])(api.addresses[0]) as channel,
     ):
         status: Any = channel.unary_unary(STATUS)
         assert status(unknown, timeout=DEADLINE_S)

@@ -32,7 +32,7 @@ def _connection(
         typer.Option(
             envvar="SIGNALBOX_ADDRESS",
             metavar="ADDRESS",
-            help="Address of the controller's API: HOST:PORT or unix:PATH.",
+            help="Address of the controller's API: HOST:PORT or unix:PATH; several controllers: HOST:PORT,HOST:PORT.",
         ),
     ] = DEFAULT_ADDRESS,
     tls_ca: Annotated[

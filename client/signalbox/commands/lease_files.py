@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from signalbox.addresses import listed
 from signalbox.errors import InvalidInput
 from signalbox.secret_files import open_to_others
 
@@ -22,7 +23,7 @@ File systems allow 255 characters, including the hash, the ending and a process 
 
 
 class LeaseFiles:
-    """Lease tokens of the jobs at the controller with this address.
+    """Lease tokens of the jobs at the controllers with this address, or with these addresses in any order.
 
     ``folder``: folder whose jobs ``signalbox jobs keep`` registers; their tokens are in separate files. Raises
     ``InvalidInput`` when the user has no home folder. The methods raise ``OSError``."""
@@ -31,6 +32,7 @@ class LeaseFiles:
         state = Path(os.environ.get("XDG_STATE_HOME", ""))
         home = state if state.is_absolute() else _home() / ".local" / "state"
         leases = home / "signalbox" / "leases"
+        address = ",".join(sorted(listed(address)))
         self._path = leases / _name(address) if folder is None else leases / "kept" / _name(f"{address} {folder}")
 
     def path_of(self, job_id: str) -> Path:

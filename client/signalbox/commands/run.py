@@ -75,7 +75,8 @@ def run(
         typer.Option(
             "--address",
             metavar="ADDRESS",
-            help="Address of the controller's API: HOST:PORT or unix:PATH; default: SIGNALBOX_ADDRESS.",
+            help="Address of the controller's API: HOST:PORT or unix:PATH; several controllers: HOST:PORT,HOST:PORT. "
+            "Default: SIGNALBOX_ADDRESS.",
         ),
     ] = None,
     verbose: Annotated[

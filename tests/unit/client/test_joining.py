@@ -280,11 +280,12 @@ def test_connections_that_cannot_be_asked_for_are_logged_once_and_hold_nothing_u
 HERE, THERE, ELSEWHERE = "10.0.1.1", "10.0.2.1", "10.0.9.9"
 
 
-def test_connections_of_the_job_are_those_between_its_addresses_but_not_that_to_the_controller() -> None:
-    for controller in ("10.0.2.1:50051", "controller.example:50051", "unix:/run/signalbox/api.sock"):
-        counts = _between(frozenset({HERE, THERE}), controller)
+def test_connections_of_the_job_are_those_between_its_addresses_but_not_that_to_a_controller() -> None:
+    by_name, socket = "controller.example:50051", "unix:/run/signalbox/api.sock"
+    for controllers in (("10.0.2.1:50051",), (by_name,), ("10.9.9.9:50052", "10.0.2.1:50051"), (socket,)):
+        counts = _between(frozenset({HERE, THERE}), controllers)
         assert counts(Connected(HERE, 40_000, THERE, 29_500))
         assert counts(Connected(THERE, 29_500, HERE, 40_000))
         assert not counts(Connected(HERE, 40_000, ELSEWHERE, 443))
         assert not counts(Connected(HERE, 40_000, HERE, 29_500))
-        assert counts(Connected(HERE, 40_001, THERE, 50_051)) is controller.startswith("unix:")
+        assert counts(Connected(HERE, 40_001, THERE, 50_051)) is (controllers == (socket,))

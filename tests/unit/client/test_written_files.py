@@ -89,6 +89,15 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     assert LeaseFiles("127.0.0.1:50051").job_ids() == set()
 
 
+def test_the_tokens_of_several_controllers_are_the_same_in_any_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    LeaseFiles("one:1,two:1").keep("job", "token")
+    assert LeaseFiles("two:1,one:1").kept("job") == "token"
+    assert LeaseFiles("one:1").kept("job") == ""
+
+
 def test_folders_with_long_names_have_files_apart_and_a_full_disk_leaves_the_token_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,0 +1,278 @@
+"""Channel to the active one of several controllers, at the addresses where any of them may answer.
+
+A controller that stands by listens on no port, or HAProxy answers for it. ``ActiveChannel`` probes the health service
+at all addresses, and uses the first controller that answers. Stubs call through it as through a channel of gRPC. When
+the controller in use no longer answers, the channel to it is closed, and its streams end. The call is then made to the
+next controller that answers; a stream is opened again by its user. No address delays the others."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple
+
+import grpc
+
+from signalbox.client_errors import is_away, is_unsaved, why_away
+from signalbox.errors import Unreachable
+
+HEALTH = "/grpc.health.v1.Health/Check"
+"""Method that shows whether a controller answers; its request and answer are bytes here."""
+SERVING = b"\x08\x01"
+"""Answer of a controller that takes calls (``grpc.health.v1.HealthCheckResponse``)."""
+
+PROBE_S = 2.0
+"""Seconds within which a controller answers a probe; otherwise it counts as silent."""
+SILENT_S = 1.0
+"""Seconds that a call waits for its answer before the controller is probed; each further wait is twice as long."""
+STREAM_PROBE_S = 30.0
+"""Seconds between probes while a stream is open, because a stream does not end when the controller's machine fails."""
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 0.5
+"""First and longest pause, in seconds, before an address without a controller is probed again."""
+
+OPTIONS: list[tuple[str, object]] = [
+    ("grpc.initial_reconnect_backoff_ms", round(1000 * FIRST_PAUSE_S)),
+    ("grpc.max_reconnect_backoff_ms", round(1000 * MAX_PAUSE_S)),
+]
+"""Options of each channel: gRPC connects as often as the address is probed."""
+
+
+class _Used(NamedTuple):
+    """Controller in use."""
+
+    address: str
+    channel: Any
+
+
+class ActiveChannel:
+    """Stand-in for a channel of gRPC, with the methods that clients of the API use; for any number of threads.
+
+    - ``addresses``: ``HOST:PORT`` of each controller
+    - ``open_channel``: opens a channel to an address
+    - ``stream_s``: seconds that a stream may take to find a controller; calls have their time-outs"""
+
+    def __init__(self, addresses: Sequence[str], open_channel: Callable[[str], Any], stream_s: float) -> None:
+        self._addresses = addresses
+        self._open = open_channel
+        self._stream_s = stream_s
+        self._used: _Used | None = None
+        self._left = ""  # address of the controller that was used before
+        self._why = dict.fromkeys(addresses, "there is no answer")
+        self._finding = Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        if used := self._used:
+            used.channel.close()
+
+    def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
+        """Return a function that makes a call, and repeats it while no controller has answered, until its time-out.
+
+        A change that a controller could not save is repeated once at each other controller that answers.
+
+        Raises ``Unreachable`` when no controller answers in time, and ``RpcError`` as gRPC does."""
+
+        def call(request: Any, timeout: float, metadata: Any = None) -> Any:
+            until, unsaved = time.monotonic() + timeout, set[str]()
+            while True:
+                used, answer = self._begin(
+                    lambda channel: channel.unary_unary(*method, **more).future(
+                        request, timeout=until - time.monotonic(), metadata=metadata
+                    ),
+                    until,
+                )
+                try:
+                    return self._wait(used, answer, until)
+                except grpc.RpcError as error:
+                    if is_unsaved(error):
+                        unsaved.add(used.address)
+                        if not self._is_moved(used, unsaved):
+                            raise
+                    elif not self._is_left(used, error):
+                        raise
+
+        return call
+
+    def unary_stream(self, *method: Any, **more: Any) -> Callable[..., _Stream]:
+        """Return a function that opens a stream. Raises ``Unreachable`` when no controller answers."""
+
+        def call(request: Any, metadata: Any = None) -> _Stream:
+            until = time.monotonic() + self._stream_s
+            used, stream = self._begin(
+                lambda channel: channel.unary_stream(*method, **more)(request, metadata=metadata), until
+            )
+            return _Stream(stream, partial(self._keep_probing, used), partial(self._is_left, used), used.address)
+
+        return call
+
+    # ---- the controller in use
+
+    def _begin(self, call: Callable[[Any], Any], until: float) -> tuple[_Used, Any]:
+        """Begin a call at the active controller."""
+        while True:
+            used = self._active(until)
+            try:
+                return used, call(used.channel)
+            except ValueError:  # another thread has closed the channel
+                if self._closed or used is self._used:
+                    raise
+
+    def _wait(self, used: _Used, answer: Any, until: float) -> Any:
+        """Return the answer of a call. Stop using a controller that answers neither the call nor a probe."""
+        wait_s = SILENT_S
+        try:
+            while True:
+                try:
+                    return answer.result(timeout=wait_s)
+                except grpc.FutureTimeoutError:
+                    self._probe(used, min(PROBE_S, until - time.monotonic()))
+                    wait_s *= 2
+        finally:
+            answer.cancel()
+
+    def _keep_probing(self, used: _Used, over: Event) -> None:
+        """Probe the controller that sends a stream, until the stream is over."""
+        while not over.wait(STREAM_PROBE_S):
+            self._probe(used, PROBE_S)
+
+    def _probe(self, used: _Used, within_s: float) -> None:
+        """Stop using the controller if it does not answer in time."""
+        try:
+            used.channel.unary_unary(HEALTH)(b"", timeout=within_s)
+        except grpc.RpcError as error:
+            if is_away(error) or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._leave(used)
+        except ValueError:
+            pass  # another thread has stopped using it
+
+    def _is_left(self, used: _Used, error: Any) -> bool:
+        """Return whether a failed call or stream ended because its controller is not used any more."""
+        if is_away(error):
+            self._leave(used)
+            return True
+        return used is not self._used and not self._closed and error.code() is grpc.StatusCode.CANCELLED
+
+    def _is_moved(self, used: _Used, but: set[str]) -> bool:
+        """Return whether another controller is used now, at an address that is not in ``but``.
+
+        A controller that is cut off from etcd saves nothing, and another one may have replaced it."""
+        others = [address for address in self._addresses if address not in but]
+        with self._finding:
+            if others and self._used is used:
+                with suppress(Unreachable):
+                    found = self._find(others, time.monotonic() + PROBE_S, once=True)
+                    self._leave(used)
+                    self._use(found)
+            return self._used is not used
+
+    def _leave(self, used: _Used) -> None:
+        if self._used is used:
+            self._used, self._left = None, used.address
+        used.channel.close()
+
+    # ---- finding the active controller
+
+    def _active(self, until: float) -> _Used:
+        """Return the active controller. Raises ``Unreachable`` when none has answered by then."""
+        if used := self._used:
+            return used
+        if not self._finding.acquire(timeout=max(0.0, until - time.monotonic())):
+            raise self._unreachable()
+        try:
+            return self._used or self._use(self._find(self._addresses, until))
+        finally:
+            self._finding.release()
+
+    def _use(self, found: _Used) -> _Used:
+        self._used = found
+        if self._closed:
+            found.channel.close()
+        return found
+
+    def _find(self, addresses: Sequence[str], until: float, once: bool = False) -> _Used:
+        """Probe each address until a controller answers at one of them; ``once``: probe no address a second time.
+
+        The controller that was used last is probed after the others: HAProxy may answer the probe in its place."""
+        channels = {address: self._open(address) for address in addresses}
+        due = dict.fromkeys(addresses, time.monotonic())
+        pauses = dict.fromkeys(addresses, FIRST_PAUSE_S)
+        if self._left in due:
+            due[self._left] += MAX_PAUSE_S
+        left = len(due) if once else math.inf
+        answers: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        found = ""
+        try:
+            while not found:
+                now = time.monotonic()
+                if now >= until or self._closed or not left:
+                    raise self._unreachable()
+                for address in [address for address, at in due.items() if at <= now]:
+                    del due[address]
+                    probe = channels[address].unary_unary(HEALTH).future(b"", timeout=min(PROBE_S, until - now))
+                    probe.add_done_callback(lambda probe, address=address: answers.put((address, probe)))
+                try:
+                    address, probe = answers.get(timeout=min([until, *due.values()]) - now)
+                except Empty:
+                    continue
+                if why := _why_not(probe, address):
+                    self._why[address] = why
+                    left -= 1
+                    if not once:
+                        due[address] = time.monotonic() + pauses[address]
+                        pauses[address] = min(2 * pauses[address], MAX_PAUSE_S)
+                else:
+                    found = address
+        finally:
+            for address, channel in channels.items():
+                if address != found:
+                    channel.close()
+        return _Used(found, channels[found])
+
+    def _unreachable(self) -> Unreachable:
+        """Return the error that names each address with the result of its latest probe."""
+        found = "; ".join(f"{address}: {why}" for address, why in self._why.items())
+        return Unreachable(f"no controller answers at any of the {len(self._why)} addresses: {found}")
+
+
+class _Stream:
+    """Messages of a stream.
+
+    - ``keep_probing``: runs beside the stream until the event is set
+    - ``is_left``: receives the error that ends the stream; returns whether its controller no longer answers"""
+
+    def __init__(
+        self, messages: Any, keep_probing: Callable[[Event], None], is_left: Callable[[Any], bool], address: str
+    ) -> None:
+        self._messages = messages
+        self._keep_probing = keep_probing
+        self._is_left = is_left
+        self._address = address
+
+    def __iter__(self) -> Iterator[Any]:
+        over = Event()
+        Thread(target=self._keep_probing, args=(over,), name="signalbox-probes", daemon=True).start()
+        try:
+            yield from self._messages
+        except grpc.RpcError as error:
+            if not self._is_left(error):
+                raise
+            raise Unreachable(f"the controller at {self._address} no longer answers") from None
+        finally:
+            over.set()
+
+    def cancel(self) -> None:
+        self._messages.cancel()
+
+
+def _why_not(probe: Any, address: str) -> str:
+    """Return why there is no controller at the address, empty if the probe found one."""
+    try:
+        return "" if probe.result() == SERVING else "the controller there takes no calls"
+    except grpc.RpcError as error:
+        return why_away(error, address)
