@@ -152,11 +152,13 @@ class ActiveChannel:
             pass  # another thread has stopped using it
 
     def _is_left(self, used: _Used, error: Any) -> bool:
-        """Return whether a failed call or stream ended because its controller is not used any more."""
-        if is_away(error):
-            self._leave(used)
-            return True
-        return used is not self._used and not self._closed and error.code() is grpc.StatusCode.CANCELLED
+        """Return whether a failed call or stream ended because its controller is not used any more.
+
+        Another thread may have closed the channel, or the controller has cancelled the call because it ends."""
+        if self._closed or not (is_away(error) or error.code() is grpc.StatusCode.CANCELLED):
+            return False
+        self._leave(used)
+        return True
 
     def _is_moved(self, used: _Used, but: set[str]) -> bool:
         """Return whether another controller is used now, at an address that is not in ``but``.
