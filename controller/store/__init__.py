@@ -8,6 +8,7 @@ or the reason why it was not saved; after a restart all records, or a refusal.
 - ``configured``: choice of the store: SQLite in the state directory, etcd, or none.
 - ``commit_queue``: the thread that writes commits.
 - ``sqlite_store``, ``sqlite_database``: the SQLite implementation.
-- ``etcd_store``, ``etcd_client``: the implementation in etcd, with the messages of etcd's API in ``etcd_v3``.
+- ``etcd_store``: the implementation in etcd, with ``etcd_claim``, ``etcd_contents`` and ``etcd_commits``.
+- ``etcd_client``, ``etcd_operations``: calls to etcd, with the messages of its API in ``etcd_v3``.
 - ``directory_claim``: locks that decide which controller may use a directory.
 """

@@ -21,7 +21,9 @@ from controller.config import Config
 from controller.jobs.messages import SavedState
 from controller.store.configured import store_of
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
-from controller.store.etcd_store import MOST_RECORDS, EtcdStore, _put
+from controller.store.etcd_contents import MOST_RECORDS
+from controller.store.etcd_operations import delete, put
+from controller.store.etcd_store import EtcdStore
 from controller.store.etcd_v3 import etcd_pb2 as pb
 from controller.store.records import Key, Kind, changes, encode
 from controller.store.store import EPOCHS_PER_S
@@ -196,18 +198,18 @@ def test_a_claim_that_ended_is_made_again_by_its_last_holder(etcd: EtcdProcess, 
 
 def test_a_claim_that_was_deleted_is_made_again_or_lost_to_the_next(etcd: EtcdProcess, prefix: str) -> None:
     lost = Event()
-    delete = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=f"{prefix}claim".encode()))
+    deleted = delete(f"{prefix}claim".encode())
     with opened(etcd.access, prefix) as old, opened(etcd.access, prefix) as new:
         old.load()
         old.begin(lost.set)
         first = old._created
-        old._etcd.transaction([], [delete])
+        old._etcd.transaction([], [deleted])
         assert str(commit(old, NOTHING, full())) == "the claim of the state has ended"
         until(lambda: old._created > first and old.is_claimed)
         assert isinstance(commit(old, NOTHING, full()), int)
         assert not lost.is_set()
-        new_claim = _put(f"{prefix}claim".encode(), new._claim, new._etcd.grant(LEASE_S))
-        old._etcd.transaction([], [delete])
+        new_claim = put(f"{prefix}claim".encode(), new._claim, new._etcd.grant(LEASE_S))
+        old._etcd.transaction([], [deleted])
         old._etcd.transaction([], [new_claim])
         assert lost.wait(60)
         assert not old.is_claimed
@@ -305,7 +307,7 @@ def test_a_claim_from_before_a_restore_writes_nothing(tmp_path: Path, prefix: st
         new.load()
         assert new._created == old._created
         with pytest.raises(EtcdError, match="the claim of the state has ended"):
-            old._fenced([])
+            old._records._fenced([])
 
 
 @pytest.mark.parametrize(
@@ -316,11 +318,11 @@ def test_malformed_values_are_refused_by_the_name_of_their_key(
     etcd: EtcdProcess, prefix: str, key: str, value: str
 ) -> None:
     with opened(etcd.access, prefix) as store:
-        store._etcd.transaction([], [_put((prefix + key).encode(), value.encode())])
+        store._etcd.transaction([], [put((prefix + key).encode(), value.encode())])
         with pytest.raises(InvalidInput, match=f"the key {key} has the malformed value"):
             store.raise_epoch(1)
     with opened(etcd.access, prefix + key) as store:
-        store._etcd.transaction([], [_put(f"{prefix}{key}claim".encode(), value.encode())])
+        store._etcd.transaction([], [put(f"{prefix}{key}claim".encode(), value.encode())])
         with pytest.raises(InvalidInput, match=r"another controller uses .* \(unknown\)"):
             store.load()
 
@@ -449,8 +451,8 @@ def test_a_write_that_arrives_after_it_was_refused_changes_nothing(etcd: EtcdPro
 def test_only_the_parts_of_a_valid_commit_are_applied_and_all_of_them(etcd: EtcdProcess, prefix: str) -> None:
     few = SavedState(registered(job("few")))
     with opened(etcd.access, prefix) as store:
-        of_another = _put(f"{prefix}part/0/000007".encode(), pb.TxnRequest().SerializeToString())
-        of_others = [of_another, _put(f"{prefix}part/0/000008".encode(), b"malformed")]
+        of_another = put(f"{prefix}part/0/000007".encode(), pb.TxnRequest().SerializeToString())
+        of_others = [of_another, put(f"{prefix}part/0/000008".encode(), b"malformed")]
         store._etcd.transaction([], of_others)
         store.load()
         assert not store._etcd.keys(f"{prefix}part/".encode())[0]
@@ -464,7 +466,7 @@ def test_only_the_parts_of_a_valid_commit_are_applied_and_all_of_them(etcd: Etcd
         store._etcd.transaction = transaction  # type: ignore[method-assign]
         assert store.look() == MANY
         name = next(each.key for each in store._etcd.keys(f"{prefix}part/".encode())[0] if b"/0/" not in each.key)
-        transaction([], [pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=name))])
+        transaction([], [delete(name)])
         with pytest.raises(InvalidInput, match=r"the key part/\w+/000000 is missing, a part of the last commit"):
             store.look()
 
@@ -473,10 +475,10 @@ def test_a_commit_that_fails_unexpectedly_is_refused_and_the_next_one_is_made(et
     with opened(etcd.access, prefix) as store:
         store.load()
         store.begin()
-        put = store._put_all
-        store._put_all = lambda _: 1 // 0  # type: ignore[method-assign,assignment,return-value]
+        put_all = store._records._put_all
+        store._records._put_all = lambda _: 1 // 0  # type: ignore[method-assign,assignment,return-value]
         assert "ZeroDivisionError" in str(commit(store, NOTHING, MANY))
-        store._put_all = put  # type: ignore[method-assign]
+        store._records._put_all = put_all  # type: ignore[method-assign]
         assert isinstance(commit(store, NOTHING, full()), int)
         assert store.look() == full()
 

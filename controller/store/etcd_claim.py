@@ -1,0 +1,247 @@
+"""Claim of the state in etcd by one controller at a time, and the marks of controllers that wait for it.
+
+The claim is a key with a lease, which ends when its controller does not renew it. Every write demands that the claim
+still has this process's value, so a controller whose claim has ended writes nothing. The claim is valid until a local
+time that was computed before the lease was last renewed; after that time this controller makes no change, even if etcd
+does not answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeGuard
+
+import structlog
+
+from controller.log_limit import LimitedLog
+from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
+from controller.store.etcd_operations import has_value, key, put, was_created
+from controller.store.etcd_v3 import etcd_pb2 as pb
+from signalbox.errors import InvalidInput
+
+log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log, period_s=60)
+
+RENEWALS = 3
+"""Number of renewals within the duration of a lease."""
+
+LEAST_QUICK_S = 0.3
+"""Shortest time in seconds that a call for the claim may take at one endpoint."""
+
+
+class EtcdClaim:
+    """Part of a ``Store`` that claims the keys below ``prefix``. Methods are documented at ``Store``.
+
+    ``lease_s``: whole seconds after which a controller that does not answer loses its claim."""
+
+    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int) -> None:
+        self._where = f"etcd at {', '.join(access.endpoints)}, below {prefix}"
+        self._etcd = Etcd(access)
+        self._lease_s = lease_s
+        self._root = prefix.encode()
+        self._holder = f"{socket.gethostname()}, process {os.getpid()}"
+        self._id = secrets.token_hex(16).encode()
+        self._claim = json.dumps({"holder": self._holder, "id": self._id.decode()}).encode()
+        """Value of the key ``claim`` while this process has the claim."""
+        self._quick_s = max(LEAST_QUICK_S, lease_s / 6)
+        """Longest time in seconds of a call for the claim, so that a silent member does not end the lease."""
+        self._lease = 0
+        self._created = 0
+        """Revision of etcd at which the claim was made, for the epoch; 0 without a claim."""
+        self._valid_until = 0.0
+        """Monotonic time until which the claim exists for certain."""
+        self._has_ended = False
+        """Whether another process has claimed the state after this one."""
+        self._has_answered = False
+        self._stopping = threading.Event()
+        self._check = threading.Event()
+        """Ends the pause before the next renewal."""
+        self._renewing: threading.Thread | None = None
+        self._has_standby = False
+        self._lost: Callable[[], None] = lambda: None
+
+    @property
+    def is_claimed(self) -> bool:
+        return time.monotonic() < self._valid_until
+
+    def claim(self, wait: bool = False) -> bool:
+        if self._renewing is not None:
+            if not self.is_claimed:
+                raise self._ended() if self._has_ended else self._cannot(EtcdError("etcd does not answer", None))
+            return True
+        while not self.is_claimed:
+            try:
+                is_made, revision = self._claim_once()
+            except EtcdError as error:
+                if not wait or not (self._has_answered or error.no_answer):
+                    raise self._cannot(error) from None
+                limited_log.warning("the state cannot be claimed yet", why=str(error))
+                time.sleep(self._lease_s / RENEWALS)
+                continue
+            self._has_answered = True
+            if is_made:
+                continue
+            if not wait:
+                return False
+            self._etcd.wait_for_change(self._key("claim"), revision, self._lease_s)
+        self._renewing = threading.Thread(target=self._renew, name="state-claim", daemon=True)
+        self._renewing.start()
+        return True
+
+    def release(self) -> None:
+        """Stop renewing the claim, and end it."""
+        self._stopping.set()
+        self._check.set()
+        if self._renewing is not None:
+            self._renewing.join()
+        self._valid_until = 0.0
+        lease, self._lease = self._lease, 0
+        if lease and not self._has_ended:
+            with suppress(EtcdError):
+                self._etcd.revoke(lease, self._quick_s)
+
+    def owner(self) -> str:
+        try:
+            found = self._etcd.get(self._key("claim"))
+        except EtcdError:
+            return "unknown"
+        try:
+            return str(json.loads(found.value)["holder"]) if found else "unknown"
+        except (ValueError, TypeError, KeyError):
+            return "unknown"
+
+    @contextmanager
+    def standing_by(self) -> Iterator[None]:
+        name, stopping = self._key("standby", self._id.decode()), threading.Event()
+
+        def show() -> None:
+            lease = 0
+            while not stopping.is_set():
+                with suppress(EtcdError):
+                    if not lease or not self._etcd.renew(lease):
+                        lease = self._etcd.grant(self._lease_s)
+                        self._etcd.transaction([], [put(name, self._holder.encode(), lease)])
+                stopping.wait(self._lease_s / RENEWALS)
+            with suppress(EtcdError):
+                self._etcd.revoke(lease)
+
+        thread = threading.Thread(target=show, name="standby", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            thread.join()
+
+    def has_standby(self) -> bool:
+        """Return whether another controller waited when the lease was last renewed, without a call to etcd."""
+        return self._has_standby
+
+    # ---- for the writes
+
+    def _fence(self) -> pb.Compare:
+        """Return the comparison that holds while this process has the claim."""
+        return has_value(self._key("claim"), self._claim)
+
+    def _refuse_lost(self) -> None:
+        """Raise ``EtcdError`` when the claim has ended; the thread then renews it at once, or gives it up."""
+        if not self._is_own(self._etcd.get(self._key("claim"))):
+            self._valid_until = 0.0  # until the next renewal
+            self._check.set()
+            raise EtcdError("the claim of the state has ended", None)
+
+    def _key(self, *names: str) -> bytes:
+        return key(self._root, *names)
+
+    def _ended(self) -> InvalidInput:
+        return InvalidInput.of("store", f"another controller has claimed {self._where} meanwhile")
+
+    def _cannot(self, error: EtcdError) -> InvalidInput:
+        return InvalidInput.of("store", f"{self._where}: {error}")
+
+    # ---- the lease
+
+    def _claim_once(self, after_own: bool = False) -> tuple[bool, int]:
+        """Try to make the claim; return whether this process has it, and etcd's revision. Raises ``EtcdError``.
+
+        ``after_own``: succeed only if this process had the last claim."""
+        within_s = max(self._quick_s, self._lease_s / 2)
+        began = time.monotonic()
+        lease = self._etcd.grant(self._lease_s, within_s)
+        free = [was_created(self._key("claim"), 0)]
+        if after_own:
+            free.append(has_value(self._key("claimed"), self._id))
+        reply = self._etcd.transaction(
+            free,
+            [put(self._key("claim"), self._claim, lease), put(self._key("claimed"), self._id)],
+            within_s=within_s,
+        )
+        if reply.succeeded:
+            self._lease, self._created, self._valid_until = lease, reply.header.revision, began + self._lease_s
+            return True, reply.header.revision
+        found = self._etcd.get(self._key("claim"), within_s)
+        if self._is_own(found):
+            self._adopt(found)
+            return True, reply.header.revision
+        with suppress(EtcdError):
+            self._etcd.revoke(lease)
+        return False, reply.header.revision
+
+    def _is_own(self, claim: pb.KeyValue | None) -> TypeGuard[pb.KeyValue]:
+        return claim is not None and claim.value == self._claim
+
+    def _adopt(self, claim: pb.KeyValue) -> None:
+        """Use this process's claim, whose request may have had no answer. Raises ``EtcdError``."""
+        self._lease, self._created = claim.lease, claim.create_revision
+        began = time.monotonic()
+        if self._etcd.renew(self._lease, self._quick_s):
+            self._valid_until = began + self._lease_s
+
+    def _renew(self) -> None:
+        """Renew the lease until ``release``. A claim that ended is made again unless another process had one since."""
+        pause, last_why = self._lease_s / RENEWALS, ""
+        while True:
+            self._check.wait(pause)
+            self._check.clear()
+            if self._stopping.is_set():
+                return
+            pause, why = self._lease_s / RENEWALS, ""
+            try:
+                if not self._renew_once():
+                    break
+                with suppress(EtcdError):
+                    self._has_standby = bool(self._etcd.keys(self._key("standby", ""), self._quick_s)[0])
+            except EtcdError as error:
+                pause, why = self._quick_s, str(error)
+                if why != last_why:
+                    limited_log.warning("the claim of the state cannot be renewed", why=why)
+            except Exception:
+                limited_log.exception("the claim of the state cannot be renewed because of an unexpected error")
+            last_why = why
+        self._has_ended, self._valid_until = True, 0.0
+        self._lost()
+        with suppress(EtcdError):
+            self._etcd.revoke(self._lease)
+
+    def _renew_once(self) -> bool:
+        """Renew the lease or make the claim again; return False if this process has lost it. Raises ``EtcdError``."""
+        began = time.monotonic()
+        is_alive = self._etcd.renew(self._lease, self._quick_s)
+        found = self._etcd.get(self._key("claim"), self._quick_s)
+        if self._is_own(found):
+            if found.lease != self._lease:
+                self._adopt(found)
+            elif is_alive:
+                self._valid_until = began + self._lease_s
+            return True
+        if found or not self._claim_once(after_own=True)[0]:
+            return False
+        log.warning("the claim of the state had ended, and was made again")
+        return True

@@ -1,0 +1,145 @@
+"""Commits to the state in etcd, each of which is whole or not made.
+
+In: values of records. Out: etcd's revision with these values, or an error. Every write demands that the claim has this
+process's value. Every write of records also demands that the key ``commit`` is as this process knows it, and puts a new
+value there. So etcd refuses a copy of an earlier write that a slow member still has, and the first write after etcd was
+restored.
+
+A commit that is too large for one request is first written in parts, below keys of their own. A single request then
+makes it valid: it writes the commit's id and the number of its parts to ``commit``. Only after that are the records
+changed, part by part. If the controller ends meanwhile, the next one that gets the claim applies the parts.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from controller.store.etcd_client import Etcd, EtcdError
+from controller.store.etcd_contents import Contents, Texts, compressed, contents, name_of_part, parts
+from controller.store.etcd_operations import Operations, delete_range, key, put, was_changed
+from controller.store.etcd_v3 import etcd_pb2 as pb
+
+log = structlog.get_logger(__name__)
+
+
+class _Changed(EtcdError):
+    """A write was refused because ``commit`` has another value than this process knows."""
+
+
+class EtcdCommits:
+    """Commits below ``root``, by one thread at a time.
+
+    ``fence``: comparison that holds while this process has the claim. ``refuse_lost``: raises ``EtcdError`` when the
+    claim has ended."""
+
+    def __init__(self, etcd: Etcd, root: bytes, fence: pb.Compare, refuse_lost: Callable[[], None]) -> None:
+        self._etcd = etcd
+        self._root = root
+        self._fence = fence
+        self._refuse_lost = refuse_lost
+        self._texts: dict[bytes, bytes] = {}
+        """Values of all records after the commits that were reported as written."""
+        self._commit = 0
+        """Last known revision of the key ``commit``; 0 if there is none."""
+        self._in_doubt = False
+        """Whether etcd may have other records than ``_texts``, or parts that are not applied."""
+
+    def read(self) -> Contents:
+        """Return the contents of etcd. Raises ``EtcdError`` and ``Malformed``."""
+        keys, revision = self._etcd.keys(self._root)
+        return contents(self._root, keys, revision)
+
+    def adopt(self, found: Contents) -> None:
+        """Begin with these contents; apply the commit of an earlier controller if it is not applied yet.
+
+        Raises ``EtcdError``."""
+        self._recover(found)
+        self._texts = found.texts
+
+    def write(self, wanted: Texts) -> int:
+        """Write the values, all or none, and return etcd's revision. Raises ``EtcdError`` and ``Malformed``."""
+        was_in_doubt, self._in_doubt = self._in_doubt, True  # also if there is an exception
+        if was_in_doubt:
+            self._undo()
+        try:
+            revision, is_applied = self._put_all(wanted)
+        except _Changed:
+            self._undo()
+            revision, is_applied = self._put_all(wanted)
+        self._in_doubt = not is_applied
+        self._texts |= {name: text for name, text in wanted.items() if text is not None}
+        for name, text in wanted.items():
+            if text is None:
+                self._texts.pop(name, None)
+        return revision
+
+    def _undo(self) -> None:
+        """Bring etcd back to the last commit that was reported as written. Raises ``EtcdError`` and ``Malformed``."""
+        found = self.read()
+        self._recover(found)
+        back: dict[bytes, bytes | None] = {
+            name: text for name, text in self._texts.items() if found.texts.get(name) != text
+        }
+        back |= dict.fromkeys(found.texts.keys() - self._texts.keys())
+        if back:
+            log.warning("records in etcd are not those that were saved, and are written again", count=len(back))
+            if not self._put_all(back)[1]:
+                raise EtcdError("parts of a commit are not applied yet", None)
+
+    def _put_all(self, texts: Texts) -> tuple[int, bool]:
+        """Write the texts, all or none; return etcd's revision, and whether all parts are applied.
+
+        Raises ``EtcdError``."""
+        of_all = list(parts(texts))
+        commit_id = secrets.token_hex(8)
+        if len(of_all) <= 1:
+            return self._change(commit_id, of_all[0] if of_all else ()), True
+        for number, part in enumerate(of_all):
+            text = compressed(pb.TxnRequest(success=part).SerializeToString())
+            self._fenced([put(key(self._root, name_of_part(commit_id, number)), text)])
+        revision = self._change(commit_id, count=len(of_all))
+        with suppress(EtcdError):
+            return self._apply(of_all), True
+        return revision, False  # the next write applies the parts
+
+    def _recover(self, found: Contents) -> None:
+        """Apply the parts of a valid commit, and delete those of others. Raises ``EtcdError``."""
+        self._commit = found.commit
+        if found.has_parts:
+            self._apply(found.parts)
+
+    def _apply(self, of_all: Sequence[Operations]) -> int:
+        """Apply the parts of the valid commit, delete all parts, and return etcd's revision. Raises ``EtcdError``."""
+        for part in of_all:
+            self._fenced(part)
+        return self._change(secrets.token_hex(8), [delete_range(key(self._root, "part/"), key(self._root, "part0"))])
+
+    def _change(self, commit_id: str, operations: Operations = (), count: int = 0) -> int:
+        """Carry out the operations as the next commit, and return etcd's revision. Raises ``EtcdError``.
+
+        ``count``: number of the commit's parts."""
+        name, value = key(self._root, "commit"), json.dumps({"id": commit_id, "parts": count}).encode()
+        try:
+            self._commit = self._fenced([*operations, put(name, value)])
+        except _Changed:
+            found = self._etcd.get(name)
+            if found is None or found.value != value:
+                raise
+            self._commit = found.mod_revision  # a copy of the request was carried out
+        return self._commit
+
+    def _fenced(self, operations: Operations) -> int:
+        """Carry out the operations if claim and ``commit`` are as this process knows, and return etcd's revision.
+
+        Raises ``EtcdError``."""
+        is_last = was_changed(key(self._root, "commit"), self._commit)
+        reply = self._etcd.transaction([self._fence, is_last], operations)
+        if reply.succeeded:
+            return reply.header.revision
+        self._refuse_lost()
+        raise _Changed("the state in etcd is not that of the last commit", None)

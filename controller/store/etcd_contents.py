@@ -1,0 +1,151 @@
+"""Keys of the state in etcd, below a prefix, and what their values mean. Pure.
+
+- ``record/KIND/KEY``: a record.
+- ``commit``: JSON with the id of the last commit, and the number of its parts that may not be applied yet.
+- ``part/ID/NUMBER``: operations of a commit that is too large for one request, as a ``TxnRequest``.
+- ``format``, ``epoch``: the format of the records, and the number below all epochs, as decimal numbers.
+- ``lease-secret``: the secret of lease tokens.
+- ``claim``, ``claimed``, ``standby/ID``: described at ``etcd_claim``.
+
+Values above ``COMPRESSED_BYTES`` are compressed.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from controller.store.etcd_operations import Operations, delete, key, put
+from controller.store.etcd_v3 import etcd_pb2 as pb
+from controller.store.records import FORMAT, Key, Kind
+from controller.store.store import LARGEST_EPOCH
+
+MOST_RECORDS = 100
+MOST_BYTES = 1_000_000
+"""Largest number of records and bytes in one request; etcd refuses 128 operations and 1.5 MB by default."""
+
+MOST_DIGITS = 19
+"""Largest number of digits of a number in etcd."""
+
+COMPRESSED_BYTES = 1 << 16
+"""Size above which values are compressed. A compressed value begins with ``COMPRESSED``."""
+
+COMPRESSED = b"x"
+"""First byte of the output of zlib; neither JSON nor a part begins with it."""
+
+Texts = Mapping[bytes, bytes | None]
+"""Values of keys; None for a key that is deleted."""
+
+
+class Malformed(ValueError):
+    """A value in etcd is not what a controller writes; the text names its key."""
+
+    @classmethod
+    def of(cls, name: str, value: bytes) -> Malformed:
+        return cls(f"the key {name} has the malformed value {value[:40]!r}")
+
+
+class Contents(NamedTuple):
+    """Contents of etcd at ``revision``."""
+
+    texts: dict[bytes, bytes]
+    """Values of all records, with the valid commit."""
+    commit: int
+    """Revision of the key ``commit``; 0 if there is none."""
+    parts: list[Operations]
+    """Parts of the valid commit, which may not be applied yet."""
+    has_parts: bool
+    """Whether there are parts of any commit."""
+    revision: int
+
+
+def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Contents:
+    """Return what all keys below ``root`` mean together. Raises ``Malformed``."""
+    found = {each.key: each for each in keys}
+    form = number("format", found.get(key(root, "format")), FORMAT)
+    if form != FORMAT:
+        raise Malformed(f"the state has format {form}; this version reads format {FORMAT}")
+    texts = {name: each.value for name, each in found.items() if name.startswith(key(root, "record", ""))}
+    commit = found.get(key(root, "commit"))
+    parts = [_part(name, found.get(key(root, name))) for name in _names_of_parts(commit, len(found))]
+    for operation in (operation for part in parts for operation in part):
+        if operation.HasField("request_put"):
+            texts[operation.request_put.key] = operation.request_put.value
+        else:
+            texts.pop(operation.request_delete_range.key, None)
+    has_parts = any(name.startswith(key(root, "part", "")) for name in found)
+    return Contents(texts, commit.mod_revision if commit else 0, parts, has_parts, revision)
+
+
+def name_of_part(commit_id: str, number: int) -> str:
+    return f"part/{commit_id}/{number:06}"
+
+
+def _names_of_parts(commit: pb.KeyValue | None, most: int) -> list[str]:
+    """Return the names of the parts of a valid commit. Raises ``Malformed``.
+
+    ``most``: number of all keys."""
+    if commit is None:
+        return []
+    try:
+        data = json.loads(commit.value)
+        commit_id, count = str(data["id"]), int(data["parts"])
+        if not 0 <= count < most:
+            raise ValueError
+        return [name_of_part(commit_id, place) for place in range(count)]
+    except (ValueError, TypeError, KeyError, OverflowError):
+        raise Malformed.of("commit", commit.value) from None
+
+
+def _part(name: str, found: pb.KeyValue | None) -> Operations:
+    if found is None:
+        raise Malformed(f"the key {name} is missing, a part of the last commit")
+    try:
+        return pb.TxnRequest.FromString(expanded(found.value)).success
+    except (DecodeError, zlib.error):
+        raise Malformed.of(name, found.value) from None
+
+
+def number(name: str, found: pb.KeyValue | None, default: int) -> int:
+    """Return the number in a key, or the default if there is no key. Raises ``Malformed``."""
+    if found is None:
+        return default
+    if not found.value.isdigit() or len(found.value) > MOST_DIGITS or int(found.value) > LARGEST_EPOCH:
+        raise Malformed.of(name, found.value)
+    return int(found.value)
+
+
+def records(root: bytes, texts: Mapping[bytes, bytes]) -> Iterator[tuple[Key, str]]:
+    """Yield the records in the values. Raises ``ValueError`` and ``zlib.error``."""
+    begin = len(key(root, "record", ""))
+    for name, value in texts.items():
+        kind, _, of_kind = name[begin:].decode().partition("/")
+        yield Key(Kind(kind), of_kind), expanded(value).decode()
+
+
+def parts(texts: Texts) -> Iterator[list[pb.RequestOp]]:
+    """Divide the writes into requests that etcd accepts."""
+    part: list[pb.RequestOp] = []
+    size = 0
+    for name, text in texts.items():
+        more = len(name) + len(text or b"")
+        if part and (len(part) == MOST_RECORDS or size + more > MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(delete(name) if text is None else put(name, text))
+        size += more
+    if part:
+        yield part
+
+
+def compressed(text: bytes) -> bytes:
+    return zlib.compress(text) if len(text) > COMPRESSED_BYTES else text
+
+
+def expanded(value: bytes) -> bytes:
+    """Return the text that ``compressed`` has made a value of. Raises ``zlib.error``."""
+    return zlib.decompress(value) if value.startswith(COMPRESSED) else value
