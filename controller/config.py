@@ -420,9 +420,16 @@ class JobsConfig(Table):
     """Pairs of hosts counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
 
 
+NAMES_IN_ETCD = ("record", "section", "part", "standby")
+"""Names below which a store has keys in etcd (``store.etcd_contents``)."""
+
+
 def _prefix(text: str) -> str:
     if not re.fullmatch(r"/([!-.0-~]+/)+", text):
         raise PydanticCustomError("prefix", "must begin and end with /, such as /signalbox/")
+    if taken := set(text.split("/")) & set(NAMES_IN_ETCD):
+        what = "must not contain {name}: keys of a store with a shorter prefix may begin so"
+        raise PydanticCustomError("prefix", what, {"name": f"/{min(taken)}/"})
     return text
 
 

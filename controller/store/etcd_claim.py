@@ -79,6 +79,8 @@ class EtcdClaim:
         while not self.is_claimed:
             try:
                 is_made, revision = self._claim_once()
+                if not is_made:
+                    self._refuse_endless()
             except EtcdError as error:
                 if not wait or not (self._has_answered or error.no_answer):
                     raise self._cannot(error) from None
@@ -193,6 +195,13 @@ class EtcdClaim:
         with suppress(EtcdError):
             self._etcd.revoke(lease)
         return False, reply.header.revision
+
+    def _refuse_endless(self) -> None:
+        """Raise ``InvalidInput`` for a claim without a lease, which no controller makes and which never ends."""
+        found = self._etcd.get(self._key("claim"), self._quick_s)
+        if found and not found.lease:
+            what = f"the key {self._key('claim').decode()} has the value {found.value[:40]!r} and no lease"
+            raise InvalidInput.of("store", f"{what}, so this claim never ends; delete the key ({self._where})")
 
     def _is_own(self, claim: pb.KeyValue | None) -> TypeGuard[pb.KeyValue]:
         return claim is not None and claim.value == self._claim

@@ -41,6 +41,7 @@ _OPTIONS = (
 )
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 """Errors after which another endpoint may answer."""
+_NO_SPACE = "database space exceeded"
 _LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
 """Errors after which a new login helps. The second one follows each change of users or roles."""
 
@@ -242,6 +243,8 @@ def _channel(endpoint: str, access: EtcdAccess) -> grpc.Channel:
 def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:
     code, details = error.code(), error.details() or ""
     what = details.removeprefix("etcdserver: ") or code.name
+    if _NO_SPACE in details:
+        what += "; compact and defragment it, then end its alarm with etcdctl alarm disarm"
     return EtcdError(f"etcd at {endpoint}: {what}", code)
 
 

@@ -1,6 +1,6 @@
 """Commits to the state in etcd, each of which is whole or not made.
 
-In: values of records. Out: etcd's revision with these values, or an error. Every write demands that the claim has this
+In: texts of records. Out: etcd's revision with these records, or an error. Every write demands that the claim has this
 process's value. Every write of records also demands that the key ``commit`` is as this process knows it, and puts a new
 value there. So etcd refuses a copy of an earlier write that a slow member still has, and the first write after etcd was
 restored.
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
 
 from controller.store.etcd_client import Etcd, EtcdError
-from controller.store.etcd_contents import Contents, Texts, compressed, contents, name_of_part, parts
+from controller.store.etcd_contents import Contents, Texts, compressed, contents, name_of_part, names, parts, values
 from controller.store.etcd_operations import Operations, delete_range, key, put, was_changed
 from controller.store.etcd_v3 import etcd_pb2 as pb
+from controller.store.records import Key
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +44,7 @@ class EtcdCommits:
         self._fence = fence
         self._refuse_lost = refuse_lost
         self._texts: dict[bytes, bytes] = {}
-        """Values of all records after the commits that were reported as written."""
+        """Values of the keys of all records after the commits that were reported as written."""
         self._commit = 0
         """Last known revision of the key ``commit``; 0 if there is none."""
         self._in_doubt = False
@@ -61,8 +62,14 @@ class EtcdCommits:
         self._recover(found)
         self._texts = found.texts
 
-    def write(self, wanted: Texts) -> int:
-        """Write the values, all or none, and return etcd's revision. Raises ``EtcdError`` and ``Malformed``."""
+    def write(self, changes: Mapping[Key, str | None]) -> int:
+        """Write the records, all or none, and return etcd's revision. Raises ``EtcdError`` and ``Malformed``.
+
+        ``changes``: text of each record; None for a record that is removed."""
+        wanted: dict[bytes, bytes | None] = {}
+        for record, text in changes.items():
+            wanted |= dict.fromkeys(names(self._root, record, self._texts))
+            wanted |= values(self._root, record, text) if text is not None else {}
         was_in_doubt, self._in_doubt = self._in_doubt, True  # also if there is an exception
         if was_in_doubt:
             self._undo()

@@ -1,6 +1,7 @@
 """Keys of the state in etcd, below a prefix, and what their values mean. Pure.
 
-- ``record/KIND/KEY``: a record.
+- ``record/KIND/KEY``: a record, or the number of its sections if it is too large for one request.
+- ``section/NUMBER/KIND/KEY``: a section of such a record.
 - ``commit``: JSON with the id of the last commit, and the number of its parts that may not be applied yet.
 - ``part/ID/NUMBER``: operations of a commit that is too large for one request, as a ``TxnRequest``.
 - ``format``, ``epoch``: the format of the records, and the number below all epochs, as decimal numbers.
@@ -37,6 +38,9 @@ COMPRESSED_BYTES = 1 << 16
 COMPRESSED = b"x"
 """First byte of the output of zlib; neither JSON nor a part begins with it."""
 
+SECTIONS = b"#"
+"""First byte of a value that is the number of a record's sections."""
+
 Texts = Mapping[bytes, bytes | None]
 """Values of keys; None for a key that is deleted."""
 
@@ -53,7 +57,7 @@ class Contents(NamedTuple):
     """Contents of etcd at ``revision``."""
 
     texts: dict[bytes, bytes]
-    """Values of all records, with the valid commit."""
+    """Values of the keys of all records, with the valid commit."""
     commit: int
     """Revision of the key ``commit``; 0 if there is none."""
     parts: list[Operations]
@@ -69,7 +73,8 @@ def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Content
     form = number("format", found.get(key(root, "format")), FORMAT)
     if form != FORMAT:
         raise Malformed(f"the state has format {form}; this version reads format {FORMAT}")
-    texts = {name: each.value for name, each in found.items() if name.startswith(key(root, "record", ""))}
+    of_records = key(root, "record", ""), key(root, "section", "")
+    texts = {name: each.value for name, each in found.items() if name.startswith(of_records)}
     commit = found.get(key(root, "commit"))
     parts = [_part(name, found.get(key(root, name))) for name in _names_of_parts(commit, len(found))]
     for operation in (operation for part in parts for operation in part):
@@ -120,11 +125,44 @@ def number(name: str, found: pb.KeyValue | None, default: int) -> int:
 
 
 def records(root: bytes, texts: Mapping[bytes, bytes]) -> Iterator[tuple[Key, str]]:
-    """Yield the records in the values. Raises ``ValueError`` and ``zlib.error``."""
-    begin = len(key(root, "record", ""))
+    """Yield the records in the values of their keys. Raises ``ValueError`` and ``zlib.error``."""
+    begin = key(root, "record", "")
     for name, value in texts.items():
-        kind, _, of_kind = name[begin:].decode().partition("/")
-        yield Key(Kind(kind), of_kind), expanded(value).decode()
+        if name.startswith(begin):
+            kind, _, of_kind = name[len(begin) :].decode().partition("/")
+            record = Key(Kind(kind), of_kind)
+            sections = names(root, record, texts)[1:]
+            if missing := [section for section in sections if section not in texts]:
+                raise Malformed(f"the key {missing[0][len(root) :].decode()} is missing, a section of a record")
+            whole = b"".join(texts[section] for section in sections) if sections else value
+            yield record, expanded(whole).decode()
+
+
+def names(root: bytes, record: Key, texts: Mapping[bytes, bytes]) -> list[bytes]:
+    """Return the keys of a record that has these values; the first one is that of the record. Raises ``Malformed``."""
+    first = key(root, "record", *record)
+    value = texts.get(first, b"")
+    if not value.startswith(SECTIONS):
+        return [first]
+    count = value.removeprefix(SECTIONS)
+    if not count.isdigit() or len(count) > MOST_DIGITS or int(count) >= len(texts):
+        raise Malformed.of(f"record/{record.kind}/{record.key}", value)
+    return [first, *(_section(root, record, place) for place in range(int(count)))]
+
+
+def values(root: bytes, record: Key, text: str) -> dict[bytes, bytes]:
+    """Return the keys of a record with their values."""
+    value = compressed(text.encode())
+    first = key(root, "record", *record)
+    if len(value) <= MOST_BYTES:
+        return {first: value}
+    sections = [value[at : at + MOST_BYTES] for at in range(0, len(value), MOST_BYTES)]
+    of_sections = {_section(root, record, place): section for place, section in enumerate(sections)}
+    return {first: SECTIONS + str(len(sections)).encode(), **of_sections}
+
+
+def _section(root: bytes, record: Key, place: int) -> bytes:
+    return key(root, "section", f"{place:06}", *record)
 
 
 def parts(texts: Texts) -> Iterator[list[pb.RequestOp]]:

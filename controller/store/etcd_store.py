@@ -18,7 +18,7 @@ from controller.store.commit_queue import CommitQueue
 from controller.store.etcd_claim import EtcdClaim
 from controller.store.etcd_client import EtcdAccess, EtcdError
 from controller.store.etcd_commits import EtcdCommits
-from controller.store.etcd_contents import Contents, Malformed, compressed, number, records
+from controller.store.etcd_contents import Contents, Malformed, number, records
 from controller.store.etcd_operations import put, was_created
 from controller.store.records import FORMAT, ChangedRecords, decode, encode
 from controller.store.store import Done, epoch_at, refuse_above
@@ -139,12 +139,9 @@ class EtcdStore(EtcdClaim):
     def _write(self, commits: Sequence[ChangedRecords]) -> int | OSError:
         if not self.is_claimed:
             return OSError("etcd does not answer, so that this controller may have lost its claim of the state")
-        wanted: dict[bytes, bytes | None] = {}
-        for changed in commits:
-            for key, value in changed.items():
-                text = None if value is None else compressed(encode(key, value).encode())
-                wanted[self._key("record", key.kind, key.key)] = text
+        together = {key: value for changed in commits for key, value in changed.items()}
+        texts = {key: None if value is None else encode(key, value) for key, value in together.items()}
         try:
-            return self._records.write(wanted)
+            return self._records.write(texts)
         except (EtcdError, Malformed) as error:
             return OSError(str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import signal
 import subprocess
 import time
@@ -25,14 +26,12 @@ from controller.store.etcd_contents import MOST_RECORDS
 from controller.store.etcd_operations import delete, put
 from controller.store.etcd_store import EtcdStore
 from controller.store.etcd_v3 import etcd_pb2 as pb
-from controller.store.records import Key, Kind, changes, encode
+from controller.store.records import changes
 from controller.store.store import EPOCHS_PER_S
 from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
-from signalbox.jobs.collectives import VirtualLink, VirtualLinks
-from signalbox.jobs.spec import JobId
 from tests.support.by_id import registered
 from tests.support.waiting import until
 from tests.support.wire.api_calls import ring
@@ -149,6 +148,34 @@ def test_one_controller_has_the_state_and_the_next_gets_it_when_it_ends(etcd: Et
             waiting = pool.submit(second.claim, wait=True)
             first.close()
             assert waiting.result(60)
+
+
+def test_a_store_below_the_prefix_of_another_one_is_separate(etcd: EtcdProcess, prefix: str) -> None:
+    below = SavedState(registered(job("below")))
+    with opened(etcd.access, prefix) as outer, opened(etcd.access, f"{prefix}inner/") as inner:
+        for store, state in ((inner, below), (outer, MANY)):
+            assert store.load() == NOTHING
+            store.begin()
+            assert isinstance(commit(store, NOTHING, state), int)
+        assert (inner.look(), outer.look()) == (below, MANY)
+        assert isinstance(commit(outer, MANY, NOTHING), int)
+        assert (inner.look(), outer.look()) == (below, NOTHING)
+
+
+def test_a_claim_that_cannot_end_is_refused_and_one_that_can_is_waited_for(etcd: EtcdProcess, prefix: str) -> None:
+    name = f"{prefix}claim".encode()
+    with opened(etcd.access, prefix) as store, ThreadPoolExecutor(1) as pool:
+        store._etcd.transaction([], [put(name, b"malformed")])
+        for wait in (False, True):
+            with pytest.raises(InvalidInput, match=rf"the key {prefix}claim has the value b'malformed' and no lease"):
+                store.claim(wait)
+        lease = store._etcd.grant(60)
+        store._etcd.transaction([], [put(name, b"malformed", lease)])
+        assert store.owner() == "unknown"
+        assert not store.claim()
+        waiting = pool.submit(store.claim, wait=True)
+        store._etcd.revoke(lease)
+        assert waiting.result(60)
 
 
 def test_a_standby_keeps_waiting_when_etcd_refuses_a_call(etcd: EtcdProcess, prefix: str) -> None:
@@ -321,10 +348,6 @@ def test_malformed_values_are_refused_by_the_name_of_their_key(
         store._etcd.transaction([], [put((prefix + key).encode(), value.encode())])
         with pytest.raises(InvalidInput, match=f"the key {key} has the malformed value"):
             store.raise_epoch(1)
-    with opened(etcd.access, prefix + key) as store:
-        store._etcd.transaction([], [put(f"{prefix}{key}claim".encode(), value.encode())])
-        with pytest.raises(InvalidInput, match=r"another controller uses .* \(unknown\)"):
-            store.load()
 
 
 # ---- commits that are interrupted
@@ -483,18 +506,27 @@ def test_a_commit_that_fails_unexpectedly_is_refused_and_the_next_one_is_made(et
         assert store.look() == full()
 
 
-def test_a_record_of_several_megabytes_is_saved(etcd: EtcdProcess, prefix: str) -> None:
-    links = VirtualLinks(
-        VirtualLink(f"10.0.{n >> 8}.{n & 255}", f"10.9.{n & 255}.{n >> 8}", n, (n + 1) * 2**40 // 3)
-        for n in range(50_000)
-    )
-    state = replace(full(), measured={JobId("large"): links})
-    assert len(encode(Key(Kind.MEASURED, "large"), links)) > 2_500_000
+def test_a_record_that_is_too_large_for_one_request_is_saved_changed_and_removed(
+    etcd: EtcdProcess, prefix: str
+) -> None:
+    def commented(size: int) -> SavedState:
+        (key, silence), *_ = full().silences.items()
+        return replace(full(), silences={key: replace(silence, comment=random.Random(size).randbytes(size).hex())})
+
     with opened(etcd.access, prefix) as store:
         store.load()
         store.begin()
-        assert isinstance(commit(store, NOTHING, state), int)
-        assert store.look() == state
+        before = NOTHING
+        for size, sections in ((2_500_000, 3), (1_200_000, 2), (2_500_000, 3), (10, 0)):
+            state = commented(size)
+            assert isinstance(commit(store, before, state), int)
+            assert store.look() == state
+            assert len(store._etcd.keys(f"{prefix}section/".encode())[0]) == sections
+            before = state
+        assert isinstance(commit(store, before, commented(1_200_000)), int)
+        store._etcd.transaction([], [delete(store._etcd.keys(f"{prefix}section/".encode())[0][1].key)])
+        with pytest.raises(InvalidInput, match=r"the key section/000001/silence/.* is missing, a section of a record"):
+            store.look()
 
 
 # ---- etcd is away, or refuses
@@ -520,18 +552,24 @@ def test_changes_are_refused_while_etcd_is_away_and_made_when_it_is_back(tmp_pat
         assert store.look() == full()
 
 
-def test_a_full_etcd_refuses_changes_and_loses_none(tmp_path: Path, prefix: str) -> None:
+def test_a_full_etcd_refuses_changes_loses_none_and_accepts_them_when_it_has_space(tmp_path: Path, prefix: str) -> None:
     with running_etcd(tmp_path / "etcd", "--quota-backend-bytes", "1000000") as etcd:
         with opened(etcd.access, prefix) as store:
             store.load()
-            store.begin()
+            store.begin(lambda: pytest.fail("nobody else has claimed the state"))
             states = itertools.cycle((MANY, NOTHING))
             before, after = NOTHING, next(states)
             while isinstance(result := commit(store, before, after), int):
                 before, after = after, next(states)
-            assert "database space exceeded" in str(result)
-        with opened(etcd.access, prefix) as store:
+            assert "database space exceeded; compact and defragment it" in str(result)
+            until_renewed = store._valid_until
+            until(lambda: store._valid_until > until_renewed)
+            assert isinstance(commit(store, before, before), OSError)
             assert store.look() == before
+            etcd.free_space()
+            assert isinstance(commit(store, before, full()), int)
+            assert store.look() == full()
+        assert saved(etcd.access, prefix) == full()
 
 
 def test_any_endpoint_that_answers_is_used(etcd: EtcdProcess, prefix: str) -> None:

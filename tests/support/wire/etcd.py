@@ -61,8 +61,16 @@ class EtcdProcess:
         self._control("snapshot", "restore", str(snapshot), *words, "--initial-advertise-peer-urls", peers)
         self.start()
 
-    def _control(self, *words: str) -> None:
-        subprocess.run(["etcdctl", *words], check=True, env={"ETCDCTL_API": "3"}, capture_output=True)
+    def free_space(self) -> None:
+        """Free what earlier revisions use, and accept changes again after the database was full."""
+        status = json.loads(self._control("--endpoints", self.endpoint, "endpoint", "status", "--write-out", "json"))
+        revision = str(status[0]["Status"]["header"]["revision"])
+        for command in (["compact", "--physical", revision], ["defrag"], ["alarm", "disarm"]):
+            self._control("--endpoints", self.endpoint, *command)
+
+    def _control(self, *words: str) -> bytes:
+        done = subprocess.run(["etcdctl", *words], check=True, env={"ETCDCTL_API": "3"}, capture_output=True)
+        return done.stdout
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process
