@@ -237,8 +237,8 @@ def table_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
     return None, False
 
 
-FILES = ("certificate", "private_key", "ca_certificates", "tokens")
-"""Settings that name files. The controller reads these files again on SIGHUP."""
+FILES = ("certificate", "private_key", "ca_certificates", "tokens", "user", "password_file")
+"""Settings that name files, and etcd's user. The controller reads these files again on SIGHUP."""
 
 
 def settings(of: Mapping[str, type[BaseModel]], skipped: Mapping[str, Any] | Sequence[str] = ()) -> str:

@@ -25,15 +25,23 @@ class _OpenKey(Exception):
     """Error: other users have access to the key file. The message names its mode and a command that corrects it."""
 
 
-def client_problems(authorities: Path, certificate: Path | None, key: Path | None) -> Iterator[FieldProblem]:
-    """Yield the problems of the certificate and key files given on the command line."""
+OPTIONS = ("--tls-ca", "--tls-certificate", "--tls-key")
+
+
+def client_problems(
+    authorities: Path, certificate: Path | None, key: Path | None, names: tuple[str, str, str] = OPTIONS
+) -> Iterator[FieldProblem]:
+    """Yield the problems of a client's certificate and key files.
+
+    ``names``: names of the options or fields that name the three files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    found = [problem("--tls-ca", CERTIFICATE, authorities, context.load_verify_locations)]
+    of_authorities, of_certificate, of_key = names
+    found = [problem(of_authorities, CERTIFICATE, authorities, context.load_verify_locations)]
     if certificate and key:
-        found.append(problem("--tls-certificate", CERTIFICATE, certificate, context.load_verify_locations))
+        found.append(problem(of_certificate, CERTIFICATE, certificate, context.load_verify_locations))
     if certificate and key and not any(found):
         load_key = partial(context.load_cert_chain, certificate, password=no_password)
-        found.append(problem("--tls-key", KEY, key, load_key))
+        found.append(problem(of_key, KEY, key, load_key))
     return filter(None, found)
 
 

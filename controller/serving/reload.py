@@ -23,6 +23,12 @@ from signalbox.errors import FieldProblem, InvalidInput
 
 log = structlog.get_logger(__name__)
 
+FILES = {
+    **dict.fromkeys(TLS_SECTIONS, TlsFiles._fields),
+    "etcd": (*TlsFiles._fields, "user", "password_file"),
+}
+"""Settings by section that name files, and etcd's user: SIGHUP may change their values, but not remove them."""
+
 TakeOver = Callable[[], Mapping[str, object] | None]
 """Function that puts prepared contents in force, and returns facts for the log."""
 Prepare = Callable[[Config], TakeOver]
@@ -125,13 +131,13 @@ class Reload:
 def changeable(running: Config, wanted: Config) -> Config:
     """Return the running configuration with the changes in ``wanted`` that need no restart.
 
-    These are certificates, tokens, and the settings marked with ``controller.config.Reloaded``. A restart is
-    needed to turn TLS, peers' certificates or tokens on or off."""
+    These are certificates, tokens, the user at etcd, and the settings marked with ``controller.config.Reloaded``. A
+    restart is needed to turn TLS, peers' certificates, tokens or etcd's user on or off."""
     running = configuration.with_settings(running, wanted)
     sections: dict[str, Any] = {}
-    for name in TLS_SECTIONS:
+    for name, fields in FILES.items():
         old, new = getattr(running, name), getattr(wanted, name)
-        files = {field: getattr(new, field) for field in TlsFiles._fields}
+        files = {field: getattr(new, field) for field in fields}
         alike = all((getattr(old, field) is None) == (path is None) for field, path in files.items())
         sections[name] = old.model_copy(update=files if alike else {})
     if running.api.tokens and wanted.api.tokens:

@@ -51,7 +51,7 @@ from controller.serving.reload import Hangups, Reload, hangups, reloading
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
-from controller.store.configured import NothingSaved, store_of
+from controller.store.configured import NothingSaved, prepare_access, store_of
 from controller.store.store import Store
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
@@ -110,7 +110,8 @@ def _serve(
     board = StatusBoard()
     board.has_standby = store.has_standby
     loaded = Loaded(config, board)
-    reload = Reload(config_file, given, loaded.prepare, partial(setattr, board, "reload_refused"))
+    prepare = (*loaded.prepare, partial(prepare_access, store))
+    reload = Reload(config_file, given, prepare, partial(setattr, board, "reload_refused"))
     with reloading(received, reload):
         if stand_by:
             for module in SOUTHBOUND:

@@ -13,6 +13,7 @@ from controller.store.etcd_store import EtcdStore
 from controller.store.records import ChangedRecords
 from controller.store.sqlite_store import FILE, SqliteStore
 from controller.store.store import Done, Store, epoch_at
+from signalbox.certificate_files import client_problems
 from signalbox.errors import InvalidInput
 from signalbox.secret_files import of_another_user, open_to_others
 
@@ -67,7 +68,19 @@ def store_of(config: Config) -> Store:
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
 
 
+def prepare_access(store: Store, config: Config) -> Callable[[], None]:
+    """Read the files of the section ``etcd`` again, and return a function after which ``store`` uses them.
+
+    Raises ``InvalidInput`` for a file that is wrong, and when etcd does not accept what has changed."""
+    if isinstance(store, EtcdStore):
+        return store.prepare(_access(config.etcd_endpoints, config.etcd))
+    return lambda: None
+
+
 def _access(endpoints: tuple[str, ...], etcd: EtcdConfig) -> EtcdAccess:
+    if etcd.ca_certificates:
+        names = "etcd.ca_certificates", "etcd.certificate", "etcd.private_key"
+        InvalidInput.refuse(client_problems(etcd.ca_certificates, etcd.certificate, etcd.private_key, names))
     texts = {}
     for name in ("ca_certificates", "certificate", "private_key", "password_file"):
         if path := getattr(etcd, name):

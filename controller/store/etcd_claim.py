@@ -15,7 +15,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import TypeGuard
 
 import structlog
@@ -145,6 +146,19 @@ class EtcdClaim:
     def has_standby(self) -> bool:
         """Return whether another controller waited when the lease was last renewed, without a call to etcd."""
         return self._has_standby
+
+    def prepare(self, access: EtcdAccess) -> Callable[[], None]:
+        """Try another access to etcd, and return a function after which all calls use it.
+
+        Raises ``InvalidInput`` when etcd refuses the access, or does not answer."""
+        if access == self._etcd.access:
+            return lambda: None
+        with closing(Etcd(access)) as other:
+            try:
+                other.get(self._key("claim"))
+            except EtcdError as error:
+                raise self._cannot(error) from None
+        return partial(self._etcd.use, access)
 
     # ---- for the writes
 

@@ -23,6 +23,8 @@ CALL_S = 2.0
 """Longest time in seconds of a call at one endpoint, unless the caller sets another one."""
 LOGIN_S = 1.0
 """Seconds that a login may take at least; etcd computes a slow hash of the password."""
+OLD_S = 60.0
+"""Seconds after which the connections of a replaced access are closed; no call takes longer."""
 PAGE = 500
 """Largest number of keys in one response."""
 KEEPALIVE_S = 10
@@ -80,16 +82,21 @@ class Etcd:
     ``within_s`` of a method: longest time in seconds of the call at each endpoint."""
 
     def __init__(self, access: EtcdAccess) -> None:
-        self._access = access
-        self._channels = [_channel(endpoint, access) for endpoint in access.endpoints]
-        self._lock = threading.Lock()
-        self._first = 0
-        """Place of the endpoint that has answered last."""
-        self._token = ""
+        self._connections = _Connections(access)
+
+    @property
+    def access(self) -> EtcdAccess:
+        return self._connections.access
+
+    def use(self, access: EtcdAccess) -> None:
+        """Make all later calls with this access. Calls under way have ``OLD_S`` to end."""
+        before, self._connections = self._connections, _Connections(access)
+        ending = threading.Timer(OLD_S, before.close)
+        ending.daemon = True
+        ending.start()
 
     def close(self) -> None:
-        for channel in self._channels:
-            channel.close()
+        self._connections.close()
 
     # ---- keys
 
@@ -122,10 +129,9 @@ class Etcd:
 
     def wait_for_change(self, key: bytes, after: int, seconds: float) -> None:
         """Return when the key has changed after the revision ``after``, or when the time is over, or at an error."""
-        create = pb.WatchCreateRequest(key=key, start_revision=after + 1)
-        channel = self._channels[self._first]
+        create = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, start_revision=after + 1))
         try:
-            for reply in self._stream(channel, "Watch/Watch", pb.WatchRequest(create_request=create), seconds):
+            for reply in self._connections.watch(create, seconds):
                 if reply.events or reply.canceled:
                     return
         except grpc.RpcError:
@@ -147,26 +153,47 @@ class Etcd:
         """End a lease, and delete its keys. Raises ``EtcdError``."""
         self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse, within_s)
 
-    # ---- calls
-
     def _call(
-        self, method: str, request: Message, reply: type[Reply], within_s: float = CALL_S, streams: bool = False
+        self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool = False
     ) -> Reply:
-        """Call one endpoint after the other, beginning with the one that has answered last, and return the answer."""
+        return self._connections.call(method, request, reply, within_s, streams)
+
+
+class _Connections:
+    """Connections with one access, and the token of its login."""
+
+    def __init__(self, access: EtcdAccess) -> None:
+        self.access = access
+        self._channels = [_channel(endpoint, access) for endpoint in access.endpoints]
+        self._lock = threading.Lock()
+        self._first = 0
+        """Place of the endpoint that has answered last."""
+        self._token = ""
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+    def call(
+        self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool
+    ) -> Reply:
+        """Call one endpoint after the other, beginning with the one that has answered last, and return the answer.
+
+        Raises ``EtcdError``."""
         first = self._first
         for number in range(len(self._channels)):
             place = (first + number) % len(self._channels)
             try:
                 answer = self._at(self._channels[place], method, request, reply, within_s, streams)
             except grpc.RpcError as found:
-                error = _error(found, self._access.endpoints[place])
+                error = _error(found, self.access.endpoints[place])
                 if not error.no_answer:
                     raise error from None
             else:
                 if answer is not None:
                     self._first = place
                     return answer
-                what = f"etcd at {self._access.endpoints[place]}: the stream ended without an answer"
+                what = f"etcd at {self.access.endpoints[place]}: the stream ended without an answer"
                 error = EtcdError(what, grpc.StatusCode.UNAVAILABLE)
         raise error
 
@@ -194,14 +221,14 @@ class Etcd:
                 return once(request, timeout=within_s, metadata=metadata)
             except grpc.RpcError as error:
                 why = str(error.details())
-                if logged_in or not self._access.user or not any(text in why for text in _LOGIN_ENDED):
+                if logged_in or not self.access.user or not any(text in why for text in _LOGIN_ENDED):
                     raise
                 self._token = ""
         raise AssertionError
 
-    def _stream(
-        self, channel: grpc.Channel, method: str, request: pb.WatchRequest, seconds: float
-    ) -> Iterator[pb.WatchResponse]:
+    def watch(self, request: pb.WatchRequest, seconds: float) -> Iterator[pb.WatchResponse]:
+        """Yield the responses of the endpoint that has answered last. Raises ``grpc.RpcError``."""
+        channel = self._channels[self._first]
         stopped = threading.Event()
 
         def requests() -> Iterator[pb.WatchRequest]:
@@ -209,7 +236,7 @@ class Etcd:
             stopped.wait(seconds)  # the stream ends when its requests end
 
         call = channel.stream_stream(
-            f"/etcdserverpb.{method}", pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString
+            "/etcdserverpb.Watch/Watch", pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString
         )
         replies = call(requests(), timeout=seconds, metadata=self._metadata(channel, CALL_S))
         try:
@@ -219,7 +246,7 @@ class Etcd:
             replies.cancel()
 
     def _metadata(self, channel: grpc.Channel, within_s: float) -> tuple[tuple[str, str], ...]:
-        if not self._access.user:
+        if not self.access.user:
             return (_LEADER_NEEDED,)
         with self._lock:
             if not self._token:
@@ -228,7 +255,7 @@ class Etcd:
                     pb.AuthenticateRequest.SerializeToString,
                     pb.AuthenticateResponse.FromString,
                 )
-                request = pb.AuthenticateRequest(name=self._access.user, password=self._access.password)
+                request = pb.AuthenticateRequest(name=self.access.user, password=self.access.password)
                 self._token = login(request, timeout=max(within_s, LOGIN_S)).token
             return (_LEADER_NEEDED, ("token", self._token))
 

@@ -98,3 +98,9 @@ def test_values_are_of_their_kind_paths_name_something_and_the_api_listens_somew
 def test_unknown_tables_come_first(tmp_path: Path) -> None:
     found = refused(tmp_path, '[openflow]\nports = 1\n[api]\nlisten = []\n[aip]\nlisten = ["127.0.0.1:1"]\n')
     assert re.findall(r"(?:^|; )([a-z.]+): ", found) == ["aip", "openflow.ports", "api.listen"]
+
+
+def test_a_prefix_in_etcd_that_another_store_could_have_as_a_key_is_refused(tmp_path: Path) -> None:
+    must = "etcd.prefix: must not contain /part/: keys of a store with a shorter prefix may begin so"
+    assert refused(tmp_path, '[etcd]\nprefix = "/a/part/b/"').startswith(must)
+    assert loaded(tmp_path, '[etcd]\nprefix = "/a/parts/"').etcd.prefix == "/a/parts/"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 
 from controller.config import Config
 from controller.jobs.messages import SavedState
-from controller.store.configured import store_of
+from controller.store.configured import prepare_access, store_of
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_contents import MOST_RECORDS
 from controller.store.etcd_operations import delete, put
@@ -583,19 +583,40 @@ def test_any_endpoint_that_answers_is_used(etcd: EtcdProcess, prefix: str) -> No
         store.load()
 
 
-def test_tls_certificates_users_and_passwords_are_used(tmp_path: Path) -> None:
+@dataclass
+class Guarded:
+    """An etcd that demands a client's certificate, and the user ``signalbox`` for the keys below ``/signalbox/``."""
+
+    etcd: EtcdProcess
+    authority: Authority
+    settings: dict[str, object]
+    """Settings of the section ``etcd`` that give access."""
+    password: Path
+
+    def configured(self, **changed: object) -> Config:
+        etcd_settings = {name: str(value) for name, value in {**self.settings, **changed}.items()}
+        return Config.model_validate({"store": f"etcd://{self.etcd.endpoint}", "etcd": etcd_settings})
+
+    def control(self, *words: str, given: str = "") -> None:
+        files = ("--cacert", "ca_certificates"), ("--cert", "certificate"), ("--key", "private_key")
+        options = [str(word) for option, name in files for word in (option, self.settings[name])]
+        command = ["etcdctl", "--endpoints", self.etcd.endpoint, *options, *words]
+        subprocess.run(command, check=True, env={"ETCDCTL_API": "3"}, capture_output=True, input=given.encode())
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
     ours = Authority(tmp_path, "ours")
-    server = ours.sign("etcd", also="IP:127.0.0.1")
-    mine = ours.sign("controller")
+    server, mine = ours.sign("etcd", also="IP:127.0.0.1"), ours.sign("controller")
     options = ["--cert-file", server.certificate, "--key-file", server.private_key]
     options += ["--client-cert-auth", "--trusted-ca-file", ours.certificate]
     password = tmp_path / "password"
     password.touch(0o600)
     password.write_text("secret\n")
-    access = {"ca_certificates": ours.certificate, "certificate": mine.certificate, "private_key": mine.private_key}
+    settings = {"ca_certificates": ours.certificate, "user": "signalbox", "password_file": password}
+    settings |= {"certificate": mine.certificate, "private_key": mine.private_key}
     with running_etcd(tmp_path / "etcd", *map(str, options), scheme="https") as etcd:
-        words = ["etcdctl", "--endpoints", etcd.endpoint, "--cacert", ours.certificate]
-        words += ["--cert", mine.certificate, "--key", mine.private_key]
+        found = Guarded(etcd, ours, settings, password)
         for command in (
             "user add root:rootpw",
             "user grant-role root root",
@@ -605,28 +626,51 @@ def test_tls_certificates_users_and_passwords_are_used(tmp_path: Path) -> None:
             "user grant-role signalbox fabric",
             "auth enable",
         ):
-            subprocess.run(
-                [*map(str, words), *command.split()], check=True, env={"ETCDCTL_API": "3"}, capture_output=True
-            )
-        settings = {**access, "user": "signalbox", "password_file": password}
+            found.control(*command.split())
+        yield found
 
-        def configured(**changed: object) -> Config:
-            etcd_settings = {name: str(value) for name, value in {**settings, **changed}.items()}
-            return Config.model_validate({"store": f"etcd://{etcd.endpoint}", "etcd": etcd_settings})
 
-        store = store_of(configured())
+def test_tls_certificates_users_and_passwords_are_used(guarded: Guarded) -> None:
+    with closing(store_of(guarded.configured())) as store:
         assert store.load() == NOTHING
         store.begin(lambda: None)
-        store.close()
-        password.write_text("wrong")
+    guarded.password.write_text("wrong")
+    with pytest.raises(InvalidInput, match="authentication failed, invalid user ID or password"):
+        store_of(guarded.configured()).load()
+    guarded.password.write_text("secret")
+    with pytest.raises(InvalidInput, match="permission denied"):
+        store_of(guarded.configured(prefix="/another/")).load()
+    guarded.password.chmod(0o644)
+    with pytest.raises(InvalidInput, match=r"etcd\.password_file: .*password"):
+        store_of(guarded.configured())
+
+
+def test_passwords_and_certificates_that_etcd_accepts_are_used_after_a_reload(guarded: Guarded) -> None:
+    with closing(store_of(guarded.configured())) as store:
+        assert isinstance(store, EtcdStore)
+        store.load()
+        store.begin(lambda: pytest.fail("nobody else has claimed the state"))
+        first = store._etcd.access
+        other, foreign = guarded.authority.sign("other"), Authority(guarded.password.parent, "theirs").sign("other")
+        guarded.password.write_text("wrong")
         with pytest.raises(InvalidInput, match="authentication failed, invalid user ID or password"):
-            store_of(configured()).load()
-        password.write_text("secret")
-        with pytest.raises(InvalidInput, match="permission denied"):
-            store_of(configured(prefix="/another/")).load()
-        password.chmod(0o644)
-        with pytest.raises(InvalidInput, match=r"etcd\.password_file: .*password"):
-            store_of(configured())
+            prepare_access(store, guarded.configured())
+        guarded.password.write_text("secret")
+        with pytest.raises(InvalidInput, match=r"etcd\.private_key: .* is not the key of the certificate"):
+            prepare_access(store, guarded.configured(certificate=other.certificate))
+        with pytest.raises(InvalidInput, match=r"store: etcd at .*, below /signalbox/: "):
+            prepare_access(
+                store, guarded.configured(certificate=foreign.certificate, private_key=foreign.private_key)
+            )
+        prepare_access(store, guarded.configured())()
+        assert store._etcd.access is first
+        assert isinstance(commit(store, NOTHING, full()), int)
+        guarded.control("--user", "root:rootpw", "user", "passwd", "signalbox", "--interactive=false", given="new")
+        guarded.password.write_text("new")
+        changed = guarded.configured(certificate=other.certificate, private_key=other.private_key)
+        prepare_access(store, changed)()
+        until(lambda: store.is_claimed and isinstance(commit(store, full(), MANY), int))
+        assert store.look() == MANY
 
 
 # ---- whole controllers

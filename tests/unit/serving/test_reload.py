@@ -57,6 +57,20 @@ def test_tls_authorities_and_tokens_are_neither_introduced_nor_dropped() -> None
     assert changeable(config(metrics=TLS), mutual) == config(metrics=TLS)
 
 
+def test_files_and_user_for_etcd_change_but_neither_its_addresses_nor_keys() -> None:
+    files = {"ca_certificates": "ca", **TLS}
+    running = config(store="etcd://a:1", etcd={**files, "user": "one", "password_file": "p", "lease_s": 3})
+    changed = {"ca_certificates": "da", "certificate": "d.pem", "private_key": "d.key", "user": "two"}
+    wanted = config(store="etcd://b:1", etcd={**changed, "password_file": "q", "lease_s": 4, "prefix": "/x/"})
+    found = changeable(running, wanted)
+    assert found.etcd == running.etcd.model_copy(
+        update={"user": "two", **{name: Path(file) for name, file in changed.items() if name != "user"}}
+        | {"password_file": Path("q")}
+    )
+    assert found.store == running.store
+    assert changeable(running, config(store="etcd://a:1", etcd=files)) == running
+
+
 def test_who_takes_over_reloads_what_is_not_wrong(tmp_path: Path) -> None:
     """A withdrawn token must not become valid again because another file is broken."""
     file = tmp_path / "signalbox.toml"
