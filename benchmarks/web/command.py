@@ -79,7 +79,7 @@ def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> 
     status = status_of(make(), jobs)
     board = StatusBoard()
     board.publish(status)
-    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), board, _refuse, LeaseTokens.of(None))
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), board, _refuse, LeaseTokens())
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         address = server.start()[0]

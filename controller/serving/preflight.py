@@ -15,13 +15,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from controller import tls
-from controller.api import lease_tokens
 from controller.api.identities import Identities
 from controller.api.listening import socket_path
 from controller.config import Config
 from controller.fabric.parts import Declared
 from controller.serving import exposure, haproxy, inventory, validity
 from controller.serving.validity import TLS_SECTIONS
+from controller.store import lease_secret
 from controller.store.configured import STATE_FILES, store_of
 from controller.store.disk import full
 from signalbox.addresses import host_and_port
@@ -64,8 +64,8 @@ def check_saved(config: Config) -> None:
     with closing(store_of(config)) as store:
         saved = store.look()
     extensions.configured(config, state.initial(config, saved, Declared(), 0.0), 0.0)
-    if not config.etcd_endpoints:
-        lease_tokens.check(config.state_dir, bool(saved.jobs))
+    if config.state_dir and not config.etcd_endpoints:
+        lease_secret.check(config.state_dir, bool(saved.jobs))
 
 
 def check_dates(config: Config) -> None:
@@ -179,7 +179,7 @@ def _open_state(directory: Path) -> Iterator[FieldProblem]:
     with suppress(OSError):
         if problem := replaceable(directory):
             yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller creates")
-    for name in (*STATE_FILES, lease_tokens.FILE):
+    for name in STATE_FILES:
         path = directory / name
         with suppress(OSError):
             if problem := of_another_user(path) or open_to_others(path):

@@ -156,8 +156,7 @@ def _run(
             alarms_before = _alarms_before(board.history)
             saved = store.load()
             loop = ControlLoop(config, saved, loaded.declared, time.monotonic(), alarms_before)
-            secret = store.secret(bool(saved.jobs))
-            tokens = LeaseTokens(secret) if secret else LeaseTokens.of(config.state_dir, bool(saved.jobs))
+            tokens = LeaseTokens(store.secret(bool(saved.jobs)))
             epoch = store.begin(partial(outbox.fail, SignalboxError("another controller has claimed the state")))
             first = loop.status(time.monotonic())
         # control loop -> process that answers the extension's questions -> inbox

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from controller.config import Config, EtcdConfig
 from controller.jobs.messages import SavedState
+from controller.store import lease_secret
 from controller.store.etcd_client import EtcdAccess
 from controller.store.etcd_store import EtcdStore
 from controller.store.records import ChangedRecords
@@ -17,7 +18,7 @@ from signalbox.certificate_files import client_problems
 from signalbox.errors import InvalidInput
 from signalbox.secret_files import of_another_user, open_to_others
 
-STATE_FILES = (FILE,)
+STATE_FILES = (FILE, lease_secret.FILE)
 """Files of the store in the state directory, which nobody else may read."""
 
 

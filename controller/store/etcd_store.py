@@ -20,13 +20,12 @@ from controller.store.etcd_client import EtcdAccess, EtcdError
 from controller.store.etcd_commits import EtcdCommits
 from controller.store.etcd_contents import Contents, Malformed, number, records
 from controller.store.etcd_operations import put, was_created
+from controller.store.lease_secret import SECRET_BYTES
 from controller.store.records import FORMAT, ChangedRecords, decode, encode
 from controller.store.store import Done, epoch_at, refuse_above
 from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
-
-SECRET_BYTES = 32
 
 
 class EtcdStore(EtcdClaim):

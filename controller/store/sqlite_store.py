@@ -18,6 +18,7 @@ from tempfile import TemporaryFile, gettempdir
 import structlog
 
 from controller.jobs.messages import SavedState
+from controller.store import lease_secret
 from controller.store.commit_queue import CommitQueue
 from controller.store.directory_claim import LOCK, DirectoryClaim, cannot_write
 from controller.store.disk import ROOM_BYTES, full
@@ -122,8 +123,8 @@ class SqliteStore(DirectoryClaim):
             who = f"another controller uses {self._directory} (process {self.owner()})"
             raise InvalidInput.of("state_dir", f"{who}; {else_}")
 
-    def secret(self, in_use: bool) -> None:
-        pass
+    def secret(self, in_use: bool) -> bytes:
+        return lease_secret.kept(self._directory, in_use)
 
     def begin(self, lost: Callable[[], None] = lambda: None) -> int:  # noqa: ARG002
         saved = self._loaded

@@ -81,7 +81,7 @@ class Store(Protocol):
         Raises ``InvalidInput`` when it cannot be read."""
 
     def secret(self, in_use: bool) -> bytes | None:
-        """Return the secret of lease tokens; None if the store has none, so that it is in a file (``lease_tokens``).
+        """Return the secret of lease tokens; None if nothing is saved. The state must be claimed.
 
         A missing secret is created unless one is ``in_use``. Raises ``InvalidInput``."""
 

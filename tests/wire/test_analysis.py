@@ -98,7 +98,7 @@ def loop() -> Loop:
 
 @pytest.fixture
 def address(loop: Loop) -> Iterator[str]:
-    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), loop.put, LeaseTokens.of(None))
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), loop.put, LeaseTokens())
     try:
         yield server.start()[0]
     finally:
@@ -254,7 +254,7 @@ def answered(worker: Answerer, request: object) -> object:
 
 def test_a_call_that_is_cancelled_gives_up_what_changes_nothing() -> None:
     asked: queue.Queue[Any] = queue.Queue()
-    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), asked.put, LeaseTokens.of(None))
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), asked.put, LeaseTokens())
     try:
         with grpc.insecure_channel(server.start()[0]) as channel:
             controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -22,7 +22,7 @@ from signalbox.client import Client, Unreachable
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import Running, running_api
 
-TOKENS = LeaseTokens.of(None)
+TOKENS = LeaseTokens()
 
 
 # ---- standard services

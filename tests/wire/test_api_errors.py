@@ -38,7 +38,7 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.api_calls import detail, message, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import H1, Running, running_api
 
-TOKENS = LeaseTokens.of(None)
+TOKENS = LeaseTokens()
 
 
 def _without_deadline(stub_method: Any, request: Any, timeout: float) -> Any:

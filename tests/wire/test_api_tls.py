@@ -170,4 +170,4 @@ def test_the_servers_files_are_checked_and_named(secured: Secured, tmp_path: Pat
     empty.touch(0o600)
     settings = ApiConfig(certificate=secured.settings["certificate"], private_key=empty)
     with pytest.raises(InvalidInput, match=r"api\.private_key: .* is not a PEM file"):
-        ApiServer(settings, StatusBoard(), lambda _: None, LeaseTokens.of(None))
+        ApiServer(settings, StatusBoard(), lambda _: None, LeaseTokens())

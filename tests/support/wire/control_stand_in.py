@@ -255,7 +255,7 @@ def running_api(*listen: str, **config: Any) -> Iterator[Running]:
     control = ControlStandIn(board)
     thread = threading.Thread(target=control.run, name="control-stand-in")
     thread.start()
-    server = ApiServer(ApiConfig(listen=listen or ("127.0.0.1:0",), **config), board, control.put, LeaseTokens.of(None))
+    server = ApiServer(ApiConfig(listen=listen or ("127.0.0.1:0",), **config), board, control.put, LeaseTokens())
     try:
         yield Running(server.start(), control, server)
     finally:

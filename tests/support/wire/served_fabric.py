@@ -67,7 +67,7 @@ class ServedFabric(BusyFabric):
     def served(self) -> Iterator[str]:
         """Serve the API and yield its address."""
         self._publish()
-        server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), self._board, self._put, LeaseTokens.of(None))
+        server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), self._board, self._put, LeaseTokens())
         try:
             yield server.start()[0]
         finally:

@@ -17,6 +17,7 @@ from controller.commands.bundle import REMOVED, without_secrets
 from controller.config import MetricsConfig
 from controller.observability.metrics import MetricsServer
 from controller.status import StatusBoard
+from controller.store import lease_secret
 from signalbox import client_connection
 from signalbox.client import Client
 from signalbox.credentials import Credentials
@@ -59,7 +60,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Running) -> Itera
     server = ours.sign("controller", also="IP:127.0.0.1")
     state = tmp_path / "state_dir"
     state.mkdir(0o700)
-    leases = LeaseTokens.of(state)
+    leases = LeaseTokens(lease_secret.kept(state, in_use=False))
     metrics = MetricsServer(MetricsConfig(port=0), StatusBoard())
     port = metrics.start()
     given = secret_file(tmp_path / "token", PLAIN)
@@ -68,7 +69,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Running) -> Itera
         f'state_dir = "{state}"\n[api]\ntokens = "{tokens}"\ncertificate = "{server.certificate}"\n'
         f'private_key = "{server.private_key}"\n[metrics]\nport = {port}\n'
     )
-    monkeypatch.setattr("tests.support.wire.control_stand_in.LeaseTokens.of", lambda _: leases)
+    monkeypatch.setattr("tests.support.wire.control_stand_in.LeaseTokens", lambda: leases)
     with running_api(certificate=server.certificate, private_key=server.private_key, tokens=tokens) as running:
         address, ca = running.addresses[0], ours.certificate
         with Client(address, credentials=Credentials(ca, token_file=given)) as client:

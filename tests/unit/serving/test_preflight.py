@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controller.api.lease_tokens import LeaseTokens
 from controller.config import Config, JobsConfig
 from controller.jobs.messages import Registration, SavedState
 from controller.serving import preflight
+from controller.store import lease_secret
 from controller.store.records import changes
 from controller.store.sqlite_store import SqliteStore
 from signalbox.errors import InvalidInput
@@ -138,7 +138,7 @@ def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_c
         preflight.check_saved(config)
     key = tmp_path / "state" / "lease.key"
     assert not key.exists()
-    LeaseTokens.of(tmp_path / "state")
+    lease_secret.kept(tmp_path / "state", in_use=False)
     preflight.check_saved(config)
     right = key.read_bytes()
     key.write_bytes(bytes([right[0] ^ 1]) + right[1:])
