@@ -1,13 +1,14 @@
-"""``signalbox state``: lists and drops jobs in a state directory that no controller uses, and raises its epoch.
+"""``signalbox state``: repairs or moves the saved state, in a state directory or in etcd, while no controller uses it.
 
-Operators use the command when a controller refuses to start with the saved jobs, because a limit was lowered or because
-another version has other rules. Nothing else in the directory is changed, and its records need not be valid.
+Operators drop jobs when a controller refuses to start with them, because a limit was lowered or because another version
+has other rules. Other records stay as they are, valid or not. An exported state can be imported into another store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,28 +18,43 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from controller import config
+from controller.jobs.messages import SavedState
+from controller.observability import logs
 from controller.store.configured import store_of
-from controller.store.records import FORMAT, Key, Kind, Unreadable, decode
-from controller.store.sqlite_store import SqliteStore
+from controller.store.exported import Exported, parsed, text_of
+from controller.store.records import FORMAT, Key, Kind, Unreadable, changes, decode
+from controller.store.store import Store
+from signalbox import whole_file
 from signalbox.commands.output import AsJson, escape, file_to_read, show
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import virtual_links
+from signalbox.standard_input import STANDARD_INPUT, called, read_bytes
 
 commands = typer.Typer(
-    help="List or drop saved jobs, or raise the epoch, while no controller runs.", no_args_is_help=True
+    help="List or drop saved jobs, raise the epoch, or move the state, while no controller runs.", no_args_is_help=True
 )
 
+MOST_BYTES = 1 << 30
+"""Largest size in bytes of an exported state."""
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Configuration file of the controller.", parser=file_to_read),
+]
 StateDir = Annotated[
-    Path, typer.Option(metavar="DIR", help="Directory of the saved state (state_dir).", exists=True, file_okay=False)
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Directory of the saved state (state_dir), instead of --config.", exists=True, file_okay=False
+    ),
 ]
 
 
 @commands.command("list")
-def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
+def list_saved(config_file: ConfigFile = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """List the saved jobs in the order of registration, each with the problem that this version finds, if any.
 
-    No controller may use the directory meanwhile."""
-    with closing(SqliteStore(state_dir)) as store:
+    No controller may use the state meanwhile."""
+    with closing(_store(config_file, state_dir)) as store:
         records, revision = store.written()
     measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
     jobs = [_fields((key, text), measured.get(key.key)) for key, text in records if key.kind is Kind.JOB]
@@ -48,31 +64,107 @@ def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
 
 @commands.command("drop")
 def drop_saved(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of the jobs.")], state_dir: StateDir
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of the jobs.")],
+    config_file: ConfigFile = None,
+    state_dir: StateDir = None,
 ) -> None:
-    """Forget jobs, all in one commit, while no controller uses the directory.
+    """Forget jobs, all in one commit, while no controller uses the state.
 
     Other jobs stay; the pins of these jobs are removed after the controller has run for jobs.orphan_lease_s."""
-    with closing(SqliteStore(state_dir)) as store:
+    with closing(_store(config_file, state_dir)) as store:
         revision = store.drop(jobs)
     typer.echo(f"dropped {', '.join(jobs)}; the state has revision {revision} now")
 
 
 @commands.command("raise-epoch")
 def raise_epoch(
-    config_file: Annotated[
-        Path,
-        typer.Option("--config", metavar="FILE", help="Configuration file of the controller.", parser=file_to_read),
-    ],
     above: Annotated[int, typer.Option(metavar="ID", help="Generation id that the log names for the switch.")],
+    config_file: ConfigFile = None,
+    state_dir: StateDir = None,
 ) -> None:
     """Let the next controller become the master of switches that have a generation id from the future.
 
     Controllers use increasing generation ids. Switches refuse a controller whose id is older than theirs, for example
     when another program has claimed them with a large id. No controller may use the state meanwhile."""
-    with closing(store_of(config.load(config_file))) as store:
+    with closing(_store(config_file, state_dir)) as store:
         store.raise_epoch(above)
     typer.echo(f"the next controller begins above {above}")
+
+
+@commands.command("export")
+def export_saved(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; - for standard output.")],
+    config_file: ConfigFile = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Write the saved state to a file, which can be imported into another store or kept as a backup.
+
+    Only its owner can read the file, because it has the secret of lease tokens. A controller may run meanwhile; its
+    later changes are not in the file."""
+    with closing(_store(config_file, state_dir)) as store:
+        saved = store.look()
+        if not saved.revision:
+            raise InvalidInput.of("state", f"nothing is saved in {store.where}")
+        is_idle = False
+        with suppress(InvalidInput):  # such as a full etcd, which can still be read
+            is_idle = store.claim()
+        if is_idle:
+            saved = store.look()
+        secret = store.secret(in_use=bool(saved.jobs) or not is_idle)
+        owner, where = store.owner(), store.where
+    assert secret is not None
+    whole_file.write(file, text_of(Exported(saved, secret, saved.revision)))
+    typer.echo(f"exported {_size(saved)} of {where}", err=file == STANDARD_INPUT)
+    if not is_idle:
+        typer.echo(f"warning: a controller may use the state ({owner}); later changes are not in the file", err=True)
+
+
+@commands.command("import")
+def import_saved(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Exported state; - for standard input.", parser=file_to_read)
+    ],
+    config_file: ConfigFile = None,
+    state_dir: StateDir = None,
+    replaces: Annotated[
+        bool, typer.Option("--replace", metavar="", help="Replace the state that is saved there, if there is one.")
+    ] = False,
+) -> None:
+    """Read an exported state into a store that no controller uses, completely or not at all.
+
+    The owners of the jobs keep their lease tokens. Later epochs are larger than those of both states."""
+    try:
+        exported = parsed(read_bytes(file, MOST_BYTES))
+    except ValueError as error:
+        raise InvalidInput.of(called(file), f"cannot be imported: {error}. Nothing was changed") from None
+    with closing(_store(config_file, state_dir)) as store:
+        before = store.load()
+        if not replaces and _records(before):
+            what = f"has {_size(before)} already. Nothing was changed. Export them, and import with --replace"
+            raise InvalidInput.of("state", f"{store.where} {what}")
+        store.replace(exported.state, exported.secret, exported.epoch)
+        typer.echo(
+            f"imported {_size(exported.state)} into {store.where}"
+            f"{f' in place of {_size(before)}' if _records(before) else ''}; later epochs are above {exported.epoch}"
+        )
+
+
+def _store(config_file: Path | None, state_dir: Path | None) -> Store:
+    """Return the store that one of the two options names. Raises ``InvalidInput``."""
+    if (config_file is None) == (state_dir is None):
+        raise typer.BadParameter("give one of --config and --state-dir", param_hint="--config")
+    logs.configure(level="warning")
+    return store_of(config.load(config_file) if config_file else config.Config(state_dir=state_dir))
+
+
+def _records(saved: SavedState) -> int:
+    """Return the number of records."""
+    return len(changes(SavedState(), saved))
+
+
+def _size(saved: SavedState) -> str:
+    jobs, others = len(saved.jobs), _records(replace(saved, jobs={}))
+    return f"{jobs} job{'s' * (jobs != 1)} and {others} other record{'s' * (others != 1)}"
 
 
 def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None) -> dict[str, Any]:

@@ -235,9 +235,9 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
 def _refused(config: Config, problems: list[str]) -> str:
     more = f"; and {len(problems) - MAX_NAMED} more jobs" if len(problems) > MAX_NAMED else ""
     return (
-        f"jobs that are saved in {config.state_dir} cannot be accepted: {'; '.join(problems[:MAX_NAMED])}{more}. "
+        f"saved jobs cannot be accepted: {'; '.join(problems[:MAX_NAMED])}{more}. "
         f"Nothing was changed. Raise the limit (jobs.max_jobs is {config.jobs.max_jobs}, jobs.max_virtual_links "
-        f"{config.jobs.max_virtual_links}), or forget them (signalbox state drop --state-dir {config.state_dir} JOB), "
+        f"{config.jobs.max_virtual_links}), or forget them (signalbox state drop --config FILE JOB), "
         "or start the version of signalbox that saved them and deregister them there"
     )
 

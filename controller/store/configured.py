@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from controller.config import Config, EtcdConfig
@@ -11,7 +11,7 @@ from controller.jobs.messages import SavedState
 from controller.store import lease_secret
 from controller.store.etcd_client import EtcdAccess
 from controller.store.etcd_store import EtcdStore
-from controller.store.records import ChangedRecords
+from controller.store.records import ChangedRecords, Written
 from controller.store.sqlite_store import FILE, SqliteStore
 from controller.store.store import Done, Store, epoch_at
 from signalbox.certificate_files import client_problems
@@ -26,6 +26,7 @@ class NothingSaved:
     """``Store`` of a controller without ``state_dir``: it keeps nothing, and reports each commit as done."""
 
     is_claimed = True
+    where = "no state_dir"
 
     def claim(self, wait: bool = False) -> bool:  # noqa: ARG002
         return True
@@ -49,6 +50,15 @@ class NothingSaved:
 
     def raise_epoch(self, above: int) -> None:  # noqa: ARG002
         raise InvalidInput.of("state_dir", "is missing; without a saved state, epochs follow the clock")
+
+    def written(self) -> Written:
+        raise InvalidInput.of("state_dir", "is missing, so no state is saved")
+
+    def drop(self, job_ids: Iterable[str]) -> int:  # noqa: ARG002
+        return self.written().revision
+
+    def replace(self, state: SavedState, secret: bytes, above: int) -> None:  # noqa: ARG002
+        self.written()
 
     def begin(self, lost: Callable[[], None]) -> int:  # noqa: ARG002
         return epoch_at(time.time())

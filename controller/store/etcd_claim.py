@@ -43,7 +43,7 @@ class EtcdClaim:
     ``lease_s``: whole seconds after which a controller that does not answer loses its claim."""
 
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int) -> None:
-        self._where = f"etcd at {', '.join(access.endpoints)}, below {prefix}"
+        self.where = f"etcd at {', '.join(access.endpoints)}, below {prefix}"
         self._etcd = Etcd(access)
         self._lease_s = lease_s
         self._root = prefix.encode()
@@ -177,10 +177,10 @@ class EtcdClaim:
         return key(self._root, *names)
 
     def _ended(self) -> InvalidInput:
-        return InvalidInput.of("store", f"another controller has claimed {self._where} meanwhile")
+        return InvalidInput.of("store", f"another controller has claimed {self.where} meanwhile")
 
     def _cannot(self, error: EtcdError) -> InvalidInput:
-        return InvalidInput.of("store", f"{self._where}: {error}")
+        return InvalidInput.of("store", f"{self.where}: {error}")
 
     # ---- the lease
 
@@ -215,7 +215,7 @@ class EtcdClaim:
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if found and not found.lease:
             what = f"the key {self._key('claim').decode()} has the value {found.value[:40]!r} and no lease"
-            raise InvalidInput.of("store", f"{what}, so this claim never ends; delete the key ({self._where})")
+            raise InvalidInput.of("store", f"{what}, so this claim never ends; delete the key ({self.where})")
 
     def _is_own(self, claim: pb.KeyValue | None) -> TypeGuard[pb.KeyValue]:
         return claim is not None and claim.value == self._claim

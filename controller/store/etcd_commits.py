@@ -43,12 +43,12 @@ class EtcdCommits:
         self._root = root
         self._fence = fence
         self._refuse_lost = refuse_lost
-        self._texts: dict[bytes, bytes] = {}
+        self.texts: dict[bytes, bytes] = {}
         """Values of the keys of all records after the commits that were reported as written."""
         self._commit = 0
         """Last known revision of the key ``commit``; 0 if there is none."""
         self._in_doubt = False
-        """Whether etcd may have other records than ``_texts``, or parts that are not applied."""
+        """Whether etcd may have other records than ``texts``, or parts that are not applied."""
 
     def read(self) -> Contents:
         """Return the contents of etcd. Raises ``EtcdError`` and ``Malformed``."""
@@ -60,29 +60,30 @@ class EtcdCommits:
 
         Raises ``EtcdError``."""
         self._recover(found)
-        self._texts = found.texts
+        self.texts = found.texts
 
-    def write(self, changes: Mapping[Key, str | None]) -> int:
-        """Write the records, all or none, and return etcd's revision. Raises ``EtcdError`` and ``Malformed``.
+    def write(self, changes: Mapping[Key, str | None], others: Mapping[bytes, bytes] | None = None) -> int:
+        """Write records, all or none, and return etcd's revision. Raises ``EtcdError`` and ``Malformed``.
 
-        ``changes``: text of each record; None for a record that is removed."""
+        ``changes``: text of each record; None for a record that is removed. ``others``: values of keys that are written
+        in the same commit."""
         wanted: dict[bytes, bytes | None] = {}
         for record, text in changes.items():
-            wanted |= dict.fromkeys(names(self._root, record, self._texts))
+            wanted |= dict.fromkeys(names(self._root, record, self.texts))
             wanted |= values(self._root, record, text) if text is not None else {}
+        together: Texts = {**wanted, **(others or {})}
         was_in_doubt, self._in_doubt = self._in_doubt, True  # also if there is an exception
         if was_in_doubt:
             self._undo()
         try:
-            revision, is_applied = self._put_all(wanted)
+            revision, is_applied = self._put_all(together)
         except _Changed:
             self._undo()
-            revision, is_applied = self._put_all(wanted)
+            revision, is_applied = self._put_all(together)
         self._in_doubt = not is_applied
-        self._texts |= {name: text for name, text in wanted.items() if text is not None}
-        for name, text in wanted.items():
-            if text is None:
-                self._texts.pop(name, None)
+        self.texts |= {name: text for name, text in wanted.items() if text is not None}
+        for name in (name for name, value in wanted.items() if value is None):
+            self.texts.pop(name, None)
         return revision
 
     def _undo(self) -> None:
@@ -90,9 +91,9 @@ class EtcdCommits:
         found = self.read()
         self._recover(found)
         back: dict[bytes, bytes | None] = {
-            name: text for name, text in self._texts.items() if found.texts.get(name) != text
+            name: text for name, text in self.texts.items() if found.texts.get(name) != text
         }
-        back |= dict.fromkeys(found.texts.keys() - self._texts.keys())
+        back |= dict.fromkeys(found.texts.keys() - self.texts.keys())
         if back:
             log.warning("records in etcd are not those that were saved, and are written again", count=len(back))
             if not self._put_all(back)[1]:

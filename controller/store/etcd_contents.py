@@ -58,6 +58,8 @@ class Contents(NamedTuple):
 
     texts: dict[bytes, bytes]
     """Values of the keys of all records, with the valid commit."""
+    epoch: int
+    """Number below all epochs; 0 if there is none yet."""
     commit: int
     """Revision of the key ``commit``; 0 if there is none."""
     parts: list[Operations]
@@ -66,62 +68,67 @@ class Contents(NamedTuple):
     """Whether there are parts of any commit."""
     revision: int
 
+    @property
+    def last(self) -> int:
+        """Revision of the state, which no earlier epoch exceeds; 0 for a state that no controller has used."""
+        return self.epoch + self.revision if self.epoch else 0
+
 
 def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Contents:
     """Return what all keys below ``root`` mean together. Raises ``Malformed``."""
-    found = {each.key: each for each in keys}
-    form = number("format", found.get(key(root, "format")), FORMAT)
-    if form != FORMAT:
-        raise Malformed(f"the state has format {form}; this version reads format {FORMAT}")
-    of_records = key(root, "record", ""), key(root, "section", "")
-    texts = {name: each.value for name, each in found.items() if name.startswith(of_records)}
-    commit = found.get(key(root, "commit"))
-    parts = [_part(name, found.get(key(root, name))) for name in _names_of_parts(commit, len(found))]
+    of_keys = {each.key: each.value for each in keys}
+    commit = next((each for each in keys if each.key == key(root, "commit")), None)
+    has_parts = any(name.startswith(key(root, "part", "")) for name in of_keys)
+    names_of_parts = _names_of_parts(commit.value, len(of_keys)) if commit else []
+    parts = [_part(name, of_keys.get(key(root, name))) for name in names_of_parts]
     for operation in (operation for part in parts for operation in part):
         if operation.HasField("request_put"):
-            texts[operation.request_put.key] = operation.request_put.value
+            of_keys[operation.request_put.key] = operation.request_put.value
         else:
-            texts.pop(operation.request_delete_range.key, None)
-    has_parts = any(name.startswith(key(root, "part", "")) for name in found)
-    return Contents(texts, commit.mod_revision if commit else 0, parts, has_parts, revision)
+            of_keys.pop(operation.request_delete_range.key, None)
+    form = number("format", of_keys.get(key(root, "format")), FORMAT)
+    if form != FORMAT:
+        raise Malformed(f"the state has format {form}; this version reads format {FORMAT}")
+    epoch = number("epoch", of_keys.get(key(root, "epoch")), 0)
+    of_records = key(root, "record", ""), key(root, "section", "")
+    texts = {name: value for name, value in of_keys.items() if name.startswith(of_records)}
+    return Contents(texts, epoch, commit.mod_revision if commit else 0, parts, has_parts, revision)
 
 
 def name_of_part(commit_id: str, number: int) -> str:
     return f"part/{commit_id}/{number:06}"
 
 
-def _names_of_parts(commit: pb.KeyValue | None, most: int) -> list[str]:
+def _names_of_parts(commit: bytes, most: int) -> list[str]:
     """Return the names of the parts of a valid commit. Raises ``Malformed``.
 
     ``most``: number of all keys."""
-    if commit is None:
-        return []
     try:
-        data = json.loads(commit.value)
+        data = json.loads(commit)
         commit_id, count = str(data["id"]), int(data["parts"])
         if not 0 <= count < most:
             raise ValueError
         return [name_of_part(commit_id, place) for place in range(count)]
     except (ValueError, TypeError, KeyError, OverflowError):
-        raise Malformed.of("commit", commit.value) from None
+        raise Malformed.of("commit", commit) from None
 
 
-def _part(name: str, found: pb.KeyValue | None) -> Operations:
-    if found is None:
+def _part(name: str, value: bytes | None) -> Operations:
+    if value is None:
         raise Malformed(f"the key {name} is missing, a part of the last commit")
     try:
-        return pb.TxnRequest.FromString(expanded(found.value)).success
+        return pb.TxnRequest.FromString(expanded(value)).success
     except (DecodeError, zlib.error):
-        raise Malformed.of(name, found.value) from None
+        raise Malformed.of(name, value) from None
 
 
-def number(name: str, found: pb.KeyValue | None, default: int) -> int:
+def number(name: str, value: bytes | None, default: int) -> int:
     """Return the number in a key, or the default if there is no key. Raises ``Malformed``."""
-    if found is None:
+    if value is None:
         return default
-    if not found.value.isdigit() or len(found.value) > MOST_DIGITS or int(found.value) > LARGEST_EPOCH:
-        raise Malformed.of(name, found.value)
-    return int(found.value)
+    if not value.isdigit() or len(value) > MOST_DIGITS or int(value) > LARGEST_EPOCH:
+        raise Malformed.of(name, value)
+    return int(value)
 
 
 def records(root: bytes, texts: Mapping[bytes, bytes]) -> Iterator[tuple[Key, str]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import structlog
@@ -18,10 +19,10 @@ from controller.store.commit_queue import CommitQueue
 from controller.store.etcd_claim import EtcdClaim
 from controller.store.etcd_client import EtcdAccess, EtcdError
 from controller.store.etcd_commits import EtcdCommits
-from controller.store.etcd_contents import Contents, Malformed, number, records
+from controller.store.etcd_contents import Contents, Malformed, records
 from controller.store.etcd_operations import put, was_created
 from controller.store.lease_secret import SECRET_BYTES
-from controller.store.records import FORMAT, ChangedRecords, decode, encode
+from controller.store.records import FORMAT, ChangedRecords, Written, changes, decode, encode, forget, without
 from controller.store.store import Done, epoch_at, refuse_above
 from signalbox.errors import InvalidInput
 
@@ -35,7 +36,8 @@ class EtcdStore(EtcdClaim):
         super().__init__(access, prefix, lease_s)
         self._records = EtcdCommits(self._etcd, self._root, self._fence(), self._refuse_lost)
         self._commits: CommitQueue | None = None
-        self._has_loaded = False
+        self._base: int | None = None
+        """Number below all epochs, to which etcd's revisions are added; None before the state was read."""
 
     def close(self) -> None:
         if self._commits is not None:
@@ -44,90 +46,115 @@ class EtcdStore(EtcdClaim):
         self.release()
         self._etcd.close()
 
+    # ---- reading
+
     def load(self) -> SavedState:
-        if not self.claim():
-            who = f"another controller uses {self._where} ({self.owner()})"
-            raise InvalidInput.of("store", f"{who}; stop it, or start with --standby to take over when it ends")
-        try:
+        self._claim_now("stop it, or start with --standby to take over when it ends")
+        with self._refusals():
             found = self._records.read()
             saved = self._state(found)
-            self._records.adopt(found)
-        except EtcdError as error:
-            raise self._cannot(error) from None
-        except Malformed as error:
-            raise self._malformed(error) from None
-        self._has_loaded = True
+            self._begin_with(found)
         log.info("state read", revision=saved.revision, jobs=len(saved.jobs))
         return saved
 
     def look(self) -> SavedState:
-        try:
+        with self._refusals():
             return self._state(self._records.read())
+
+    def written(self) -> Written:
+        self._claim_now("stop it, and any that stands by")
+        with self._refusals():
+            found = self._records.read()
+            texts = tuple(records(self._root, found.texts))
+            self._begin_with(found)
+        return Written(texts, found.last)
+
+    def _state(self, found: Contents) -> SavedState:
+        """Return the state in the records. Jobs and ends are ordered by time, because etcd orders keys by name."""
+        saved = decode(records(self._root, found.texts))
+        jobs = dict(sorted(saved.jobs.items(), key=lambda job: job[1].registered_at))
+        ends = dict(sorted(saved.ends.items(), key=lambda end: end[1].ended_at))
+        return replace(saved, jobs=jobs, ends=ends, revision=found.last)
+
+    def _begin_with(self, found: Contents) -> None:
+        """Begin with these contents. Raises ``EtcdError``."""
+        self._records.adopt(found)
+        self._base = found.epoch or epoch_at(time.time())
+
+    def _claim_now(self, else_: str) -> None:
+        if not self.claim():
+            raise InvalidInput.of("store", f"another controller uses {self.where} ({self.owner()}); {else_}")
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Raise ``InvalidInput`` for errors of etcd and for values that cannot be read."""
+        try:
+            yield
         except EtcdError as error:
             raise self._cannot(error) from None
         except Malformed as error:
-            raise self._malformed(error) from None
-
-    def _state(self, found: Contents) -> SavedState:
-        """Return the state in the records. Raises ``InvalidInput``."""
-        try:
-            return replace(decode(records(self._root, found.texts)), revision=found.revision)
+            raise InvalidInput.of("store", f"{error} ({self.where})") from None
         except (ValueError, zlib.error) as error:
-            raise InvalidInput.of("store", f"the state in {self._where} cannot be read: {error}") from None
-
-    def _malformed(self, error: Malformed) -> InvalidInput:
-        return InvalidInput.of("store", f"{error} ({self._where})")
+            why = f"the state in {self.where} cannot be read: {error}{forget(error, '--config FILE')}"
+            raise InvalidInput.of("store", why) from None
 
     def secret(self, in_use: bool) -> bytes:
-        """Return the secret of lease tokens, which is made when there is none and none is ``in_use``."""
         name = self._key("lease-secret")
-        try:
+        with self._refusals():
             if not (found := self._etcd.get(name)):
                 if in_use:
                     why = "is missing, and jobs are registered whose owners could not renew them without it"
-                    raise InvalidInput.of("store", f"the secret of lease tokens {why} ({self._where})")
+                    raise InvalidInput.of("store", f"the secret of lease tokens {why} ({self.where})")
                 made = secrets.token_bytes(SECRET_BYTES)
                 self._etcd.transaction([self._fence(), was_created(name, 0)], [put(name, made)])
                 found = self._etcd.get(name)
-        except EtcdError as error:
-            raise self._cannot(error) from None
         if not found:
             raise self._ended()
         if len(found.value) != SECRET_BYTES:
-            raise InvalidInput.of("store", f"the secret of lease tokens is damaged ({self._where})")
+            raise InvalidInput.of("store", f"the secret of lease tokens is damaged ({self.where})")
         return found.value
+
+    # ---- repairing and moving
+
+    def drop(self, job_ids: Iterable[str]) -> int:
+        gone = without(self.written().records, job_ids, self.where)
+        assert self._base is not None
+        with self._refusals():
+            return self._base + self._records.write(dict.fromkeys(gone))
+
+    def replace(self, state: SavedState, secret: bytes, above: int) -> None:
+        refuse_above(above)
+        assert self._base is not None, "load() comes first"
+        self._base = max(above + 1, self._base)
+        with self._refusals():
+            before = dict.fromkeys(key for key, _ in records(self._root, self._records.texts))
+            after = {key: encode(key, value) for key, value in changes(SavedState(), state).items()}
+            others = {self._key("lease-secret"): secret, self._key("epoch"): str(self._base).encode()}
+            self._records.write({**before, **after}, others)
 
     def raise_epoch(self, above: int) -> None:
         refuse_above(above)
-        self.load()
-        self._put_numbers(epoch=max(above + 1, self._base_of_epochs()))
+        self.written()
+        assert self._base is not None
+        self._base = max(above + 1, self._base)
+        self._put_numbers(epoch=self._base)
+
+    # ---- commits
 
     def begin(self, lost: Callable[[], None] = lambda: None) -> int:
-        assert self._has_loaded, "load() comes first"
+        assert self._base is not None, "load() comes first"
         self._lost = lost
         if self._has_ended:
             raise self._ended()
-        first = self._base_of_epochs()
-        self._put_numbers(format=FORMAT, epoch=first)
+        self._put_numbers(format=FORMAT, epoch=self._base)
         self._commits = CommitQueue(self._write)
-        return first + self._created
-
-    def _base_of_epochs(self) -> int:
-        """Return the number below all epochs. Raises ``InvalidInput``."""
-        try:
-            return number("epoch", self._etcd.get(self._key("epoch")), epoch_at(time.time()))
-        except EtcdError as error:
-            raise self._cannot(error) from None
-        except Malformed as error:
-            raise self._malformed(error) from None
+        return self._base + self._created
 
     def _put_numbers(self, **numbers: int) -> None:
         """Write numbers to the keys of these names. Raises ``InvalidInput``."""
         puts = [put(self._key(name), str(value).encode()) for name, value in numbers.items()]
-        try:
+        with self._refusals():
             written = self._etcd.transaction([self._fence()], puts)
-        except EtcdError as error:
-            raise self._cannot(error) from None
         if not written.succeeded:
             raise self._ended()
 
@@ -136,11 +163,12 @@ class EtcdStore(EtcdClaim):
         self._commits.put(changes, done)
 
     def _write(self, commits: Sequence[ChangedRecords]) -> int | OSError:
+        assert self._base is not None
         if not self.is_claimed:
             return OSError("etcd does not answer, so that this controller may have lost its claim of the state")
         together = {key: value for changed in commits for key, value in changed.items()}
         texts = {key: None if value is None else encode(key, value) for key, value in together.items()}
         try:
-            return self._records.write(texts)
+            return self._base + self._records.write(texts)
         except (EtcdError, Malformed) as error:
             return OSError(str(error))

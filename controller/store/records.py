@@ -18,7 +18,7 @@ from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Arrangement, Registration, SavedState
 from controller.shared_map import differing
 from controller.silence import Silence
-from signalbox.errors import InvalidInput
+from signalbox.errors import InvalidInput, NotFound, cut
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import NEWER_FIELDS, JobId, JobSpec
@@ -72,8 +72,30 @@ class Unreadable(ValueError):
         super().__init__("; ".join(problems[:MAX_NAMED] + more))
 
 
+def forget(error: Exception, options: str) -> str:
+    """Return the advice to forget single jobs, where it helps against the error. ``options``: of the command."""
+    return f", or forget single jobs (signalbox state drop {options} JOB)" if isinstance(error, Unreadable) else ""
+
+
 ChangedRecords = Mapping[Key, object]
 """Changed values by key; None for a record that was removed."""
+
+
+class Written(NamedTuple):
+    """Records as text, not yet validated, and the revision that contains them."""
+
+    records: tuple[tuple[Key, str], ...]
+    revision: int
+
+
+def without(records: Iterable[tuple[Key, str]], job_ids: Iterable[str], where: str) -> ChangedRecords:
+    """Return the changes that remove these jobs. Raises ``NotFound`` for a job that is not among the records.
+
+    ``where``: name of the place of the records, for the error."""
+    wanted, saved = tuple(job_ids), {key.key for key, _ in records if key.kind is Kind.JOB}
+    if unknown := [job_id for job_id in wanted if job_id not in saved]:
+        raise NotFound(f"{where} has no job '{cut(unknown[0])}'")
+    return {Key(kind, job_id): None for job_id in wanted for kind in (Kind.JOB, Kind.CONNECTIONS, Kind.MEASURED)}
 
 
 def changes(before: SavedState, after: SavedState) -> ChangedRecords:

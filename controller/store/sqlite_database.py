@@ -18,11 +18,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from controller.jobs.messages import SavedState
 from controller.store.disk import sync_directory
-from controller.store.records import FORMAT, ChangedRecords, Key, Kind, changes, encode
+from controller.store.records import FORMAT, ChangedRecords, Key, Kind, Written, changes, encode
 
 APPLICATION = 0x5347_4258
 """SQLite's ``application_id`` of these files: SGBX."""
@@ -45,13 +44,6 @@ CREATE TABLE revision (number INTEGER NOT NULL, records INTEGER NOT NULL, checks
 
 class NewerFormat(ValueError):
     """A newer version has written the database."""
-
-
-class Written(NamedTuple):
-    """Contents of a database as text, not yet validated."""
-
-    records: tuple[tuple[Key, str], ...]
-    revision: int
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -78,10 +70,11 @@ def beside(path: Path) -> tuple[Path, ...]:
     return tuple(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
 
 
-def make(path: Path, saved: SavedState) -> None:
+def make(path: Path, saved: SavedState, least: int = 0) -> None:
     """Create a database with this state, completely or not at all.
 
-    Only the owner can read its files. Raises ``sqlite3.Error`` and ``OSError``."""
+    Only the owner can read its files. ``least``: smallest revision that it may have. Raises ``sqlite3.Error`` and
+    ``OSError``."""
     made = path.with_suffix(".new")
     made.unlink(missing_ok=True)
     os.close(os.open(made, os.O_RDWR | os.O_CREAT, 0o600))
@@ -94,6 +87,8 @@ def make(path: Path, saved: SavedState) -> None:
             database.execute(f"PRAGMA user_version = {FORMAT}")
         if first := changes(SavedState(), saved):
             write(database, [first])
+        if least:
+            raise_revision(database, least)
     made.replace(path)
     sync_directory(path.parent)
 

@@ -21,11 +21,10 @@ from controller.jobs.messages import SavedState
 from controller.store import lease_secret
 from controller.store.commit_queue import CommitQueue
 from controller.store.directory_claim import LOCK, DirectoryClaim, cannot_write
-from controller.store.disk import ROOM_BYTES, full
-from controller.store.records import ChangedRecords, Key, Kind, Unreadable, decode
+from controller.store.disk import ROOM_BYTES, full, sync_directory
+from controller.store.records import ChangedRecords, Written, decode, forget, without
 from controller.store.sqlite_database import (
     NewerFormat,
-    Written,
     beside,
     empty_log,
     make,
@@ -35,11 +34,15 @@ from controller.store.sqlite_database import (
     write,
 )
 from controller.store.store import Done, epoch_at, refuse_above
-from signalbox.errors import InvalidInput, NotFound, cut
+from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
 
 FILE = "state.db"
+
+IMPORTED, IMPORTED_SECRET = "state.import", "lease.import"
+"""Database and secret of an imported state. Once the database exists, the import is decided, and the next process that
+claims the directory finishes it."""
 
 FileNumber = tuple[int, int]
 """Identity of a file, whatever its name: device and inode."""
@@ -53,7 +56,9 @@ class SqliteStore(DirectoryClaim):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
+        self.where = str(directory)
         self._path = directory / FILE
+        self._imported = directory / IMPORTED
         self._commits: CommitQueue | None = None
         self._revision = 0
         self._has_failed = False
@@ -86,8 +91,7 @@ class SqliteStore(DirectoryClaim):
         return self._loaded
 
     def written(self) -> Written:
-        """Return the records, valid or not. Raises ``InvalidInput`` as ``load`` does."""
-        if not self._path.exists():
+        if not any(path.exists() for path in (self._path, self._imported)):
             raise InvalidInput.of("state_dir", f"there is no {FILE} in {self._directory}")
         self._claim_now("stop it, and any that stands by")
         try:
@@ -96,17 +100,36 @@ class SqliteStore(DirectoryClaim):
             raise InvalidInput.of("state_dir", _instructions(self._directory, error)) from None
 
     def drop(self, job_ids: Iterable[str]) -> int:
-        """Forget these jobs in one commit, and return its revision.
-
-        All other records stay as they are, valid or not. Raises ``NotFound``, and ``InvalidInput`` as ``load`` does."""
-        saved, wanted = {key.key for key, _ in self.written().records if key.kind is Kind.JOB}, tuple(job_ids)
-        if unknown := [job_id for job_id in wanted if job_id not in saved]:
-            raise NotFound(f"{self._directory} has no job '{cut(unknown[0])}'")
-        gone = {Key(kind, job_id): None for job_id in wanted for kind in (Kind.JOB, Kind.CONNECTIONS, Kind.MEASURED)}
+        gone = without(self.written().records, job_ids, self.where)
         try:
             with closing(opened(self._path)) as database:
                 return write(database, [gone])
         except (sqlite3.Error, OSError) as error:
+            raise cannot_write(self._directory, error) from None
+
+    def replace(self, state: SavedState, secret: bytes, above: int) -> None:
+        refuse_above(above)
+        try:
+            lease_secret.make(self._directory / IMPORTED_SECRET, secret)
+            make(self._imported, state, max(above, self._revision) + 1)
+        except (sqlite3.Error, OSError) as error:
+            raise cannot_write(self._directory, error) from None
+        self._finish_import()
+
+    def _finish_import(self) -> None:
+        """Put an imported state, if there is one, in the place of the saved state. Raises ``InvalidInput``."""
+        if not self._imported.exists():
+            return
+        secret = self._directory / IMPORTED_SECRET
+        try:
+            if secret.exists():
+                secret.replace(self._directory / lease_secret.FILE)
+            for file in beside(self._path):
+                file.unlink(missing_ok=True)
+            sync_directory(self._directory)
+            self._imported.replace(self._path)
+            sync_directory(self._directory)
+        except OSError as error:
             raise cannot_write(self._directory, error) from None
 
     def raise_epoch(self, above: int) -> None:
@@ -122,6 +145,7 @@ class SqliteStore(DirectoryClaim):
         if not self.claim():
             who = f"another controller uses {self._directory} (process {self.owner()})"
             raise InvalidInput.of("state_dir", f"{who}; {else_}")
+        self._finish_import()
 
     def secret(self, in_use: bool) -> bytes:
         return lease_secret.kept(self._directory, in_use)
@@ -217,9 +241,8 @@ def _instructions(directory: Path, error: Exception) -> str:
             f"the state in {directory} is of a newer version: {error}. Nothing was changed. Start the version that "
             "wrote it, or restore the backup from before the upgrade"
         )
-    drop = f", or forget single jobs (signalbox state drop --state-dir {directory} JOB)"
     return (
         f"the state in {directory} cannot be read: {error}. Nothing was changed. Restore the directory from a copy"
-        f"{drop if isinstance(error, Unreadable) else ''}, or "
+        f"{forget(error, f'--state-dir {directory}')}, or "
         "move its files away to start without jobs: they register again with their next heartbeat"
     )

@@ -6,12 +6,12 @@ restart, all records or a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from controller.jobs.messages import SavedState
-from controller.store.records import ChangedRecords
+from controller.store.records import ChangedRecords, Written
 from signalbox.errors import InvalidInput
 
 Done = Callable[[int | OSError], None]
@@ -48,7 +48,12 @@ def epoch_at(unix_s: float) -> int:
 class Store(Protocol):
     """Store of the state.
 
-    The order of calls is: ``claim`` or ``load``, ``begin``, any number of ``commit``, ``close``."""
+    The order of calls of a controller is: ``claim`` or ``load``, ``begin``, any number of ``commit``, ``close``. Commands
+    that repair or move a state call ``written``, ``drop``, ``replace`` and ``raise_epoch`` instead of ``begin``."""
+
+    @property
+    def where(self) -> str:
+        """Name of the place of the state, for a message."""
 
     def claim(self, wait: bool = False) -> bool:
         """Claim the state for this process alone, until ``close`` or the end of the process.
@@ -70,7 +75,9 @@ class Store(Protocol):
         """Return whether another controller waits for the claim. The call delays no other process."""
 
     def load(self) -> SavedState:
-        """Return the state of the last commit, empty in a new store.
+        """Return the state of the last commit, empty in a new store, where its revision is 0.
+
+        No earlier epoch is larger than the revision.
 
         Claims the state, unless that was done before, and changes nothing else. Raises ``InvalidInput`` when another
         controller has the state, when it cannot be written, and when it cannot be read."""
@@ -79,6 +86,21 @@ class Store(Protocol):
         """Return the state of the last commit, also while another controller has claimed it.
 
         Raises ``InvalidInput`` when it cannot be read."""
+
+    def written(self) -> Written:
+        """Return the records of the last commit, valid or not.
+
+        Raises ``InvalidInput`` as ``load`` does, but not for records that are invalid."""
+
+    def drop(self, job_ids: Iterable[str]) -> int:
+        """Forget these jobs in one commit, and return its revision.
+
+        All other records stay as they are, valid or not. Raises ``NotFound``, and ``InvalidInput`` as ``written``."""
+
+    def replace(self, state: SavedState, secret: bytes, above: int) -> None:
+        """Replace the loaded state and the secret, both or none, and make all later epochs larger than ``above``.
+
+        Raises ``InvalidInput`` when the state cannot be written, and when no later epoch can be that large."""
 
     def secret(self, in_use: bool) -> bytes | None:
         """Return the secret of lease tokens; None if nothing is saved. The state must be claimed.

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -19,6 +19,7 @@ import grpc
 import pytest
 
 from controller.config import Config
+from controller.jobs.ends import EndReason
 from controller.jobs.messages import SavedState
 from controller.store.configured import prepare_access, store_of
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
@@ -26,18 +27,25 @@ from controller.store.etcd_contents import MOST_RECORDS
 from controller.store.etcd_operations import delete, put
 from controller.store.etcd_store import EtcdStore
 from controller.store.etcd_v3 import etcd_pb2 as pb
+from controller.store.exported import parsed
 from controller.store.records import changes
+from controller.store.sqlite_store import SqliteStore
 from controller.store.store import EPOCHS_PER_S
 from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
 from tests.support.by_id import registered
+from tests.support.command_line import Signalbox, signalbox
 from tests.support.waiting import until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.certificates import Authority
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 from tests.unit.store.test_sqlite_store import full, job
+
+__all__ = ("signalbox",)
+
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 LEASE_S = 5
 NOTHING = SavedState()
@@ -131,6 +139,129 @@ def test_a_secret_that_is_missing_while_jobs_need_it_is_not_made_again(etcd: Etc
         store.load()
         with pytest.raises(InvalidInput, match="the secret of lease tokens is missing, and jobs are registered"):
             store.secret(True)
+
+
+def test_jobs_and_ends_are_in_the_order_of_their_times(etcd: EtcdProcess, prefix: str) -> None:
+    jobs = [replace(job(name), registered_at=at) for name, at in (("b", 1.0), ("c", 2.0), ("a", 3.0))]
+    ends = {one.uid: one.end(EndReason.DEREGISTERED, one.registered_at) for one in jobs}
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        store.begin()
+        assert isinstance(commit(store, NOTHING, SavedState(registered(*jobs), ends=ends)), int)
+        found = store.look()
+        assert [*found.jobs] == ["b", "c", "a"]
+        assert [*found.ends] == ["b-1", "c-1", "a-1"]
+
+
+def test_revisions_grow_and_no_epoch_exceeds_those_before(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as store:
+        assert store.look().revision == 0
+        store.load()
+        epoch = store.begin()
+        revision = commit(store, NOTHING, full())
+        assert isinstance(revision, int)
+        assert epoch < revision <= store.look().revision
+    with opened(etcd.access, prefix) as store:
+        assert revision <= store.load().revision < store.begin()
+
+
+# ---- commands that repair or move a state
+
+
+def settings(folder: Path, etcd: EtcdProcess, prefix: str) -> Path:
+    file = folder / "etcd.toml"
+    file.write_text(f'store = "etcd://{etcd.endpoint}"\n[etcd]\nprefix = "{prefix}"\n')
+    return file
+
+
+def test_jobs_are_listed_and_dropped_valid_or_not(
+    etcd: EtcdProcess, prefix: str, tmp_path: Path, signalbox: Signalbox
+) -> None:
+    options = ("--config", settings(tmp_path, etcd, prefix))
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        store.begin()
+        assert isinstance(commit(store, NOTHING, SavedState(registered(job("a"), job("b")))), int)
+        store._etcd.transaction([], [put(f"{prefix}record/job/b".encode(), b"{}")])
+        with pytest.raises(InvalidInput, match=r"cannot be read: job 'b': .*signalbox state drop --config FILE JOB"):
+            store.look()
+        refused = signalbox("state", "drop", "b", *options)
+        assert (refused.status, "another controller uses etcd" in refused.err) == (1, True)
+    listed = signalbox("state", "list", *options, "--json").json["jobs"]
+    assert [(found["job_id"], bool(found["problem"])) for found in listed] == [("a", False), ("b", True)]
+    assert signalbox("state", "drop", "c", *options).status == 5
+    assert signalbox("state", "drop", "b", *options).out.startswith("dropped b; the state has revision ")
+    assert signalbox("state", "raise-epoch", "--above", 1 << 60, *options).status == 0
+    with opened(etcd.access, prefix) as store:
+        assert store.load() == SavedState(registered(job("a")))
+        assert store.begin() > 1 << 60
+
+
+def test_a_state_moves_into_etcd_and_back_with_its_secret_and_larger_epochs(
+    etcd: EtcdProcess, prefix: str, tmp_path: Path, signalbox: Signalbox
+) -> None:
+    file, into_etcd = tmp_path / "exported", ("--config", settings(tmp_path, etcd, prefix))
+    directories = [tmp_path / name for name in ("first", "second")]
+    for directory in directories:
+        directory.mkdir()
+    state = SavedState({**MANY.jobs, **full().jobs}, ends=full().ends, silences=full().silences)
+    with closing(SqliteStore(directories[0])) as store:
+        store.load()
+        secret = store.secret(False)
+        epochs = [store.begin()]
+        done: Future[int | OSError] = Future()
+        store.commit(changes(NOTHING, state), done.set_result)
+        assert isinstance(done.result(60), int)
+    assert signalbox("state", "raise-epoch", "--above", 1 << 60, "--state-dir", directories[0]).status == 0
+    assert signalbox("state", "export", file, "--state-dir", directories[0]).status == 0
+    assert signalbox("state", "import", file, *into_etcd).status == 0
+    refused = signalbox("state", "import", file, *into_etcd)
+    assert (refused.status, "already. Nothing was changed" in refused.err) == (1, True)
+    with opened(etcd.access, prefix) as store:
+        assert store.load() == state
+        assert store.secret(True) == secret
+        epochs.append(store.begin())
+        warned = signalbox("state", "export", file, *into_etcd)
+        assert (warned.status, "warning: a controller may use the state" in warned.err) == (0, True)
+        assert signalbox("state", "import", file, *into_etcd, "--replace").status == 1
+    assert signalbox("state", "export", file, *into_etcd).status == 0
+    assert signalbox("state", "import", file, "--state-dir", directories[1]).status == 0
+    with closing(SqliteStore(directories[1])) as store:
+        assert store.load() == state
+        assert store.secret(True) == secret
+        epochs.append(store.begin())
+    assert signalbox("state", "import", file, *into_etcd, "--replace").status == 0
+    with opened(etcd.access, prefix) as store:
+        assert store.load() == state
+        epochs.append(store.begin())
+    assert epochs[0] < 1 << 60 < epochs[1] < epochs[2]
+    assert epochs[1] < epochs[3]
+
+
+def test_an_interrupted_import_into_etcd_is_whole_or_not_made(etcd: EtcdProcess, prefix: str) -> None:
+    before, secret = SavedState(registered(job("before"))), bytes(32)
+    for done in (True, False):
+        for at in itertools.count():
+            own = f"{prefix}{at}{done}/"
+            with opened(etcd.access, own) as store:
+                store.load()
+                store.secret(False)
+                store.begin()
+                assert isinstance(commit(store, NOTHING, before), int)
+            with opened(etcd.access, own) as store:
+                store.load()
+                interrupted = Interrupted(store, at, done)
+                store._etcd.transaction = interrupted  # type: ignore[method-assign]
+                with suppress(InvalidInput):
+                    store.replace(MANY, secret, 1 << 60)
+            with opened(etcd.access, own) as store:
+                found = store.load()
+                imported = found == MANY
+                assert imported or found == before
+                assert (store.secret(True) == secret) == imported
+                assert (store.begin() > 1 << 60) == imported
+            if not interrupted.happened:
+                break
 
 
 # ---- one writer
@@ -552,10 +683,13 @@ def test_changes_are_refused_while_etcd_is_away_and_made_when_it_is_back(tmp_pat
         assert store.look() == full()
 
 
-def test_a_full_etcd_refuses_changes_loses_none_and_accepts_them_when_it_has_space(tmp_path: Path, prefix: str) -> None:
+def test_a_full_etcd_refuses_changes_loses_none_and_accepts_them_when_it_has_space(
+    tmp_path: Path, prefix: str, signalbox: Signalbox
+) -> None:
     with running_etcd(tmp_path / "etcd", "--quota-backend-bytes", "1000000") as etcd:
         with opened(etcd.access, prefix) as store:
             store.load()
+            store.secret(False)
             store.begin(lambda: pytest.fail("nobody else has claimed the state"))
             states = itertools.cycle((MANY, NOTHING))
             before, after = NOTHING, next(states)
@@ -566,6 +700,8 @@ def test_a_full_etcd_refuses_changes_loses_none_and_accepts_them_when_it_has_spa
             until(lambda: store._valid_until > until_renewed)
             assert isinstance(commit(store, before, before), OSError)
             assert store.look() == before
+            exported = signalbox("state", "export", tmp_path / "x", "--config", settings(tmp_path, etcd, prefix))
+            assert (exported.status, parsed((tmp_path / "x").read_bytes()).state) == (0, before)
             etcd.free_space()
             assert isinstance(commit(store, before, full()), int)
             assert store.look() == full()
@@ -690,6 +826,9 @@ def test_a_paused_controller_is_replaced_loses_nothing_and_ends_when_it_resumes(
         with first.running() as client:
             token = client.register_job(ring("kept")).lease_token
             second.start("--standby")
+            with closing(Etcd(etcd.access)) as reader:
+                events = f"{prefix}event/".encode()
+                until(lambda: any(b"job registered" in each.value for each in reader.keys(events)[0]))
             wait_for(lambda: "standing by" in second.log.read_text(), "the standby", 60)
             assert first.process
             assert second.process
@@ -708,6 +847,7 @@ def test_a_paused_controller_is_replaced_loses_nothing_and_ends_when_it_resumes(
                 assert first.process.wait(60) == 1
                 assert "error: another controller has claimed the state" in first.log.read_text()
                 assert [found.spec.job_id for found in other.list_jobs()] == ["kept"]
+                assert "job registered" in str(other.list_events())
     finally:
         first.kill()
         second.kill()

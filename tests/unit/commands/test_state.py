@@ -1,7 +1,7 @@
 """``signalbox state``: the saved state, and jobs that are dropped from it."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,8 @@ from controller.config import Config, JobsConfig
 from controller.core.state import initial
 from controller.fabric.parts import Declared
 from controller.jobs.messages import Registration, SavedState
+from controller.store.exported import parsed
+from controller.store.lease_secret import kept
 from controller.store.records import FORMAT, changes
 from controller.store.sqlite_database import checksum, opened, sealed
 from controller.store.sqlite_store import FILE, SqliteStore
@@ -20,6 +22,8 @@ from tests.support.by_id import registered
 from tests.support.command_line import Result, Signalbox, signalbox
 
 __all__ = ("signalbox",)
+
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def saved(*names: str, later_s: Sequence[float] = (0, 0, 0)) -> SavedState:
@@ -113,7 +117,7 @@ def test_a_refused_start_names_the_command_after_which_it_succeeds(signalbox: Si
     with pytest.raises(InvalidInput) as error:
         start(state)
     assert "job 'third': 2 jobs are registered, which is the limit" in str(error.value)
-    assert f"signalbox state drop --state-dir {state} JOB" in str(error.value)
+    assert "signalbox state drop --config FILE JOB" in str(error.value)
     dropped = signalbox("state", "drop", "--state-dir", state, "third")
     assert dropped == Result(0, f"dropped third; the state has revision {revision(state)} now\n", "")
     assert start(state) == saved("first", "second")
@@ -143,3 +147,145 @@ def test_the_epoch_is_raised_above_a_generation_of_a_switch(signalbox: Signalbox
     too_large = signalbox("state", "raise-epoch", "--config", config, "--above", 1 << 62)
     assert (too_large.status, revision(state)) == (1, above + 1)
     assert "above: is 4611686018427387904; it must be from 0 to 4611686018427387903" in too_large.err
+
+
+def test_either_option_names_the_state(signalbox: Signalbox, state: Path, tmp_path: Path) -> None:
+    config = tmp_path / "signalbox.toml"
+    config.write_text(f"state_dir = '{state}'")
+    by_config, by_directory = ("--config", config), ("--state-dir", state)
+    listed = [signalbox("state", "list", *option, "--json") for option in (by_config, by_directory)]
+    assert listed[0] == listed[1]
+    assert len(listed[0].json["jobs"]) == 3
+    for options in ((), (*by_config, *by_directory)):
+        refused = signalbox("state", "list", *options)
+        assert (refused.status, "give one of --config and --state-dir" in refused.err) == (2, True)
+    without = tmp_path / "without.toml"
+    without.write_text("")
+    for command in (["list"], ["drop", "a"], ["export", tmp_path / "x"], ["raise-epoch", "--above", 1]):
+        assert signalbox("state", *command, "--config", without).status == 1
+
+
+@pytest.fixture
+def exported(signalbox: Signalbox, state: Path, tmp_path: Path) -> Path:
+    """Return a file with the exported state of three jobs."""
+    kept(state, in_use=False)
+    file = tmp_path / "exported"
+    done = signalbox("state", "export", file, "--state-dir", state)
+    assert done == Result(0, f"exported 3 jobs and 0 other records of {state}\n", "")
+    return file
+
+
+def imported(state_dir: Path) -> tuple[SavedState, bytes, int]:
+    """Return the state, the secret and the epoch of the next controller."""
+    with closing(SqliteStore(state_dir)) as store:
+        return store.load(), store.secret(True), store.begin()
+
+
+def test_an_imported_state_has_the_jobs_the_secret_and_a_larger_epoch(
+    signalbox: Signalbox, state: Path, exported: Path, tmp_path: Path
+) -> None:
+    assert exported.stat().st_mode & 0o777 == 0o600
+    with closing(SqliteStore(state)) as store:
+        store.raise_epoch(1 << 61)
+    assert signalbox("state", "export", exported, "--state-dir", state).status == 0
+    other = tmp_path / "other"
+    other.mkdir()
+    done = signalbox("state", "import", exported, "--state-dir", other)
+    above = (1 << 61) + 1
+    assert done == Result(0, f"imported 3 jobs and 0 other records into {other}; later epochs are above {above}\n", "")
+    assert imported(other)[0] == saved("first", "second", "third")
+    assert imported(other)[1] == kept(state, in_use=True)
+    assert imported(other)[2] > above
+    assert {path.name for path in other.iterdir()} == {"state.db", "lease.key", "lock"}
+
+
+def test_a_state_is_replaced_only_when_asked_and_never_while_it_is_in_use(
+    signalbox: Signalbox, exported: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    save(other, saved("fourth"))
+    secret = kept(other, in_use=False)
+    refused = signalbox("state", "import", exported, "--state-dir", other)
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err.startswith(f"error: state: {other} has 1 job and 0 other records already. Nothing was changed.")
+    with closing(SqliteStore(other)) as running:
+        before = running.load()
+        refused = signalbox("state", "import", exported, "--state-dir", other, "--replace")
+        assert (refused.status, "another controller uses" in refused.err) == (1, True)
+    assert (before, kept(other, in_use=True)) == (saved("fourth"), secret)
+    done = signalbox("state", "import", exported, "--state-dir", other, "--replace")
+    assert " in place of 1 job and 0 other records; later epochs" in done.out
+    assert imported(other)[0] == saved("first", "second", "third")
+    assert imported(other)[1] != secret
+
+
+def test_a_running_controller_is_exported_with_a_warning(signalbox: Signalbox, state: Path, tmp_path: Path) -> None:
+    with closing(SqliteStore(state)) as running:
+        running.load()
+        refused = signalbox("state", "export", tmp_path / "exported", "--state-dir", state)
+        assert (refused.status, "lease.key is missing" in refused.err) == (1, True)
+        kept(state, in_use=False)
+        done = signalbox("state", "export", tmp_path / "exported", "--state-dir", state)
+    assert done.status == 0
+    assert done.err.startswith("warning: a controller may use the state (")
+    assert parsed((tmp_path / "exported").read_bytes()).state == saved("first", "second", "third")
+    (tmp_path / "empty").mkdir()
+    nothing = signalbox("state", "export", tmp_path / "no", "--state-dir", tmp_path / "empty")
+    assert nothing == Result(1, "", f"error: state: nothing is saved in {tmp_path / 'empty'}\n")
+    assert not list((tmp_path / "empty").iterdir())
+
+
+def test_a_file_that_cannot_be_imported_is_refused_and_changes_nothing(
+    signalbox: Signalbox, exported: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    text = exported.read_text()
+    wrong = {
+        "": "it is not an exported state",
+        "[]\n{}\n": "it is not an exported state",
+        text.replace('"signalbox state": 1', '"signalbox state": 2'): "this version reads format 1",
+        text.replace('"records": 7', '"records": 8'): "this version reads format 1 with records of format 7",
+        text[:-40]: "its checksum is not that of its lines",
+        text.replace('"first"', '"other"'): "its checksum is not that of its lines",
+        "".join(text.splitlines(keepends=True)[:-2]): "its checksum is not that of its lines",
+    }
+    for changed, why in wrong.items():
+        exported.write_text(changed)
+        refused = signalbox("state", "import", exported, "--state-dir", other)
+        assert (refused.status, why in refused.err, "Nothing was changed" in refused.err) == (1, True, True)
+        assert not list(other.iterdir())
+
+
+@pytest.mark.parametrize("calls", range(1, 12))
+def test_an_interrupted_import_is_whole_or_not_made(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Interrupt it before each change of a name in the directory."""
+    other = tmp_path / "other"
+    other.mkdir()
+    save(other, saved("fourth"))
+    secret, (state, new_secret, epoch) = kept(other, in_use=False), parsed(exported.read_bytes())
+    left = [calls]
+
+    def interrupting(change: Callable[..., object]) -> Callable[..., object]:
+        def counted(*words: object, **options: object) -> object:
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            return change(*words, **options)
+
+        return counted
+
+    with closing(SqliteStore(other)) as store:
+        store.load()
+        with monkeypatch.context() as patch:
+            for name in ("replace", "unlink"):
+                patch.setattr(Path, name, interrupting(getattr(Path, name)))
+            with suppress(KeyboardInterrupt):
+                store.replace(state, new_secret, epoch)
+    found = imported(other)[:2]
+    assert found in ((saved("fourth"), secret), (state, new_secret))
+    if left[0] > 0:
+        assert found == (state, new_secret)

@@ -48,7 +48,7 @@ FOREIGN = {
 FOREIGN_PROGRAMS = {
     *("mpirun", "mpiexec", "srun", "torchrun", "accelerate"),
     *("apt", "curl", "docker", "docker-compose", "runuser", "systemd-sysusers", "systemd-tmpfiles", "wget"),
-    *("grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
+    *("etcdctl", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
     *("kubectl", "sbatch", "scancel", "squeue"),
 }
 

@@ -1,0 +1,76 @@
+"""Text of a state, with which a command moves it from one store to another.
+
+Each line is JSON. The first one has the format, the secret of lease tokens in hexadecimal digits, and a number that no
+epoch of the exported state exceeds. A line with kind, key and value follows for each record, and the last line is the
+checksum of all bytes before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from controller.jobs.messages import SavedState
+from controller.store.lease_secret import SECRET_BYTES
+from controller.store.records import FORMAT as RECORDS_FORMAT
+from controller.store.records import Key, Kind, changes, decode, encode
+
+FORMAT = 1
+"""The only version of the text that is read and written."""
+
+NAME = "signalbox state"
+"""Name of the first line's field with the format, by which the text is known."""
+
+
+class Exported(NamedTuple):
+    state: SavedState
+    secret: bytes
+    epoch: int
+    """Number that no epoch of the exported state exceeds."""
+
+
+def text_of(exported: Exported) -> bytes:
+    lines = "".join(f"{json.dumps(line)}\n" for line in _lines(exported)).encode()
+    return lines + _checksum(lines)
+
+
+def _lines(exported: Exported) -> Iterator[object]:
+    yield {
+        NAME: FORMAT,
+        "records": RECORDS_FORMAT,
+        "epoch": exported.epoch,
+        "lease_secret": exported.secret.hex(),
+    }
+    for key, value in changes(SavedState(), exported.state).items():
+        yield [*key, json.loads(encode(key, value))]
+
+
+def parsed(text: bytes) -> Exported:
+    """Return the state in a text. Raises ``ValueError`` for a text of another format, or one that is damaged."""
+    try:
+        first, *records, _ = text.splitlines(keepends=True)
+        header = json.loads(first)
+        formats = header[NAME], header["records"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError("it is not an exported state") from None
+    if formats != (FORMAT, RECORDS_FORMAT):
+        what = f"it has format {formats[0]} with records of format {formats[1]}"
+        raise ValueError(f"{what}; this version reads format {FORMAT} with records of format {RECORDS_FORMAT}")
+    lines = first + b"".join(records)
+    if text != lines + _checksum(lines):
+        raise ValueError("it is damaged: its checksum is not that of its lines")
+    try:
+        found = [(Key(Kind(kind), key), json.dumps(value)) for kind, key, value in map(json.loads, records)]
+        secret, epoch = bytes.fromhex(header["lease_secret"]), int(header["epoch"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"it is damaged: {error}") from None
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"it is damaged: its secret has {len(secret)} of {SECRET_BYTES} bytes")
+    return Exported(decode(found), secret, epoch)
+
+
+def _checksum(lines: bytes) -> bytes:
+    """Return the last line of a text whose other lines are these."""
+    return f"{json.dumps({'blake2b': hashlib.blake2b(lines).hexdigest()})}\n".encode()
