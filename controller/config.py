@@ -420,7 +420,7 @@ class JobsConfig(Table):
     """Pairs of hosts counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
 
 
-NAMES_IN_ETCD = ("record", "section", "part", "standby")
+NAMES_IN_ETCD = ("record", "section", "part", "event", "standby")
 """Names below which a store has keys in etcd (``store.etcd_contents``)."""
 
 
@@ -502,7 +502,7 @@ class Config(Table):
     store: Annotated[str, AfterValidator(_store)] = SQLITE
     """``sqlite``: the state is saved in state_dir. ``etcd://HOST:PORT,...``: it is saved in etcd."""
     state_dir: Path | None = None
-    """Directory of the events and the saved state; without it jobs must register again after a restart."""
+    """Directory of the saved state and events; without it or etcd, a restart forgets all jobs."""
 
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:

@@ -260,7 +260,7 @@ def settings(of: Mapping[str, type[BaseModel]], skipped: Mapping[str, Any] | Seq
 
 def default(field: FieldInfo) -> str:
     """Return the default of a setting as the file would have it, or a dash."""
-    if field.is_required() or field.default is None:
+    if field.is_required() or field.default in (None, ""):
         return "–"
     value = field.default.value if isinstance(field.default, Enum) else field.default
     if isinstance(value, bool):

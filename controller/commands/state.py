@@ -44,7 +44,10 @@ ConfigFile = Annotated[
 StateDir = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Directory of the saved state (state_dir), instead of --config.", exists=True, file_okay=False
+        metavar="DIR",
+        help="Directory of the saved state (state_dir), instead of --config.",
+        exists=True,
+        file_okay=False,
     ),
 ]
 

@@ -9,7 +9,7 @@ In: the configuration, and the files that it names. Out: a controller that runs 
 - ``standby``, ``readiness``: the wait for the claim of the saved state; reports to the service manager.
 - ``preflight``, ``exposure``, ``validity``: checks of the configuration before anything is started.
 - ``inventory``: declared hosts, switches and cables.
-- ``event_log``, ``event_file``: the events between two statuses, kept over a restart.
+- ``event_log``: the events between two statuses. ``kept_events``, ``event_file``: they are kept over a restart.
 - ``haproxy``: the configuration of HAProxy before the API.
 - ``descriptors``, ``garbage``: shares of file descriptors; the schedule of Python's garbage collector.
 """

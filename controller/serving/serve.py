@@ -41,13 +41,14 @@ from controller.planning.analysis.requests import Analyse
 from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.process import MakePlanner, Planner
 from controller.serving import descriptors, exposure, preflight, readiness, standby
-from controller.serving.event_file import MOST_LINES, EventFile
+from controller.serving.event_file import EventFile
 from controller.serving.event_log import ALARM, at_start, events, not_over
 from controller.serving.garbage import Garbage, loading
 from controller.serving.inbox import Inbox
+from controller.serving.kept_events import MOST_KEPT, EventKeys
 from controller.serving.loaded import Loaded
 from controller.serving.publishing import Publishing
-from controller.serving.reload import Hangups, Reload, hangups, reloading
+from controller.serving.reload import Hangups, Prepare, Reload, hangups, reloading
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
@@ -110,7 +111,7 @@ def _serve(
     board = StatusBoard()
     board.has_standby = store.has_standby
     loaded = Loaded(config, board)
-    prepare = (*loaded.prepare, partial(prepare_access, store))
+    prepare: tuple[Prepare, ...] = (*loaded.prepare, partial(prepare_access, store))
     reload = Reload(config_file, given, prepare, partial(setattr, board, "reload_refused"))
     with reloading(received, reload):
         if stand_by:
@@ -147,14 +148,14 @@ def _run(
         analysis = Answerer(analyse)
         ends.callback(analysis.stop)
 
-        events_kept = EventFile(config.state_dir)
-        ends.callback(events_kept.close)
-        # control loop -> gRPC server
-        board.history = events_kept.history
         with loading():
             config = configuration.with_settings(config, loaded.controlling(inbox.put))
-            alarms_before = _alarms_before(board.history)
             saved = store.load()
+            events_kept = EventKeys(store.events) if store.events else EventFile(config.state_dir)
+            ends.callback(events_kept.close)
+            # control loop -> gRPC server
+            board.history = events_kept.history
+            alarms_before = _alarms_before(board.history)
             loop = ControlLoop(config, saved, loaded.declared, time.monotonic(), alarms_before)
             tokens = LeaseTokens(store.secret(bool(saved.jobs)))
             epoch = store.begin(partial(outbox.fail, SignalboxError("another controller has claimed the state")))
@@ -203,7 +204,7 @@ def _ready(config: Config, addresses: Sequence[str], metrics_port: int, mode: Mo
 
 def _alarms_before(history: EventHistory) -> dict[AlarmKey, float]:
     """Return the alarms of the previous controller that had not ended, with their start in monotonic seconds."""
-    lasts = {key: max(0.0, time.time() - at) for key, at in not_over(history.after(0, MOST_LINES)).items()}
+    lasts = {key: max(0.0, time.time() - at) for key, at in not_over(history.after(0, MOST_KEPT)).items()}
     return {key: time.monotonic() - lasts_s for key, lasts_s in lasts.items()}
 
 

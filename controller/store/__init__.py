@@ -8,7 +8,8 @@ or the reason why it was not saved; after a restart all records, or a refusal.
 - ``configured``: choice of the store: SQLite in the state directory, etcd, or none.
 - ``commit_queue``: the thread that writes commits.
 - ``sqlite_store``, ``sqlite_database``: the SQLite implementation.
-- ``etcd_store``: the implementation in etcd, with ``etcd_claim``, ``etcd_contents`` and ``etcd_commits``.
+- ``etcd_store``: the implementation in etcd, with ``etcd_claim``, ``etcd_contents``, ``etcd_commits``, ``etcd_events``.
 - ``etcd_client``, ``etcd_operations``: calls to etcd, with the messages of its API in ``etcd_v3``.
+- ``exported``: text of a state that is moved to another store. ``lease_secret``: the secret of lease tokens in a file.
 - ``directory_claim``: locks that decide which controller may use a directory.
 """

@@ -27,6 +27,7 @@ class NothingSaved:
 
     is_claimed = True
     where = "no state_dir"
+    events = None
 
     def claim(self, wait: bool = False) -> bool:  # noqa: ARG002
         return True

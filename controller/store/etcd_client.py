@@ -153,9 +153,7 @@ class Etcd:
         """End a lease, and delete its keys. Raises ``EtcdError``."""
         self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse, within_s)
 
-    def _call(
-        self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool = False
-    ) -> Reply:
+    def _call(self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool = False) -> Reply:
         return self._connections.call(method, request, reply, within_s, streams)
 
 
@@ -174,9 +172,7 @@ class _Connections:
         for channel in self._channels:
             channel.close()
 
-    def call(
-        self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool
-    ) -> Reply:
+    def call(self, method: str, request: Message, reply: type[Reply], within_s: float, streams: bool) -> Reply:
         """Call one endpoint after the other, beginning with the one that has answered last, and return the answer.
 
         Raises ``EtcdError``."""

@@ -6,6 +6,7 @@
 - ``part/ID/NUMBER``: operations of a commit that is too large for one request, as a ``TxnRequest``.
 - ``format``, ``epoch``: the format of the records, and the number below all epochs, as decimal numbers.
 - ``lease-secret``: the secret of lease tokens.
+- ``event/NUMBER``: lines of events, described at ``etcd_events``.
 - ``claim``, ``claimed``, ``standby/ID``: described at ``etcd_claim``.
 
 Values above ``COMPRESSED_BYTES`` are compressed.

@@ -20,6 +20,7 @@ from controller.store.etcd_claim import EtcdClaim
 from controller.store.etcd_client import EtcdAccess, EtcdError
 from controller.store.etcd_commits import EtcdCommits
 from controller.store.etcd_contents import Contents, Malformed, records
+from controller.store.etcd_events import EtcdEvents
 from controller.store.etcd_operations import put, was_created
 from controller.store.lease_secret import SECRET_BYTES
 from controller.store.records import FORMAT, ChangedRecords, Written, changes, decode, encode, forget, without
@@ -35,6 +36,7 @@ class EtcdStore(EtcdClaim):
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int) -> None:
         super().__init__(access, prefix, lease_s)
         self._records = EtcdCommits(self._etcd, self._root, self._fence(), self._refuse_lost)
+        self.events = EtcdEvents(self._etcd, self._root, self.where, self._fence())
         self._commits: CommitQueue | None = None
         self._base: int | None = None
         """Number below all epochs, to which etcd's revisions are added; None before the state was read."""

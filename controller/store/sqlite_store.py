@@ -54,6 +54,8 @@ LOOK_AGAIN_S = 0.1
 class SqliteStore(DirectoryClaim):
     """Store in ``directory``, which is created when it is missing. Methods are documented at ``Store``."""
 
+    events = None
+
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.where = str(directory)

@@ -6,7 +6,7 @@ restart, all records or a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -45,15 +45,37 @@ def epoch_at(unix_s: float) -> int:
     return int(unix_s * EPOCHS_PER_S)
 
 
+class EventLines(Protocol):
+    """Lines of the latest events in a store. Each line begins with a newline."""
+
+    @property
+    def where(self) -> str:
+        """Name of their place, for a message."""
+
+    def read(self) -> Iterable[bytes]:
+        """Return all lines, the oldest first, without newlines. Raises ``OSError``."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next call of ``write`` replaces all lines."""
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Add lines, which may be written twice. The state must be claimed. Raises ``OSError``."""
+
+
 class Store(Protocol):
     """Store of the state.
 
-    The order of calls of a controller is: ``claim`` or ``load``, ``begin``, any number of ``commit``, ``close``. Commands
-    that repair or move a state call ``written``, ``drop``, ``replace`` and ``raise_epoch`` instead of ``begin``."""
+    A controller calls ``claim`` or ``load``, then ``begin``, any number of ``commit``, and ``close``. Commands that
+    repair or move a state call ``written``, ``drop``, ``replace`` or ``raise_epoch`` instead of ``begin``."""
 
     @property
     def where(self) -> str:
         """Name of the place of the state, for a message."""
+
+    @property
+    def events(self) -> EventLines | None:
+        """Lines of the latest events; None if events are kept in a file of the state directory."""
 
     def claim(self, wait: bool = False) -> bool:
         """Claim the state for this process alone, until ``close`` or the end of the process.

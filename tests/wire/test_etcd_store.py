@@ -21,9 +21,11 @@ import pytest
 from controller.config import Config
 from controller.jobs.ends import EndReason
 from controller.jobs.messages import SavedState
+from controller.serving.kept_events import EventKeys
 from controller.store.configured import prepare_access, store_of
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_contents import MOST_RECORDS
+from controller.store.etcd_events import MOST_KEYS
 from controller.store.etcd_operations import delete, put
 from controller.store.etcd_store import EtcdStore
 from controller.store.etcd_v3 import etcd_pb2 as pb
@@ -35,6 +37,7 @@ from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.words import EventKind
 from tests.support.by_id import registered
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.waiting import until
@@ -162,7 +165,50 @@ def test_revisions_grow_and_no_epoch_exceeds_those_before(etcd: EtcdProcess, pre
         assert isinstance(revision, int)
         assert epoch < revision <= store.look().revision
     with opened(etcd.access, prefix) as store:
-        assert revision <= store.load().revision < store.begin()
+        assert revision <= store.load().revision
+        assert epoch < store.begin()
+
+
+# ---- events
+
+
+def test_lines_of_events_are_kept_in_few_keys_by_the_holder_of_the_claim(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as store, opened(etcd.access, prefix) as other:
+        assert [*store.events.read()] == [b""]
+        store.load()
+        lines: list[bytes] = []
+        for number in range(3 * MOST_KEYS):
+            lines.append(b"\n%d" % number)
+            store.events.write(lines if store.events.is_full else lines[-1:])
+            assert len(store._etcd.keys(f"{prefix}event/".encode())[0]) <= MOST_KEYS
+        assert b"".join(lines).split(b"\n") == store.events.read() == other.events.read()
+        with pytest.raises(OSError, match="the claim of the state has ended"):
+            other.events.write([b"\nforeign"])
+        assert other.events.is_full
+        transaction = store._etcd.transaction
+        store._etcd.transaction = Interrupted(store, 0, True)  # type: ignore[method-assign]
+        with pytest.raises(OSError, match="no answer"):
+            store.events.write([b"\nlost"])
+        store._etcd.transaction = transaction  # type: ignore[method-assign]
+        assert store.events.is_full
+        store.events.write(lines)
+        assert store.look() == NOTHING
+        store._etcd.transaction([], [put(f"{prefix}event/1".encode(), b"x is not compressed")])
+        with pytest.raises(OSError, match="while decompressing"):
+            store.events.read()
+
+
+def test_the_next_controller_has_the_events_of_the_one_before(etcd: EtcdProcess, prefix: str) -> None:
+    texts = []
+    for turn in range(3):
+        with opened(etcd.access, prefix) as store:
+            store.load()
+            kept = EventKeys(store.events)
+            for what in ("a", "b", "c"):
+                texts.append(f"{what}{turn}")
+                kept.history.add(EventKind.JOB, texts[-1], {}, 1.0)
+            assert [event.what for event in kept.history.after(0, 100)] == texts
+            kept.close()
 
 
 # ---- commands that repair or move a state
@@ -795,9 +841,7 @@ def test_passwords_and_certificates_that_etcd_accepts_are_used_after_a_reload(gu
         with pytest.raises(InvalidInput, match=r"etcd\.private_key: .* is not the key of the certificate"):
             prepare_access(store, guarded.configured(certificate=other.certificate))
         with pytest.raises(InvalidInput, match=r"store: etcd at .*, below /signalbox/: "):
-            prepare_access(
-                store, guarded.configured(certificate=foreign.certificate, private_key=foreign.private_key)
-            )
+            prepare_access(store, guarded.configured(certificate=foreign.certificate, private_key=foreign.private_key))
         prepare_access(store, guarded.configured())()
         assert store._etcd.access is first
         assert isinstance(commit(store, NOTHING, full()), int)
@@ -847,7 +891,7 @@ def test_a_paused_controller_is_replaced_loses_nothing_and_ends_when_it_resumes(
                 assert first.process.wait(60) == 1
                 assert "error: another controller has claimed the state" in first.log.read_text()
                 assert [found.spec.job_id for found in other.list_jobs()] == ["kept"]
-                assert "job registered" in str(other.list_events())
+                assert "job registered" in str([*other.list_events()])
     finally:
         first.kill()
         second.kill()

@@ -1,0 +1,152 @@
+"""Events that are kept over a restart or a takeover, as lines of JSON, written by a separate thread.
+
+In: events. Out: after a restart, the events that were written. The loss of events affects nothing else: the log reports
+what cannot be written, and lines that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import Any
+
+import structlog
+
+from controller.events import KEPT, Event, EventHistory
+from controller.log_limit import LimitedLog
+from controller.store.store import EventLines
+from signalbox.words import EventKind
+
+log = LimitedLog(structlog.get_logger(__name__))
+
+MOST_EVENTS = 2**62
+"""Upper bound of event numbers, which the API sends as 64-bit integers."""
+
+MOST_KEPT = KEPT * len(EventKind)
+"""Largest number of events in a history."""
+
+MOST_BYTES = 1 << 19
+"""Largest size in bytes of the lines that are written to a store at once."""
+
+PAUSE_S = 1.0
+"""Seconds between two writes to a store, so that events never take much of its time."""
+
+_EARLIER_KINDS: dict[str, EventKind] = {"strategy": EventKind.MODE}
+"""Present kind for each former name of a kind, as lines of earlier versions contain it."""
+
+
+class KeptEvents(ABC):
+    """Event history that begins with the events that earlier controllers have written to a place.
+
+    ``place``: its name, for the log. ``pause_s``: least number of seconds between two calls of ``_write``."""
+
+    def __init__(self, place: str, pause_s: float = 0.0) -> None:
+        self._place = place
+        self._pause_s = pause_s
+        self._closing = threading.Event()
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self.history = EventHistory(self._read(), self._events.put, time.time())
+        self._thread = threading.Thread(target=self._run, name="kept-events", daemon=True)
+        self._thread.start()
+
+    @abstractmethod
+    def _lines(self) -> Iterable[bytes]:
+        """Return the lines that were written. Raises ``OSError``."""
+
+    @abstractmethod
+    def _write(self, events: Sequence[Event]) -> None:
+        """Write new events. Raises ``OSError``."""
+
+    def close(self) -> None:
+        """Return when all events are written, or after 5 s."""
+        self._closing.set()
+        self._events.put(None)
+        self._thread.join(timeout=5)
+
+    def newest(self, most: int) -> list[bytes]:
+        """Return the lines of the latest events in the history that have at most ``most`` bytes together."""
+        return newest([*map(line, self.history.after(0, MOST_KEPT))], most)
+
+    def _read(self) -> Iterable[Event]:
+        found: dict[int, Event] = {}
+        unreadable = 0
+        try:
+            for text in filter(bytes.strip, self._lines()):
+                try:
+                    event = _event(json.loads(text.decode(errors="replace")))
+                except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+                    unreadable += 1
+                else:
+                    found[event.number] = event
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("the event history cannot be read", place=self._place, why=error.strerror or str(error))
+        if unreadable:
+            log.warning("lines of the event history cannot be read", place=self._place, lines=unreadable)
+        return found.values()
+
+    def _run(self) -> None:
+        while (event := self._events.get()) is not None:
+            together = [event, *self._waiting()]
+            try:
+                self._write(together)
+            except OSError as error:
+                log.warning("the event history cannot be written", place=self._place, why=error.strerror or str(error))
+            self._closing.wait(self._pause_s)
+
+    def _waiting(self) -> Iterator[Event]:
+        while not self._events.empty():
+            event = self._events.get()
+            if event is None:
+                self._events.put(None)
+                return
+            yield event
+
+
+class EventKeys(KeptEvents):
+    """Event history whose lines a store keeps, for the next controller on any machine."""
+
+    def __init__(self, kept: EventLines) -> None:
+        self._kept = kept
+        super().__init__(kept.where, PAUSE_S)
+
+    def _lines(self) -> Iterable[bytes]:
+        return self._kept.read()
+
+    def _write(self, events: Sequence[Event]) -> None:
+        if self._kept.is_full:
+            self._kept.write(self.newest(MOST_BYTES))
+        else:
+            self._kept.write(newest([*map(line, events)], MOST_BYTES))
+
+
+def newest(lines: Sequence[bytes], most: int) -> list[bytes]:
+    """Return the last lines whose sizes add up to at most ``most`` bytes."""
+    sizes = list(accumulate(map(len, reversed(lines))))
+    return list(lines[len(lines) - sum(size <= most for size in sizes) :])
+
+
+def line(event: Event) -> bytes:
+    """Return the event as a line. The newline comes first, so that a truncated line does not spoil the next one."""
+    return f"\n{json.dumps([event.number, event.at, event.kind, event.what, dict(event.details)])}".encode()
+
+
+def _event(data: Any) -> Event:
+    """Return the event in the data of a line.
+
+    Raises ``ValueError``, ``TypeError`` or a similar error when it is malformed, or when the API could not send it."""
+    number, at, kind, what, details = data
+    of_kind = _EARLIER_KINDS.get(kind) or EventKind(kind)
+    event = Event(int(number), float(at), of_kind, str(what), {name: str(of) for name, of in details.items()})
+    datetime.fromtimestamp(event.at, UTC)
+    if not 0 < event.number < MOST_EVENTS:
+        raise ValueError(event.number)
+    "".join((event.what, *event.details, *event.details.values())).encode()
+    return event

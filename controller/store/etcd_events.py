@@ -1,0 +1,73 @@
+"""Lines of the latest events in etcd, so that a controller on another machine has them after it took over.
+
+In: lines. Out: all lines that were written, the oldest first. Each write adds a key below ``event/``. When there are
+``MOST_KEYS``, or ``MOST_BYTES`` in their values, the next write replaces all of them. Writes demand the claim, and do
+not touch the key ``commit``, so no commit waits for them or fails because of them.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Sequence
+
+from controller.store.etcd_client import Etcd, EtcdError
+from controller.store.etcd_contents import compressed, expanded
+from controller.store.etcd_operations import delete_range, key, put
+from controller.store.etcd_v3 import etcd_pb2 as pb
+
+MOST_KEYS = 100
+MOST_BYTES = 1 << 20
+"""Numbers of keys and of bytes in their values above which the next write replaces all keys by one."""
+
+
+class EtcdEvents:
+    """Lines below ``root``. Methods are documented at ``EventLines``.
+
+    ``fence``: comparison that holds while this process has the claim."""
+
+    def __init__(self, etcd: Etcd, root: bytes, where: str, fence: pb.Compare) -> None:
+        self.where = where
+        self._etcd = etcd
+        self._fence = fence
+        self._first, self._end = key(root, "event/"), key(root, "event0")
+        self._root = root
+        self._count = 0
+        """Number of keys; also ``MOST_KEYS`` after a write that failed, whose lines are missing."""
+        self._bytes = 0
+        """Size of the values of all keys."""
+        self._number = 0
+        """Number in the name of the last key."""
+
+    def read(self) -> list[bytes]:
+        try:
+            found, _ = self._etcd.keys(self._first)
+            texts = [expanded(each.value) for each in found]
+        except (EtcdError, zlib.error) as error:
+            raise OSError(str(error)) from None
+        self._count, self._bytes = len(found), sum(len(each.value) for each in found)
+        numbers = [each.key.removeprefix(self._first) for each in found]
+        self._number = max((int(number) for number in numbers if number.isdigit()), default=0)
+        return b"".join(texts).split(b"\n")
+
+    @property
+    def is_full(self) -> bool:
+        return self._count >= MOST_KEYS or self._bytes >= MOST_BYTES
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        self._number = max(self._number + 1, int(time.time() * 1e6))
+        name = key(self._root, "event", f"{self._number:020}")
+        value = compressed(b"".join(lines))
+        operations = [put(name, value)]
+        count, size = self._count, self._bytes
+        if self.is_full:
+            operations += [delete_range(self._first, name), delete_range(name + b"\0", self._end)]
+            count, size = 0, 0
+        self._count = MOST_KEYS
+        try:
+            reply = self._etcd.transaction([self._fence], operations)
+        except EtcdError as error:
+            raise OSError(str(error)) from None
+        if not reply.succeeded:
+            raise OSError("the claim of the state has ended")
+        self._count, self._bytes = count + 1, size + len(value)
