@@ -26,7 +26,7 @@ from controller.core.messages import Command, WorkedOut, WorkOut
 from controller.core.state import State
 from controller.fabric.messages import MastershipLost, PortChanged, ProbeAnew, SwitchConnected, SwitchLeft
 from controller.fabric.parts import WhyNot
-from controller.fabric.topology import Fabric
+from controller.fabric.topology import Fabric, PortRef
 from controller.jobs.job import Job
 from controller.memo import Row, per_key
 from controller.planning.problem import PlanLimits, Routes
@@ -94,20 +94,22 @@ class CircuitExtension(Extension):
             case PortChanged(dpid, port, removed) if dpid in ours:
                 optical.port_changed(dpid, port, removed)
             case SwitchRules(dpid) if dpid in ours:
-                optical.rules_read(message, now)
+                return self._connected_anew(optical.rules_read(message, now), now)
             case StageDone(change_id) if change_id < 0:
-                return self._stage_done(message, now)
+                return self._connected_anew(optical.stage_done(message, now), now)
             case _:
                 return None
         return NOTHING
 
-    def _stage_done(self, message: StageDone, now: float) -> Effects:
-        moved = self.optical.stage_done(message, now)
+    def _connected_anew(self, moved: frozenset[PortRef], now: float) -> Effects:
+        """Forget where the probes of these interfaces arrived, and have them probed again.
+
+        Topology and discovery must forget together: discovery reports a link once, until it forgets or loses it."""
         if not moved:
             return NOTHING
         # Probes that arrive elsewhere than configured may have been redirected by a change of another port.
-        topology, active = self._s.topology, self.optical.active
-        moved |= {src for src, dst in topology.heard_one_way.items() if active.get(src) != dst}
+        topology, expected = self._s.topology, self.optical.expected
+        moved |= {src for src, dst in topology.heard_one_way.items() if expected.get(src) != dst}
         topology.connected_anew(moved, now)
         return commands(ProbeAnew(moved))
 
@@ -131,7 +133,8 @@ class CircuitExtension(Extension):
         heard = {src: dst for src, dst in s.topology.heard_one_way.items() if fibre_of[src].dpid not in away}
         missing = frozenset(each for each in optical.missing if fibre_of[each[0]].dpid not in away)
         is_changing = optical.change is not None
-        optical.read_again(self.fibres.follow(optical.active, missing, heard, self.interfaces(), is_changing, now), now)
+        working = self.interfaces()
+        optical.read_again(self.fibres.follow(optical.expected, missing, heard, working, is_changing, now), now)
         self.wirings.pass_time(now)
         return effects | self._rewire(None, arrange, now)
 

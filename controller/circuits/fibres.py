@@ -58,6 +58,7 @@ class FibreState:
         Call it ten times a second. The controller reads these switches before it reports anything about their fibres,
         because another controller or a person may have changed their cross-connects.
 
+        ``active``: circuits over which probes should pass.
         ``missing``: circuits that are made, but over which no probes arrive.
         ``heard``: for each interface, the interface at which its probes arrive.
         ``missing`` and ``heard`` are limited to connected optical switches.

@@ -108,6 +108,7 @@ class OpticalSwitches:
         self._names: dict[Dpid, str] = {}
         self._looked = False
         self._active: Circuits | None = None
+        self._expected: Circuits | None = None
         self._followed: tuple[object, ...] = ()
         self._since: dict[tuple[PortRef, PortRef], float] = {}
         self._looked_for: set[PortRef] = set()
@@ -161,18 +162,19 @@ class OpticalSwitches:
             if at.dpid in self._up and at.port not in self._up[at.dpid]
         )
 
-    def rules_read(self, message: SwitchRules, now: float) -> None:
-        """Record the rules that were read.
+    def rules_read(self, message: SwitchRules, now: float) -> frozenset[PortRef]:
+        """Record the rules that were read. Return the sending interfaces whose circuits others have changed.
 
         Rules of other controllers or of people do not block a cross-connect: the controller decides where light
         goes."""
-        dpid = message.dpid
+        dpid, before = message.dpid, dict(self._known)
         news = self.sync.rules_read(replace(message, foreign_keys=frozenset()), NO_FABRIC, now)
         if news == "outdated":
             self.sync.read_soon(dpid, now)
         elif news != "same":
             self._forget_change(dpid)
             self._look_again()
+        return self._moved(before)
 
     def read_again(self, dpids: Iterable[Dpid], now: float) -> None:
         """Read these switches soon: another controller or a person may have changed their cross-connects."""
@@ -200,7 +202,8 @@ class OpticalSwitches:
     def _look_again(self) -> None:
         held = {dpid: (rules,) for dpid, rules in self.sync.installed.items()}
         self._known |= self._connected_by(held)
-        self._looked, self._active = False, None
+        self._looked = False
+        self._active = self._expected = None
 
     @property
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
@@ -222,10 +225,20 @@ class OpticalSwitches:
 
         The result is the same object while nothing changes."""
         if self._active is None:
-            self._active = self._found_lit()
+            self._active = self._found_active()
         return self._active
 
-    def _found_lit(self) -> Circuits:
+    @property
+    def expected(self) -> Circuits:
+        """Circuits over which probes should pass: the active ones, and others that no change has ended yet.
+
+        The result is the same object while nothing changes."""
+        if self._expected is None:
+            made = {src: dst for dpid, known in self._known.items() for src, dst in _at(dpid, known).items()}
+            self._expected = {**self.cabling.circuits(made), **self.active}
+        return self._expected
+
+    def _found_active(self) -> Circuits:
         found: dict[PortRef, PortRef] = {}
         for dpid, wanted in self.wanted.items():
             known = self._known.get(dpid)
@@ -272,7 +285,7 @@ class OpticalSwitches:
                 dark |= self.cabling.circuits(_at(dpid, {s: d for s, d in known.items() if wanted[dpid].get(s) != d}))
             was_used = any(LinkId(*src) in used for src in dark)
             self.change = PendingChange(stage, dark, self._drain_s * was_used)
-            self._active = None
+            self._active = self._expected = None
 
     def send(self, now: float) -> list[InstallStage]:
         """Return the command for the pending change, once no packets are queued on circuits that the change ends.
@@ -296,7 +309,7 @@ class OpticalSwitches:
         change = self.change
         if change is None or change.number != -message.change_id:
             return frozenset()
-        before = self._made
+        before = dict(self._known)
         self.sync.stage_done(replace(message, change_id=change.number), now)
         if change.number not in self.sync.under_way:
             took_s = now - change.sent_at
@@ -304,16 +317,19 @@ class OpticalSwitches:
             self.change_times = self.change_times.observed(took_s)
             self.latest_change = change.number, change.ports, took_s
         self._look_again()
-        after = self._made
-        return frozenset(src for src in before.keys() | after.keys() if before.get(src) != after.get(src))
+        return self._moved(before)
 
-    @property
-    def _made(self) -> Circuits:
-        """Circuits that the cross-connects, as last read, make."""
-        found: dict[PortRef, PortRef] = {}
-        for dpid, known in self._known.items():
-            found |= self.cabling.circuits(_at(dpid, known))
-        return found
+    def _moved(self, before: Mapping[Dpid, Mapping[PortNo, PortNo]]) -> frozenset[PortRef]:
+        """Return the sending interfaces with another circuit, or none, than the cross-connects ``before`` made.
+
+        A switch that was not known before does not count: probes have always passed what it connects."""
+        changed = (
+            PortRef(dpid, src)
+            for dpid, was in before.items()
+            for src in was.keys() | self._known[dpid].keys()
+            if was.get(src) != self._known[dpid].get(src)
+        )
+        return frozenset(interface for at in changed if (interface := self.cabling.interface_at.get(at)))
 
     def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
         """Update ``missing``, the circuits of jobs over which no probes arrive.

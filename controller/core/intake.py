@@ -184,7 +184,7 @@ class Intake:
 
     def follow_extension(self, now: float) -> Effects:
         """Return the effects of changed links of the extension: new rules and a new plan."""
-        return self._changed(now) if self._state.topology.allow(self._extension.links, now) else NOTHING
+        return self._changed(now) if self._state.topology.allow(self._extension.links) else NOTHING
 
     def _connected(self, message: SwitchConnected, now: float) -> Effects:
         s, dpid = self._state, message.dpid

@@ -298,15 +298,14 @@ class TopologyState:
             if src in self._heard:
                 self._unhear(src, now)
 
-    def allow(self, links: Mapping[PortRef, PortRef], now: float) -> bool:
+    def allow(self, links: Mapping[PortRef, PortRef]) -> bool:
         """Allow exactly these links of one-way ports once probes arrive over them; return False if nothing changes."""
         before, self._allowed = self._allowed, links
         if before is links:
             return False
         changed = [src for src in before.keys() | links.keys() if before.get(src) != links.get(src)]
         for src in changed:
-            if src in before and src in self._heard:
-                self._unhear(src, now)
+            self._changed |= self._links.pop(LinkId(*src), None) is not None
         self._recheck(changed)  # probes may have arrived before the link was allowed
         return bool(changed)
 

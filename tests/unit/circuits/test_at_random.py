@@ -517,8 +517,11 @@ def ip(server: int) -> str:
     return f"10.0.{server}.1"
 
 
-SEEDS = [0, 1, 3, 4, 12]
-"""Seeds of every run; in seed 12, an optical switch refuses both the deletion and the addition of a cross-connect."""
+SEEDS = [0, 1, 3, 4, 12, 132, 145]
+"""Seeds of every run.
+
+In seed 12, an optical switch refuses both the deletion and the addition of a cross-connect. In seeds 132 and 145,
+probes arrive by a circuit of no job before its optical switch is read."""
 
 LONG_SEEDS = [pytest.param(n, marks=pytest.mark.long) for n in range(31) if n not in SEEDS]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -139,6 +140,25 @@ def test_where_probes_arrived_before_a_circuit_was_changed_says_nothing_after_it
     fabric.register("two", [1, 3])
     fabric.after_each_mod = lambda: None
     fabric.run(2)
+    assert fabric.circuits != before
+    assert not fabric.status.alarms
+
+
+def test_a_circuit_that_another_program_has_changed_is_a_link_also_when_probes_came_before_the_read() -> None:
+    fabric = with_job(4, 1)
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.run(1)
+    before, mirrors = fabric.circuits, fabric.switches[Dpid(0x101)]
+    opposite = (1, 2), before[before[1, 2]]  # two of four interfaces in a ring
+    one, two = (FlowKey(Table.CONTROL, PRIORITY, Match(in_port=PortNo(server))) for server, _ in opposite)
+    actions = {one: mirrors.flows[two].actions, two: mirrors.flows[one].actions}
+    mirrors.flows |= {key: replace(mirrors.flows[key], actions=of) for key, of in actions.items()}
+    for src in opposite:
+        fabric.send(LinkLost(ref(*src), ref(*before[src])))
+        fabric.send(LinkSeen(ref(*src), ref(*fabric.circuits[src])))
+    fabric.run(4)
+    links = fabric.status.fabric.links.values()
+    assert {(link.src, link.dst) for link in links} == {(ref(*src), ref(*dst)) for src, dst in fabric.circuits.items()}
     assert fabric.circuits != before
     assert not fabric.status.alarms
 
