@@ -193,7 +193,10 @@ class PlanLimits:
     """Stages that were skipped for lack of time."""
 
     def begun(self) -> PlanLimits:
-        """Return these limits with the end of the run set in ``until``; unchanged when ``until`` is set already."""
+        """Return these limits with the end of the run set in ``until``; unchanged when ``until`` is set already.
+
+        Limits without a clock are also returned unchanged. Their runs share ``left_out``, which stays empty, because
+        such a run skips no stage."""
         if self.deterministic or math.isfinite(self.until):
             return self
         return replace(self, until=time.perf_counter() + self.time_limit_s, left_out=[])
