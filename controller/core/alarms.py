@@ -101,9 +101,11 @@ def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     for dpid, last_at in s.refusals.floods.items():
         if now < last_at + FLOODS_RECENT_S:
             yield Alarm(AlarmKind.SWITCH_FLOODS, fabric.name(dpid))
+    partly_read = s.sync.partly_read
     for dpid, count in s.sync.foreign.items():
         if count:
-            yield Alarm(AlarmKind.FOREIGN_RULES, fabric.name(dpid), {"rules": count})
+            rules = f"at least {count}" if dpid in partly_read else count
+            yield Alarm(AlarmKind.FOREIGN_RULES, fabric.name(dpid), {"rules": rules})
 
 
 def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:

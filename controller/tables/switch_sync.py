@@ -173,6 +173,11 @@ class SwitchSync:
             if switch.foreign
         }
 
+    @property
+    def partly_read(self) -> frozenset[Dpid]:
+        """Switches with so many groups or meters that some were not read, so that ``foreign`` is a lower bound."""
+        return frozenset(d for d, switch in self._connected.items() if switch.foreign and switch.foreign.is_partial)
+
     def held(self, dpid: Dpid) -> tuple[RuleSet, ...]:
         """Return our rules on the switch, and foreign groups and meters; empty if the rules are not known."""
         return (self.installed[dpid], self._connected[dpid].others) if dpid in self.installed else ()

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from controller.alarms import text
 from controller.config import FabricConfig
-from controller.core.messages import Command, Message
+from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.planning.messages import Planned, SetMode
 from controller.planning.plan import EcmpSlowdown, Plan
 from controller.planning.problem import FlowId
-from controller.tables.messages import Counters, PortCount, TablesRead
+from controller.tables.messages import Counters, PortCount, SwitchRules, TablesRead
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import Table
 from signalbox.words import AlarmKind, Mode
@@ -43,6 +44,19 @@ def test_a_job_that_waits_for_hosts_has_no_slowdown_and_no_ideal_time_and_counts
     assert (fabric.status.unserved, fabric.status.network_efficiency) == ({"hosts_missing": 1}, 0.0)
     assert set(job.missing_hosts) == fabric.silent_hosts
     assert alarms(fabric)[AlarmKind.HOSTS_MISSING] == "job0"
+
+
+# ---- rules of others
+
+
+def test_foreign_rules_are_counted_and_said_to_be_more_when_some_were_not_read() -> None:
+    fabric = started(FakeFabric())
+    rules = fabric.switches[LEAF].rules()
+    for is_partial, said in ((True, "leaf1 holds at least 3 foreign rules"), (False, "leaf1 holds 3 foreign rules")):
+        fabric.loop.state.sync.read_soon(LEAF, fabric.now)
+        fabric.loop.handle([Tick()], fabric.now)
+        fabric.send(SwitchRules(LEAF, rules, 3, is_partial=is_partial))
+        assert [text(alarm) for alarm in fabric.status.alarms.values()] == [said]
 
 
 # ---- counters

@@ -553,10 +553,13 @@ def test_groups_that_a_partial_read_lacks_are_as_they_were() -> None:
     audited(sync, 0)
     assert audited(sync, 60) == [LEAF]
     partial = SwitchRules(LEAF, RuleSet.of([to_group()]), 0, is_partial=True)
+    assert sync.partly_read == set()
     assert sync.rules_read(partial, NO_FABRIC, 60) == "same"
+    assert sync.partly_read == {LEAF}
     assert sync.next_stage({LEAF: rules}) is None
     assert audited(sync, 120) == [LEAF]
     assert sync.rules_read(replace(partial, is_partial=False), NO_FABRIC, 120) == "changed"
+    assert sync.partly_read == set()
 
 
 def test_a_group_that_only_we_can_have_made_is_ours_without_a_flow() -> None:
