@@ -1,12 +1,18 @@
-"""History of events: the latest events of each kind. Any thread may add and read events."""
+"""History of events: the latest events of each kind. Any thread may add and read events.
+
+A switch, a host or a client may cause any number of events. Repeated events, and events of one source beyond its share,
+then make room for the others, and the next event that is kept says how many were left out.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import threading
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -15,6 +21,18 @@ from signalbox.words import EventKind
 
 KEPT = 2000
 """Largest number of events of a kind that are kept, so that frequent events do not displace other kinds."""
+ROOM = KEPT // 10
+"""Number of events that at least are left out together, because this examines all events of the kind."""
+OF_TOPIC = (512, 128, 32, 8)
+"""Largest numbers of events of a topic; the first number that makes enough room is used."""
+OF_SOURCE = 0.1
+"""Largest part of a kind for one source; it is used when fewer events of each topic do not make enough room."""
+LEFT_OUT = "left_out"
+"""Name of the detail with the number of events of the same topic or source that were left out before an event."""
+
+_SUBJECTS = ("subject", "job", "part", "names", "ip", "switch")
+_PLACES = ("at", "switch", "subject", "names")
+"""Details that name what an event is about, and where it was caused; the first that an event has is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +49,19 @@ class Event:
     details: Mapping[str, str] = field(default_factory=dict)
     """Further details by name."""
 
+    @property
+    def topic(self) -> tuple[str, str]:
+        """Words of the event without numbers, and its subject. The begin and the end of an alarm have one topic."""
+        return self.details.get("kind") or re.sub(r"\d+", "", self.what), self._first_of(_SUBJECTS)
+
+    @property
+    def source(self) -> str:
+        """Tenant or switch that caused the event, as far as its details say; empty where they do not."""
+        return self.details.get("tenant") or re.split("[:>,]", self._first_of(_PLACES))[0]
+
+    def _first_of(self, names: Iterable[str]) -> str:
+        return next((self.details[name] for name in names if name in self.details), "")
+
 
 class EventHistory:
     """Latest events of each kind.
@@ -44,12 +75,11 @@ class EventHistory:
     ) -> None:
         self._keep = keep
         self._lock = threading.Lock()
-        self._of: defaultdict[EventKind, deque[Event]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self._of: defaultdict[EventKind, list[Event]] = defaultdict(list)
         self.last = 0
         """Largest number of an event."""
         for event in sorted(kept, key=attrgetter("number")):
-            self._of[event.kind].append(event)
-            self.last = event.number
+            self._append(event)
         self.last = max(self.last, int(begun_at * 1e6))
 
     def add(self, kind: EventKind, what: str, details: Mapping[str, object], at: float) -> None:
@@ -57,10 +87,23 @@ class EventHistory:
 
         Its number is the time in microseconds since 1970, so numbers grow even if no event was kept."""
         with self._lock:
-            self.last = max(self.last + 1, int(at * 1e6))
-            event = Event(self.last, at, kind, what, {name: str(value) for name, value in details.items()})
-            self._of[kind].append(event)
+            number = max(self.last + 1, int(at * 1e6))
+            event = Event(number, at, kind, what, {name: str(value) for name, value in details.items()})
+            self._append(event)
         self._keep(event)
+
+    def _append(self, event: Event) -> None:
+        events = self._of[event.kind]
+        events.append(event)
+        if len(events) > KEPT:
+            self._of[event.kind] = _fewer(events, KEPT - ROOM)
+        self.last = event.number
+
+    def fewer(self, most: int) -> list[Event]:
+        """Return at most ``most`` events of each kind, in order, as if no more were kept."""
+        with self._lock:
+            of_kinds = [[*events] for events in self._of.values()]
+        return [*merge(*(_fewer(events, most) for events in of_kinds), key=attrgetter("number"))]
 
     def after(self, number: int, most: int, kinds: Collection[EventKind] = (), since: float = -math.inf) -> list[Event]:
         """Return the first ``most`` events with a number above ``number``, in order.
@@ -71,5 +114,37 @@ class EventHistory:
             if self.last <= number:
                 return []
             of_kinds = [events for kind, events in self._of.items() if not kinds or kind in kinds]
-            newer = ([e for e in events if e.number > number and e.at >= since] for events in of_kinds)
+            newer = ([e for e in _after(events, number) if e.at >= since] for events in of_kinds)
             return list(islice(merge(*newer, key=attrgetter("number")), most))
+
+
+def _after(events: list[Event], number: int) -> list[Event]:
+    return events[bisect_right(events, number, key=attrgetter("number")) :]
+
+
+def _fewer(events: list[Event], most: int) -> list[Event]:
+    """Return at most ``most`` of the events: fewer of large topics, then of large sources, then the newest."""
+    topic, source = attrgetter("topic"), attrgetter("source")
+    for group, limit in (*((topic, limit) for limit in OF_TOPIC), (source, int(OF_SOURCE * most)), (topic, 2)):
+        if len(events) <= most:
+            return events
+        events = _thinned(events, [group(event) for event in events], limit)
+    return events[-most:]
+
+
+def _thinned(events: Iterable[Event], groups: Sequence[Hashable], most: int) -> list[Event]:
+    """Return the events with at most ``most`` of each group: its first event, and its latest ones.
+
+    ``groups``: group of each event; all events of the empty group are kept."""
+    left, left_out = Counter(groups), Counter[Hashable]()
+    begun, kept = set[Hashable](), list[Event]()
+    for event, group in zip(events, groups, strict=True):
+        before = int(event.details.get(LEFT_OUT, 0))
+        if group and group in begun and left[group] >= most:
+            left_out[group] += 1 + before
+        else:
+            more = left_out.pop(group, 0)
+            kept.append(replace(event, details={**event.details, LEFT_OUT: str(before + more)}) if more else event)
+        begun.add(group)
+        left[group] -= 1
+    return kept

@@ -14,6 +14,7 @@ from controller.jobs.ends import ends_since
 from controller.planning.plan import Plan
 from controller.shared_map import differing
 from controller.status import Status
+from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, EventKind
 
 Event = tuple[str, dict[str, Any]]
@@ -40,7 +41,9 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
         latest = alarm or was
         goes_on = alarm is not None and alarm.key in before.alarms_before
         if latest and (was is None or alarm is None) and not goes_on:
-            yield _kind(latest.kind), ALARM if alarm else OVER, _alarm(latest)
+            job = after.jobs.get(JobId(latest.subject)) or before.jobs.get(JobId(latest.subject))
+            tenant = _tenant(job.registration.tenant) if job and latest.kind in OF_JOBS else {}
+            yield _kind(latest.kind), ALARM if alarm else OVER, _alarm(latest) | tenant
     for of, subject in sorted(before.alarms_before.keys() - after.alarms_before.keys() - after.alarms.keys()):
         details = {"kind": of.value, "subject": subject, "severity": severity(of)}
         yield _kind(of), OVER, details | {"text": "it was not raised again after the controller had started"}
@@ -111,6 +114,11 @@ def _alarm(alarm: Alarm) -> dict[str, Any]:
     return {"kind": alarm.kind.value, "subject": alarm.subject, "severity": alarm.severity, "text": text(alarm)}
 
 
+def _tenant(tenant: str) -> dict[str, Any]:
+    """Return the detail with the tenant of a job; none for a job of the operators."""
+    return {"tenant": tenant} if tenant else {}
+
+
 def _drain_events(before: Status, after: Status) -> Iterator[Event]:
     """Yield an event when a part is drained, can be pulled, can no longer be pulled, or is in use again."""
     for name, was, drain in differing(before.drains, after.drains):
@@ -130,12 +138,13 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
     Parts of one kind that change in the same way share a line. A host that is found or moves has its own line, unless
     many are found together. After a restart all hosts of jobs are found, and their lines must not displace all earlier
     ones."""
-    named: defaultdict[str, list[str]] = defaultdict(list)
+    changed: defaultdict[str, list[Part]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
         if part and (what := _of_part(was, part)):
-            named[f"{part.kind} {what}"].append(part.name)
-    for what, names in sorted(named.items()):
-        yield what, {"count": len(names), "names": ", ".join(sorted(names)[:MAX_NAMED])}
+            changed[f"{part.kind} {what}"].append(part)
+    for what, parts in sorted(changed.items()):
+        hosts_at = (part.ends[0].switch for part in parts if part.kind is PartKind.HOST)
+        yield what, _named((part.name for part in parts), hosts_at)
     if after.extension is not before.extension:
         from controller.circuits.published import changes
 
@@ -146,12 +155,19 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
         if host and (old_host is None or old_host.at != host.at):
             (moved if old_host else found).append(ip)
     if len(found) > MAX_NAMED:
-        yield "hosts found", {"count": len(found), "names": ", ".join(sorted(found)[:MAX_NAMED])}
+        yield "hosts found", _named(found, (new.name(new.hosts[ip].at.dpid) for ip in found))
         found.clear()
     for what, ips in (("host found", found), ("host moved", moved)):
         for ip in ips:
             at = new.hosts[ip].at
             yield what, {"ip": ip, "at": f"{new.name(at.dpid)}:{at.port}"}
+
+
+def _named(names: Iterable[str], hosts_at: Iterable[str]) -> dict[str, Any]:
+    """Return the details of a line about several parts: their number, the first names, and the switch of all hosts."""
+    ordered, switches = sorted(names), {*hosts_at}
+    at = {"at": switches.pop()} if len(switches) == 1 else {}
+    return {"count": len(ordered), "names": ", ".join(ordered[:MAX_NAMED])} | at
 
 
 def _of_part(was: Part | None, part: Part) -> str:
@@ -173,20 +189,20 @@ def _rule_events(before: Status, after: Status) -> Iterator[Event]:
 
 def _job_events(before: Status, after: Status) -> Iterator[Event]:
     for end in ends_since(before.job_ends, after.job_ends):
-        yield "job ended", {"job": end.job_id, "uid": end.uid, "reason": end.reason.value}
+        yield "job ended", {"job": end.job_id, "uid": end.uid, "reason": end.reason.value} | _tenant(end.tenant)
     for job_id, known, job in differing(before.jobs, after.jobs):
         if job is None:
             continue
-        same = known is not None and known.uid == job.uid
+        same, tenant = known is not None and known.uid == job.uid, _tenant(job.registration.tenant)
         if same and after.adopting and not job.routes_known:
             continue  # the controller has read the job's rules on the switches, but not adopted them yet
         if known is None or not same or known.state != job.state:
-            details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
+            details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"} | tenant
             yield ("job", details) if same else ("job registered", details | {"uid": job.uid})
         if job.registration.arrangement or job.waiting:
             from controller.circuits.published import job_events
 
-            yield from job_events(known if same else None, job)
+            yield from ((what, of_it | tenant) for what, of_it in job_events(known if same else None, job))
 
 
 _OF_KIND: Mapping[EventKind, Callable[[Status, Status], Iterator[Event]]] = {

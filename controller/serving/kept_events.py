@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from controller.events import KEPT, Event, EventHistory
+from controller.events import KEPT, LEFT_OUT, Event, EventHistory
 from controller.log_limit import LimitedLog
 from controller.store.store import EventLines
 from signalbox.words import EventKind
@@ -70,8 +70,15 @@ class KeptEvents(ABC):
         self._thread.join(timeout=5)
 
     def newest(self, most: int) -> list[bytes]:
-        """Return the lines of the latest events in the history that have at most ``most`` bytes together."""
-        return newest([*map(line, self.history.after(0, MOST_KEPT))], most)
+        """Return lines of the history that have at most ``most`` bytes together.
+
+        Where it has more, each kind has as few repeated events as it needs, and then the latest ones."""
+        lines = list[bytes]()
+        for kept in (KEPT, KEPT // 2, KEPT // 4, KEPT // 8):
+            lines = [*map(line, self.history.fewer(kept))]
+            if sum(map(len, lines)) <= most:
+                break
+        return newest(lines, most)
 
     def _read(self) -> Iterable[Event]:
         found: dict[int, Event] = {}
@@ -146,7 +153,7 @@ def _event(data: Any) -> Event:
     of_kind = _EARLIER_KINDS.get(kind) or EventKind(kind)
     event = Event(int(number), float(at), of_kind, str(what), {name: str(of) for name, of in details.items()})
     datetime.fromtimestamp(event.at, UTC)
-    if not 0 < event.number < MOST_EVENTS:
+    if not 0 < event.number < MOST_EVENTS or int(event.details.get(LEFT_OUT, 0)) < 0:
         raise ValueError(event.number)
     "".join((event.what, *event.details, *event.details.values())).encode()
     return event

@@ -16,8 +16,10 @@ def event_line(event: pb.Event) -> str:
 
     An event without a sentence here, from another version of the controller, is shown by its text and its details."""
     details = {detail.name: detail.value for detail in event.details}
+    left_out = details.pop("left_out", "")
     line = sentence(event.what, details)
-    return line or "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
+    line = line or "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
+    return f"{line} ({left_out} earlier events like it left out)" if left_out else line
 
 
 def sentence(what: str, details: Details) -> str:
@@ -41,7 +43,8 @@ def _parts(what: str, details: Details) -> str:
     kind, _, become = what.partition(" ")
     more = count - names.count(", ") - 1
     head = what if count == 1 else f"{count} {_PLURALS.get(kind, kind)} {become}"
-    return f"{head}: {names}{f' and {more} more' if more > 0 else ''}"
+    at = f" at {details['at']}" if "at" in details else ""
+    return f"{head}: {names}{f' and {more} more' if more > 0 else ''}{at}"
 
 
 class _Words(Formatter):

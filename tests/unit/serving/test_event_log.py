@@ -139,7 +139,7 @@ def test_a_host_whose_cable_dies_has_a_line_also_if_no_job_names_it(fabric: Fake
     fabric.send(PortChanged(at.dpid, replace(port, up=False)))
     fabric.run(0.2)
     down = fabric.status
-    assert details(before, down) == [("host down", {"count": 1, "names": "10.0.1.1"})]
+    assert details(before, down) == [("host down", {"count": 1, "names": "10.0.1.1", "at": "leaf1"})]
     fabric.send(PortChanged(at.dpid, port))
     fabric.run(0.2)
     assert told(down, fabric.status) == ["host up again"]
@@ -276,6 +276,18 @@ def test_a_restart_says_of_no_job_that_it_has_lost_its_pins_and_hosts_that_are_f
     last = logged.history.after(number, 1000)[-1]
     names = "10.0.1.2, 10.0.1.3, 10.0.2.2, 10.0.2.3"
     assert (last.what, last.details) == ("hosts found", {"count": "8", "names": names})
+
+
+def test_lines_about_a_job_of_a_tenant_name_the_tenant(fabric: FakeFabric) -> None:
+    before = fabric.status
+    fabric.send(RegisterJob(ring_job("hers", ["10.0.1.2", "10.9.9.9"]), tenant="red"))
+    fabric.run(1)
+    waiting = fabric.status
+    fabric.send(DeregisterJob(JobId("hers"), force=True))
+    fabric.run(1)
+    lines = [*details(before, waiting), *details(waiting, fabric.status)]
+    of_tenant = [what for what, of_it in lines if of_it.get("tenant") == "red"]
+    assert of_tenant == ["job registered", "alarm", "job ended", "alarm over"]
 
 
 def test_circuits_and_jobs_that_get_them_or_wait_are_told() -> None:
