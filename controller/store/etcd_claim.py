@@ -61,6 +61,8 @@ class EtcdClaim:
         self._has_ended = False
         """Whether another process has claimed the state after this one."""
         self._has_answered = False
+        self._trouble = "etcd does not answer"
+        """Error of the last renewal that failed."""
         self._stopping = threading.Event()
         self._check = threading.Event()
         """Ends the pause before the next renewal."""
@@ -75,7 +77,7 @@ class EtcdClaim:
     def claim(self, wait: bool = False) -> bool:
         if self._renewing is not None:
             if not self.is_claimed:
-                raise self._ended() if self._has_ended else self._cannot(EtcdError("etcd does not answer", None))
+                raise self._ended() if self._has_ended else self._cannot(EtcdError(self._unclaimed, None))
             return True
         while not self.is_claimed:
             try:
@@ -158,13 +160,24 @@ class EtcdClaim:
                 other.get(self._key("claim"))
             except EtcdError as error:
                 raise self._cannot(error) from None
-        return partial(self._etcd.use, access)
+        return partial(self._use, access)
+
+    def _use(self, access: EtcdAccess) -> None:
+        self._etcd.use(access)
+        self._check.set()
 
     # ---- for the writes
 
     def _fence(self) -> pb.Compare:
         """Return the comparison that holds while this process has the claim."""
         return has_value(self._key("claim"), self._claim)
+
+    @property
+    def _unclaimed(self) -> str:
+        """Reason why this process does not have the claim that it had."""
+        if self._has_ended:
+            return "another controller has claimed the state"
+        return f"this controller may have lost its claim of the state, which it cannot renew: {self._trouble}"
 
     def _refuse_lost(self) -> None:
         """Raise ``EtcdError`` when the claim has ended; the thread then renews it at once, or gives it up."""
@@ -243,6 +256,7 @@ class EtcdClaim:
                     self._has_standby = bool(self._etcd.keys(self._key("standby", ""), self._quick_s)[0])
             except EtcdError as error:
                 pause, why = self._quick_s, str(error)
+                self._trouble = why
                 if why != last_why:
                     limited_log.warning("the claim of the state cannot be renewed", why=why)
             except Exception:

@@ -89,7 +89,8 @@ def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Content
             of_keys.pop(operation.request_delete_range.key, None)
     form = number("format", of_keys.get(key(root, "format")), FORMAT)
     if form != FORMAT:
-        raise Malformed(f"the state has format {form}; this version reads format {FORMAT}")
+        what = f"the state has format {form}; this version reads format {FORMAT}"
+        raise Malformed(f"{what}. Nothing was changed. Start the version that wrote it")
     epoch = number("epoch", of_keys.get(key(root, "epoch")), 0)
     of_records = key(root, "record", ""), key(root, "section", "")
     texts = {name: value for name, value in of_keys.items() if name.startswith(of_records)}

@@ -97,8 +97,11 @@ class EtcdStore(EtcdClaim):
         except Malformed as error:
             raise InvalidInput.of("store", f"{error} ({self.where})") from None
         except (ValueError, zlib.error) as error:
-            why = f"the state in {self.where} cannot be read: {error}{forget(error, '--config FILE')}"
-            raise InvalidInput.of("store", why) from None
+            raise InvalidInput.of(
+                "store",
+                f"the state in {self.where} cannot be read: {error}. Nothing was changed. Delete its keys (etcdctl del "
+                f"--prefix {self._root.decode()}) and import a backup{forget(error, '--config FILE')}",
+            ) from None
 
     def secret(self, in_use: bool) -> bytes:
         name = self._key("lease-secret")
@@ -127,7 +130,7 @@ class EtcdStore(EtcdClaim):
     def replace(self, state: SavedState, secret: bytes, above: int) -> None:
         refuse_above(above)
         assert self._base is not None, "load() comes first"
-        self._base = max(above + 1, self._base)
+        self._base = max(above + 1, self._base, epoch_at(time.time()))
         with self._refusals():
             before = dict.fromkeys(key for key, _ in records(self._root, self._records.texts))
             after = {key: encode(key, value) for key, value in changes(SavedState(), state).items()}
@@ -167,7 +170,7 @@ class EtcdStore(EtcdClaim):
     def _write(self, commits: Sequence[ChangedRecords]) -> int | OSError:
         assert self._base is not None
         if not self.is_claimed:
-            return OSError("etcd does not answer, so that this controller may have lost its claim of the state")
+            return OSError(self._unclaimed)
         together = {key: value for changed in commits for key, value in changed.items()}
         texts = {key: None if value is None else encode(key, value) for key, value in together.items()}
         try:
