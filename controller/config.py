@@ -460,6 +460,32 @@ class EtcdConfig(Table):
         return self
 
 
+class MembersConfig(_TlsSection):
+    """This controller among those that share a state in etcd.
+
+    With ``api``, a standby forwards calls to the leader. A member identifies itself to the leader by its certificate,
+    and the leader trusts what a member says of its clients."""
+
+    name: Annotated[str, matching("[A-Za-z0-9._-]{0,63}", "at most 63 letters, digits and . _ -")] = ""
+    """Name that ``signalbox members`` shows; default: the name of the host."""
+    api: Annotated[str, AfterValidator(listen_address)] | None = None
+    """``HOST:PORT`` or ``unix:PATH`` of the leader for other members; without it nothing is forwarded."""
+    certificate: Path | None = None
+    """PEM file for both directions; HOST:PORT needs it, private_key and ca_certificates."""
+    ca_certificates: Path | None = None
+    """PEM file with the authorities that sign the certificates of members."""
+    certificate_names: tuple[str, ...] = ()
+    """Common or alternative names of members' certificates; others are refused. HOST:PORT needs one."""
+    belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
+
+    @model_validator(mode="after")
+    def _proves_who_calls(self) -> Self:
+        if self.api and not self.api.startswith("unix:") and not (self.tls_files and self.certificate_names):
+            message = "api as HOST:PORT needs certificate, private_key, ca_certificates and certificate_names"
+            raise PydanticCustomError("members", message)
+        return self
+
+
 SQLITE = "sqlite"
 ETCD = "etcd://"
 
@@ -499,6 +525,7 @@ class Config(Table):
     jobs: JobsConfig = JobsConfig()
     log: LogConfig = LogConfig()
     etcd: EtcdConfig = EtcdConfig()
+    members: MembersConfig = MembersConfig()
     store: Annotated[str, AfterValidator(_store)] = SQLITE
     """``sqlite``: the state is saved in state_dir. ``etcd://HOST:PORT,...``: it is saved in etcd."""
     state_dir: Path | None = None
@@ -508,6 +535,12 @@ class Config(Table):
     def etcd_endpoints(self) -> tuple[str, ...]:
         """Addresses of etcd; empty where the state is saved in ``state_dir``."""
         return () if self.store == SQLITE else tuple(self.store.removeprefix(ETCD).split(","))
+
+    @model_validator(mode="after")
+    def _members_in_etcd(self) -> Self:
+        if self.members.api and not self.etcd_endpoints:
+            raise PydanticCustomError("members", "members.api needs a store in etcd, where members find each other")
+        return self
 
 
 def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:

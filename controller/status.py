@@ -28,6 +28,7 @@ from controller.jobs.messages import Registration
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import GoalPlanLeft, Plan
 from controller.planning.problem import FlowId, Route
+from controller.store.members import Membership
 from controller.tables.counters import CountersRead
 from controller.tables.default_table import Dropped
 from controller.tables.rules import RuleSet
@@ -359,6 +360,10 @@ class StatusBoard:
         """Whether the latest SIGHUP changed nothing because of a problem; written by the reader of the files."""
         self.has_standby: Callable[[], bool] = lambda: False
         """Function that returns whether another controller waits for the end of this one."""
+        self.membership: Membership | None = None
+        """Controllers that share the state in etcd; None where it is not in etcd."""
+        self.stands_by = False
+        """Whether this controller waits for the end of another one."""
         self.planning_replaced: Callable[[], int] = lambda: 0
         """Function that returns the number of planning processes that ended unexpectedly."""
         self.certificates_end: Mapping[str, float] = {}

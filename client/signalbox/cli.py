@@ -23,6 +23,7 @@ from signalbox.commands import (
     keep,  # noqa: F401  adds a command to jobs
     kubernetes,
     maintenance,
+    members,
     network,
     report,
     rules,
@@ -51,6 +52,7 @@ app = typer.Typer(
 app.add_typer(jobs.commands, name="jobs")
 app.add_typer(network.commands)
 app.add_typer(maintenance.commands)
+app.add_typer(members.commands)
 app.add_typer(events.commands)
 app.add_typer(watch.commands, name="watch")
 app.add_typer(alarms.commands, name="alarms")

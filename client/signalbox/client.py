@@ -423,6 +423,10 @@ class Client(ClientConnection):
         """Use drained parts again; return when the end of the drain is saved."""
         return self._call(self._controller.Undrain, pb.UndrainRequest(names=names))
 
+    def list_members(self) -> tuple[pb.Member, ...]:
+        """Return the controllers that share a state in etcd, ordered by name; none where it is not in etcd."""
+        return tuple(self._call(self._controller.ListMembers, pb.ListMembersRequest()).members)
+
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
         """Stop expecting parts of the fabric that are down, and return all parts that were forgotten.
 

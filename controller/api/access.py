@@ -75,6 +75,7 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/Undrain": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/ListRules": Rule(_READS),
     "/signalbox.v1.ControllerService/ForgetParts": Rule(_OPERATOR, audited=True),
+    "/signalbox.v1.ControllerService/ListMembers": Rule(_READS),
 }
 """Rule of each method; a method without a rule is refused to everyone."""
 

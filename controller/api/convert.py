@@ -22,6 +22,7 @@ from controller.jobs.reported_connections import MAX_CONNECTIONS
 from controller.planning.messages import ModeSet
 from controller.silence import Silence, SilenceKey
 from controller.status import JobStatus, Status
+from controller.store.members import Members
 from signalbox.addresses import MAX_PORT
 from signalbox.errors import FieldProblem, InvalidInput, cut, in_entry, in_field
 from signalbox.jobs.collectives import link_count
@@ -322,6 +323,22 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
         )
         for pair in sorted({*declared, *(pair for pair, rate in bps.items() if rate > 0)})
     ]
+
+
+def members_message(members: Members) -> pb.ListMembersResponse:
+    """Return the answer of ``ListMembers``."""
+    return pb.ListMembersResponse(
+        members=[
+            pb.Member(
+                name=one.name,
+                role=pb.MEMBER_ROLE_LEADER if one.id == members.leader else pb.MEMBER_ROLE_STANDBY,
+                address=one.api,
+                version=one.version,
+                start_time=timestamp(one.since),
+            )
+            for one in members.all
+        ]
+    )
 
 
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:

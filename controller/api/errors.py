@@ -56,6 +56,14 @@ class Stopping(SignalboxError):
     retry_s = 2.0
 
 
+class NoLeader(SignalboxError):
+    """No controller is known to be active, or this one may not answer for it.
+
+    ``retry_s``: seconds after which another controller may be active."""
+
+    retry_s = 1.0
+
+
 class TooSlow(SignalboxError):
     """The call has exceeded its time limit."""
 
@@ -85,6 +93,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
     HostNotAllowed: _Kind(grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_REASON_HOST_NOT_ALLOWED),
     Unavailable: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_NOT_SAVED),
     Stopping: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_STOPPING),
+    NoLeader: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_NO_LEADER),
     TooSlow: _Kind(grpc.StatusCode.DEADLINE_EXCEEDED, pb.ERROR_REASON_TOO_SLOW),
     NotServed: _Kind(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_REASON_NO_SUCH_METHOD),
     BaseException: _Kind(grpc.StatusCode.INTERNAL, pb.ERROR_REASON_INTERNAL),
@@ -136,7 +145,7 @@ def _details(error: BaseException, text: str) -> Iterator[Message]:
         )
     if isinstance(error, Exhausted):
         yield error_details_pb2.QuotaFailure(violations=[{"subject": error.subject, "description": text}])
-    if isinstance(error, Exhausted | Unavailable | Stopping | NotKnownYet) and error.retry_s is not None:
+    if isinstance(error, Exhausted | Unavailable | Stopping | NoLeader | NotKnownYet) and error.retry_s is not None:
         yield error_details_pb2.RetryInfo(retry_delay=duration(error.retry_s))
 
 

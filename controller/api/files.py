@@ -1,4 +1,4 @@
-"""Files of the API that SIGHUP reloads: certificate, certificate authorities, and identities of callers.
+"""Files of the API that SIGHUP reloads: certificates, certificate authorities, and identities of callers.
 
 In: the configuration. Out: the contents in force. The files can be read before the server exists; a running server is
 notified of new identities.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import structlog
@@ -23,37 +23,67 @@ from signalbox.standard_input import read_small
 log = structlog.get_logger(__name__)
 
 
+class Certificates:
+    """Certificate and key of this controller, and the authorities of its peers, which SIGHUP reloads.
+
+    ``section``: section of the configuration. The constructor and ``prepare`` raise ``InvalidInput`` for a file that
+    cannot be read."""
+
+    def __init__(self, section: str, files: TlsFiles | None) -> None:
+        self._section = section
+        self.newest = _contents(section, files)
+        """Contents for new connections; None without TLS."""
+
+    def prepare(self, files: TlsFiles | None) -> Callable[[], None]:
+        """Read the files and return a function that applies them to new connections, callable from any thread."""
+        return partial(setattr, self, "newest", _contents(self._section, files))
+
+    def for_server(self) -> grpc.ServerCredentials | None:
+        """Return credentials for one listener, which follow ``newest``; None without TLS.
+
+        A client needs a certificate if there are authorities."""
+        if self.newest is None:
+            return None
+        in_use = self.newest
+
+        def changed() -> grpc.ServerCertificateConfiguration | None:
+            """Return a new configuration, or None; gRPC calls this before each handshake, in threads of its own."""
+            nonlocal in_use
+            if self.newest is in_use or self.newest is None:
+                return None
+            in_use = self.newest
+            return in_use.for_server()
+
+        # At runtime gRPC takes None for "no change"; the type stubs do not allow it.
+        fetcher: Any = changed
+        return grpc.dynamic_ssl_server_credentials(in_use.for_server(), fetcher, in_use.authorities is not None)
+
+
+class TlsContents(NamedTuple):
+    """Contents of the files for TLS, in PEM."""
+
+    private_key: bytes
+    certificate: bytes
+    authorities: bytes | None
+
+    def for_server(self) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration([(self.private_key, self.certificate)], self.authorities)
+
+    def for_client(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.authorities, self.private_key, self.certificate)
+
+
 class ApiFiles:
     """Contents of the API's files.
 
-    ``credentials``: TLS credentials of the server, None without TLS. ``identities``: None when no file is configured.
-    ``replaced``: called with each new value of ``identities``, in the thread that replaces it. The constructor and the
-    two ``prepare`` methods raise ``InvalidInput`` for a file that cannot be read."""
+    ``certificates``: TLS of the listeners. ``identities``: None when no file is configured. ``replaced``: called with
+    each new value of ``identities``, in the thread that replaces it. The constructor and ``prepare_identities`` raise
+    ``InvalidInput`` for a file that cannot be read."""
 
     def __init__(self, config: ApiConfig) -> None:
-        self._newest = self._in_use = _certificates(config.tls_files)
-        self.credentials: grpc.ServerCredentials | None = None
-        if self._newest:
-            # At runtime gRPC takes None for "no change"; the type stubs do not allow it.
-            changed: Any = self._changed
-            needed = config.ca_certificates is not None
-            self.credentials = grpc.dynamic_ssl_server_credentials(self._newest, changed, needed)
+        self.certificates = Certificates("api", config.tls_files)
         self.identities = _identities(config.tokens)
         self.replaced: Callable[[Identities | None], None] = lambda _: None
-
-    def prepare_certificates(self, config: ApiConfig) -> Callable[[], None]:
-        """Read the files and return a function that applies them to new connections, callable from any thread."""
-        return partial(setattr, self, "_newest", _certificates(config.tls_files))
-
-    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return a new configuration, or None when nothing has changed.
-
-        gRPC calls this before each handshake, in threads of its own."""
-        newest = self._newest
-        if newest is self._in_use:
-            return None
-        self._in_use = newest
-        return newest
 
     def prepare_identities(self, config: ApiConfig) -> Callable[[], dict[str, object]]:
         """Read the file and return a function that puts it in force, callable from any thread.
@@ -69,13 +99,12 @@ class ApiFiles:
         return take
 
 
-def _certificates(files: TlsFiles | None) -> grpc.ServerCertificateConfiguration | None:
+def _contents(section: str, files: TlsFiles | None) -> TlsContents | None:
     if files is None:
         return None
-    server_context("api", files)  # reports what is wrong, which gRPC does not
+    server_context(section, files)  # reports what is wrong, which gRPC does not
     authorities = read_small(files.ca_certificates) if files.ca_certificates else None
-    pair = read_small(files.private_key), read_small(files.certificate)
-    return grpc.ssl_server_certificate_configuration([pair], authorities)
+    return TlsContents(read_small(files.private_key), read_small(files.certificate), authorities)
 
 
 def _identities(tokens: Path | None) -> Identities | None:

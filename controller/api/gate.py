@@ -19,7 +19,7 @@ import structlog
 
 from controller.api.access import CALLER, OPEN_TO_ALL, RULES, OtherTenants, Rule, refuse_other_tenants
 from controller.api.audit import AuditLog, noting
-from controller.api.errors import code_of
+from controller.api.errors import NoLeader, code_of
 from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
 from controller.api.peers import Peer
@@ -93,7 +93,7 @@ class Gate:
         for withdrawn, (context, caller) in self._streams.items():
             try:
                 same = self._identify(self.peer(context), context) == caller
-            except Unauthenticated:
+            except (Unauthenticated, NoLeader):
                 same = False
             if not same and not withdrawn.done():
                 withdrawn.set_result(None)
@@ -144,7 +144,7 @@ class Gate:
     def _identify(self, peer: Peer, context: Context) -> Caller:
         """Return the caller. Raises ``Unauthenticated``."""
         if not peer.address:
-            raise Unauthenticated("the caller is unknown: HAProxy did not set the header fields that name it")
+            raise Unauthenticated("the caller is unknown: HAProxy or a member did not set the header fields that name it")
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if given and self._identities:
             if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
@@ -158,9 +158,10 @@ class Gate:
                 )
             return caller
         if peer.socket:
-            if self._socket_role is SocketRole.NONE:
+            role = peer.socket_role or self._socket_role
+            if role is SocketRole.NONE:
                 raise Unauthenticated("a token is required at this socket")
-            return Caller("", Role(self._socket_role.value))
+            return Caller("", Role(role.value))
         if self._identities is None:
             return Caller(next(iter(peer.names), ""), Role.OPERATOR)
         caller = self._identities.by_certificate(peer.names)

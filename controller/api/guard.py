@@ -110,7 +110,7 @@ class GuardedServer:
         name = _name(path)
 
         async def guarded(_requests: object, context: Context) -> Any:
-            async with _errors_answered(name, context):
+            async with errors_answered(name, context):
                 data = await self._read(context)
                 if data is grpc.aio.EOF:
                     raise InvalidInput.of("", "the call ended without a request")
@@ -130,7 +130,7 @@ class GuardedServer:
                     yield request
 
         async def guarded(_requests: object, context: Context) -> None:
-            async with _errors_answered(_name(path), context):
+            async with errors_answered(_name(path), context):
                 async for answer in method(requests(context), context):
                     await context.write(answer)
 
@@ -252,7 +252,7 @@ def _refuse_undecodable(name: str, request: Any) -> None:
 
 
 @asynccontextmanager
-async def _errors_answered(name: str, context: Context) -> AsyncIterator[None]:
+async def errors_answered(name: str, context: Context) -> AsyncIterator[None]:
     """End the call with the status of an exception that is raised within."""
     try:
         yield

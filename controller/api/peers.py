@@ -1,25 +1,32 @@
 """Peer of a call: the client at the other end of its connection.
 
-In: gRPC's description of a direct connection; for calls that arrive at ``api.proxy_socket``, which only HAProxy may
-open, the header fields that HAProxy sets. Out: the peer. HAProxy, as ``controller/serving/haproxy.py`` configures it,
-deletes these header fields from a client's request before it sets them. At any other address the fields are ignored.
+In: gRPC's description of a direct connection; or header fields, for calls that arrive at ``api.proxy_socket``, which
+only HAProxy may open, and for calls that another member forwards to ``members.api``. Out: the peer. HAProxy, as
+``controller/serving/haproxy.py`` configures it, deletes these header fields from a client's request before it sets
+them, and so does a member. At any other address the fields are ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import ssl
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import unquote
 
 from controller.api import certificate_names
+from controller.api.errors import NoLeader
 from controller.api.guard import Context
+from controller.config import SocketRole
+from signalbox.errors import Unauthenticated
 
 PREFIX = "x-signalbox-"
 ADDRESS, PORT, TLS = f"{PREFIX}address", f"{PREFIX}port", f"{PREFIX}tls"
 CERTIFICATE = f"{PREFIX}certificate-bin"
 """Field with the client's certificate in DER. gRPC decodes the base64 of fields whose name ends in ``-bin``."""
-_YES = "1"
+SOCKET = f"{PREFIX}socket"
+"""Field in place of the others for a caller at a Unix socket of a member: the role that the member gives to it."""
+_YES, _NO = "1", "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +34,15 @@ class Peer:
     """Remote end of a connection, as far as the connection itself shows it.
 
     ``address``: text for people, empty when unknown. ``socket``: whether it uses a Unix socket. ``private``: whether
-    nobody on the way can read what is sent. ``names``: names of the client certificate."""
+    nobody on the way can read what is sent. ``names``: names of the client certificate, which ``certificate`` has in
+    DER. ``socket_role``: role that another member gives to callers at its Unix socket."""
 
     address: str
     socket: bool = False
     private: bool = False
     names: tuple[str, ...] = ()
+    certificate: bytes = field(default=b"", repr=False, compare=False)
+    socket_role: SocketRole | None = None
 
     @property
     def host(self) -> str:
@@ -56,7 +66,13 @@ def peer_of(name: str, auth: Mapping[str, Iterable[bytes]]) -> Peer:
         address,
         private=b"ssl" in auth.get("transport_security_type", ()) or ip.is_loopback,
         names=tuple(dict.fromkeys(name.decode(errors="replace") for name in names)),
+        certificate=next((ssl.PEM_cert_to_DER_cert(pem.decode()) for pem in auth.get("x509_pem_cert", ())), b""),
     )
+
+
+def direct_peer(context: Context) -> Peer:
+    """Return the peer of a call without a proxy."""
+    return peer_of(context.peer(), context.auth_context())
 
 
 def proxied_peer(context: Context) -> Peer:
@@ -72,11 +88,48 @@ def proxied_peer(context: Context) -> Peer:
         ip, port = _unmapped(str(fields[ADDRESS])), int(fields[PORT])
         encrypted = fields[TLS] == _YES
         certificate = fields.get(CERTIFICATE)
-        names = certificate_names.of(certificate) if isinstance(certificate, bytes) else ()
+        der = certificate if isinstance(certificate, bytes) else b""
+        names = certificate_names.of(der) if der else ()
     except (KeyError, ValueError):
         return Peer("")
     shown = f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
-    return Peer(shown, private=encrypted or ip.is_loopback, names=names)
+    return Peer(shown, private=encrypted or ip.is_loopback, names=names, certificate=der)
+
+
+def forwarded_peer(names: Collection[str], is_leader: Callable[[], bool], context: Context) -> Peer:
+    """Return the peer of a call that another member forwards.
+
+    ``names``: names of which a member's certificate has one. Raises ``Unauthenticated`` for another certificate, and
+    ``NoLeader`` when another controller may be active."""
+    if not is_leader():
+        raise NoLeader("the controller that was active may have been replaced; retry later")
+    member = direct_peer(context)
+    if not member.socket and not set(names).intersection(member.names):
+        shown = ascii(", ".join(member.names))
+        raise Unauthenticated(f"only members may call here; members.certificate_names has none of the names {shown}")
+    roles = [value for key, value in context.invocation_metadata() or () if key == SOCKET]
+    if not roles:
+        return proxied_peer(context)
+    try:
+        (role,) = roles
+        return Peer("unix", socket=True, private=True, socket_role=SocketRole(str(role)))
+    except ValueError:
+        return Peer("")
+
+
+def fields_of(peer: Peer, socket_role: SocketRole) -> Iterator[tuple[str, str | bytes]]:
+    """Yield the header fields from which ``forwarded_peer`` makes the same peer again; none for an unknown peer.
+
+    ``socket_role``: role of callers at the Unix sockets of this controller."""
+    if peer.socket:
+        yield SOCKET, socket_role.value
+    elif peer.address:
+        host, _, port = peer.address.rpartition(":")
+        yield ADDRESS, host.strip("[]").partition("%")[0]
+        yield PORT, port
+        yield TLS, _YES if peer.private else _NO
+        if peer.certificate:
+            yield CERTIFICATE, peer.certificate
 
 
 def _unmapped(address: str) -> IPv4Address | IPv6Address:

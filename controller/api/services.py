@@ -45,6 +45,7 @@ from controller.planning.messages import (
     SetMode,
 )
 from controller.status import JobStatus, Status, StatusBoard
+from controller.store.members import NO_MEMBERS
 from controller.tables.purpose import ordered
 from signalbox import spec_messages
 from signalbox.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken, in_entry, in_field
@@ -401,6 +402,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return await self._long_work.run(
             lambda: convert_rules.rules_bytes(dpid, self._ordered(rules), status, after, size)
         )
+
+    async def ListMembers(self, _request: pb.ListMembersRequest, _: Context) -> pb.ListMembersResponse:  # noqa: N802
+        membership = self._board.membership
+        return convert.members_message(membership.newest if membership else NO_MEMBERS)
 
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())

@@ -60,6 +60,21 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: [((), snapshot.board.has_standby())],
     ),
     Family(
+        "signalbox_active",
+        "1 while this controller controls the switches, 0 while it stands by.",
+        lambda snapshot: [((), not snapshot.board.stands_by)],
+    ),
+    Family(
+        "signalbox_leader_known",
+        "1 while this controller knows which member is active; no series without etcd.",
+        lambda snapshot: [((), one.leader() is not None) for one in samples.membership(snapshot)],
+    ),
+    Family(
+        "signalbox_members_age_seconds",
+        "Age of the list of members, as read from etcd; no series without etcd.",
+        lambda snapshot: [((), snapshot.now - one.newest.began) for one in samples.membership(snapshot)],
+    ),
+    Family(
         "signalbox_processes_ended_total",
         "Processes of the controller that were replaced because they ended or did not reply in time; the log says why.",
         lambda snapshot: [(("planning",), snapshot.board.planning_replaced())],
@@ -380,3 +395,19 @@ FAMILIES: tuple[Family, ...] = (
     one("signalbox_pins", "Pins on the switches, for virtual links and their acknowledgements.", lambda s: s.pins),
     one("signalbox_moved_flows_total", "Pinned flows moved.", lambda s: s.moved_flows_total),
 )
+
+OF_STANDBY = tuple(
+    family
+    for family in FAMILIES
+    if family.name
+    in (
+        "signalbox_build_info",
+        "signalbox_reload_refused",
+        "signalbox_active",
+        "signalbox_leader_known",
+        "signalbox_members_age_seconds",
+        "signalbox_certificate_end_timestamp_seconds",
+        "signalbox_metrics_refused_total",
+    )
+)
+"""Metrics of a controller that stands by."""

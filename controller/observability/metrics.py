@@ -25,6 +25,8 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from controller.config import MetricsConfig
 from controller.log_limit import LimitedLog
 from controller.observability.exposition import CONTENT_TYPE, Exposition
+from controller.observability.families import FAMILIES
+from controller.observability.shapes import Family
 from controller.status import StatusBoard
 from controller.tls import TlsContext
 from signalbox.errors import InvalidInput
@@ -235,11 +237,17 @@ class MetricsServer:
 
     ``tls``: context of new connections."""
 
-    def __init__(self, config: MetricsConfig, board: StatusBoard, tls: TlsContext | None = None) -> None:
+    def __init__(
+        self,
+        config: MetricsConfig,
+        board: StatusBoard,
+        tls: TlsContext | None = None,
+        families: Sequence[Family] = FAMILIES,
+    ) -> None:
         self._config = config
         self._board = board
         self._tls = tls or TlsContext("metrics", config.tls_files)
-        self._exposition = Exposition(board)
+        self._exposition = Exposition(board, families=families)
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         self._running: tuple[WSGIServer, Thread] | None = None

@@ -16,6 +16,7 @@ from controller.observability.shapes import (
     down_links,
 )
 from controller.status import EndReason, JobState, SwitchStatus, Unserved
+from controller.store.members import Membership
 from controller.tables.counters import CountersRead
 from controller.tables.default_table import Dropped
 from controller.tables.table_use import TableUse
@@ -139,6 +140,11 @@ def plan_info(snapshot: Snapshot) -> Iterator[Sample]:
 def demand_source(snapshot: Snapshot) -> Iterator[Sample]:
     for (job_id,), demand in demands(snapshot):
         yield (job_id, demand.source.value), 1
+
+
+def membership(snapshot: Snapshot) -> tuple[Membership, ...]:
+    """Return the membership of this controller; nothing where the state is not in etcd."""
+    return (snapshot.board.membership,) if snapshot.board.membership else ()
 
 
 def counters_age(snapshot: Snapshot) -> Iterator[Sample]:

@@ -47,6 +47,8 @@ def who_may(config: Config) -> Iterator[str]:
     """Yield a line per listener: its address, and who may do what there."""
     for address in config.api.listen:
         yield f"API {address}: {_api(config.api, address)}"
+    if config.members.api:
+        yield f"members {config.members.api}: {_members(config)}, while this controller is active"
     yield f"metrics {config.metrics.host}:{config.metrics.port}: {_metrics(config)}"
     yield f"OpenFlow {config.openflow.host}:{config.openflow.port}: {_openflow(config)}"
 
@@ -76,6 +78,14 @@ def _socket(api: ApiConfig) -> str:
     if api.socket_role is SocketRole.NONE:
         return with_token or "nobody: api.socket_role is 'none', and there is no api.tokens"
     return f"{users} as {api.socket_role}{', ' if with_token else ''}{with_token}"
+
+
+def _members(config: Config) -> str:
+    members = config.members
+    if str(members.api).startswith("unix:"):
+        return "users who may open it, as any caller"
+    names = ", ".join(members.certificate_names)
+    return f"whoever has a certificate for {names} that {members.ca_certificates} signed, as any caller"
 
 
 def _metrics(config: Config) -> str:

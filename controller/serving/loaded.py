@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from controller.api.files import ApiFiles
+from controller.api.files import ApiFiles, Certificates
 from controller.config import Config
 from controller.core.messages import NewSettings
 from controller.observability import logs
@@ -41,6 +41,7 @@ class Loaded:
         self.openflow_tls = TlsContext("openflow", config.openflow.tls_files)
         self.metrics_tls = TlsContext("metrics", config.metrics.tls_files)
         self.api = ApiFiles(config.api)
+        self.members_tls = Certificates("members", config.members.tls_files)
         self.declared = inventory.load(config.fabric.inventory)
         self.logging = _logging(config)
         self._planning: PlanningProcess | None = None
@@ -53,7 +54,8 @@ class Loaded:
             certificates.prepare,
             lambda new: self.openflow_tls.prepare(new.openflow.tls_files),
             lambda new: self.metrics_tls.prepare(new.metrics.tls_files),
-            lambda new: self.api.prepare_certificates(new.api),
+            lambda new: self.api.certificates.prepare(new.api.tls_files),
+            lambda new: self.members_tls.prepare(new.members.tls_files),
             lambda new: self.api.prepare_identities(new.api),
             self._prepare_inventory,
             self._check_saved,

@@ -96,6 +96,11 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
     if config.api.proxy_socket:
         yield from _no_room("api.proxy_socket", config.api.proxy_socket)
         yield from haproxy.problems(config.api)
+    if config.members.api:
+        if path := socket_path(config.members.api):
+            yield from _no_room("members.api", path)
+        else:
+            yield from _cannot_resolve("members.api", host_and_port(config.members.api)[0])
     yield from _same_address(config)
     yield from exposure.problems(config.api)
     try:
@@ -125,13 +130,16 @@ def _same_address(config: Config) -> Iterator[FieldProblem]:
         ("metrics.port", config.metrics.host, config.metrics.port),
     ]
     paths: dict[Path, str] = {}
-    for i, address in enumerate(config.api.listen):
+    listeners = [(f"api.listen[{i}]", address) for i, address in enumerate(config.api.listen)]
+    if config.members.api:
+        listeners.append(("members.api", config.members.api))
+    for where, address in listeners:
         if path := socket_path(address):
-            first = paths.setdefault(path.resolve(), f"api.listen[{i}]")
-            if first != f"api.listen[{i}]":
-                yield FieldProblem(f"api.listen[{i}]", f"is the address of {first} too")
+            first = paths.setdefault(path.resolve(), where)
+            if first != where:
+                yield FieldProblem(where, f"is the address of {first} too")
         else:
-            ports.append((f"api.listen[{i}]", *host_and_port(address)))
+            ports.append((where, *host_and_port(address)))
     if config.api.proxy_socket and (holder := paths.get(config.api.proxy_socket.resolve())):
         yield FieldProblem("api.proxy_socket", f"is the address of {holder} too")
     for number, (where, host, port) in enumerate(ports):

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -26,7 +26,7 @@ from controller import config as configuration
 from controller.alarms import AlarmKey
 from controller.answerer import Answerer, resolve
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.server import ApiServer
+from controller.api.server import ApiServer, MemberPort
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Reply, Tick, WorkedOut, WorkOut
@@ -52,7 +52,7 @@ from controller.serving.reload import Hangups, Prepare, Reload, hangups, reloadi
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
-from controller.store.configured import NothingSaved, prepare_access, store_of
+from controller.store.configured import NothingSaved, membership_of, prepare_access, store_of
 from controller.store.store import Store
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
@@ -111,18 +111,20 @@ def _serve(
     board = StatusBoard()
     board.has_standby = store.has_standby
     loaded = Loaded(config, board)
-    prepare: tuple[Prepare, ...] = (*loaded.prepare, partial(prepare_access, store))
+    board.membership = membership = membership_of(config, store)
+    prepare: tuple[Prepare, ...] = (*loaded.prepare, partial(prepare_access, store, membership))
     reload = Reload(config_file, given, prepare, partial(setattr, board, "reload_refused"))
-    with reloading(received, reload):
+    with reloading(received, reload), membership or nullcontext(), ExitStack() as waiting:
         if stand_by:
             for module in SOUTHBOUND:
                 import_module(module)  # slow to import: do it now, so that neither jobs nor switches wait for it later
+            waiting.enter_context(standby.forwarding(config, loaded, board, membership))
             with loaded.waiting(store):
                 if not standby.wait_for_turn(store):
                     store.close()  # SIGTERM may have arrived just after the claim
                     return 0
                 reload.once(partly=True)  # files that are wrong by now stay as they were read before
-        _run(config, make_planner or loaded.planning_process, answer, store, board, loaded)
+        _run(config, make_planner or loaded.planning_process, answer, store, board, loaded, waiting.close)
     return 0
 
 
@@ -133,8 +135,11 @@ def _run(
     store: Store,
     board: StatusBoard,
     loaded: Loaded,
+    free_ports: Callable[[], None],
 ) -> None:
-    """Run the controller with the state directory, if there is one, until SIGTERM or SIGINT."""
+    """Run the controller with the state directory, if there is one, until SIGTERM or SIGINT.
+
+    ``free_ports``: closes the ports of a standby, just before those of the active controller are opened."""
     with ExitStack() as ends:
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop
@@ -170,13 +175,14 @@ def _run(
         )
         driver = _Driver(loop, inbox, outbox, planner, analysis, answers, store, board, at_start(first, alarms_before))
         driver.publish(first)  # so that the first request of a client already sees saved jobs
-        api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
+        api = ApiServer(config.api, board, inbox.put, tokens, loaded.api, _member_port(config, loaded, store))
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
         with stop_signals(outbox.stop):
             driver.start()
             ends.callback(driver.stop)
             ends.callback(metrics.stop)
             ends.callback(api.stop)
+            free_ports()
             addresses = api.start()
             metrics_port = metrics.start()
             run_hub(
@@ -188,6 +194,13 @@ def _run(
                 on_ready=partial(_ready, config, addresses, metrics_port, loop.state.mode),
                 known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
             )
+
+
+def _member_port(config: Config, loaded: Loaded, store: Store) -> MemberPort | None:
+    if not config.members.api:
+        return None
+    names = frozenset(config.members.certificate_names)
+    return MemberPort(config.members.api, loaded.members_tls, names, lambda: store.is_claimed)
 
 
 def _ready(config: Config, addresses: Sequence[str], metrics_port: int, mode: Mode) -> None:

@@ -1,19 +1,29 @@
 """Standby: waits until this controller may use the saved state, which only one controller may use at a time.
 
-In: the state's store. Out: the claim, or False when the process must stop first. During the wait no port is open; slow
-imports are done, and files have been read.
+In: the state's store. Out: the claim, or False when the process must stop first. During the wait slow imports are done,
+and files have been read. With ``members.api`` the API forwards calls to the active controller, and ``/metrics`` has
+the metrics of a standby; otherwise no port is open.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
 import structlog
 
+from controller.api.forwarding import Forwarder
+from controller.config import Config
+from controller.observability.families import OF_STANDBY
+from controller.observability.metrics import MetricsServer
 from controller.serving import readiness
+from controller.serving.loaded import Loaded
 from controller.southbound.outbox import stop_signals
+from controller.status import StatusBoard
+from controller.store.members import Membership
 from controller.store.store import Store
 
 log = structlog.get_logger(__name__)
@@ -40,6 +50,29 @@ def wait_for_turn(store: Store) -> bool:
         return False
     log.info("taking over", after_s=round(time.monotonic() - began, 1))
     return True
+
+
+@contextmanager
+def forwarding(
+    config: Config, loaded: Loaded, board: StatusBoard, membership: Membership | None
+) -> Iterator[None]:
+    """Forward calls to the active controller and serve metrics, while the context lasts, if the configuration says so.
+
+    Raises ``OSError`` and ``InvalidInput`` when an address cannot be listened on."""
+    if membership is None or not config.members.api:
+        yield
+        return
+    board.stands_by = True
+    with ExitStack() as ends:
+        forwarder = Forwarder(config.api, loaded.api, membership, loaded.members_tls)
+        metrics = MetricsServer(config.metrics, board, loaded.metrics_tls, OF_STANDBY)
+        ends.callback(forwarder.stop, 0.0)
+        ends.callback(metrics.stop)
+        membership.changed = forwarder.look
+        forwarder.start()
+        metrics.start()
+        yield
+    board.stands_by = False
 
 
 def _stop() -> NoReturn:

@@ -24,7 +24,7 @@ from signalbox.standard_input import read_small
 
 log = structlog.get_logger(__name__)
 
-TLS_SECTIONS = ("openflow", "api", "metrics")
+TLS_SECTIONS = ("openflow", "api", "metrics", "members")
 UTC_TIME_TAG = 0x17
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import version
 
 from controller.config import Config, EtcdConfig
 from controller.jobs.messages import SavedState
 from controller.store import lease_secret
 from controller.store.etcd_client import EtcdAccess
+from controller.store.etcd_members import EtcdMembership
 from controller.store.etcd_store import EtcdStore
+from controller.store.members import Member
 from controller.store.records import ChangedRecords, Written
 from controller.store.sqlite_store import FILE, SqliteStore
 from controller.store.store import Done, Store, epoch_at
@@ -80,13 +84,31 @@ def store_of(config: Config) -> Store:
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
 
 
-def prepare_access(store: Store, config: Config) -> Callable[[], None]:
-    """Read the files of the section ``etcd`` again, and return a function after which ``store`` uses them.
+def prepare_access(store: Store, membership: EtcdMembership | None, config: Config) -> Callable[[], None]:
+    """Read the files of the section ``etcd`` again, and return a function after which store and membership use them.
 
     Raises ``InvalidInput`` for a file that is wrong, and when etcd does not accept what has changed."""
-    if isinstance(store, EtcdStore):
-        return store.prepare(_access(config.etcd_endpoints, config.etcd))
-    return lambda: None
+    if not isinstance(store, EtcdStore) or membership is None:
+        return lambda: None
+    access = _access(config.etcd_endpoints, config.etcd)
+    use = store.prepare(access)
+
+    def take() -> None:
+        use()
+        membership.use(access)
+
+    return take
+
+
+def membership_of(config: Config, store: Store) -> EtcdMembership | None:
+    """Return the membership of the controller that uses the store; None where the state is not in etcd.
+
+    Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
+    if not isinstance(store, EtcdStore):
+        return None
+    name = config.members.name or socket.gethostname()
+    own = Member(store.id, name, config.members.api or "", version("signalbox-controller"), time.time())
+    return EtcdMembership(_access(config.etcd_endpoints, config.etcd), config.etcd.prefix, config.etcd.lease_s, own)
 
 
 def _access(endpoints: tuple[str, ...], etcd: EtcdConfig) -> EtcdAccess:

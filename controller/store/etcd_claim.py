@@ -71,6 +71,11 @@ class EtcdClaim:
         self._lost: Callable[[], None] = lambda: None
 
     @property
+    def id(self) -> str:
+        """Random text of this process, which its claim contains."""
+        return self._id.decode()
+
+    @property
     def is_claimed(self) -> bool:
         return time.monotonic() < self._valid_until
 

@@ -57,6 +57,25 @@ def test_values_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, said
     assert said in refused(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[members]\napi = "unix:/run/m.sock"\n', "members.api needs a store in etcd"),
+        (
+            'store = "etcd://127.0.0.1:1"\n[members]\napi = "10.0.0.1:2"\n',
+            "api as HOST:PORT needs certificate, private_key, ca_certificates and certificate_names",
+        ),
+        (
+            'store = "etcd://127.0.0.1:1"\n[members]\ncertificate = "c.pem"\n',
+            "must be set together; missing: private_key, ca_certificates",
+        ),
+        ('[members]\nname = "a/b"\n', "members.name: must be at most 63 letters, digits and . _ -"),
+    ],
+)
+def test_members_find_each_other_in_etcd_and_prove_who_they_are(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refused(tmp_path, text)
+
+
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert loaded(tmp_path, "\ufeff[openflow]\nport = 7\n").openflow.port == 7
 

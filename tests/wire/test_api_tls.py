@@ -80,7 +80,7 @@ def test_authorities_can_be_replaced_while_the_server_runs(secured: Secured) -> 
     settings = {**secured.settings, "ca_certificates": secured.ours.certificate}
     with running_api(**settings) as api:
         other = ApiConfig(**{**settings, "ca_certificates": secured.other.certificate})
-        api.server.files.prepare_certificates(other)()
+        api.server.files.certificates.prepare(other.tls_files)()
         assert status_of(api.addresses[0], secured.credentials(secured.other.sign("anyone")))
         with pytest.raises(Unreachable):
             status_of(api.addresses[0], secured.credentials(secured.ours.sign("anyone")))

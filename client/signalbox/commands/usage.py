@@ -31,7 +31,7 @@ PANELS = {
         "explain",
         "what-if",
     ),
-    "Operate": ("alarms", "mode", "drain", "undrain", "forget"),
+    "Operate": ("alarms", "mode", "drain", "undrain", "forget", "members"),
     "The controller": ("serve", "token", "state", "support-bundle", "verify"),
     "Without a fabric": ("design", "generate-workload", "plan-file", "simulate", "lab"),
 }

@@ -36,6 +36,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED: _ClassVar[ErrorReason]
     ERROR_REASON_SUPERSEDED: _ClassVar[ErrorReason]
     ERROR_REASON_HOST_NOT_ALLOWED: _ClassVar[ErrorReason]
+    ERROR_REASON_NO_LEADER: _ClassVar[ErrorReason]
 
 class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -268,6 +269,12 @@ class RulePurpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_PURPOSE_ORPHAN: _ClassVar[RulePurpose]
     RULE_PURPOSE_FOUND: _ClassVar[RulePurpose]
     RULE_PURPOSE_DROP: _ClassVar[RulePurpose]
+
+class MemberRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MEMBER_ROLE_UNSPECIFIED: _ClassVar[MemberRole]
+    MEMBER_ROLE_LEADER: _ClassVar[MemberRole]
+    MEMBER_ROLE_STANDBY: _ClassVar[MemberRole]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_NO_SUCH_JOB: ErrorReason
@@ -290,6 +297,7 @@ ERROR_REASON_NO_SUCH_METHOD: ErrorReason
 ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED: ErrorReason
 ERROR_REASON_SUPERSEDED: ErrorReason
 ERROR_REASON_HOST_NOT_ALLOWED: ErrorReason
+ERROR_REASON_NO_LEADER: ErrorReason
 ALGORITHM_UNSPECIFIED: Algorithm
 ALGORITHM_RING_ALL_REDUCE: Algorithm
 ALGORITHM_RING_REDUCE_SCATTER: Algorithm
@@ -447,6 +455,9 @@ RULE_PURPOSE_PUNT_LIMIT: RulePurpose
 RULE_PURPOSE_ORPHAN: RulePurpose
 RULE_PURPOSE_FOUND: RulePurpose
 RULE_PURPOSE_DROP: RulePurpose
+MEMBER_ROLE_UNSPECIFIED: MemberRole
+MEMBER_ROLE_LEADER: MemberRole
+MEMBER_ROLE_STANDBY: MemberRole
 
 class JobSpec(_message.Message):
     __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "striping", "rails", "reports_connections", "parallelizations", "provisional")
@@ -1835,3 +1846,27 @@ class EndSilenceRequest(_message.Message):
 class EndSilenceResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("name", "role", "address", "version", "start_time")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: MemberRole
+    address: str
+    version: str
+    start_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListMembersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListMembersResponse(_message.Message):
+    __slots__ = ("members",)
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...

@@ -706,6 +706,11 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsResponse.FromString,
                 _registered_method=True)
+        self.ListMembers = channel.unary_unary(
+                '/signalbox.v1.ControllerService/ListMembers',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListMembersRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListMembersResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -859,6 +864,13 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListMembers(self, request, context):
+        """Return the controllers that share a state in etcd; none where the state is not in etcd.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -956,6 +968,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.ForgetParts,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsResponse.SerializeToString,
+            ),
+            'ListMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMembers,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListMembersRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListMembersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1472,6 +1489,33 @@ class ControllerService:
             '/signalbox.v1.ControllerService/ForgetParts',
             signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/ListMembers',
+            signalbox_dot_v1_dot_signalbox__pb2.ListMembersRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.ListMembersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -246,6 +246,14 @@ def _counters() -> list[Panel]:
 def _process() -> list[Panel]:
     return [
         graph(
+            "Members",
+            "Which controller is active, whether each knows it, and the age of what it knows; the last two with etcd.",
+            "short",
+            ("signalbox_active", "{{instance}} active"),
+            ("signalbox_leader_known", "{{instance}} knows the active one"),
+            ("signalbox_members_age_seconds", "{{instance}} age"),
+        ),
+        graph(
             "Memory",
             "Resident memory of the controller's process.",
             "bytes",

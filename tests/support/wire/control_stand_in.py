@@ -14,7 +14,7 @@ from typing import Any
 
 from controller.alarms import Alarm
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.server import ApiServer
+from controller.api.server import ApiServer, MemberPort
 from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.demand.measured_demand import MeasuredDemand
@@ -249,13 +249,14 @@ class Running:
 
 
 @contextmanager
-def running_api(*listen: str, **config: Any) -> Iterator[Running]:
-    """Run the real server on the addresses, in front of the stand-in."""
+def running_api(*listen: str, members: MemberPort | None = None, **config: Any) -> Iterator[Running]:
+    """Run the real server on the addresses, in front of the stand-in. ``members``: port for other members."""
     board = StatusBoard()
     control = ControlStandIn(board)
     thread = threading.Thread(target=control.run, name="control-stand-in")
     thread.start()
-    server = ApiServer(ApiConfig(listen=listen or ("127.0.0.1:0",), **config), board, control.put, LeaseTokens())
+    settings = ApiConfig(listen=listen or ("127.0.0.1:0",), **config)
+    server = ApiServer(settings, board, control.put, LeaseTokens(), members=members)
     try:
         yield Running(server.start(), control, server)
     finally:

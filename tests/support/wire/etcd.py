@@ -68,6 +68,12 @@ class EtcdProcess:
         for command in (["compact", "--physical", revision], ["defrag"], ["alarm", "disarm"]):
             self._control("--endpoints", self.endpoint, *command)
 
+    def put(self, key: str, value: str) -> None:
+        self._control("--endpoints", self.endpoint, "put", key, value)
+
+    def delete(self, key: str) -> None:
+        self._control("--endpoints", self.endpoint, "del", key)
+
     def _control(self, *words: str) -> bytes:
         done = subprocess.run(["etcdctl", *words], check=True, env={"ETCDCTL_API": "3"}, capture_output=True)
         return done.stdout

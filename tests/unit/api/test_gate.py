@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from controller.api.errors import NoLeader
 from controller.api.gate import Debts, Gate
 from controller.api.identities import Caller, Identities, Role
-from controller.api.peers import Peer, peer_of, proxied_peer
+from controller.api.peers import Peer, fields_of, forwarded_peer, peer_of, proxied_peer
 from controller.config import SocketRole
 from controller.status import StatusBoard
 from signalbox.errors import Exhausted, Unauthenticated
@@ -151,6 +152,59 @@ def test_a_peer_is_private_through_tls_or_on_loopback() -> None:
 )
 def test_who_is_not_said_exactly_once_is_nobody(fields: tuple[tuple[str, str | bytes], ...]) -> None:
     assert peer(*fields) == NOBODY
+
+
+# ---- callers whose calls another member forwards
+
+MEMBER = {"transport_security_type": [b"ssl"], "x509_common_name": [b"b"]}
+
+
+def forwarded(*fields: tuple[str, str | bytes], auth: Any = MEMBER, link: str = "ipv4:10.0.0.2:1") -> Peer:
+    def leads() -> bool:
+        return True
+
+    call = SimpleNamespace(invocation_metadata=lambda: fields, peer=lambda: link, auth_context=lambda: auth)
+    return forwarded_peer({"a", "b"}, leads, cast(Any, call))
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        Peer("192.0.2.1:40000"),
+        Peer("192.0.2.1:40000", private=True),
+        Peer("[2001:db8::1]:7", private=True),
+        Peer("127.0.0.1:7", private=True),
+        Peer(""),
+    ],
+)
+def test_the_leader_sees_the_peer_that_the_member_sees(caller: Peer) -> None:
+    assert forwarded(*fields_of(caller, SocketRole.NONE)) == caller
+
+
+@pytest.mark.parametrize("role", SocketRole)
+def test_a_socket_has_the_role_that_the_member_gives_to_it(role: SocketRole) -> None:
+    peer = forwarded(*fields_of(SOCKET, role), link="unix:", auth={})
+    assert (peer.socket, peer.private, peer.socket_role) == (True, True, role)
+    if role is SocketRole.NONE:
+        with pytest.raises(Unauthenticated):
+            identified(peer, None, "operator")
+    else:
+        assert identified(peer, None, "none").role == role.value
+
+
+def test_header_fields_of_no_member_or_that_contradict_each_other_name_nobody() -> None:
+    for stranger in ({}, TLS, {**MEMBER, "x509_common_name": [b"B"]}):
+        with pytest.raises(Unauthenticated, match="only members may call here"):
+            forwarded(*FIELDS, auth=stranger)
+    role = ("x-signalbox-socket", "operator")
+    for fields in ((role, role), (("x-signalbox-socket", "root"),), (), FIELDS[1:]):
+        assert forwarded(*fields) == NOBODY
+    assert peer(role, *FIELDS) == NOBODY, "HAProxy never sets it"
+
+
+def test_a_leader_that_may_have_been_replaced_hears_no_member() -> None:
+    with pytest.raises(NoLeader):
+        forwarded_peer({"b"}, lambda: False, cast(Any, None))
 
 
 # ---- clients whose calls cost more than the budget of one call

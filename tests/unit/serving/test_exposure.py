@@ -54,6 +54,17 @@ def test_metrics_and_openflow_say_who_can_reach_them() -> None:
     ]
 
 
+def test_members_are_believed_whoever_they_say_calls() -> None:
+    store = {"store": "etcd://127.0.0.1:1"}
+    tls = Config.model_validate({**store, "members": {"api": "10.0.0.1:2", **MUTUAL, "certificate_names": ["a", "b"]}})
+    socket = Config.model_validate({**store, "members": {"api": "unix:/m"}})
+    assert [list(exposure.who_may(config))[1] for config in (tls, socket)] == [
+        "members 10.0.0.1:2: whoever has a certificate for a, b that ca.pem signed, as any caller, "
+        "while this controller is active",
+        "members unix:/m: users who may open it, as any caller, while this controller is active",
+    ]
+
+
 def test_an_address_of_the_network_without_haproxy_is_doubted() -> None:
     for api in ({}, SOCKET, {**OPEN, "proxy_socket": "/p"}):
         assert list(exposure.unguarded(Config.model_validate({"api": api}).api)) == []

@@ -1,0 +1,206 @@
+"""API of a controller that stands by: each call is forwarded to the leader, whose answer goes back unchanged.
+
+In: calls at the configured addresses, and the membership. Out: the same bytes, metadata, deadline and status at the
+leader's ``members.api``, with header fields that name the caller (``peers``). This module knows no method.
+
+Only the leader listens at ``members.api``, so a call is forwarded at most once. The leader refuses calls as soon as its
+claim may have ended. All calls to a leader end when another one has the claim, or when etcd has not been read for the
+duration of a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import grpc
+import structlog
+
+from controller.api.errors import NoLeader
+from controller.api.files import ApiFiles, Certificates, TlsContents
+from controller.api.guard import Context, errors_answered, freed, task_of_call
+from controller.api.listening import socket_path
+from controller.api.peers import PREFIX, Peer, direct_peer, fields_of, proxied_peer
+from controller.api.servers import Servers
+from controller.config import ApiConfig
+from controller.log_limit import LimitedLog
+from controller.store.members import Member, Membership
+
+log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log)
+
+FOLLOW_S = 0.25
+"""Seconds between two looks at the membership, besides those after each reading of etcd."""
+
+_DETAILS = "grpc-status-details-bin"
+"""Trailing metadata of each error of the API. Errors of gRPC itself do not have it."""
+
+_OWN_FIELDS = ("user-agent", "grpc-", PREFIX)
+"""Beginnings of the names of header fields that each connection sets by itself, and of fields that name the caller."""
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+Channel = grpc.aio.Channel
+Call = grpc.aio.StreamStreamCall[bytes, bytes]
+
+
+class _Link(NamedTuple):
+    """Connection to the leader, and its running calls."""
+
+    leader: Member
+    tls: TlsContents | None
+    channel: Channel
+    calls: set[Call]
+
+
+class Forwarder(Servers):
+    """API of a standby. ``certificates``: TLS between members."""
+
+    def __init__(self, config: ApiConfig, files: ApiFiles, membership: Membership, certificates: Certificates) -> None:
+        super().__init__(config, files)
+        self._membership = membership
+        self._certificates = certificates
+        self._link: _Link | None = None
+        self._changed = asyncio.Event()
+
+    def look(self) -> None:
+        """Look at the membership now; any thread may call this."""
+        with suppress(RuntimeError):  # the servers have stopped
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def _serve(self) -> None:
+        following = asyncio.create_task(self._follow())
+        try:
+            await super()._serve()
+        finally:
+            following.cancel()
+            await self._unlink()
+
+    async def _add_handlers(self, server: grpc.aio.Server, proxied: bool) -> None:
+        server.add_generic_rpc_handlers((_EveryMethod(self._forward, proxied_peer if proxied else direct_peer),))
+
+    # ---- the leader
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._relink()
+            except Exception:
+                limited_log.exception("the leader cannot be followed because of an unexpected error")
+                self._link = None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOW_S):
+                    await self._changed.wait()
+            self._changed.clear()
+
+    async def _relink(self) -> None:
+        """Connect to the leader, if it is another one than before; certificates may have changed too."""
+        leader, tls = self._membership.leader(), self._certificates.newest
+        if leader is None or self._obstacle(leader):
+            await self._unlink()
+        elif self._link is None or (self._link.leader, self._link.tls) != (leader, tls):
+            await self._unlink()
+            self._link = _Link(leader, tls, _channel(leader.api, tls), set())
+            log.info("forwarding calls", leader=leader.name, address=leader.api)
+
+    async def _unlink(self) -> None:
+        link, self._link = self._link, None
+        if link:
+            for call in link.calls:
+                call.cancel()
+            await link.channel.close()
+
+    def _obstacle(self, leader: Member) -> str:
+        """Return why calls cannot be forwarded to the leader, or an empty text."""
+        if leader.id == self._membership.own.id:
+            return "but takes over now"
+        if not leader.api:
+            return f"and the active one, {leader.name}, has no members.api: call it directly"
+        if not socket_path(leader.api) and self._certificates.newest is None:
+            return f"and has no members.certificate to call the active one at {leader.api}: call that one directly"
+        return ""
+
+    def _no_link(self) -> NoLeader:
+        if (leader := self._membership.leader()) is None:
+            why = "and no controller is active, or etcd does not answer"
+        else:
+            why = self._obstacle(leader) or f"and is connecting to the active one, {leader.name}"
+        return NoLeader(f"the controller stands by, {why}; retry later")
+
+    # ---- calls
+
+    async def _forward(self, method: str, peer_of: Callable[[Context], Peer], context: Context) -> None:
+        async with errors_answered(method.rpartition("/")[2], context):
+            if (link := self._link) is None:
+                raise self._no_link()
+            given = context.invocation_metadata() or ()
+            kept = [(key, value) for key, value in given if not key.startswith(_OWN_FIELDS)]
+            metadata = grpc.aio.Metadata(*kept, *fields_of(peer_of(context), self._config.socket_role))
+            call: Any = link.channel.stream_stream(method)(
+                _requests(context), timeout=context.time_remaining(), metadata=metadata
+            )
+            link.calls.add(call)
+            try:
+                await _answers(call, context)
+            except grpc.aio.AioRpcError as error:
+                trailers = tuple(error.trailing_metadata() or ())
+                if error.code() is grpc.StatusCode.UNAVAILABLE and all(key != _DETAILS for key, _ in trailers):
+                    why = f"the controller stands by, and the active one, {link.leader.name}, does not answer"
+                    raise NoLeader(f"{why}: {error.details()}") from None
+                await context.abort(error.code(), error.details() or "", trailers)
+            except asyncio.CancelledError:
+                if link is self._link or task_of_call().cancelling():
+                    raise
+                raise NoLeader("the controller that was active is so no longer; retry later") from None
+            finally:
+                link.calls.discard(call)
+                call.cancel()
+
+
+class _EveryMethod(grpc.GenericRpcHandler):
+    """Handler of all methods. Requests and answers are streams of bytes, whatever the method has."""
+
+    def __init__(self, forward: Callable[..., Any], peer_of: Callable[[Context], Peer]) -> None:
+        self._forward = forward
+        self._peer_of = peer_of
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        method: str = handler_call_details.method
+
+        async def answer(_requests: object, context: Context) -> None:
+            await self._forward(method, self._peer_of, context)
+
+        return grpc.stream_stream_rpc_method_handler(freed(answer))
+
+
+async def _requests(context: Context) -> AsyncIterator[bytes]:
+    while (data := await context.read()) is not grpc.aio.EOF:
+        yield data
+
+
+async def _answers(call: Any, context: Context) -> None:
+    """Send the answers of the call to the client, with the metadata before and after them.
+
+    Raises ``grpc.aio.AioRpcError``."""
+    answer = await call.read()
+    await context.send_initial_metadata(tuple(await call.initial_metadata()))
+    while answer is not grpc.aio.EOF:
+        await context.write(answer)
+        answer = await call.read()
+    context.set_trailing_metadata(tuple(await call.trailing_metadata()))
+
+
+def _channel(address: str, tls: TlsContents | None) -> Channel:
+    if socket_path(address):
+        return grpc.aio.insecure_channel(address, _OPTIONS)
+    assert tls, "the configuration requires certificates"
+    return grpc.aio.secure_channel(address, tls.for_client(), _OPTIONS)

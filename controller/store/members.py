@@ -1,0 +1,55 @@
+"""Members: the controllers that share a state in etcd. One has the claim of the state, the others stand by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A controller that shares the state.
+
+    ``id``: random text of the process, which its claim contains. ``api``: address at which it takes calls that other
+    members forward while it is the leader, or empty. ``since``: start of the process in seconds since 1970."""
+
+    id: str
+    name: str
+    api: str
+    version: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Members at one moment.
+
+    ``all``: ordered by name. ``leader``: id of the member with the claim; empty when nobody has it. ``began``:
+    monotonic time in seconds just before the list was read."""
+
+    all: tuple[Member, ...]
+    leader: str
+    began: float
+
+
+NO_MEMBERS = Members((), "", float("-inf"))
+"""Members before the first reading."""
+
+
+class Membership(Protocol):
+    """Membership of this controller, readable by any thread."""
+
+    changed: Callable[[], None]
+    """Called after each reading, by the thread that reads."""
+
+    @property
+    def own(self) -> Member:
+        """This controller."""
+
+    @property
+    def newest(self) -> Members:
+        """Members when they were read last; empty before that."""
+
+    def leader(self) -> Member | None:
+        """Return the member with the claim; None if there is none, or the last reading is older than a lease."""

@@ -1,0 +1,34 @@
+"""Membership without etcd: members that a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.store.members import Member, Members
+
+
+@dataclass
+class KnownMembers:
+    """``Membership`` of the first of ``all``. ``leading``: id of the leader; empty for none."""
+
+    all: tuple[Member, ...]
+    leading: str = ""
+    began: float = 0.0
+    changed: Callable[[], None] = lambda: None
+
+    @property
+    def own(self) -> Member:
+        return self.all[0]
+
+    @property
+    def newest(self) -> Members:
+        return Members(self.all, self.leading, self.began)
+
+    def leader(self) -> Member | None:
+        return next((member for member in self.all if member.id == self.leading), None)
+
+    def lead(self, member: str) -> None:
+        """Let the member with this id, or nobody, be the leader from now on."""
+        self.leading = member
+        self.changed()

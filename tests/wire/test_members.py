@@ -1,0 +1,197 @@
+"""Controllers with a real etcd: who is a member, and calls through members that stand by when the leader dies."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from controller.config import Config
+from controller.store.configured import membership_of, store_of
+from controller.store.etcd_members import EtcdMembership
+from controller.store.etcd_store import EtcdStore
+from controller.store.members import Member
+from mininet_topos.controller_process import ControllerProcess, reserve_port
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.command_line import Signalbox, signalbox
+from tests.support.waiting import until
+from tests.support.wire.api_calls import ring
+from tests.support.wire.etcd import EtcdProcess, running_etcd
+
+__all__ = ("signalbox",)
+
+LEASE_S = 3
+LEADER, STANDBY = pb.MEMBER_ROLE_LEADER, pb.MEMBER_ROLE_STANDBY
+_prefixes = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"/members{next(_prefixes)}/"
+
+
+def membership(etcd: EtcdProcess, prefix: str, name: str, process: str) -> EtcdMembership:
+    return EtcdMembership(etcd.access, prefix, LEASE_S, Member(process, name, f"{name}:1", "1", 7.0))
+
+
+# ---- the list of members
+
+
+def test_members_know_each_other_and_who_has_the_claim(etcd: EtcdProcess, prefix: str) -> None:
+    store = EtcdStore(etcd.access, prefix, LEASE_S)
+    a, b = membership(etcd, prefix, "a", store.id), membership(etcd, prefix, "b", "2")
+    with a, b:
+        until(lambda: b.newest.all == (a.own, b.own))
+        assert b.leader() is None
+        store.claim()
+        until(lambda: a.leader() == b.leader() == a.own)
+        store.close()
+        until(lambda: b.leader() is None)
+        a.__exit__()
+        until(lambda: b.newest.all == (b.own,))
+
+
+def test_two_processes_with_one_name_are_two_members(etcd: EtcdProcess, prefix: str) -> None:
+    with membership(etcd, prefix, "a", "1") as first, membership(etcd, prefix, "a", "2") as second:
+        until(lambda: {member.id for member in first.newest.all} == {first.own.id, second.own.id})
+
+
+def test_a_key_that_was_deleted_is_written_again_and_a_malformed_one_is_ignored(etcd: EtcdProcess, prefix: str) -> None:
+    with membership(etcd, prefix, "a", "1") as first, membership(etcd, prefix, "b", "2") as second:
+        until(lambda: len(first.newest.all) == 2)
+        lease = second._lease
+        etcd.put(f"{prefix}members/c/3", "[1]")
+        etcd.delete(f"{prefix}members/b/2")
+        until(lambda: second._lease not in (0, lease))
+        until(lambda: first.newest.all == (first.own, second.own))
+
+
+def test_a_list_that_is_older_than_a_lease_names_no_leader(tmp_path: Path, prefix: str) -> None:
+    with running_etcd(tmp_path / "etcd") as etcd:
+        store = EtcdStore(etcd.access, prefix, LEASE_S)
+        with membership(etcd, prefix, "a", store.id) as only:
+            store.claim()
+            until(only.leader)
+            etcd.signal(signal.SIGSTOP)
+            until(lambda: only.leader() is None)
+            assert only.newest.leader
+            etcd.signal(signal.SIGCONT)
+            until(only.leader)
+        store.close()
+
+
+def test_the_configuration_names_the_member_and_its_address(etcd: EtcdProcess) -> None:
+    endpoint = f"etcd://{etcd.endpoint}"
+    found = membership_of(config := Config(store=endpoint), store_of(config))
+    assert found
+    assert found.own.name
+    assert not found.own.api
+    config = Config.model_validate({"store": endpoint, "members": {"name": "x", "api": "unix:/run/members.sock"}})
+    assert (found := membership_of(config, store_of(config)))
+    assert (found.own.name, found.own.api) == ("x", "unix:/run/members.sock")
+    assert membership_of(Config(), store_of(Config())) is None
+
+
+# ---- whole controllers
+
+
+class Members:
+    """Controllers a, b and c with the same state."""
+
+    def __init__(self, folder: Path, etcd: EtcdProcess, prefix: str) -> None:
+        self.by_name: dict[str, ControllerProcess] = {}
+        self.metrics_port: dict[str, int] = {}
+        for name in "abc":
+            (folder / name).mkdir()
+            self.metrics_port[name] = reserve_port()
+            settings = {
+                "etcd": {"prefix": prefix, "lease_s": LEASE_S},
+                "members": {"name": name, "api": f"unix:{folder / name / 'members.sock'}"},
+                "metrics": {"port": self.metrics_port[name]},
+            }
+            self.by_name[name] = ControllerProcess(folder / name, settings=settings, store=f"etcd://{etcd.endpoint}")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with ExitStack() as ends:
+            for name, controller in self.by_name.items():
+                ends.callback(controller.kill)
+                controller.start("--standby")
+                until(lambda name=name: self.roles("a").get(name))
+            yield
+
+    def client(self, name: str) -> Client:
+        return Client(self.by_name[name].address)
+
+    def roles(self, asked: str) -> dict[str, int]:
+        """Return the role of each member, as the member ``asked`` reports it; empty while it has no answer."""
+        self.by_name[asked].check()
+        try:
+            with self.client(asked) as client:
+                return {member.name: member.role for member in client.list_members()}
+        except SignalboxError:
+            return {}
+
+    def metric(self, name: str, metric: str) -> str | None:
+        with urlopen(f"http://127.0.0.1:{self.metrics_port[name]}/metrics", timeout=60) as answer:
+            lines = str(answer.read().decode()).splitlines()
+        return next((line.partition(" ")[2] for line in lines if line.startswith(f"{metric} ")), None)
+
+
+def test_each_member_answers_for_the_leader_and_a_killed_leader_is_replaced(
+    etcd: EtcdProcess, prefix: str, tmp_path: Path, signalbox: Signalbox
+) -> None:
+    members = Members(tmp_path, etcd, prefix)
+    with members.running():
+        everyone = {"a": LEADER, "b": STANDBY, "c": STANDBY}
+        for name in everyone:
+            until(lambda name=name: members.roles(name) == everyone)
+            active, known, pins = (
+                members.metric(name, f"signalbox_{metric}") for metric in ("active", "leader_known", "pins")
+            )
+            assert (active, known, pins) == (("1", "1", "0") if name == "a" else ("0", "1", None))
+        with members.client("b") as client:
+            token = client.register_job(ring("kept")).lease_token
+        with members.client("c") as client:
+            assert [job.spec.job_id for job in client.list_jobs()] == ["kept"]
+        rows = signalbox("members", "--address", members.by_name["c"].address).rows
+        assert [row[:2] for row in rows[2:5]] == [["a", "leader"], ["b", "standby"], ["c", "standby"]]
+
+        members.by_name["a"].kill()
+        until(lambda: sorted(members.roles("b").values()) == sorted(members.roles("c").values()) == [LEADER, STANDBY])
+        for name in "bc":
+            with members.client(name) as client:
+                client.renew_lease("kept", token)
+                assert [job.spec.job_id for job in client.list_jobs()] == ["kept"]
+        assert members.metric("b", "signalbox_active") != members.metric("c", "signalbox_active")
+
+
+def test_a_standby_without_an_address_for_members_opens_no_port(
+    etcd: EtcdProcess, prefix: str, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("a", "b")]
+    settings = {"etcd": {"prefix": prefix, "lease_s": LEASE_S}}
+    for folder in folders:
+        folder.mkdir()
+    first, second = (ControllerProcess(f, settings=settings, store=f"etcd://{etcd.endpoint}") for f in folders)
+    try:
+        with first.running() as client:
+            second.start("--standby")
+            until(lambda: len(client.list_members()) == 2)
+            until(lambda: "standing by" in second.log.read_text())
+            assert not (folders[1] / "api.sock").exists()
+    finally:
+        second.kill()
