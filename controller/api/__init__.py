@@ -5,8 +5,9 @@ In: calls. Out: messages for the control loop, each with a future for its reply;
 
 A call passes:
 
-- ``server``: gRPC on loopback and Unix sockets. Where the network reaches the API, HAProxy is in front of the API and
-  limits each address. HAProxy's calls arrive at a second gRPC server, so that no other client can pose as HAProxy.
+- ``servers``, ``server``: gRPC on loopback and Unix sockets. Where the network reaches the API, HAProxy is in front of
+  the API and limits each address. HAProxy's calls arrive at a second gRPC server, so that no other client can pose as
+  HAProxy. Calls that other members forward arrive at a third one.
 - ``guard``: around every handler: requests that never arrive, broken bytes, errors and time limits become a status.
 - ``gate``: identifies the caller (``peers``, ``identities``, ``certificate_names``) and checks its rights (``access``).
   It charges the caller for the additional cost of a large request, since HAProxy only counts requests.
@@ -18,6 +19,8 @@ Streams and long answers:
 
 - ``watches``, ``watch_table``, ``watch_rows``: streams that begin with a snapshot and continue with changes.
 - ``long_work``: conversions beside the API's loop, so that only the calls that need them wait.
+
+A standby has none of these but ``servers``, ``peers`` and ``errors``: ``forwarding`` passes each call to the leader.
 
 ``lease_tokens`` checks who may change a registration; ``audit`` writes the audit log.
 """
