@@ -461,7 +461,7 @@ class EtcdConfig(Table):
 
 
 class MembersConfig(_TlsSection):
-    """This controller among those that share a state in etcd.
+    """Membership of this controller among those that share a state in etcd.
 
     With ``api``, a standby forwards calls to the leader. A member identifies itself to the leader by its certificate,
     and the leader trusts what a member says of its clients."""

@@ -50,7 +50,7 @@ _OPTIONS = (
 )
 
 Channel = grpc.aio.Channel
-Call = grpc.aio.StreamStreamCall[bytes, bytes]
+Call = grpc.aio.StreamStreamCall[Any, Any]
 
 
 class _Link(NamedTuple):
@@ -83,10 +83,12 @@ class Forwarder(Servers):
             await super()._serve()
         finally:
             following.cancel()
-            await self._unlink()
 
     async def _add_handlers(self, server: grpc.aio.Server, proxied: bool) -> None:
         server.add_generic_rpc_handlers((_EveryMethod(self._forward, proxied_peer if proxied else direct_peer),))
+
+    async def _end(self) -> None:
+        await self._unlink()
 
     # ---- the leader
 
@@ -145,9 +147,8 @@ class Forwarder(Servers):
             given = context.invocation_metadata() or ()
             kept = [(key, value) for key, value in given if not key.startswith(_OWN_FIELDS)]
             metadata = grpc.aio.Metadata(*kept, *fields_of(peer_of(context), self._config.socket_role))
-            call: Any = link.channel.stream_stream(method)(
-                _requests(context), timeout=context.time_remaining(), metadata=metadata
-            )
+            begin: Any = link.channel.stream_stream(method)
+            call: Call = begin(_requests(context), timeout=context.time_remaining(), metadata=metadata)
             link.calls.add(call)
             try:
                 await _answers(call, context)
@@ -187,7 +188,7 @@ async def _requests(context: Context) -> AsyncIterator[bytes]:
         yield data
 
 
-async def _answers(call: Any, context: Context) -> None:
+async def _answers(call: Call, context: Context) -> None:
     """Send the answers of the call to the client, with the metadata before and after them.
 
     Raises ``grpc.aio.AioRpcError``."""

@@ -47,6 +47,7 @@ class Servers(ABC):
     async def _add_handlers(self, server: grpc.aio.Server, proxied: bool) -> None:
         """Add the handlers of all methods to a server for clients. ``proxied``: whether its calls are from HAProxy."""
 
+    @abstractmethod
     async def _end(self) -> None:
         """End what waits, before the servers stop."""
 

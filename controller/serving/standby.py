@@ -53,9 +53,7 @@ def wait_for_turn(store: Store) -> bool:
 
 
 @contextmanager
-def forwarding(
-    config: Config, loaded: Loaded, board: StatusBoard, membership: Membership | None
-) -> Iterator[None]:
+def forwarding(config: Config, loaded: Loaded, board: StatusBoard, membership: Membership | None) -> Iterator[None]:
     """Forward calls to the active controller and serve metrics, while the context lasts, if the configuration says so.
 
     Raises ``OSError`` and ``InvalidInput`` when an address cannot be listened on."""

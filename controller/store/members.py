@@ -45,7 +45,7 @@ class Membership(Protocol):
 
     @property
     def own(self) -> Member:
-        """This controller."""
+        """Member that this controller is."""
 
     @property
     def newest(self) -> Members:

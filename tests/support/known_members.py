@@ -15,7 +15,9 @@ class KnownMembers:
     all: tuple[Member, ...]
     leading: str = ""
     began: float = 0.0
-    changed: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.changed: Callable[[], None] = lambda: None
 
     @property
     def own(self) -> Member:

@@ -6,6 +6,7 @@ import itertools
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -16,7 +17,7 @@ from controller.store.configured import membership_of, store_of
 from controller.store.etcd_members import EtcdMembership
 from controller.store.etcd_store import EtcdStore
 from controller.store.members import Member
-from mininet_topos.controller_process import ControllerProcess, reserve_port
+from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.v1 import signalbox_pb2 as pb
@@ -53,14 +54,14 @@ def membership(etcd: EtcdProcess, prefix: str, name: str, process: str) -> EtcdM
 def test_members_know_each_other_and_who_has_the_claim(etcd: EtcdProcess, prefix: str) -> None:
     store = EtcdStore(etcd.access, prefix, LEASE_S)
     a, b = membership(etcd, prefix, "a", store.id), membership(etcd, prefix, "b", "2")
-    with a, b:
-        until(lambda: b.newest.all == (a.own, b.own))
-        assert b.leader() is None
-        store.claim()
-        until(lambda: a.leader() == b.leader() == a.own)
-        store.close()
-        until(lambda: b.leader() is None)
-        a.__exit__()
+    with b:
+        with a:
+            until(lambda: b.newest.all == (a.own, b.own))
+            assert b.leader() is None
+            store.claim()
+            until(lambda: a.leader() == b.leader() == a.own)
+            store.close()
+            until(lambda: b.leader() is None)
         until(lambda: b.newest.all == (b.own,))
 
 
@@ -117,7 +118,7 @@ class Members:
         for name in "abc":
             (folder / name).mkdir()
             self.metrics_port[name] = reserve_port()
-            settings = {
+            settings: Settings = {
                 "etcd": {"prefix": prefix, "lease_s": LEASE_S},
                 "members": {"name": name, "api": f"unix:{folder / name / 'members.sock'}"},
                 "metrics": {"port": self.metrics_port[name]},
@@ -130,8 +131,11 @@ class Members:
             for name, controller in self.by_name.items():
                 ends.callback(controller.kill)
                 controller.start("--standby")
-                until(lambda name=name: self.roles("a").get(name))
+                until(partial(self._is_known, name))
             yield
+
+    def _is_known(self, name: str) -> bool:
+        return name in self.roles("a")
 
     def client(self, name: str) -> Client:
         return Client(self.by_name[name].address)
@@ -145,6 +149,9 @@ class Members:
         except SignalboxError:
             return {}
 
+    def all_are(self, asked: str, roles: dict[str, int]) -> bool:
+        return self.roles(asked) == roles
+
     def metric(self, name: str, metric: str) -> str | None:
         with urlopen(f"http://127.0.0.1:{self.metrics_port[name]}/metrics", timeout=60) as answer:
             lines = str(answer.read().decode()).splitlines()
@@ -156,9 +163,9 @@ def test_each_member_answers_for_the_leader_and_a_killed_leader_is_replaced(
 ) -> None:
     members = Members(tmp_path, etcd, prefix)
     with members.running():
-        everyone = {"a": LEADER, "b": STANDBY, "c": STANDBY}
+        everyone: dict[str, int] = {"a": LEADER, "b": STANDBY, "c": STANDBY}
         for name in everyone:
-            until(lambda name=name: members.roles(name) == everyone)
+            until(partial(members.all_are, name, everyone))
             active, known, pins = (
                 members.metric(name, f"signalbox_{metric}") for metric in ("active", "leader_known", "pins")
             )
@@ -179,9 +186,7 @@ def test_each_member_answers_for_the_leader_and_a_killed_leader_is_replaced(
         assert members.metric("b", "signalbox_active") != members.metric("c", "signalbox_active")
 
 
-def test_a_standby_without_an_address_for_members_opens_no_port(
-    etcd: EtcdProcess, prefix: str, tmp_path: Path
-) -> None:
+def test_a_standby_without_an_address_for_members_opens_no_port(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("a", "b")]
     settings = {"etcd": {"prefix": prefix, "lease_s": LEASE_S}}
     for folder in folders:

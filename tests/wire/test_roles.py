@@ -38,7 +38,16 @@ SECRETS = (*ADDRESSES, "first-uid", "reports")
 """Texts about the job, none of which may be in an answer to other callers."""
 
 DENIED, NONE, OK = "PERMISSION_DENIED", "NOT_FOUND", "OK"
-READS: tuple[str, ...] = ("GetFabric", "GetPlan", "Explain", "WhatIf", "GetPlanProof", "ListEvents", "ListRules", "ListMembers")
+READS: tuple[str, ...] = (
+    "GetFabric",
+    "GetPlan",
+    "Explain",
+    "WhatIf",
+    "GetPlanProof",
+    "ListEvents",
+    "ListRules",
+    "ListMembers",
+)
 READS += ("WatchFabric", "WatchPlan", "WatchAlarms", "WatchEvents")
 OPERATIONS = ("Replan", "SetMode", "SilenceAlarms", "EndSilence", "Drain", "Undrain", "ForgetParts")
 UPDATES = ("UpdateJob", "UpdateJobs", "DeregisterJob")
