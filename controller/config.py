@@ -466,7 +466,7 @@ class MembersConfig(_TlsSection):
     With ``api``, a standby forwards calls to the leader. A member identifies itself to the leader by its certificate,
     and the leader trusts what a member says of its clients."""
 
-    name: Annotated[str, matching("[A-Za-z0-9._-]{0,63}", "at most 63 letters, digits and . _ -")] = ""
+    name: Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")] | None = None
     """Name that ``signalbox members`` shows; default: the name of the host."""
     api: Annotated[str, AfterValidator(listen_address)] | None = None
     """``HOST:PORT`` or ``unix:PATH`` of the leader for other members; without it nothing is forwarded."""
@@ -474,7 +474,7 @@ class MembersConfig(_TlsSection):
     """PEM file for both directions; HOST:PORT needs it, private_key and ca_certificates."""
     ca_certificates: Path | None = None
     """PEM file with the authorities that sign the certificates of members."""
-    certificate_names: tuple[str, ...] = ()
+    certificate_names: tuple[str, ...] | None = None
     """Common or alternative names of members' certificates; others are refused. HOST:PORT needs one."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
 

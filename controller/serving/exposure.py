@@ -84,7 +84,7 @@ def _members(config: Config) -> str:
     members = config.members
     if str(members.api).startswith("unix:"):
         return "users who may open it, as any caller"
-    names = ", ".join(members.certificate_names)
+    names = ", ".join(members.certificate_names or ())
     return f"whoever has a certificate for {names} that {members.ca_certificates} signed, as any caller"
 
 

@@ -199,7 +199,7 @@ def _run(
 def _member_port(config: Config, loaded: Loaded, store: Store) -> MemberPort | None:
     if not config.members.api:
         return None
-    names = frozenset(config.members.certificate_names)
+    names = frozenset(config.members.certificate_names or ())
     return MemberPort(config.members.api, loaded.members_tls, names, lambda: store.is_claimed)
 
 

@@ -69,7 +69,7 @@ def test_values_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, said
             'store = "etcd://127.0.0.1:1"\n[members]\ncertificate = "c.pem"\n',
             "must be set together; missing: private_key, ca_certificates",
         ),
-        ('[members]\nname = "a/b"\n', "members.name: must be at most 63 letters, digits and . _ -"),
+        ('[members]\nname = "a/b"\n', "members.name: must be 1 to 63 letters, digits and . _ -"),
     ],
 )
 def test_members_find_each_other_in_etcd_and_prove_who_they_are(tmp_path: Path, text: str, said: str) -> None:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from benchmarks.api_abuse import http2
-from controller.api import server, services
+from controller.api import servers, services
 from controller.jobs import replacements
 from mininet_topos.lab.record import wait_for
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
@@ -63,7 +63,7 @@ def test_a_call_without_its_request_ends() -> None:
 def test_calls_at_one_time_are_limited_and_end_with_their_client(
     monkeypatch: pytest.MonkeyPatch, path: str, message: bytes | None
 ) -> None:
-    monkeypatch.setattr(server, "MOST_CALLS", 3)
+    monkeypatch.setattr(servers, "MOST_CALLS", 3)
     with running_api() as api, stub(api) as controller:
 
         def is_answered() -> bool:

@@ -25,6 +25,7 @@ from controller.status import Status, StatusBoard
 from mininet_topos.lab.record import wait_for
 from signalbox.errors import InvalidInput
 from tests.support import status_example as example
+from tests.support.known_members import only_member
 from tests.support.wire.certificates import Authority, Certificate
 
 DEADLINE_S = 60.0
@@ -34,6 +35,7 @@ DEADLINE_S = 60.0
 def board() -> StatusBoard:
     board = StatusBoard()
     board.publish(example.status())
+    board.membership = only_member()
     return board
 
 

@@ -15,7 +15,6 @@ from controller.histogram import FEW_SECONDS, Histogram
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
-from controller.store.members import Member
 from controller.tables.default_table import Dropped
 from controller.tables.rules import OtherTable, Table
 from controller.tables.table_use import TableUse
@@ -24,7 +23,7 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Mode
 from tests.support import status_example as example
 from tests.support.fake_fabric import FakeFabric
-from tests.support.known_members import KnownMembers
+from tests.support.known_members import only_member
 from tests.support.optical_fabric import OpticalFabric, with_job
 
 
@@ -32,7 +31,7 @@ def exposition(status: Status, now: float = 104.0) -> str:
     board = StatusBoard()
     board.publish(status)
     board.certificates_end = {"api": 1.8e9}
-    board.membership = KnownMembers((Member("1", "one", "", "1", 1e9),), "1", 100.0)
+    board.membership = only_member()
     board.call_times = {("RegisterJob", "OK"): Histogram(FEW_SECONDS).observed(0.004, 0.2, 30.0)}
     return Exposition(board, clock=lambda: now).text()
 
