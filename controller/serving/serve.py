@@ -109,10 +109,10 @@ def _serve(
     given, config = config, descriptors.within(config, descriptors.raise_limit())
     # control loop -> gRPC server, metrics server
     board = StatusBoard()
-    board.has_standby = store.has_standby
     loaded = Loaded(config, board)
     board.membership = membership = membership_of(config, store)
-    prepare: tuple[Prepare, ...] = (*loaded.prepare, partial(prepare_access, store, membership))
+    board.has_standby = membership.has_standby if membership else store.has_standby
+    prepare: tuple[Prepare, ...] = (*loaded.prepare, partial(prepare_access, store, membership=membership))
     reload = Reload(config_file, given, prepare, partial(setattr, board, "reload_refused"))
     with reloading(received, reload), membership or nullcontext(), ExitStack() as waiting:
         if stand_by:

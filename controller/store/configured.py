@@ -84,18 +84,19 @@ def store_of(config: Config) -> Store:
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
 
 
-def prepare_access(store: Store, membership: EtcdMembership | None, config: Config) -> Callable[[], None]:
+def prepare_access(store: Store, config: Config, membership: EtcdMembership | None = None) -> Callable[[], None]:
     """Read the files of the section ``etcd`` again, and return a function after which store and membership use them.
 
     Raises ``InvalidInput`` for a file that is wrong, and when etcd does not accept what has changed."""
-    if not isinstance(store, EtcdStore) or membership is None:
+    if not isinstance(store, EtcdStore):
         return lambda: None
     access = _access(config.etcd_endpoints, config.etcd)
     use = store.prepare(access)
 
     def take() -> None:
         use()
-        membership.use(access)
+        if membership:
+            membership.use(access)
 
     return take
 

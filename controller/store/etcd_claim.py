@@ -1,4 +1,4 @@
-"""Claim of the state in etcd by one controller at a time, and the marks of controllers that wait for it.
+"""Claim of the state in etcd by one controller at a time.
 
 The claim is a key with a lease, which ends when its controller does not renew it. Every write demands that the claim
 still has this process's value, so a controller whose claim has ended writes nothing. The claim is valid until a local
@@ -14,8 +14,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
 from typing import TypeGuard
 
@@ -67,7 +67,6 @@ class EtcdClaim:
         self._check = threading.Event()
         """Ends the pause before the next renewal."""
         self._renewing: threading.Thread | None = None
-        self._has_standby = False
         self._lost: Callable[[], None] = lambda: None
 
     @property
@@ -127,32 +126,12 @@ class EtcdClaim:
         except (ValueError, TypeError, KeyError):
             return "unknown"
 
-    @contextmanager
-    def standing_by(self) -> Iterator[None]:
-        name, stopping = self._key("standby", self._id.decode()), threading.Event()
-
-        def show() -> None:
-            lease = 0
-            while not stopping.is_set():
-                with suppress(EtcdError):
-                    if not lease or not self._etcd.renew(lease):
-                        lease = self._etcd.grant(self._lease_s)
-                        self._etcd.transaction([], [put(name, self._holder.encode(), lease)])
-                stopping.wait(self._lease_s / RENEWALS)
-            with suppress(EtcdError):
-                self._etcd.revoke(lease)
-
-        thread = threading.Thread(target=show, name="standby", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stopping.set()
-            thread.join()
+    def standing_by(self) -> AbstractContextManager[None]:
+        return nullcontext()  # the key of a member shows that it waits
 
     def has_standby(self) -> bool:
-        """Return whether another controller waited when the lease was last renewed, without a call to etcd."""
-        return self._has_standby
+        """Return False: the membership knows who stands by (``etcd_members``)."""
+        return False
 
     def prepare(self, access: EtcdAccess) -> Callable[[], None]:
         """Try another access to etcd, and return a function after which all calls use it.
@@ -257,8 +236,6 @@ class EtcdClaim:
             try:
                 if not self._renew_once():
                     break
-                with suppress(EtcdError):
-                    self._has_standby = bool(self._etcd.keys(self._key("standby", ""), self._quick_s)[0])
             except EtcdError as error:
                 pause, why = self._quick_s, str(error)
                 self._trouble = why

@@ -80,6 +80,11 @@ class EtcdMembership:
             return None
         return next((member for member in members.all if member.id == members.leader), None)
 
+    def has_standby(self) -> bool:
+        """Return whether other members than the leader were there at the last reading."""
+        members = self._newest
+        return any(member.id != members.leader for member in members.all)
+
     def _run(self) -> None:
         pause = self._lease_s / READINGS
         while not self._stopping.is_set():

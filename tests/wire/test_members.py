@@ -60,9 +60,11 @@ def test_members_know_each_other_and_who_has_the_claim(etcd: EtcdProcess, prefix
             assert b.leader() is None
             store.claim()
             until(lambda: a.leader() == b.leader() == a.own)
+            assert a.has_standby()
             store.close()
             until(lambda: b.leader() is None)
         until(lambda: b.newest.all == (b.own,))
+        assert b.has_standby()
 
 
 def test_two_processes_with_one_name_are_two_members(etcd: EtcdProcess, prefix: str) -> None:
