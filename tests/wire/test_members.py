@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
@@ -202,3 +203,37 @@ def test_a_standby_without_an_address_for_members_opens_no_port(etcd: EtcdProces
             assert not (folders[1] / "api.sock").exists()
     finally:
         second.kill()
+
+
+@pytest.mark.long
+def test_calls_through_a_standby_are_answered_and_measured(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> None:
+    """Figures: seconds of a call directly and through a standby (p50, p99), memory, and seconds of a takeover."""
+    members, calls, figures = Members(tmp_path, etcd, prefix), 3000, dict[str, object]()
+    with members.running(), members.client("a") as direct, members.client("b") as through:
+        until(partial(members.all_are, "b", {"a": LEADER, "b": STANDBY, "c": STANDBY}))
+        token = direct.register_job(ring("kept")).lease_token
+        for name, client in (("direct", direct), ("through b", through)):
+            durations = []
+            for _ in range(calls):
+                began = time.perf_counter()
+                client.renew_lease("kept", token)
+                durations.append(time.perf_counter() - began)
+            durations.sort()
+            figures[name] = durations[calls // 2], durations[calls * 99 // 100]
+        for name in members.by_name:
+            figures[f"bytes of {name}"] = members.metric(name, "process_resident_memory_bytes")
+        leader = members.by_name["a"].process
+        assert leader
+        leader.kill()
+        began = time.monotonic()
+        until(lambda: _registers(members.client("b"), members.client("c")))
+        figures["takeover"] = time.monotonic() - began
+    print(figures)  # noqa: T201
+
+
+def _registers(*clients: Client) -> bool:
+    for client in clients:
+        with client, suppress(SignalboxError):
+            client.register_job(ring("new", ("10.0.3.1", "10.0.3.2")))
+            return True
+    return False
