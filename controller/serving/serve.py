@@ -191,6 +191,7 @@ def _run(
                 outbox,
                 loaded.openflow_tls,
                 epoch,
+                lambda: store.is_claimed,
                 on_ready=partial(_ready, config, addresses, metrics_port, loop.state.mode),
                 known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
             )
@@ -227,13 +228,14 @@ def run_hub(
     outbox: Outbox,
     tls: TlsContext,
     epoch: int,
+    may_claim: Callable[[], bool],
     on_ready: Callable[[], None],
     known: Collection[Dpid],
 ) -> None:
     """Run the southbound; its slow imports happen after the API has started, so that jobs need not wait for them."""
     from controller.southbound.run_hub import run_hub as run
 
-    run(config, put, outbox, tls, epoch, on_ready, known)
+    run(config, put, outbox, tls, epoch, may_claim, on_ready, known)
 
 
 @dataclass(eq=False)

@@ -10,6 +10,10 @@ Only one controller may write to a switch, so the controller claims the role of 
 6.3.5 and 7.3.9). The generation id of all its claims is its epoch, which the store gives to no other process
 (``Store.begin``). A switch refuses the claims and the messages of a controller with an older epoch. Such a controller
 never takes the switch back, and nothing is written before the switch has confirmed the role.
+
+A switch that has restarted has forgotten the epochs, and would accept an older one. So while the store does not vouch
+for this controller (``Store.is_claimed``), only switches that still have its epoch are claimed; others wait. A switch
+cannot restart on an open connection, so the check stays right until the claim arrives (``tests/model``).
 """
 
 from __future__ import annotations
@@ -37,25 +41,35 @@ _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 class Mastership:
     """Claim of the master role for one switch.
 
-    ``state`` is ``asking``, then ``master``, ``lost`` to a controller with a newer epoch, or ``unsupported`` by the
-    switch. ``why``: reason of the two last states. A lost claim first asks for the generation id of the switch, which
-    ``why`` names."""
+    ``state`` is ``waiting`` until the controller may claim the switch, then ``asking``. It ends as ``master``, ``lost``
+    to a controller with a newer epoch, or ``unsupported`` by the switch. ``why``: reason of the two last states. A lost
+    claim first asks for the generation id of the switch, which ``why`` names. ``may_claim``: see ``Admission``."""
 
-    def __init__(self, connection: Connection, epoch: int) -> None:
-        self.state: Literal["asking", "master", "lost", "unsupported"] = "asking"
+    def __init__(self, connection: Connection, epoch: int, may_claim: bool) -> None:
+        self.state: Literal["waiting", "asking", "master", "lost", "unsupported"] = "asking"
         self.why = ""
         self._connection = connection
         self._epoch = epoch
         self._is_stale = False
-        self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, epoch)
+        self._looks = not may_claim
+        """Whether the request under way only asks whether the switch has this epoch."""
+        self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, epoch) if may_claim else self._ask(ofp.OFPCR_ROLE_NOCHANGE, 0)
 
     def _ask(self, role: int, generation: int) -> int:
         return self._connection.send(encode.role_request(role, generation))[0]
 
+    def claim(self) -> None:
+        self.state, self._looks = "asking", False
+        self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, self._epoch)
+
     def reply(self, xid: int, role: int, generation: int) -> None:
         if xid != self._xid or self.state != "asking":
             return
-        if (role, generation) == (ofp.OFPCR_ROLE_MASTER, self._epoch):
+        if self._looks and generation == self._epoch:
+            self.claim()
+        elif self._looks:
+            self.state = "waiting"
+        elif (role, generation) == (ofp.OFPCR_ROLE_MASTER, self._epoch):
             self.state = "master"
         else:
             self.state = "lost"
@@ -65,7 +79,9 @@ class Mastership:
         """Handle an error message. ``code``: error type and error code. ``reason``: their names."""
         if xid != self._xid or self.state != "asking":
             return
-        if code == _STALE and not self._is_stale:
+        if self._looks:
+            self.state = "waiting"
+        elif code == _STALE and not self._is_stale:
             self._is_stale = True
             self._xid = self._ask(ofp.OFPCR_ROLE_NOCHANGE, 0)
         else:
@@ -93,18 +109,21 @@ class _Dpid:
 class Admission:
     """Admission of all connections.
 
-    ``epoch``: generation id of all claims. ``admit`` is called with each connection that may be used, and ``lost`` with
-    each connection to a switch whose master is another controller; that connection stays open and is not used.
-    ``patience_s``: seconds after which a connection without an answer to the claim ends."""
+    ``epoch``: generation id of all claims. ``may_claim``: whether no other controller can have the state now. ``admit``
+    is called with each connection that may be used, and ``lost`` with each connection to a switch whose master is
+    another controller; that connection stays open and is not used. ``patience_s``: seconds after which a connection
+    without an answer to the claim ends."""
 
     def __init__(
         self,
         epoch: int,
+        may_claim: Callable[[], bool],
         patience_s: float,
         admit: Callable[[Connection], None],
         lost: Callable[[Connection], None],
     ) -> None:
         self._epoch = epoch
+        self._may_claim = may_claim
         self._patience_s = patience_s
         self._admit = admit
         self._lost = lost
@@ -151,7 +170,11 @@ class Admission:
 
     def tick(self, now: float) -> None:
         for entry in list(self._dpids.values()):
-            if entry.roles and entry.ends_at <= now:
+            if entry.roles and entry.roles.state == "waiting":
+                if self._may_claim():
+                    entry.roles.claim()
+                    entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
+            elif entry.roles and entry.ends_at <= now:
                 entry.holder.refuse("silent", f"no answer to the claim of the master within {self._patience_s:g} s")
             elif entry.roles and entry.late_at <= now:
                 entry.late_at = inf
@@ -162,7 +185,7 @@ class Admission:
     def _take_dpid(self, connection: Connection, waiting: list[Connection], now: float) -> None:
         self._dpids[connection.id] = _Dpid(
             connection,
-            Mastership(connection, self._epoch),
+            Mastership(connection, self._epoch, self._may_claim()),
             now + ROLES_WITHIN_S,
             now + self._patience_s,
             waiting,
@@ -179,8 +202,11 @@ class Admission:
         roles = entry.roles
         if roles is None or roles.state == "asking":
             return
-        entry.roles = None
         dpid = f"{entry.holder.id:#x}"
+        if roles.state == "waiting":
+            limited_log.warning("switch is not claimed before the claim of the state is renewed", dpid=dpid)
+            return
+        entry.roles = None
         if roles.state == "lost":
             limited_log.warning("switch has a newer master", dpid=dpid, why=roles.why)
             self._lost(entry.holder)

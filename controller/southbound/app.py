@@ -7,7 +7,7 @@ handler translates a message, passes it on and returns; it never waits. All code
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -81,7 +81,15 @@ class _Switch:
 class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     OFP_VERSIONS = (ofp.OFP_VERSION,)
 
-    def __init__(self, config: Config, put: Put, outbox: Outbox, epoch: int, known: frozenset[Dpid]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        put: Put,
+        outbox: Outbox,
+        epoch: int,
+        may_claim: Callable[[], bool],
+        known: frozenset[Dpid],
+    ) -> None:
         super().__init__()
         self.outbox = outbox
         self._put = put
@@ -104,9 +112,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._tables = TablePoller(config.counters.interval_s, self._send, put)
         self._requests = (self._reader, self._poller, self._learning, self._tables)
         self._port_changes = PortChanges()
-        self._admission = Admission(
-            epoch, config.openflow.echo_interval_s * config.openflow.echo_misses, self._admit, self._not_master
-        )
+        patience_s = config.openflow.echo_interval_s * config.openflow.echo_misses
+        self._admission = Admission(epoch, may_claim, patience_s, self._admit, self._not_master)
         self._taken: dict[Dpid, Connection] = {}
         self._report_at = 0.0
 

@@ -37,6 +37,7 @@ def run_hub(
     outbox: Outbox,
     tls: TlsContext,
     epoch: int,
+    may_claim: Callable[[], bool],
     on_ready: Callable[[], None] = lambda: None,
     known: Collection[Dpid] = (),
 ) -> None:
@@ -44,8 +45,8 @@ def run_hub(
 
     ``put`` is called in the hub with every message for the control loop and must not block. ``on_ready`` is called
     once, when switches can connect. ``tls``: context of new connections. ``epoch``: generation id of all claims of the
-    master role (``admission``). ``known``: switches of the fabric. Raises ``ListenError``, or the exception of a
-    handler."""
+    master role. ``may_claim``: whether no other controller can have the state now (both: ``admission``). ``known``:
+    switches of the fabric. Raises ``ListenError``, or the exception of a handler."""
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox, known)
     if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
@@ -57,7 +58,9 @@ def run_hub(
     with stop_signals(outbox.stop), _short_turns():
         apps = AppManager()
         apps.load_apps([APP_MODULE])
-        apps.instantiate_apps(config=config, put=put, outbox=outbox, epoch=epoch, known=frozenset(known))
+        apps.instantiate_apps(
+            config=config, put=put, outbox=outbox, epoch=epoch, may_claim=may_claim, known=frozenset(known)
+        )
         app = next(app for app in apps.applications.values() if type(app).__module__ == APP_MODULE)
         try:
             listener.start()

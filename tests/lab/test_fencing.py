@@ -46,9 +46,9 @@ class Fenced:
         if self._targets:
             run("ovs-vsctl", "set-controller", self.name, *self._targets)
 
-    def controller(self, epoch: int) -> Southbound:
+    def controller(self, epoch: int, may_claim: bool = True) -> Southbound:
         settings = Config.model_validate({"openflow": {"port": reserve_port(), "barrier_timeout_s": 1.0}})
-        controller = self._stack.enter_context(southbound(settings, epoch=epoch))
+        controller = self._stack.enter_context(southbound(settings, epoch=epoch, may_claim=may_claim))
         self._targets.append(f"tcp:127.0.0.1:{settings.openflow.port}")
         self._connect()
         return controller
@@ -128,6 +128,27 @@ def test_a_switch_that_has_forgotten_its_generation_is_claimed_by_its_holder_aga
     connected(holder, since)
     fenced.install(holder, 10)
     wait_for(lambda: fenced.priorities() == {10}, "the flow of the holder", 10)
+
+
+def test_a_controller_that_may_have_lost_the_state_claims_only_a_switch_with_its_own_generation(
+    fenced: Fenced,
+) -> None:
+    holder = fenced.controller(EPOCH)
+    connected(holder)
+    cut_off = fenced.controller(EPOCH, may_claim=False)
+    connected(cut_off)
+    fenced.install(cut_off, 10)
+    assert fenced.priorities() == {10}
+    holder.stop()
+    since = len(cut_off.received)
+    fenced.forget()
+    cut_off.first(SwitchLeft, since, dpid=DPID)
+    new = fenced.controller(EPOCH + 1)
+    connected(new)
+    fenced.install(cut_off, 11)
+    fenced.install(new, 12)
+    assert fenced.priorities() == {12}
+    assert not any(isinstance(message, SwitchConnected) for message in cut_off.received[since:])
 
 
 @pytest.mark.parametrize("ahead", [1 << 40, (1 << 63) - 1])

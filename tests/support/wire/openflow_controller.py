@@ -29,7 +29,9 @@ Framework = Literal["ryu", "os_ken"]
 EPOCH = 1_900_000_000_000_000
 
 
-def _serve(config: Config, pipe: Connection, framework: Framework | None, known: Sequence[Dpid], epoch: int) -> None:
+def _serve(
+    config: Config, pipe: Connection, framework: Framework | None, known: Sequence[Dpid], epoch: int, may_claim: bool
+) -> None:
     if framework:
         os.environ["SIGNALBOX_OPENFLOW"] = framework  # read when the next line imports it
     from controller.southbound.limits import Backlog
@@ -59,7 +61,7 @@ def _serve(config: Config, pipe: Connection, framework: Framework | None, known:
         messages.put(message)
 
     tls = TlsContext("openflow", config.openflow.tls_files)
-    run_hub(config, put, outbox, tls, epoch, on_ready=lambda: messages.put("ready"), known=known)
+    run_hub(config, put, outbox, tls, epoch, lambda: may_claim, lambda: messages.put("ready"), known)
 
 
 def context_of(framework: Framework | None) -> SpawnContext | ForkServerContext:
@@ -79,14 +81,20 @@ class Southbound:
     ``received``: every message so far, in order.
     ``framework``: OpenFlow framework, None for the choice of the environment.
     ``known``: switches that were known before.
-    ``epoch``: generation id of its claims."""
+    ``epoch``: generation id of its claims.
+    ``may_claim``: whether it claims switches that have another generation id."""
 
     def __init__(
-        self, config: Config, framework: Framework | None = None, known: Sequence[Dpid] = (), epoch: int = EPOCH
+        self,
+        config: Config,
+        framework: Framework | None = None,
+        known: Sequence[Dpid] = (),
+        epoch: int = EPOCH,
+        may_claim: bool = True,
     ) -> None:
         context = context_of(framework)
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(config, theirs, framework, known, epoch))
+        self._process = context.Process(target=_serve, args=(config, theirs, framework, known, epoch, may_claim))
         self._process.start()
         theirs.close()
         self.received: list[Message] = []
@@ -143,9 +151,13 @@ class Southbound:
 
 @contextmanager
 def southbound(
-    config: Config, framework: Framework | None = None, known: Sequence[Dpid] = (), epoch: int = EPOCH
+    config: Config,
+    framework: Framework | None = None,
+    known: Sequence[Dpid] = (),
+    epoch: int = EPOCH,
+    may_claim: bool = True,
 ) -> Iterator[Southbound]:
-    controller = Southbound(config, framework, known, epoch)
+    controller = Southbound(config, framework, known, epoch, may_claim)
     try:
         controller.wait_ready()
         yield controller

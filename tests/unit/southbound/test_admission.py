@@ -62,12 +62,14 @@ class Door:
     """Admission of connections.
 
     ``admitted``: the connections that may be used, in order.
-    ``lost``: connections to switches of another master."""
+    ``lost``: connections to switches of another master.
+    ``may_claim``: whether the controller has the claim of the state."""
 
     def __init__(self) -> None:
+        self.may_claim = True
         self.admitted: list[Connection] = []
         self.lost: list[Connection] = []
-        self.admission = Admission(EPOCH, PATIENCE_S, self.admitted.append, self.lost.append)
+        self.admission = Admission(EPOCH, lambda: self.may_claim, PATIENCE_S, self.admitted.append, self.lost.append)
 
     def arrived(self, peer: Peer, now: float = 0.0) -> Peer:
         self.admission.arrived(peer, now)
@@ -172,6 +174,45 @@ def test_a_switch_that_does_not_answer_is_named_once_and_not_used_until_it_does(
     door.role(late, MASTER, EPOCH)
     door.admission.tick(1.0 + PATIENCE_S)
     assert (door.admitted, silent.reasons, late.reasons) == ([late], ["silent"], [])
+
+
+def test_a_switch_is_not_claimed_while_another_controller_may_have_the_state(door: Door) -> None:
+    door.may_claim = False
+    peer = door.arrived(Peer("a"))
+    assert peer.role_requests() == [(NOCHANGE, 0)]
+    door.role(peer, EQUAL, (1 << 64) - 1)
+    door.admission.tick(10 * PATIENCE_S)
+    assert (len(peer.role_requests()), door.admitted, peer.closed) == (1, [], False)
+    door.may_claim = True
+    door.admission.tick(20 * PATIENCE_S)
+    door.admission.tick(20 * PATIENCE_S + PATIENCE_S / 2)
+    assert (peer.role_requests()[1:], peer.closed) == ([(MASTER, EPOCH)], False)
+    door.role(peer, MASTER, EPOCH)
+    assert (door.admitted, door.lost) == ([peer], [])
+
+
+def test_a_switch_that_still_has_the_epoch_is_claimed_without_the_claim_of_the_state(door: Door) -> None:
+    door.may_claim = False
+    peer = door.arrived(Peer("a"))
+    door.role(peer, EQUAL, EPOCH)
+    assert (peer.role_requests(), door.admitted) == ([(NOCHANGE, 0), (MASTER, EPOCH)], [])
+    door.fails(peer, STALE)
+    door.role(peer, EQUAL, EPOCH + 1)
+    assert (door.admitted, door.lost) == ([], [peer]), "another controller was faster"
+
+
+@pytest.mark.parametrize("code", [UNSUPPORTED, None])
+def test_a_switch_without_roles_is_not_used_while_another_controller_may_have_the_state(
+    door: Door, code: tuple[int, int] | None
+) -> None:
+    door.may_claim = False
+    peer = door.arrived(Peer("a"))
+    door.admission.error(peer, peer.asked(), code, "no roles")
+    assert (door.admitted, door.lost) == ([], [])
+    door.may_claim = True
+    door.admission.tick(1.0)
+    door.fails(peer, UNSUPPORTED)
+    assert door.admitted == [peer]
 
 
 def test_a_holder_that_has_not_answered_the_claim_is_asked_for_those_that_wait(door: Door) -> None:
