@@ -151,6 +151,7 @@ class EtcdStore(EtcdClaim):
         self._lost = lost
         if self._has_ended:
             raise self._ended()
+        self._base = max(self._base, epoch_at(time.time()))  # etcd may have been restored, with smaller revisions
         self._put_numbers(format=FORMAT, epoch=self._base)
         self._commits = CommitQueue(self._write)
         return self._base + self._created

@@ -496,6 +496,22 @@ def test_changes_after_the_snapshot_survive_when_etcd_is_restored(tmp_path: Path
         assert saved(etcd.access, prefix) == more
 
 
+def test_epochs_after_a_restore_are_larger_than_those_before(tmp_path: Path, prefix: str) -> None:
+    with running_etcd(tmp_path / "etcd") as etcd:
+
+        def epoch() -> int:
+            with opened(etcd.access, prefix) as store:
+                store.load()
+                return store.begin()
+
+        epochs = [epoch()]
+        etcd.snapshot(tmp_path / "snapshot")
+        epochs.append(epoch())
+        etcd.restore(tmp_path / "snapshot")
+        epochs.append(epoch())
+    assert epochs == sorted(set(epochs))
+
+
 def test_a_claim_from_before_a_restore_writes_nothing(tmp_path: Path, prefix: str) -> None:
     with (
         running_etcd(tmp_path / "etcd") as etcd,
