@@ -53,6 +53,7 @@ missing_packages() {
     { has haproxy || [[ -x /usr/sbin/haproxy ]]; } || echo haproxy
     { has prometheus && has promtool; } || echo prometheus
     { has etcd && has etcdctl; } || echo etcd-server etcd-client
+    { has spin && has gcc; } || echo spin gcc libc6-dev
     { has prometheus-alertmanager && has amtool; } || echo prometheus-alertmanager
     [[ -x $venv/bin/python ]] && return
     python=$(find_python)
