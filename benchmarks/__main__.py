@@ -37,6 +37,7 @@ MODULES = {
     "api-abuse": "benchmarks.api_abuse.command",
     "api-load": "benchmarks.api_load.command",
     "long-run": "benchmarks.long_run",
+    "linearizability": "benchmarks.linearizability.command",
     "outages": "benchmarks.live.outages",
     "interrupts": "benchmarks.interrupts",
     "web": "benchmarks.web.command",

@@ -1,0 +1,132 @@
+"""Concurrent calls about jobs while members of a controller are killed and paused: every history must be linearizable.
+
+    .venv/bin/python -m benchmarks linearizability [--histories 20] [--operations 1000] [--seed 1] [--json]
+
+Two controllers share an etcd; one is active, the other stands by. Five clients register, update, end and read eight
+jobs. Meanwhile the active controller is killed or paused, or etcd is. A call without an answer may have happened at any
+later time, or never. For each job there must be an order of all calls that agrees with every answer and with the times
+of the calls. The exit status is 1 when there is none; then a small part of the history is printed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.linearizability.checker import order_of, smallest_refused
+from benchmarks.linearizability.jobs import NO_JOB, JobCall, JobOperation, changes_nothing, line_of, step
+from benchmarks.linearizability.members import FAULTS, Members, running
+from benchmarks.linearizability.recorder import ClientThread, Shared
+from benchmarks.measures import report, table_of
+from signalbox.commands.output import AsJson
+from tests.support.wire.etcd import EtcdProcess, running_etcd
+
+RESULTS = Path("out/bench/linearizability.json")
+CLIENTS = 5
+JOBS = 8
+FAULTS_OF_HISTORY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Result of one history.
+
+    ``unanswered``: calls that may have happened later or never. ``refused``: jobs without a possible order."""
+
+    seed: int
+    operations: int
+    unanswered: int
+    faults: str
+    seconds: float
+    refused: str
+
+
+def recorded(members: Members, operations: int, seed: int) -> tuple[list[JobOperation], list[str]]:
+    """Return the history of the clients' calls and of a last read of each job, and the faults meanwhile."""
+    dice, active = random.Random(seed), members.heal()
+    shared = Shared(members.sockets, JOBS, seed)
+    clients = [ClientThread(number, shared) for number in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    faults = dice.choices(list(FAULTS), k=FAULTS_OF_HISTORY)
+    parts = [operations * (number + 1) // (len(faults) + 1) for number in range(len(faults) + 1)]
+    try:
+        shared.allow(parts[0])
+        shared.wait_until_begun(parts[0])
+        for name, begins, ends in zip(faults, parts, parts[1:], strict=False):
+            shared.allow(ends)
+            shared.wait_until_begun(begins + CLIENTS)
+            middle = (begins + ends) // 2
+            FAULTS[name](members, active, dice, partial(shared.wait_until_begun, middle))
+            active = members.heal()
+            shared.wait_until_begun(ends)
+    finally:
+        shared.end()
+    for client in clients:
+        client.join()
+    last = ClientThread(CLIENTS, shared)
+    for job in range(JOBS):
+        last.make(JobCall("read", job), "")
+    if shared.failure:
+        raise shared.failure
+    return shared.history, faults
+
+
+def refused_parts(history: Sequence[JobOperation]) -> dict[int, list[JobOperation]]:
+    """Return a small impossible part of the history of each job that has one."""
+    found = {}
+    for job in range(JOBS):
+        of_job = [each for each in history if each.call.job == job]
+        if order_of(of_job, NO_JOB, step) is None:
+            found[job] = smallest_refused(of_job, NO_JOB, step, changes_nothing)
+    return found
+
+
+def _checked(folder: Path, etcd: EtcdProcess, operations: int, seed: int) -> Checked:
+    began = time.monotonic()
+    with running(folder / f"history{seed}", etcd) as members:
+        history, faults = recorded(members, operations, seed)
+    refused = refused_parts(history)
+    for job, part in refused.items():
+        typer.echo(f"seed {seed}, job {job}: no order of these calls is possible", err=True)
+        for operation in sorted(part, key=lambda each: each.began):
+            typer.echo(line_of(operation, part[0].began), err=True)
+    return Checked(
+        seed,
+        len(history),
+        sum(each.ended == math.inf for each in history),
+        ", ".join(faults),
+        round(time.monotonic() - began, 1),
+        ", ".join(map(str, refused)),
+    )
+
+
+def main(
+    histories: Annotated[int, typer.Option(min=1, help="Histories, each with new controllers.")] = 20,
+    operations: Annotated[int, typer.Option(min=100, help="Calls of all clients in each history.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the first history; each further one adds one.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Call a controller and its standby concurrently under faults: every history must be linearizable."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="signalbox-linearizability-") as name:
+        folder = Path(name)
+        with running_etcd(folder / "etcd") as etcd:
+            for number in range(histories):
+                rows.append(_checked(folder, etcd, operations, seed + number))
+                typer.echo(f"{number + 1} of {histories}: {rows[-1]}", err=True)
+    report(
+        [asdict(row) for row in rows], RESULTS, lambda: table_of("histories", [asdict(row) for row in rows]), as_json
+    )
+    refused = sum(bool(row.refused) for row in rows)
+    typer.echo(f"{refused} of {histories} histories refused", err=True)
+    raise typer.Exit(refused > 0)

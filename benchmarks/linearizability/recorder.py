@@ -1,0 +1,272 @@
+"""Clients that call the members of one controller at once, and the history of their calls.
+
+Each call is made once: gRPC repeats none. A call without an answer, or whose answer leaves open what happened, is
+recorded as one that may have happened later or never. A member that accepts no connection is not called.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from benchmarks.linearizability.checker import Operation
+from benchmarks.linearizability.jobs import JobAnswer, JobCall, JobOperation, Kind
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobSpec
+from signalbox.spec_messages import spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+
+WEIGHTS: dict[Kind, float] = {"read": 0.4, "update": 0.25, "register": 0.2, "end": 0.1, "force": 0.05}
+CALL_S = 1.0
+"""Seconds for one call; a paused member answers none."""
+ELSEWHERE = 0.1
+"""Fraction of the reads that go to any member that accepts connections, even if another one answered last."""
+NOBODY_S = 60.0
+"""Seconds without any member that accepts connections after which the history fails."""
+PAUSE_S = 0.01
+"""Longest pause in seconds of a client between two calls."""
+RETRY_S = 0.3
+"""Pause in seconds of a client after a call without an answer, since each one makes the check harder."""
+LEASE_S = 3600.0
+
+_ANSWERS = {
+    grpc.StatusCode.OK: "done",
+    grpc.StatusCode.NOT_FOUND: "missing",
+    grpc.StatusCode.PERMISSION_DENIED: "missing",
+    grpc.StatusCode.ALREADY_EXISTS: "exists",
+}
+"""Result by status. A lease token of another registration is refused with PERMISSION_DENIED."""
+
+_NOTHING_DONE = (grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+"""Statuses of calls that have certainly changed nothing, and show nothing."""
+
+_OPTIONS = [
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 100),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """Registration that was answered."""
+
+    number: int
+    lease_token: str
+
+
+class Shared:
+    """State that the clients of one history share: the plan of calls, known registrations, and the history.
+
+    ``addresses``: sockets of the members. Clients make calls only up to the number ``allowed``."""
+
+    def __init__(self, addresses: Sequence[str], jobs: int, seed: int) -> None:
+        self.addresses = addresses
+        self.history: list[JobOperation] = []
+        self.allowed = 0
+        self.begun = 0
+        self.answering = 0
+        """Member that has answered last."""
+        self.failure: BaseException | None = None
+        self._jobs = jobs
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._ended = False
+        self._number = 0
+        self._known: dict[int, _Registered] = {}
+        self._by_uid: dict[str, int] = {}
+        self._open: dict[int, JobCall] = {}
+        """Registration without an answer, by job; it is repeated with the same request id."""
+
+    def allow(self, allowed: int) -> None:
+        """Let the clients make calls up to this number of all calls."""
+        with self._changed:
+            self.allowed = allowed
+            self._changed.notify_all()
+
+    def wait_until_begun(self, count: int) -> None:
+        """Return when the clients have begun this number of calls. Raises the error of a client that failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.begun >= count or self.failure)
+        if self.failure:
+            raise self.failure
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def next_call(self) -> tuple[JobCall, str] | None:
+        """Return the next call and its lease token, or None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.begun < self.allowed or self._ended)
+            if self.begun >= self.allowed:
+                return None
+            self.begun += 1
+            self._changed.notify_all()
+            return self._chosen()
+
+    def _chosen(self) -> tuple[JobCall, str]:
+        job = self._random.randrange(self._jobs)
+        (kind,) = self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        known = self._known.get(job)
+        if kind == "register":
+            if job not in self._open:
+                self._number += 2
+                self._open[job] = JobCall("register", job, self._number, self._number)
+            return self._open[job], ""
+        if kind in ("update", "end"):
+            if known is None:
+                return JobCall("read", job), ""
+            self._number += 2
+            value = self._number if kind == "update" else 0
+            return JobCall(kind, job, known.number, value), known.lease_token
+        return JobCall(kind, job), ""
+
+    def record(self, client: int, call: JobCall, began: float, reply: Any, code: grpc.StatusCode) -> None:
+        """Add an operation that ends now."""
+        ended = time.monotonic()
+        with self._lock:
+            answer = self._answer(call, reply, code)
+            if answer is None and code in _NOTHING_DONE:
+                return
+            if answer is None or (answer.result == "missing" and call.kind in ("register", "update")):
+                # A job may have ended after the change and before the answer, which then says that it has ended.
+                self.history.append(Operation(client, call, began))
+            if answer:
+                self.history.append(Operation(client, call, began, ended, answer))
+            if call.kind == "register" and answer and self._open.get(call.job) == call:
+                del self._open[call.job]
+
+    def _answer(self, call: JobCall, reply: Any, code: grpc.StatusCode) -> JobAnswer | None:
+        result: Any = _ANSWERS.get(code)
+        if result != "done":
+            return JobAnswer(result) if result else None
+        if call.kind == "register":
+            self._known[call.job] = _Registered(call.registration, reply.lease_token)
+            self._by_uid[reply.job.uid] = call.registration
+        if call.kind == "read":
+            job = reply.job
+            value = job.spec.collectives[0].bytes_per_iteration
+            return JobAnswer("done", self._by_uid.get(job.uid, 0), value, job.revision)
+        return JobAnswer("done")
+
+    def elsewhere(self) -> int | None:
+        """Return any member for some reads, else None."""
+        with self._lock:
+            return self._random.randrange(len(self.addresses)) if self._random.random() < ELSEWHERE else None
+
+    def pause_s(self) -> float:
+        with self._lock:
+            return self._random.uniform(0, PAUSE_S)
+
+
+class ClientThread(threading.Thread):
+    """Client number ``number``, with a connection of its own to each member."""
+
+    def __init__(self, number: int, shared: Shared) -> None:
+        super().__init__(name=f"client-{number}", daemon=True)
+        self._number = number
+        self._shared = shared
+        self._channels: dict[int, grpc.Channel] = {}
+
+    def run(self) -> None:
+        try:
+            while planned := self._shared.next_call():
+                self.make(*planned)
+                time.sleep(self._shared.pause_s())
+        except BaseException as error:
+            self._shared.failure = error
+            self._shared.end()
+            raise
+        finally:
+            for channel in self._channels.values():
+                channel.close()
+
+    def make(self, call: JobCall, lease_token: str) -> None:
+        """Make the call at a member that accepts connections, and record it."""
+        shared = self._shared
+        member = shared.elsewhere() if call.kind == "read" else None
+        if member is None or not _accepts(shared.addresses[member]):
+            member = shared.answering
+            ends = time.monotonic() + NOBODY_S
+            while not _accepts(shared.addresses[member]):
+                if time.monotonic() > ends:
+                    raise SignalboxError(f"no member has accepted a connection for {NOBODY_S:g} s")
+                member = (member + 1) % len(shared.addresses)
+                time.sleep(PAUSE_S)
+        began = time.monotonic()
+        try:
+            reply = self._send(member, call, lease_token)
+        except grpc.RpcError as error:
+            code = error.code()
+            shared.record(self._number, call, began, None, code)
+            if code not in _ANSWERS and code not in _NOTHING_DONE:
+                self._channels.pop(member).close()
+                if member == shared.answering:
+                    shared.answering = (member + 1) % len(shared.addresses)
+                time.sleep(RETRY_S)
+        else:
+            shared.record(self._number, call, began, reply, grpc.StatusCode.OK)
+            shared.answering = member
+
+    def _send(self, member: int, call: JobCall, lease_token: str) -> Any:
+        """Make the call, and return the reply. Raises ``grpc.RpcError``."""
+        if member not in self._channels:
+            address = f"unix:{self._shared.addresses[member]}"
+            self._channels[member] = grpc.insecure_channel(address, options=_OPTIONS)
+        stub: Any = pb_grpc.JobServiceStub(self._channels[member])  # type: ignore[no-untyped-call]
+        job_id = _job_id(call.job)
+        request: Any
+        method: Callable[..., Any]
+        match call.kind:
+            case "register":
+                request_id = f"registration-{call.registration}"
+                method, request = stub.RegisterJob, pb.RegisterJobRequest(spec=_spec(call), request_id=request_id)
+            case "update":
+                method, request = stub.UpdateJob, pb.UpdateJobRequest(spec=_spec(call), lease_token=lease_token)
+            case "end":
+                method, request = stub.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id, lease_token=lease_token)
+            case "force":
+                method, request = stub.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id, force=True)
+            case "read":
+                method, request = stub.GetJob, pb.GetJobRequest(job_id=job_id)
+        return method(request, timeout=CALL_S)
+
+
+def _job_id(job: int) -> str:
+    return f"job{job}"
+
+
+def _spec(call: JobCall) -> pb.JobSpec:
+    hosts = [f"10.{call.job}.0.{number}" for number in (1, 2)]
+    return spec_message(
+        JobSpec.parse(
+            {
+                "job_id": _job_id(call.job),
+                "endpoints": hosts,
+                "groups": [{"name": "dp", "ranks": [0, 1]}],
+                "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": call.value}],
+                "lease_s": LEASE_S,
+            }
+        )
+    )
+
+
+def _accepts(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+        probe.settimeout(CALL_S)
+        probe.connect(path)
+        return True
+    return False
