@@ -460,6 +460,16 @@ class EtcdConfig(Table):
         return self
 
 
+def _called_by_others(address: str) -> str:
+    """Return the address. Raises ``PydanticCustomError`` for one at which others cannot call this controller."""
+    if not address.startswith("unix:"):
+        host, port = host_and_port(address)
+        if port == 0 or host in ("0.0.0.0", "::"):
+            message = "must be an address and a port at which the other members can call this controller"
+            raise PydanticCustomError("members", message)
+    return address
+
+
 class MembersConfig(_TlsSection):
     """Membership of this controller among those that share a state in etcd.
 
@@ -468,7 +478,7 @@ class MembersConfig(_TlsSection):
 
     name: Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")] | None = None
     """Name that ``signalbox members`` shows; default: the name of the host."""
-    api: Annotated[str, AfterValidator(listen_address)] | None = None
+    api: Annotated[str, AfterValidator(listen_address), AfterValidator(_called_by_others)] | None = None
     """``HOST:PORT`` or ``unix:PATH`` of the leader for other members; without it nothing is forwarded."""
     certificate: Path | None = None
     """PEM file for both directions; HOST:PORT needs it, private_key and ca_certificates."""

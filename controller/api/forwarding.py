@@ -144,9 +144,8 @@ class Forwarder(Servers):
         async with errors_answered(method.rpartition("/")[2], context):
             if (link := self._link) is None:
                 raise self._no_link()
-            given = context.invocation_metadata() or ()
-            kept = [(key, value) for key, value in given if not key.startswith(_OWN_FIELDS)]
-            metadata = grpc.aio.Metadata(*kept, *fields_of(peer_of(context), self._config.socket_role))
+            caller = fields_of(peer_of(context), self._config.socket_role)
+            metadata = grpc.aio.Metadata(*filter(_is_forwarded, context.invocation_metadata() or ()), *caller)
             begin: Any = link.channel.stream_stream(method)
             call: Call = begin(_requests(context), timeout=context.time_remaining(), metadata=metadata)
             link.calls.add(call)
@@ -181,6 +180,12 @@ class _EveryMethod(grpc.GenericRpcHandler):
             await self._forward(method, self._peer_of, context)
 
         return grpc.stream_stream_rpc_method_handler(freed(answer))
+
+
+def _is_forwarded(field: tuple[str, str | bytes]) -> bool:
+    """Return whether a header field of the client is forwarded. gRPC would log one with a control character."""
+    key, value = field
+    return not key.startswith(_OWN_FIELDS) and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
 
 
 async def _requests(context: Context) -> AsyncIterator[bytes]:

@@ -106,7 +106,7 @@ class ApiServer(Servers):
             server = self._new_server(servers, MOST_CALLS)  # a member has one connection for all of its clients
             await self._add_behind(server, self._gates[-1])
             if path := listening.socket_path(members.address):
-                listening.add_socket(server, path, listening.proxy_mode(path))
+                listening.add_socket(server, path, 0o600)
             else:
                 listening.add_tcp(server, members.address, members.certificates.for_server())
         return addresses

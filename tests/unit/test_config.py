@@ -65,6 +65,10 @@ def test_values_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, said
             'store = "etcd://127.0.0.1:1"\n[members]\napi = "10.0.0.1:2"\n',
             "api as HOST:PORT needs certificate, private_key, ca_certificates and certificate_names",
         ),
+        *(
+            (f'store = "etcd://127.0.0.1:1"\n[members]\napi = "{api}"\n', "must be an address and a port at which the")
+            for api in ("0.0.0.0:50052", "[::]:50052", "10.0.0.1:0")
+        ),
         (
             'store = "etcd://127.0.0.1:1"\n[members]\ncertificate = "c.pem"\n',
             "must be set together; missing: private_key, ca_certificates",

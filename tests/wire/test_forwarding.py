@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from structlog.testing import capture_logs
 
+from benchmarks.api_abuse import http2
 from controller.api.files import ApiFiles, Certificates
 from controller.api.forwarding import Forwarder
 from controller.api.server import MemberPort
@@ -31,6 +32,7 @@ from tests.support.known_members import KnownMembers
 from tests.support.waiting import until
 from tests.support.wire.api_calls import reason, refused, ring
 from tests.support.wire.control_stand_in import Running, running_api
+from tests.support.wire.raw_client import raw
 from tests.support.wire.secured import TOKEN, Secured, status_of
 
 PLAIN = Certificates("members", None)
@@ -227,6 +229,20 @@ def test_the_leader_sees_the_client_and_not_the_standby(tmp_path: Path) -> None:
     peers = [line["peer"] for line in lines if line.get("method") == "SetMode"]
     assert len(peers) == 3
     assert all(peer.startswith("127.0.0.1:") for peer in peers)
+
+
+def test_header_fields_that_grpc_cannot_send_are_left_out_and_not_logged(
+    pair: Standby, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with raw(Running(pair.addresses, pair.leader.control, pair.leader.server)) as client:
+        client.hello()
+        for number, value in enumerate((b"\x7f", "\u00e9".encode(), b"\x01")):
+            stream = 2 * number + 1
+            fields = http2.headers(stream, STATUS)[9:] + b"\x00\x05x-odd" + bytes([len(value)]) + value
+            head = http2.frame(http2.Kind.HEADERS, http2.END_HEADERS, stream, fields)
+            client.socket.sendall(head + http2.request(stream, b""))
+            assert client.answered()
+    assert "is invalid" not in capfd.readouterr().err
 
 
 def test_a_role_through_a_socket_is_that_of_the_standby(tmp_path: Path) -> None:
