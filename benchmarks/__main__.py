@@ -40,6 +40,7 @@ MODULES = {
     "linearizability": "benchmarks.linearizability.command",
     "outages": "benchmarks.live.outages",
     "interrupts": "benchmarks.interrupts",
+    "controllers": "benchmarks.controllers.command",
     "web": "benchmarks.web.command",
     "design": "benchmarks.design.command",
     "wiring": "benchmarks.wiring.command",

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,9 +55,11 @@ def reserve_port() -> int:
     raise SignalboxError(f"no free port between {first_outgoing - PORTS} and {first_outgoing}")
 
 
-def start(module: str, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start ``python -m module`` in its own session. The kernel kills the process when the calling thread ends."""
-    words = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module, *argv]
+def start(module: str, *argv: str, inside: Sequence[str] = (), **options: Any) -> subprocess.Popen[bytes]:
+    """Start ``python -m module`` in its own session. The kernel kills the process when the calling thread ends.
+
+    ``inside``: command that runs the command after it in another place, such as ``ip netns exec NAME``."""
+    words = ["setpriv", "--pdeathsig", "KILL", *inside, sys.executable, "-m", module, *argv]
     return subprocess.Popen(words, start_new_session=True, **options)
 
 
@@ -66,7 +68,8 @@ class ControllerProcess:
     """Controller in a process of its own.
 
     ``program``: module to run and its first arguments; it takes the option ``--config`` of ``signalbox serve``.
-    ``tables``: additional configuration in TOML. ``store``: where the controller saves its state."""
+    ``tables``: additional configuration in TOML. ``store``: where the controller saves its state. ``inside``: see
+    ``start``."""
 
     folder: Path
     openflow_port: int = field(default_factory=reserve_port)
@@ -74,6 +77,7 @@ class ControllerProcess:
     program: tuple[str, ...] = ("controller", "serve")
     tables: str = ""
     store: str = "sqlite"
+    inside: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -99,7 +103,7 @@ class ControllerProcess:
         started = time.monotonic()
         with self.log.open("ab") as log:
             argv = (*self.program, "--config", str(file), *options)
-            self.process = start(*argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = start(*argv, inside=self.inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         return started
 
     def config(self) -> str:

@@ -1,10 +1,10 @@
-"""Recording of the OpenFlow messages between switches and controller, from packets on the loopback interface.
+"""Recording of the OpenFlow messages between switches and controller, from packets on an interface of the switches.
 
 A separate process reads every TCP segment from and to the controller's port. The time of a segment is the time at which
 the kernel passed it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). ``Recorder`` starts the
-process and passes the recorded messages to ``Observed``.
+process and passes the recorded messages to a ``Listener``.
 
-    python -m benchmarks.fabric.capture PORT FILE
+    python -m benchmarks.fabric.capture PORT FILE INTERFACE
 
 The process prints a line when the capture has begun, then writes records to the file. A record is a ``RECORD``
 (monotonic nanoseconds, dpid, number of bytes that follow) and the message, cut to the bytes that the figures need. The
@@ -26,9 +26,8 @@ from contextlib import suppress
 from ctypes import addressof, create_string_buffer
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, Protocol
 
-from benchmarks.fabric.observed import Observed
 from benchmarks.measures import usage
 from benchmarks.openflow_bytes import HEADER, Type, messages
 from controller.fabric.topology import Dpid
@@ -37,6 +36,7 @@ from signalbox.errors import SignalboxError
 
 RECORD = struct.Struct("<QQH")
 LOST = Dpid(0)
+LOOPBACK = "lo"
 START_S = 30.0
 FLUSH_S = 0.02
 URGENT = -10
@@ -48,7 +48,7 @@ MOST_WAITING = 256
 _CHUNK = 1 << 22
 
 # packet(7), socket(7), linux/filter.h
-_ETH_P_IP, _SOL_PACKET, _PACKET_STATISTICS = 0x0800, 263, 6
+_ETH_P_IP, _ETH_P_ALL, _SOL_PACKET, _PACKET_STATISTICS = 0x0800, 0x0003, 263, 6
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 26, 33, 35
 _TIMESPEC = struct.Struct("@qq")
 _FIN_SYN_RST, _SYN = 0x07, 0x02
@@ -65,6 +65,7 @@ KEPT: dict[int, int] = {
     Type.BARRIER_REQUEST: HEADER.size,
     Type.BARRIER_REPLY: HEADER.size,
     Type.ROLE_REQUEST: 24,
+    Type.ROLE_REPLY: 24,
     Type.METER_MOD: 16,
 }
 """Bytes that are recorded of each type of message; other types are not recorded."""
@@ -146,18 +147,18 @@ class Capture:
 # ---- the process
 
 
-def run(port: int, file: Path) -> None:
+def run(port: int, file: Path, interface: str) -> None:
     with suppress(PermissionError):
         os.nice(URGENT)
-    with _packet_socket(port) as packets, file.open("wb") as out:
+    with _packet_socket(port, interface) as packets, file.open("wb") as out:
         print("listening", flush=True)  # noqa: T201  # the parent waits for it
         _copy(packets, Capture(port), out)
 
 
-def _packet_socket(port: int) -> socket.socket:
-    """Return a socket for incoming IPv4 packets on the loopback interface.
+def _packet_socket(port: int, interface: str) -> socket.socket:
+    """Return a socket for IPv4 packets on the interface.
 
-    The socket receives the packets that pass ``_filter``, without their link header."""
+    On the loopback interface every packet arrives, so that those which leave are not read. The socket receives the packets that pass ``_filter``, without their link header."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
     program = create_string_buffer(_filter(port))
     attached = struct.pack("HP", len(program) // 8, addressof(program))  # struct sock_fprog
@@ -165,7 +166,7 @@ def _packet_socket(port: int) -> socket.socket:
     packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER_BYTES)
     packets.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     packets.setblocking(False)
-    packets.bind(("lo", _ETH_P_IP))
+    packets.bind((interface, _ETH_P_IP if interface == LOOPBACK else _ETH_P_ALL))
     return packets
 
 
@@ -223,6 +224,12 @@ def _copy(packets: socket.socket, capture: Capture, out: BinaryIO) -> None:
 # ---- the parent process
 
 
+class Listener(Protocol):
+    """Receiver of the recorded messages."""
+
+    def message(self, at: float, dpid: Dpid, data: bytes) -> None: ...
+
+
 @dataclass
 class Recorder:
     """Process of the capture, with the position in its file. ``lost``: packets that it could not record."""
@@ -233,10 +240,10 @@ class Recorder:
     lost: int = 0
 
     @classmethod
-    def start(cls, file: Path, port: int) -> Recorder:
+    def start(cls, file: Path, port: int, interface: str = LOOPBACK) -> Recorder:
         """Start the process; return once the capture has begun. Raises ``SignalboxError`` when it cannot."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = start("benchmarks.fabric.capture", str(port), str(file), **pipes)
+        process = start("benchmarks.fabric.capture", str(port), str(file), interface, **pipes)
         assert process.stdout is not None
         assert process.stderr is not None
         ready, _, _ = select.select([process.stdout], [], [], START_S)
@@ -246,7 +253,7 @@ class Recorder:
             raise SignalboxError(f"the capture does not begin: {output[-1] if output else 'no error message'}")
         return cls(process, file.open("rb"))
 
-    def read(self, into: Observed) -> None:
+    def read(self, into: Listener) -> None:
         """Pass on the messages recorded since the last call."""
         while data := self._stream.read(_CHUNK):
             data = self._rest + data
@@ -276,4 +283,4 @@ class Recorder:
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]), Path(sys.argv[2]))
+    run(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

@@ -22,6 +22,7 @@ from benchmarks.fabric.blueprint import Blueprint, Cable
 from benchmarks.openflow_bytes import Type, message
 from controller.fabric.topology import Dpid, PortRef
 from mininet_topos.lab.record import run
+from signalbox.addresses import host_and_port
 from signalbox.errors import SignalboxError
 
 MARK = "signalbox-bench"
@@ -82,11 +83,13 @@ class Rules(NamedTuple):
 
 
 class Bridges:
-    """Open vSwitch bridges of the switches in ``blueprint``; ``build`` makes them."""
+    """Open vSwitch bridges of the switches in ``blueprint``; ``build`` makes them.
 
-    def __init__(self, blueprint: Blueprint, port: int) -> None:
+    ``controllers``: addresses at which every bridge connects to a controller, as HOST:PORT."""
+
+    def __init__(self, blueprint: Blueprint, controllers: Sequence[str]) -> None:
         self.blueprint = blueprint
-        self._port = port
+        self._controllers = controllers
         self._peer = {end: other for a, b in blueprint.cables for end, other in ((a, b), (b, a))}
 
     def build(self) -> Iterator[int]:
@@ -103,12 +106,16 @@ class Bridges:
             yield min(len(ends), start + PORTS_AT_ONCE)
         self._check_made(ends)
         names = [self.blueprint.bridge(dpid) for dpid in self.blueprint.dpids]
-        with _Greeter(self._port) as greeter:
-            target = f"tcp:127.0.0.1:{self._port}"
-            _transaction(word for bridge in names for word in ("--", "set-controller", bridge, target))
-            greeter.greet(len(names))
-            setting = f"max_backoff={MAX_BACKOFF_MS}"
-            _transaction(word for bridge in names for word in ("--", "set", "Controller", bridge, setting))
+        targets = [f"tcp:{address}" for address in self._controllers]
+        with ExitStack() as stack:
+            greeters = [stack.enter_context(_Greeter(address)) for address in self._controllers]
+            _transaction(word for bridge in names for word in ("--", "set-controller", bridge, *targets))
+            for greeter in greeters:
+                greeter.greet(len(names))
+            made = [word for bridge in names for word in ("--", "get", "Bridge", bridge, "controller")]
+            settings = re.findall(r"[0-9a-f-]{36}", command("ovs-vsctl", *made))
+            limit = f"max_backoff={MAX_BACKOFF_MS}"
+            _transaction(word for setting in settings for word in ("--", "set", "Controller", setting, limit))
 
     def _check_made(self, ends: Iterable[PortRef]) -> None:
         """Raise ``SignalboxError`` for ports that could not be made; ovs-vsctl only prints a warning."""
@@ -179,14 +186,14 @@ class Bridges:
 
 
 class _Greeter:
-    """Server at the controller's port until every switch has connected once.
+    """Server at a controller's address until every switch has connected once.
 
     Open vSwitch 3.1 ignores ``max_backoff`` of a controller that it has never reached, and would wait up to 8 s between
     attempts."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, address: str) -> None:
         self._stack = ExitStack()
-        self._server = self._stack.enter_context(socket.create_server(("127.0.0.1", port), backlog=1024))
+        self._server = self._stack.enter_context(socket.create_server(host_and_port(address), backlog=1024))
         self._server.settimeout(CONNECT_S)
 
     def __enter__(self) -> Self:
@@ -206,12 +213,12 @@ class _Greeter:
 
 
 @contextmanager
-def bridges(blueprint: Blueprint, port: int) -> Iterator[Bridges]:
+def bridges(blueprint: Blueprint, controller: str) -> Iterator[Bridges]:
     """Yield the bridges, which ``build`` makes, and remove them at the end.
 
-    ``port``: TCP port at which the controller will listen."""
+    ``controller``: address at which the controller will listen, as HOST:PORT."""
     try:
-        yield Bridges(blueprint, port)
+        yield Bridges(blueprint, [controller])
     finally:
         remove(_marked(_owner(os.getpid())))
 

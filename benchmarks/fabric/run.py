@@ -167,7 +167,7 @@ def running(
     inventory.write_text(blueprint.inventory())
     controller = ControllerProcess(folder, settings=blueprint.settings(inventory))
     with ExitStack() as stack:
-        switches = stack.enter_context(bridges(blueprint, controller.openflow_port))
+        switches = stack.enter_context(bridges(blueprint, f"127.0.0.1:{controller.openflow_port}"))
         stack.callback(tell, "removing the fabric")
         run = Run(blueprint, jobs, settings, switches, controller, tell)
         stack.callback(run.stop)

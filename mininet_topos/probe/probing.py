@@ -9,12 +9,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Protocol, Self
 
-from mininet_topos.lab.lab import Lab
 from mininet_topos.probe.prober import LINGER_S, MIN_FRAME_BYTES
 from mininet_topos.probe.report import Pair, Stream, read_streams
 from offline.scenarios.topologies import Host
@@ -22,12 +21,18 @@ from offline.scenarios.topologies import Host
 STOP_TIMEOUT_S = 30.0
 
 
+class Place(Protocol):
+    """Place of the hosts, such as a ``Lab``."""
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]: ...
+
+
 class Probing:
     """Probing processes in ``hosts``, which run while the context is entered.
 
     ``raw``: directory for their reports. ``tos``: type of service in the header of every packet."""
 
-    def __init__(self, lab: Lab, hosts: Iterable[Host], raw: Path, tos: int = 0) -> None:
+    def __init__(self, lab: Place, hosts: Iterable[Host], raw: Path, tos: int = 0) -> None:
         self._lab = lab
         self._hosts = tuple(hosts)
         self._raw = raw

@@ -1,0 +1,306 @@
+"""Random faults of several controllers on etcd, while hosts send packets and jobs are changed.
+
+    sudo scripts/lab_python.sh -m benchmarks controllers [--faults N] [--seed S] [--switches N] [--members N] [--json]
+
+The site has three etcd members, one active controller and standbys, and Open vSwitch bridges that have every controller
+in their list (``site``). A case is one fault, or two that overlap (``faults``). Before each case a job is registered.
+During it, this process changes one job through each member, ten times a second. Afterwards everything must be in order
+again. ``judge`` decides from the captured messages of the switches who wrote and who was their master.
+
+The result is a table, and ``controllers.json``. The exit status is 1 when a line of ``faults.broken`` is broken.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+
+from benchmarks.controllers.faults import Case, Outcome, broken, draw, limits
+from benchmarks.controllers.judge import deposed
+from benchmarks.controllers.site import FAKETIME, Member, Site, check, send_packets, site
+from benchmarks.measures import report
+from controller.config import EtcdConfig
+from mininet_topos.probe.report import Pair, Stream
+from mininet_topos.trainer.announcement import announcement
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, JobSpec
+
+LEASE_S = 10_000.0
+"""Lease in seconds of a job that is changed, before its first change."""
+CALL_S = 0.5
+"""Longest time in seconds of a change; a member that does not answer within it is asked again."""
+EVERY_S = 0.1
+QUIET_S = 1.0
+"""Seconds of quiet before and after each case."""
+KEPT = 5
+"""Registered jobs that are kept; older ones are ended."""
+POLL_S = 0.02
+
+
+@dataclass
+class Changes:
+    """Changes of one job through one member. Change number n sets the job's lease to ``LEASE_S`` + n seconds."""
+
+    member: Member
+    spec: JobSpec
+    token: str
+    number: int = 0
+    acknowledged: int = 0
+    unknown: set[int] = field(default_factory=set)
+    """Changes without an answer, which may be made at any time."""
+    answers: list[tuple[float, float]] = field(default_factory=list)
+    """Times of the request and of the answer of each acknowledged change."""
+
+    def run(self, stopping: threading.Event) -> None:
+        """Change the job until the end. Every attempt after a failed one has a connection of its own."""
+        while not stopping.is_set():
+            with suppress(SignalboxError), Client(self.member.api, timeout_s=CALL_S) as client:
+                while not stopping.wait(EVERY_S):
+                    self._change(client)
+
+    def _change(self, client: Client) -> None:
+        self.number += 1
+        asked = time.monotonic()
+        try:
+            spec = self.spec.model_copy(update={"lease_s": LEASE_S + self.number})
+            client.update_job(spec, ["lease_s"], self.token)
+        except SignalboxError:
+            self.unknown.add(self.number)
+            raise
+        self.acknowledged = self.number
+        self.answers.append((asked, time.monotonic()))
+
+    def is_kept(self, lease_s: float) -> bool:
+        """Return whether the job's lease is that of the last acknowledged change, or of one without an answer.
+
+        What it is now counts as acknowledged."""
+        number = round(lease_s - LEASE_S)
+        kept = number == self.acknowledged or number in self.unknown
+        self.acknowledged = number
+        self.unknown.clear()
+        return kept
+
+
+class Run:
+    """Cases on one site."""
+
+    def __init__(self, here: Site, lease_s: float) -> None:
+        self._site = here
+        self._lease_s = lease_s
+        self._kept: list[str] = []
+        """Ids of the jobs that must exist, in the order of their registration."""
+        self._ended: list[str] = []
+        self._changes: list[Changes] = []
+        self._count = 0
+        self._rules: set[Any] = set()
+        self.windows: list[tuple[float, float]] = []
+        """Begin and end of each case in monotonic seconds."""
+
+    def begin(self) -> None:
+        """Register the jobs that stay. Raises ``SignalboxError`` when the site does not come into order."""
+        self._settle()
+        with self._client() as client:
+            for number, ring in enumerate(self._site.rings):
+                addresses = [host.ip for host in ring]
+                client.register_job(_spec(f"ring{number}", addresses, MAX_LEASE_S))
+            for number, member in enumerate(self._site.members):
+                spec = _spec(f"changed{number}", self._site.pairs[number], LEASE_S)
+                self._changes.append(Changes(member, spec, client.register_job(spec).lease_token))
+        send_packets(self._site)
+        self._settle()
+        time.sleep(QUIET_S)
+        self._rules = self._site.rules()
+
+    def case(self, case: Case) -> Outcome:
+        here = self._site
+        active = here.holder()
+        assert active is not None
+        standby = next(member for member in here.members if member is not active)
+        self._register(active)
+        due = sorted((fault.starts_s, number) for number, fault in enumerate(case))
+        mends: list[tuple[float, Any]] = []
+        stopping = threading.Event()
+        threads = [threading.Thread(target=changes.run, args=(stopping,)) for changes in self._changes]
+        for thread in threads:
+            thread.start()
+        start = time.monotonic()
+        while due or mends:
+            now = time.monotonic() - start
+            if due and due[0][0] <= now:
+                fault = case[due.pop(0)[1]]
+                mends.append((now + fault.lasts_s, here.make(fault, active, standby)))
+            for item in [item for item in mends if item[0] <= now]:
+                mends.remove(item)
+                item[1]()
+            here.tend()
+            time.sleep(POLL_S)
+        mended = time.monotonic()
+        why = here.wait_settled()
+        settled = time.monotonic()
+        stopping.set()
+        for thread in threads:
+            thread.join()
+        time.sleep(QUIET_S)
+        end = time.monotonic()
+        self.windows.append((start, end))
+        here.read()
+        return self._outcome(case, start, end, None if why else settled - mended)
+
+    def _outcome(self, case: Case, start: float, end: float, settled_s: float | None) -> Outcome:
+        within, judge = limits(case, self._lease_s), self._site.judge
+        since, replaced = start + within.since_s, start + within.replaced_s
+        first = min((got for each in self._changes for asked, got in each.answers if asked >= since), default=None)
+        held_s = judge.held_s(replaced, self._site.blueprint.dpids)
+        writes = judge.writes_in(start, end)
+        before, self._rules = self._rules, self._site.rules()
+        for changes in self._changes:
+            changes.answers.clear()
+        return Outcome(
+            case,
+            None if first is None else first - since,
+            None if held_s is None else max(0.0, held_s - within.since_s + within.replaced_s),
+            settled_s,
+            deposed(writes),
+            judge.refused(start, end),
+            len(writes),
+            len(before ^ self._rules),
+            self._lost_jobs(),
+        )
+
+    def _lost_jobs(self) -> list[str]:
+        """Return what was acknowledged and is not so."""
+        try:
+            with self._client() as client:
+                jobs = {job.spec.job_id: job for job in client.list_jobs()}
+        except SignalboxError as error:
+            return [f"jobs cannot be read: {error}"]
+        found = [f"job {name} lost" for name in self._kept if name not in jobs]
+        found += [f"job {name} exists again" for name in self._ended if name in jobs]
+        for each in self._changes:
+            job = jobs.get(each.spec.job_id)
+            if job is None or not each.is_kept(job.spec.lease.ToSeconds()):
+                found.append(f"change {each.acknowledged} of job {each.spec.job_id} lost")
+        return found
+
+    def _register(self, active: Member) -> None:
+        """Register a job, and end the oldest one."""
+        self._count += 1
+        with Client(active.api) as client:
+            for name in self._kept[: -KEPT + 1]:
+                client.deregister_job(name, force=True)
+                self._ended.append(name)
+                self._kept.remove(name)
+            name = f"case{self._count}"
+            members = len(self._changes)
+            leaf = members + self._count % (len(self._site.pairs) - members)
+            client.register_job(_spec(name, self._site.pairs[leaf], MAX_LEASE_S))
+            self._kept.append(name)
+
+    def _client(self) -> Client:
+        holder = self._site.holder()
+        return Client((holder or self._site.members[0]).api)
+
+    def _settle(self) -> None:
+        if why := self._site.wait_settled():
+            raise SignalboxError(f"the site does not come into order: {why}")
+
+
+def _spec(job_id: str, addresses: Sequence[str], lease_s: float) -> JobSpec:
+    return announcement(job_id, addresses, Algorithm.RING_ALL_REDUCE, 10**6, lease_s)
+
+
+def main(
+    count: Annotated[int, typer.Option("--faults", min=1, help="Number of cases, of one or two faults each.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the cases.")] = 1,
+    switches: Annotated[int, typer.Option(min=6, max=250, help="Number of bridges.")] = 24,
+    members: Annotated[int, typer.Option(min=2, max=9, help="Number of controllers.")] = 3,
+    out: Annotated[Path, typer.Option(help="Directory for the results and logs.")] = Path("out/bench/controllers"),
+    as_json: AsJson = False,
+) -> None:
+    """Let controllers, etcd and Open vSwitch fail at random, and look for lost jobs, packets and second writers."""
+    check()
+    lease_s = EtcdConfig().lease_s
+    cases = draw(seed, count, lease_s, clocks=FAKETIME is not None)
+    spines = max(2, switches // 6)
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory(prefix="signalbox-controllers-") as name, ExitStack() as stack:
+        stack.callback(_keep_logs, Path(name), out)
+        here = stack.enter_context(site(Path(name), switches - spines, spines, members, _tell))
+        run = Run(here, lease_s)
+        run.begin()
+        for number, case in enumerate(cases, 1):
+            outcomes.append(run.case(case))
+            _tell(f"{number}: {_text(case)}: {'; '.join(broken(outcomes[-1], lease_s)) or 'right'}")
+            if outcomes[-1].settled_s is None:
+                break  # later cases would only show the same
+        streams, _ = here.probing.finish()
+    found = [_with_packets(*each, streams) for each in zip(outcomes, run.windows, strict=True)]
+    lines = sum(len(broken(each, lease_s)) for each in found)
+    data = [{**asdict(each), "case": _text(each.case), "broken": broken(each, lease_s)} for each in found]
+    report({"seed": seed, "cases": data}, out / "controllers.json", lambda: _table(found, lease_s), as_json)
+    typer.echo(_summary(found, cases, lines), err=as_json)
+    if lines or len(found) < len(cases):
+        raise typer.Exit(1)
+
+
+def _with_packets(outcome: Outcome, window: tuple[float, float], streams: Mapping[Pair, Stream]) -> Outcome:
+    seen = [stream.outcome(*window) for stream in streams.values()]
+    return replace(outcome, sent=sum(each.sent for each in seen), lost=sum(each.lost for each in seen))
+
+
+def _keep_logs(folder: Path, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for log in folder.glob("member*/controller.log"):
+        shutil.copy(log, out / f"{log.parent.name}.log")
+    for log in folder.glob("etcd*.log"):
+        shutil.copy(log, out)
+
+
+def _tell(what: str) -> None:
+    typer.echo(what, err=True)
+
+
+def _text(case: Case) -> str:
+    return ", ".join(f"{fault} at {fault.starts_s:g} s for {fault.lasts_s:g} s" for fault in case)
+
+
+def _table(found: Sequence[Outcome], lease_s: float) -> Group:
+    table = Table("faults", "answered, s", "held, s", "writes", "lost packets", "broken", title="Controllers")
+    for each in found:
+        times = ("–" if value is None else f"{value:.1f}" for value in (each.answered_s, each.held_s))
+        table.add_row(
+            "\n".join(map(str, each.case)),
+            *times,
+            f"{each.written}, refused {each.refused}",
+            f"{each.lost} of {each.sent}",
+            "\n".join(broken(each, lease_s)) or "nothing",
+        )
+    return Group(table)
+
+
+def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int) -> str:
+    """Return one line: what must be 0, and the times of cases that had to be taken over."""
+    taken = [each for each in found if any(fault.replaces for fault in each.case)]
+    answered = sorted(each.answered_s for each in taken if each.answered_s is not None)
+    held = sorted(each.held_s for each in taken if each.held_s is not None)
+    times = (f"{median(each):.1f} (longest {each[-1]:.1f}) s" if each else "–" for each in (answered, held))
+    return (
+        f"{len(found)} of {len(cases)} cases: {sum(each.deposed for each in found)} writes of deposed members accepted, "
+        f"{sum(len(each.jobs) for each in found)} acknowledged changes lost, "
+        f"{sum(each.written for each in found)} rules written, {sum(each.lost for each in found)} packets lost; "
+        "answered after {}, held after {}; ".format(*times) + f"{lines} lines broken"
+    )

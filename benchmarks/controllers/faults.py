@@ -1,0 +1,175 @@
+"""Faults of the controllers, of etcd and of Open vSwitch: how they are drawn, and what must hold after each case. Pure.
+
+A case is one fault, or two that overlap. A member that is *replaced* is the active one and cannot go on: another member
+must take over. Without a majority of etcd's members nobody can take over, so times count from the majority's return.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Who = Literal["active", "standby", "etcd follower", "etcd leader", "etcd majority", "Open vSwitch"]
+
+NO_ETCD = ("cut off from etcd", "mute to etcd", "deaf to etcd")
+NO_SWITCHES = ("cut off from switches", "mute to switches", "deaf to switches")
+CUT_OFF = (*NO_ETCD, *NO_SWITCHES, "cut off from both")
+"""Partitions of a member. A mute member's packets are lost, a deaf member gets none."""
+CLOCKS = ("clock + 1 h", "clock - 1 h")
+
+OF_MEMBERS = ("killed", "paused", *CUT_OFF)
+OF_ETCD = ("killed", "paused")
+
+KINDS: Sequence[tuple[Who, Sequence[str], int]] = (
+    ("active", OF_MEMBERS, 10),
+    ("standby", OF_MEMBERS, 3),
+    ("etcd follower", OF_ETCD, 1),
+    ("etcd leader", OF_ETCD, 2),
+    ("etcd majority", OF_ETCD, 2),
+    ("Open vSwitch", ("restarted",), 1),
+)
+"""Places of faults, the faults of each, and its weight."""
+
+BOTH = 1 / 3
+"""Share of the cases that have two faults."""
+LATEST_S = 2.0
+"""Largest number of seconds after which the second fault begins."""
+PAST_LEASE_S = (2.0, 5.0)
+"""Range of the seconds by which a pause or partition is longer than the lease."""
+
+ANSWER_S, HELD_S, WITH_ETCD_S = 2.0, 3.0, 5.0
+"""Seconds until a change is answered and until the last switch is held: after a kill, and if etcd's leader fails too."""
+PAST_LIMIT_S = 1.0
+"""Seconds for which nobody may answer after the lease of a member that was paused or cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Fault. ``starts_s``, ``lasts_s``: seconds after the begin of the case, and from then until it is mended."""
+
+    who: Who
+    what: str
+    starts_s: float
+    lasts_s: float
+
+    def __str__(self) -> str:
+        return f"{self.who} {self.what}"
+
+    @property
+    def replaces(self) -> bool:
+        return self.who == "active" and self.what not in CLOCKS
+
+    @property
+    def ends_s(self) -> float:
+        return self.starts_s + self.lasts_s
+
+
+Case = tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times that must be met."""
+
+    replaced_s: float
+    """Seconds after the begin of the case at which another member has to take over."""
+    since_s: float
+    """Seconds after the begin of the case from which the times count."""
+    answer_s: float
+    held_s: float | None
+    """Seconds until the last switch is held by the member that takes over; None if nobody has to."""
+
+
+def draw(seed: int, count: int, lease_s: float, clocks: bool) -> list[Case]:
+    """Return random cases. ``clocks``: whether the clocks of members can jump."""
+    rng = random.Random(seed)
+    return [_case(rng, lease_s, clocks) for _ in range(count)]
+
+
+def _case(rng: random.Random, lease_s: float, clocks: bool) -> Case:
+    first = _fault(rng, lease_s, clocks, 0.0, ())
+    if rng.random() >= BOTH:
+        return (first,)
+    return first, _fault(rng, lease_s, clocks, round(rng.uniform(0, LATEST_S), 1), (first.who,))
+
+
+def _fault(rng: random.Random, lease_s: float, clocks: bool, starts_s: float, taken: Collection[Who]) -> Fault:
+    etcd = any(who.startswith("etcd") for who in taken)
+    left = [kind for kind in KINDS if kind[0] not in taken and not (etcd and kind[0].startswith("etcd"))]
+    [(who, faults, _)] = rng.choices(left, [weight for *_, weight in left])
+    more = CLOCKS if clocks and who in ("active", "standby") else ()
+    what = rng.choice((*faults, *more))
+    return Fault(who, what, starts_s, round(lease_s + rng.uniform(*PAST_LEASE_S), 1))
+
+
+def limits(case: Case, lease_s: float) -> Limits:
+    replaced = [fault for fault in case if fault.replaces]
+    without_etcd = max((fault.ends_s for fault in case if fault.who == "etcd majority"), default=0.0)
+    replaced_s = max((fault.starts_s for fault in replaced), default=0.0)
+    leaderless = any(fault.who in ("etcd leader", "etcd majority") for fault in case)
+    if any(fault.what != "killed" for fault in replaced):
+        answer_s = held_s = lease_s + PAST_LIMIT_S
+    else:
+        answer_s, held_s = ANSWER_S, HELD_S
+    if leaderless:
+        answer_s, held_s = max(answer_s, WITH_ETCD_S), max(held_s, WITH_ETCD_S)
+    must_hold = replaced and not rewrites(case)
+    return Limits(replaced_s, max(replaced_s, without_etcd), answer_s, held_s if must_hold else None)
+
+
+def rewrites(case: Case) -> bool:
+    """Return whether switches lose their rules, so that rules are written and packets are lost."""
+    return any(fault.who == "Open vSwitch" for fault in case)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was seen in one case."""
+
+    case: Case
+    answered_s: float | None
+    """Seconds from ``Limits.since_s`` until the first change was answered that was requested after that time."""
+    held_s: float | None
+    """Seconds from ``Limits.since_s`` until every switch had a new master."""
+    settled_s: float | None
+    """Seconds from the end of the last fault until everything was in order."""
+    deposed: int
+    """Writes that a switch accepted from a member that was not its master."""
+    refused: int
+    """Writes that switches refused."""
+    written: int
+    """Flow-mods, group-mods and meter-mods that switches did not refuse."""
+    changed: int
+    """Rules that were not the same before and afterwards."""
+    jobs: Sequence[str]
+    """Acknowledged changes of jobs that were lost."""
+    sent: int = 0
+    lost: int = 0
+    """Packets between hosts."""
+
+
+def broken(outcome: Outcome, lease_s: float) -> list[str]:
+    """Return what did not hold, one text for each line of the issue that is broken."""
+    within = limits(outcome.case, lease_s)
+    found = []
+    if outcome.deposed:
+        found.append(f"{outcome.deposed} writes of a deposed member accepted")
+    found += outcome.jobs
+    if outcome.changed:
+        found.append(f"{outcome.changed} rules differ")
+    if not rewrites(outcome.case):
+        found += [f"{outcome.written} rules written"] * bool(outcome.written)
+        found += [f"{outcome.lost} packets lost"] * bool(outcome.lost)
+    if outcome.answered_s is None:
+        found.append(f"no change answered within {within.answer_s:g} s")
+    elif outcome.answered_s > within.answer_s:
+        found.append(f"first change answered after {outcome.answered_s:.1f} s, not {within.answer_s:g} s")
+    if within.held_s is not None and outcome.held_s is None:
+        found.append(f"a switch is not held within {within.held_s:g} s")
+    elif within.held_s is not None and outcome.held_s is not None and outcome.held_s > within.held_s:
+        found.append(f"last switch held after {outcome.held_s:.1f} s, not {within.held_s:g} s")
+    if outcome.settled_s is None:
+        found.append("not in order again")
+    return found

@@ -1,0 +1,206 @@
+"""Judge of ``benchmarks controllers``: who wrote to a switch, what had to hold in a case, and which cases are drawn."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.controllers.faults import (
+    KINDS,
+    WITH_ETCD_S,
+    Case,
+    Fault,
+    Outcome,
+    broken,
+    draw,
+    limits,
+)
+from benchmarks.controllers.judge import Judge, deposed
+from benchmarks.openflow_bytes import Type, message
+from controller.fabric.topology import Dpid
+
+LEAF, SPINE = Dpid(1), Dpid(0x101)
+MASTER, SLAVE, EQUAL = 2, 3, 1
+LEASE_S = 3.0
+
+
+class Wire:
+    """Messages of several members to switches; time advances by a second per message."""
+
+    def __init__(self) -> None:
+        self.judge = Judge()
+        self.now = 0.0
+
+    def sent(self, member: str, kind: Type, xid: int = 0, body: bytes = bytes(8), dpid: Dpid = LEAF) -> float:
+        self.now += 1
+        self.judge.message(member, self.now, dpid, message(kind, xid, body))
+        return self.now
+
+    def connects(self, member: str, dpid: Dpid = LEAF) -> None:
+        self.sent(member, Type.FEATURES_REPLY, dpid=dpid)
+
+    def is_master(self, member: str, generation: int, role: int = MASTER, dpid: Dpid = LEAF) -> float:
+        return self.sent(member, Type.ROLE_REPLY, body=struct.pack("!I4xQ", role, generation), dpid=dpid)
+
+    def writes(self, member: str, xid: int, kind: Type = Type.FLOW_MOD) -> None:
+        """Send a write and a barrier, which the switch answers."""
+        self.sent(member, kind, xid)
+        self.sent(member, Type.BARRIER_REQUEST, xid + 1)
+        self.sent(member, Type.BARRIER_REPLY, xid + 1)
+
+    def deposed(self) -> int:
+        return deposed(self.judge.writes_in(0, self.now + 1))
+
+
+@pytest.fixture
+def wire() -> Wire:
+    """Return a switch with a connection of a and one of b, whose master is a."""
+    made = Wire()
+    made.connects("a")
+    made.connects("b")
+    made.is_master("a", 7)
+    return made
+
+
+@pytest.mark.parametrize("kind", [Type.FLOW_MOD, Type.GROUP_MOD, Type.METER_MOD])
+def test_the_master_may_write_and_nobody_else(wire: Wire, kind: Type) -> None:
+    wire.writes("a", 1, kind)
+    assert wire.deposed() == 0
+    wire.writes("b", 1, kind)
+    assert wire.deposed() == 1
+
+
+def test_a_write_of_a_deposed_member_that_the_switch_refuses_is_none(wire: Wire) -> None:
+    wire.is_master("b", 8)
+    wire.sent("a", Type.FLOW_MOD, 4)
+    wire.sent("a", Type.BARRIER_REQUEST, 5)
+    wire.sent("a", Type.ERROR, 4)
+    wire.sent("a", Type.BARRIER_REPLY, 5)
+    assert (wire.deposed(), wire.judge.refused(0, wire.now)) == (0, 1)
+    wire.writes("a", 6)
+    assert wire.deposed() == 1
+
+
+def test_an_error_before_the_barrier_request_refuses_too(wire: Wire) -> None:
+    wire.sent("b", Type.FLOW_MOD, 4)
+    wire.sent("b", Type.ERROR, 4)
+    wire.sent("b", Type.BARRIER_REQUEST, 5)
+    wire.sent("b", Type.BARRIER_REPLY, 5)
+    assert (wire.deposed(), wire.judge.writes_in(0, wire.now)) == (0, [])
+
+
+def test_a_write_whose_connection_ends_before_an_answer_counts_as_written_only(wire: Wire) -> None:
+    wire.sent("b", Type.FLOW_MOD, 4)
+    wire.connects("b")
+    wire.sent("b", Type.BARRIER_REPLY, 5)
+    assert (wire.deposed(), len(wire.judge.writes_in(0, wire.now))) == (0, 1)
+
+
+def test_a_new_connection_of_the_master_may_write_after_its_claim_only(wire: Wire) -> None:
+    wire.connects("a")
+    wire.writes("a", 1)
+    assert wire.deposed() == 1
+    wire.is_master("a", 7)
+    wire.writes("a", 3)
+    assert wire.deposed() == 1
+
+
+def test_a_member_that_becomes_slave_may_not_write(wire: Wire) -> None:
+    wire.is_master("a", 7, SLAVE)
+    wire.writes("a", 1)
+    assert wire.deposed() == 1
+
+
+def test_a_role_of_another_connection_changes_no_master(wire: Wire) -> None:
+    wire.is_master("b", 7, EQUAL)
+    wire.writes("a", 1)
+    assert wire.deposed() == 0
+
+
+def test_a_switch_that_forgot_its_generation_is_no_excuse_for_a_deposed_member(wire: Wire) -> None:
+    wire.is_master("b", 8)
+    for member in ("a", "b"):
+        wire.connects(member)
+    wire.is_master("a", 7)
+    wire.writes("a", 1)
+    assert wire.deposed() == 1
+
+
+def test_all_switches_are_held_when_the_last_one_has_a_new_master(wire: Wire) -> None:
+    start = wire.now + 1
+    wire.connects("b", SPINE)
+    wire.is_master("b", 8)
+    assert wire.judge.held_s(start, [LEAF, SPINE]) is None
+    last = wire.is_master("b", 8, dpid=SPINE)
+    wire.is_master("b", 8)
+    assert wire.judge.held_s(start, [LEAF, SPINE]) == last - start
+
+
+KILLED = Fault("active", "killed", 0.0, 6.0)
+PAUSED = Fault("active", "paused", 1.0, 6.0)
+LEADER = Fault("etcd leader", "killed", 0.5, 6.0)
+MAJORITY = Fault("etcd majority", "paused", 0.0, 6.0)
+RESTARTED = Fault("Open vSwitch", "restarted", 0.0, 6.0)
+RIGHT = Outcome((KILLED,), 1.5, 2.5, 4.0, 0, 0, 0, 0, [], 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("case", "since_s", "answer_s", "held_s"),
+    [
+        ((KILLED,), 0, 2, 3),
+        ((PAUSED,), 1, LEASE_S + 1, LEASE_S + 1),
+        ((KILLED, LEADER), 0, WITH_ETCD_S, WITH_ETCD_S),
+        ((MAJORITY, PAUSED), 6, WITH_ETCD_S, WITH_ETCD_S),
+        ((LEADER,), 0, WITH_ETCD_S, None),
+        ((KILLED, RESTARTED), 0, 2, None),
+        ((Fault("standby", "paused", 0.0, 6.0),), 0, 2, None),
+        ((Fault("active", "clock + 1 h", 0.0, 6.0),), 0, 2, None),
+    ],
+)
+def test_limits_of_a_case(case: Case, since_s: float, answer_s: float, held_s: float | None) -> None:
+    found = limits(case, LEASE_S)
+    assert (found.since_s, found.answer_s, found.held_s) == (since_s, answer_s, held_s)
+
+
+def test_nothing_is_broken_within_the_limits() -> None:
+    assert broken(RIGHT, LEASE_S) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"deposed": 1}, "1 writes of a deposed member accepted"),
+        ({"jobs": ["job case1 lost"]}, "job case1 lost"),
+        ({"changed": 2}, "2 rules differ"),
+        ({"written": 3}, "3 rules written"),
+        ({"lost": 4}, "4 packets lost"),
+        ({"answered_s": 2.1}, "first change answered after 2.1 s, not 2 s"),
+        ({"answered_s": None}, "no change answered within 2 s"),
+        ({"held_s": 3.1}, "last switch held after 3.1 s, not 3 s"),
+        ({"held_s": None}, "a switch is not held within 3 s"),
+        ({"settled_s": None}, "not in order again"),
+    ],
+)
+def test_each_line_can_be_broken(change: dict[str, object], line: str) -> None:
+    assert broken(replace(RIGHT, **change), LEASE_S) == [line]  # type: ignore[arg-type]
+
+
+def test_switches_that_lost_their_rules_get_them_again_and_lose_packets() -> None:
+    assert broken(replace(RIGHT, case=(RESTARTED,), written=900, lost=50, held_s=None), LEASE_S) == []
+
+
+def test_cases_are_drawn_by_the_seed() -> None:
+    cases = draw(3, 200, LEASE_S, clocks=True)
+    assert cases == draw(3, 200, LEASE_S, clocks=True) != draw(4, 200, LEASE_S, clocks=True)
+    assert {len(case) for case in cases} == {1, 2}
+    assert {fault.who for case in cases for fault in case} == {who for who, *_ in KINDS}
+    assert all(fault.lasts_s > LEASE_S for case in cases for fault in case)
+    assert not any("clock" in str(fault) for case in draw(3, 200, LEASE_S, clocks=False) for fault in case)
+
+
+def test_two_faults_at_once_are_in_different_places() -> None:
+    for case in draw(5, 300, LEASE_S, clocks=True):
+        places = ["etcd" if fault.who.startswith("etcd") else fault.who for fault in case]
+        assert len(set(places)) == len(case)
