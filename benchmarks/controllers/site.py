@@ -268,11 +268,11 @@ class Site:
 
     def _of_member(self, what: str, member: Member) -> Callable[[], object]:
         if what == "killed":
-            os.kill(member.pid, signal.SIGKILL)
+            _signal(member.pid, signal.SIGKILL)
             return lambda: None
         if what == "paused":
-            os.killpg(member.pid, signal.SIGSTOP)
-            return partial(_continue, member.pid)
+            _signal(member.pid, signal.SIGSTOP)
+            return partial(_signal, member.pid, signal.SIGCONT)
         if what in CLOCKS:
             clock = member.controller.folder / "clock"
             clock.write_text(f"{'+' if what == CLOCKS[0] else '-'}{HOUR_S}")
@@ -296,9 +296,10 @@ class _Hosts:
         return subprocess.Popen(["ip", "netns", "exec", host, *argv], start_new_session=True, **options)
 
 
-def _continue(group: int) -> None:
+def _signal(group: int, number: signal.Signals) -> None:
+    """Send a signal to a controller and its processes, unless it has ended."""
     with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGCONT)
+        os.killpg(group, number)
 
 
 def _rule(what: str, rule: str) -> None:
