@@ -299,8 +299,10 @@ def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int) -> str
     held = sorted(each.held_s for each in taken if each.held_s is not None)
     times = (f"{median(each):.1f} (longest {each[-1]:.1f}) s" if each else "–" for each in (answered, held))
     return (
-        f"{len(found)} of {len(cases)} cases: {sum(each.deposed for each in found)} writes of deposed members accepted, "
+        f"{len(found)} of {len(cases)} cases: "
+        f"{sum(each.deposed for each in found)} writes of deposed members accepted, "
         f"{sum(len(each.jobs) for each in found)} acknowledged changes lost, "
         f"{sum(each.written for each in found)} rules written, {sum(each.lost for each in found)} packets lost; "
-        "answered after {}, held after {}; ".format(*times) + f"{lines} lines broken"
+        "answered after {}, held after {}; ".format(*times)
+        + f"{lines} lines broken"
     )

@@ -40,9 +40,9 @@ PAST_LEASE_S = (2.0, 5.0)
 """Range of the seconds by which a pause or partition is longer than the lease."""
 
 ANSWER_S, HELD_S, WITH_ETCD_S = 2.0, 3.0, 5.0
-"""Seconds until a change is answered and until the last switch is held: after a kill, and if etcd's leader fails too."""
+"""Seconds until a change is answered after a kill, until the last switch is held, and both if etcd's leader fails."""
 PAST_LIMIT_S = 1.0
-"""Seconds for which nobody may answer after the lease of a member that was paused or cut off."""
+"""Seconds after the end of a lease within which another member has taken over from one that is paused or cut off."""
 
 
 @dataclass(frozen=True, slots=True)

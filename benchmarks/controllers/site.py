@@ -92,7 +92,12 @@ class EtcdMember:
     def start(self) -> None:
         peers = {f"etcd{n}": f"http://10.94.0.{n}:2380" for n in range(1, ETCD_MEMBERS + 1)}
         words = ["etcd", "--name", self.name, "--data-dir", str(self.folder / self.name)]
-        words += ["--listen-client-urls", f"http://{self.endpoint}", "--advertise-client-urls", f"http://{self.endpoint}"]
+        words += [
+            "--listen-client-urls",
+            f"http://{self.endpoint}",
+            "--advertise-client-urls",
+            f"http://{self.endpoint}",
+        ]
         words += ["--listen-peer-urls", peers[self.name], "--initial-advertise-peer-urls", peers[self.name]]
         words += ["--initial-cluster", ",".join(f"{name}={url}" for name, url in peers.items())]
         words += ["--heartbeat-interval", "50", "--election-timeout", "500"]
@@ -172,7 +177,7 @@ class Site:
         with suppress(EtcdError):
             if claim := self.store.get(PREFIX + b"claim"):
                 text = claim.value.decode()
-                return next((m for m in self.members if f"process {m.pid}\"" in text), None)
+                return next((m for m in self.members if f'process {m.pid}"' in text), None)
         return None
 
     def standbys(self) -> int:
@@ -284,9 +289,8 @@ class Site:
                 own = f"10.{mine}.0.{member.number}/32"
                 rules += [f"from {own} to {theirs}"] * (both or what.startswith("mute"))
                 rules += [f"from {theirs} to {own}"] * (both or what.startswith("deaf"))
-        for rule in rules:
-            _rule("add", rule)
-        return lambda: [_rule("delete", rule) for rule in rules]
+        _rules("add", rules)
+        return partial(_rules, "delete", rules)
 
 
 class _Hosts:
@@ -302,8 +306,10 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _rule(what: str, rule: str) -> None:
-    run("ip", "-n", "router", "rule", what, *rule.split(), "blackhole")
+def _rules(what: str, rules: Sequence[str]) -> None:
+    """Add or delete rules of the router that drop packets."""
+    for rule in rules:
+        run("ip", "-n", "router", "rule", what, *rule.split(), "blackhole")
 
 
 # ---- making
@@ -362,7 +368,7 @@ def _member(folder: Path, blueprint: Blueprint, inventory: Path, endpoints: Sequ
     its_folder.mkdir()
     settings = {
         **blueprint.settings(inventory),
-        "openflow": {"host": "0.0.0.0"},  # noqa: S104
+        "openflow": {"host": "0.0.0.0"},
         "api": {"listen": [f"10.92.0.{number}:50051"], "insecure": True},
     }
     inside = ["ip", "netns", "exec", f"member{number}"]

@@ -158,7 +158,8 @@ def run(port: int, file: Path, interface: str) -> None:
 def _packet_socket(port: int, interface: str) -> socket.socket:
     """Return a socket for IPv4 packets on the interface.
 
-    On the loopback interface every packet arrives, so that those which leave are not read. The socket receives the packets that pass ``_filter``, without their link header."""
+    The socket receives the packets that pass ``_filter``, without their link header. On the loopback interface every
+    packet arrives, so that those which leave are not read."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
     program = create_string_buffer(_filter(port))
     attached = struct.pack("HP", len(program) // 8, addressof(program))  # struct sock_fprog
