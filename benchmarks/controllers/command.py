@@ -29,7 +29,7 @@ from rich.table import Table
 
 from benchmarks.controllers.faults import Case, Outcome, broken, draw, limits
 from benchmarks.controllers.judge import deposed
-from benchmarks.controllers.site import FAKETIME, Member, Site, check, send_packets, site
+from benchmarks.controllers.site import Member, Site, check, send_packets, site
 from benchmarks.measures import report
 from controller.config import EtcdConfig
 from mininet_topos.probe.report import Pair, Stream
@@ -234,7 +234,7 @@ def main(
     """Let controllers, etcd and Open vSwitch fail at random, and look for lost jobs, packets and second writers."""
     check()
     lease_s = EtcdConfig().lease_s
-    cases = draw(seed, count, lease_s, clocks=FAKETIME is not None)
+    cases = draw(seed, count, lease_s)
     spines = max(2, switches // 6)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="signalbox-controllers-") as name, ExitStack() as stack:

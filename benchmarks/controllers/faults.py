@@ -19,7 +19,7 @@ CUT_OFF = (*NO_ETCD, *NO_SWITCHES, "cut off from both")
 """Partitions of a member. A mute member's packets are lost, a deaf member gets none."""
 CLOCKS = ("clock + 1 h", "clock - 1 h")
 
-OF_MEMBERS = ("killed", "paused", *CUT_OFF)
+OF_MEMBERS = ("killed", "paused", *CUT_OFF, *CLOCKS)
 OF_ETCD = ("killed", "paused")
 
 KINDS: Sequence[tuple[Who, Sequence[str], int]] = (
@@ -82,26 +82,24 @@ class Limits:
     """Seconds until the last switch is held by the member that takes over; None if nobody has to."""
 
 
-def draw(seed: int, count: int, lease_s: float, clocks: bool) -> list[Case]:
-    """Return random cases. ``clocks``: whether the clocks of members can jump."""
+def draw(seed: int, count: int, lease_s: float) -> list[Case]:
+    """Return random cases."""
     rng = random.Random(seed)
-    return [_case(rng, lease_s, clocks) for _ in range(count)]
+    return [_case(rng, lease_s) for _ in range(count)]
 
 
-def _case(rng: random.Random, lease_s: float, clocks: bool) -> Case:
-    first = _fault(rng, lease_s, clocks, 0.0, ())
+def _case(rng: random.Random, lease_s: float) -> Case:
+    first = _fault(rng, lease_s, 0.0, ())
     if rng.random() >= BOTH:
         return (first,)
-    return first, _fault(rng, lease_s, clocks, round(rng.uniform(0, LATEST_S), 1), (first.who,))
+    return first, _fault(rng, lease_s, round(rng.uniform(0, LATEST_S), 1), (first.who,))
 
 
-def _fault(rng: random.Random, lease_s: float, clocks: bool, starts_s: float, taken: Collection[Who]) -> Fault:
+def _fault(rng: random.Random, lease_s: float, starts_s: float, taken: Collection[Who]) -> Fault:
     etcd = any(who.startswith("etcd") for who in taken)
     left = [kind for kind in KINDS if kind[0] not in taken and not (etcd and kind[0].startswith("etcd"))]
     [(who, faults, _)] = rng.choices(left, [weight for *_, weight in left])
-    more = CLOCKS if clocks and who in ("active", "standby") else ()
-    what = rng.choice((*faults, *more))
-    return Fault(who, what, starts_s, round(lease_s + rng.uniform(*PAST_LEASE_S), 1))
+    return Fault(who, rng.choice(faults), starts_s, round(lease_s + rng.uniform(*PAST_LEASE_S), 1))
 
 
 def limits(case: Case, lease_s: float) -> Limits:

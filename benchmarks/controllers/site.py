@@ -56,8 +56,8 @@ SWITCHES = "10.90.0.1"
 ETCD_NET = "10.94.0.0/24"
 UPLINK = "uplink"
 """Interface towards the router, in every namespace."""
-FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-"""Library that changes the time that a process reads, if it is installed (Debian's package ``faketime``)."""
+CLOCK = "clock.so"
+"""Library that changes the time of day that a member reads."""
 
 
 class _Switches(Bridges):
@@ -279,9 +279,8 @@ class Site:
             _signal(member.pid, signal.SIGSTOP)
             return partial(_signal, member.pid, signal.SIGCONT)
         if what in CLOCKS:
-            clock = member.controller.folder / "clock"
-            clock.write_text(f"{'+' if what == CLOCKS[0] else '-'}{HOUR_S}")
-            return lambda: clock.write_text("+0")
+            _set_clock(member.controller.folder, HOUR_S if what == CLOCKS[0] else -HOUR_S)
+            return partial(_set_clock, member.controller.folder, 0)
         both = what.startswith("cut off")
         rules = []
         for peer, mine, theirs in (("etcd", 93, ETCD_NET), ("switches", 91, f"{SWITCHES}/32")):
@@ -337,6 +336,7 @@ def site(folder: Path, leaves: int, spines: int, members: int, tell: Callable[[s
             each.start()
         endpoints = tuple(each.endpoint for each in etcd)
         wait_for(lambda: all(each.is_healthy for each in etcd), "etcd", SETTLE_S, 0.1)
+        run("cc", "-shared", "-fPIC", "-O2", "-o", str(folder / CLOCK), str(Path(__file__).with_name("clock.c")))
         inventory = folder / "inventory.toml"
         inventory.write_text(blueprint.inventory())
         all_members = [_member(folder, blueprint, inventory, endpoints, n) for n in range(1, members + 1)]
@@ -371,16 +371,18 @@ def _member(folder: Path, blueprint: Blueprint, inventory: Path, endpoints: Sequ
         "openflow": {"host": "0.0.0.0"},
         "api": {"listen": [f"10.92.0.{number}:50051"], "insecure": True},
     }
+    _set_clock(its_folder, 0)
     inside = ["ip", "netns", "exec", f"member{number}"]
-    if FAKETIME:
-        clock = its_folder / "clock"
-        clock.write_text("+0")
-        faked = {"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": clock, "FAKETIME_CACHE_DURATION": 1}
-        faked |= {"FAKETIME_DONT_FAKE_MONOTONIC": 1, "DONT_FAKE_MONOTONIC": 1}
-        inside += ["env", *(f"{name}={value}" for name, value in faked.items())]
+    inside += ["env", f"LD_PRELOAD={folder / CLOCK}", f"SIGNALBOX_CLOCK={its_folder / 'clock'}"]
     store = f"etcd://{','.join(endpoints)}"
     controller = ControllerProcess(its_folder, 6650 + number, settings, store=store, inside=tuple(inside))
     return Member(number, controller)
+
+
+def _set_clock(folder: Path, ahead_s: int) -> None:
+    """Set by how many seconds the time of day of a member is wrong."""
+    with (folder / "clock").open("r+b" if (folder / "clock").exists() else "wb") as file:
+        file.write(ahead_s.to_bytes(8, "little", signed=True))
 
 
 def _router() -> None:
@@ -447,6 +449,6 @@ def check() -> None:
     """Raise ``SignalboxError`` with instructions where the site cannot be made."""
     if b"scripts/openvswitch.sh" not in Path("/proc/1/cmdline").read_bytes():
         raise SignalboxError("start the benchmark with: sudo scripts/lab_python.sh -m benchmarks controllers")
-    for program in ("etcd", "ovs-vsctl", "ethtool"):
+    for program in ("etcd", "ovs-vsctl", "ethtool", "cc"):
         if not shutil.which(program):
             raise SignalboxError(f"{program} is not installed; run scripts/bootstrap.sh")
