@@ -1,6 +1,7 @@
 """Random faults of several controllers on etcd, while hosts send packets and jobs are changed.
 
-    sudo scripts/lab_python.sh -m benchmarks controllers [--faults N] [--seed S] [--switches N] [--members N] [--json]
+    sudo scripts/lab_python.sh -m benchmarks controllers [--faults N] [--seed S] [--switches N] [--members N]
+        [--only FAULT] [--json]
 
 The site has three etcd members, one active controller and standbys, and Open vSwitch bridges that have every controller
 in their list (``site``). A case is one fault, or two that overlap (``faults``). Before each case a job is registered.
@@ -27,8 +28,8 @@ import typer
 from rich.console import Group
 from rich.table import Table
 
-from benchmarks.controllers.faults import Case, Outcome, broken, draw, limits
-from benchmarks.controllers.judge import deposed
+from benchmarks.controllers.faults import Case, Outcome, broken, draw, limits, single
+from benchmarks.controllers.judge import Verdict, Write
 from benchmarks.controllers.site import Member, Site, check, send_packets, site
 from benchmarks.measures import report
 from controller.config import EtcdConfig
@@ -106,7 +107,6 @@ class Run:
         self._ended: list[str] = []
         self._changes: list[Changes] = []
         self._count = 0
-        self._rules: set[Any] = set()
         self.windows: list[tuple[float, float]] = []
         """Begin and end of each case in monotonic seconds."""
 
@@ -122,15 +122,14 @@ class Run:
                 self._changes.append(Changes(member, spec, client.register_job(spec).lease_token))
         send_packets(self._site)
         self._settle()
-        time.sleep(QUIET_S)
-        self._rules = self._site.rules()
 
     def case(self, case: Case) -> Outcome:
         here = self._site
+        self._register()
         active = here.holder()
         assert active is not None
         standby = next(member for member in here.members if member is not active)
-        self._register(active)
+        before = here.rules()
         due = sorted((fault.starts_s, number) for number, fault in enumerate(case))
         mends: list[tuple[float, Any]] = []
         stopping = threading.Event()
@@ -158,15 +157,15 @@ class Run:
         end = time.monotonic()
         self.windows.append((start, end))
         here.read()
-        return self._outcome(case, start, end, None if why else settled - mended)
+        changed = len(before ^ here.rules())
+        return self._outcome(case, start, end, None if why else settled - mended, changed)
 
-    def _outcome(self, case: Case, start: float, end: float, settled_s: float | None) -> Outcome:
+    def _outcome(self, case: Case, start: float, end: float, settled_s: float | None, changed: int) -> Outcome:
         within, judge = limits(case, self._lease_s), self._site.judge
         since, replaced = start + within.since_s, start + within.replaced_s
         first = min((got for each in self._changes for asked, got in each.answers if asked >= since), default=None)
         held_s = judge.held_s(replaced, self._site.blueprint.dpids)
         writes = judge.writes_in(start, end)
-        before, self._rules = self._rules, self._site.rules()
         for changes in self._changes:
             changes.answers.clear()
         return Outcome(
@@ -174,10 +173,11 @@ class Run:
             None if first is None else first - since,
             None if held_s is None else max(0.0, held_s - within.since_s + within.replaced_s),
             settled_s,
-            deposed(writes),
-            judge.refused(start, end),
-            len(writes),
-            len(before ^ self._rules),
+            _count(writes, Verdict.DEPOSED),
+            _count(writes, Verdict.REFUSED),
+            _count(writes, Verdict.UNANSWERED),
+            _count(writes, Verdict.WRITTEN),
+            changed,
             self._lost_jobs(),
         )
 
@@ -196,10 +196,12 @@ class Run:
                 found.append(f"change {each.acknowledged} of job {each.spec.job_id} lost")
         return found
 
-    def _register(self, active: Member) -> None:
-        """Register a job, and end the oldest one."""
+    def _register(self) -> None:
+        """Register a job, end the oldest one, and wait until their rules are written and deleted.
+
+        Raises ``SignalboxError`` when the site does not come into order."""
         self._count += 1
-        with Client(active.api) as client:
+        with self._client() as client:
             for name in self._kept[: -KEPT + 1]:
                 client.deregister_job(name, force=True)
                 self._ended.append(name)
@@ -209,6 +211,8 @@ class Run:
             leaf = members + self._count % (len(self._site.pairs) - members)
             client.register_job(_spec(name, self._site.pairs[leaf], MAX_LEASE_S))
             self._kept.append(name)
+        time.sleep(QUIET_S)
+        self._settle()
 
     def _client(self) -> Client:
         holder = self._site.holder()
@@ -219,6 +223,10 @@ class Run:
             raise SignalboxError(f"the site does not come into order: {why}")
 
 
+def _count(writes: Sequence[Write], verdict: Verdict) -> int:
+    return sum(write.verdict is verdict for write in writes)
+
+
 def _spec(job_id: str, addresses: Sequence[str], lease_s: float) -> JobSpec:
     return announcement(job_id, addresses, Algorithm.RING_ALL_REDUCE, 10**6, lease_s)
 
@@ -226,6 +234,7 @@ def _spec(job_id: str, addresses: Sequence[str], lease_s: float) -> JobSpec:
 def main(
     count: Annotated[int, typer.Option("--faults", min=1, help="Number of cases, of one or two faults each.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the cases.")] = 1,
+    only: Annotated[str, typer.Option(help="Fault of every case, such as 'active paused'; default: random.")] = "",
     switches: Annotated[int, typer.Option(min=6, max=250, help="Number of bridges.")] = 24,
     members: Annotated[int, typer.Option(min=2, max=9, help="Number of controllers.")] = 3,
     out: Annotated[Path, typer.Option(help="Directory for the results and logs.")] = Path("out/bench/controllers"),
@@ -234,7 +243,7 @@ def main(
     """Let controllers, etcd and Open vSwitch fail at random, and look for lost jobs, packets and second writers."""
     check()
     lease_s = EtcdConfig().lease_s
-    cases = draw(seed, count, lease_s)
+    cases = [single(only, lease_s)] * count if only else draw(seed, count, lease_s)
     spines = max(2, switches // 6)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="signalbox-controllers-") as name, ExitStack() as stack:
@@ -285,7 +294,7 @@ def _table(found: Sequence[Outcome], lease_s: float) -> Group:
         table.add_row(
             "\n".join(map(str, each.case)),
             *times,
-            f"{each.written}, refused {each.refused}",
+            f"{each.written}, refused {each.refused}, unanswered {each.unanswered}",
             f"{each.lost} of {each.sent}",
             "\n".join(broken(each, lease_s)) or "nothing",
         )

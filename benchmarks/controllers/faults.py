@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from signalbox.errors import InvalidInput
+
 Who = Literal["active", "standby", "etcd follower", "etcd leader", "etcd majority", "Open vSwitch"]
 
 NO_ETCD = ("cut off from etcd", "mute to etcd", "deaf to etcd")
@@ -88,6 +90,17 @@ def draw(seed: int, count: int, lease_s: float) -> list[Case]:
     return [_case(rng, lease_s) for _ in range(count)]
 
 
+def single(text: str, lease_s: float) -> Case:
+    """Return the case of one fault, named as ``Fault`` is. Raises ``InvalidInput``."""
+    for who, faults, _ in KINDS:
+        for what in faults:
+            fault = Fault(who, what, 0.0, lease_s + PAST_LEASE_S[0])
+            if str(fault) == text:
+                return (fault,)
+    known = ", ".join(f"{who} {what}" for who, faults, _ in KINDS for what in faults)
+    raise InvalidInput.of("only", f"{text!r} is no fault; choose from: {known}")
+
+
 def _case(rng: random.Random, lease_s: float) -> Case:
     first = _fault(rng, lease_s, 0.0, ())
     if rng.random() >= BOTH:
@@ -137,8 +150,10 @@ class Outcome:
     """Writes that a switch accepted from a member that was not its master."""
     refused: int
     """Writes that switches refused."""
+    unanswered: int
+    """Writes of a member that was not the master, whose connection ended before an answer."""
     written: int
-    """Flow-mods, group-mods and meter-mods that switches did not refuse."""
+    """Flow-mods, group-mods and meter-mods of the masters."""
     changed: int
     """Rules that were not the same before and afterwards."""
     jobs: Sequence[str]

@@ -4,7 +4,7 @@ In: the messages between every switch and every member, in the order of their ti
 received them. Out: claims and writes. Pure.
 
 A switch answers the messages of one connection in their order. A write without an error before the next barrier reply
-was therefore accepted. A write after the reply that made another connection the master must be refused.
+was therefore accepted. After the reply that made another connection the master, every write must be refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from benchmarks.openflow_bytes import HEADER, Type, xid_of
@@ -33,6 +34,15 @@ class Claim(NamedTuple):
     generation: int
 
 
+class Verdict(Enum):
+    """Verdict about a write."""
+
+    WRITTEN = "sent by the master"
+    DEPOSED = "accepted from a member that was not the master"
+    REFUSED = "refused by the switch"
+    UNANSWERED = "sent by another member, whose connection ended before an answer"
+
+
 @dataclass(slots=True)
 class Write:
     """Message that changes rules."""
@@ -44,8 +54,7 @@ class Write:
     xid: int
     is_master: bool
     """Whether the member was the switch's master, and the switch never had one with a larger generation id."""
-    answer: str = "none"
-    """Answer of the switch: ``accepted``, ``refused``, or ``none`` if the connection ended before."""
+    verdict: Verdict
 
 
 @dataclass(slots=True)
@@ -76,20 +85,23 @@ class Judge:
         if kind == Type.ROLE_REPLY:
             self._role(Claim(at, member, dpid, _ROLE.unpack_from(data, HEADER.size)[1]), connection, data)
         elif kind in WRITES:
-            write = Write(at, member, dpid, Type(kind), xid, self._is_master(connection, dpid))
+            is_master = self._is_master(connection, dpid)
+            write = Write(
+                at, member, dpid, Type(kind), xid, is_master, Verdict.WRITTEN if is_master else Verdict.UNANSWERED
+            )
             connection.open.append(write)
             self.writes.append(write)
         elif kind == Type.BARRIER_REQUEST:
             connection.barriers[xid], connection.open = connection.open, []
         elif kind == Type.BARRIER_REPLY:
             for write in connection.barriers.pop(xid, ()):
-                if write.answer == "none":
-                    write.answer = "accepted"
+                if write.verdict is Verdict.UNANSWERED:
+                    write.verdict = Verdict.DEPOSED
         elif kind == Type.ERROR:
             for writes in (connection.open, *connection.barriers.values()):
                 for write in writes:
                     if write.xid == xid:
-                        write.answer = "refused"
+                        write.verdict = Verdict.REFUSED
 
     def _role(self, claim: Claim, connection: _Connection, data: bytes) -> None:
         if _ROLE.unpack_from(data, HEADER.size)[0] == _MASTER:
@@ -103,14 +115,8 @@ class Judge:
         master, generation = self._masters.get(dpid, (None, 0))
         return master is connection and generation >= self._newest[dpid]
 
-    # ---- verdicts about the messages from ``start`` to ``end``
-
     def writes_in(self, start: float, end: float) -> list[Write]:
-        """Return the writes that no switch has refused."""
-        return [write for write in self.writes if start <= write.at < end and write.answer != "refused"]
-
-    def refused(self, start: float, end: float) -> int:
-        return sum(write.answer == "refused" for write in self.writes if start <= write.at < end)
+        return [write for write in self.writes if start <= write.at < end]
 
     def held_s(self, start: float, dpids: Collection[Dpid]) -> float | None:
         """Return the seconds from ``start`` until the last of the switches had a master; None if one never had."""
@@ -119,8 +125,3 @@ class Judge:
             if claim.at >= start:
                 first.setdefault(claim.dpid, claim.at)
         return max(first[dpid] for dpid in dpids) - start if first.keys() >= set(dpids) else None
-
-
-def deposed(writes: Collection[Write]) -> int:
-    """Return the number of writes that a switch accepted from a member that was not its master."""
-    return sum(write.answer == "accepted" and not write.is_master for write in writes)
