@@ -45,6 +45,8 @@ LEASE_S = 10_000.0
 CALL_S = 0.5
 """Longest time in seconds of a change; a member that does not answer within it is asked again."""
 EVERY_S = 0.1
+ANSWER_WAIT_S = 20.0
+"""Longest time in seconds that a case waits for an answer when all else is in order."""
 QUIET_S = 1.0
 """Seconds of quiet before and after each case."""
 KEPT = 5
@@ -150,6 +152,10 @@ class Run:
         mended = time.monotonic()
         why = here.wait_settled()
         settled = time.monotonic()
+        since = start + limits(case, self._lease_s).since_s
+        while self._answered(since) is None and time.monotonic() < settled + ANSWER_WAIT_S:
+            here.tend()
+            time.sleep(POLL_S)
         stopping.set()
         for thread in threads:
             thread.join()
@@ -163,7 +169,7 @@ class Run:
     def _outcome(self, case: Case, start: float, end: float, settled_s: float | None, changed: int) -> Outcome:
         within, judge = limits(case, self._lease_s), self._site.judge
         since, replaced = start + within.since_s, start + within.replaced_s
-        first = min((got for each in self._changes for asked, got in each.answers if asked >= since), default=None)
+        first = self._answered(since)
         held_s = judge.held_s(replaced, self._site.blueprint.dpids)
         writes = judge.writes_in(start, end)
         for changes in self._changes:
@@ -180,6 +186,11 @@ class Run:
             changed,
             self._lost_jobs(),
         )
+
+    def _answered(self, since: float) -> float | None:
+        """Return the time of the first answer to a change that was requested after ``since``."""
+        answers = (answer for each in self._changes for asked, answer in tuple(each.answers) if asked >= since)
+        return min(answers, default=None)
 
     def _lost_jobs(self) -> list[str]:
         """Return what was acknowledged and is not so."""
