@@ -12,5 +12,6 @@ or the reason why it was not saved; after a restart all records, or a refusal.
 - ``etcd_client``, ``etcd_operations``: calls to etcd, with the messages of its API in ``etcd_v3``.
 - ``exported``: text of a state that is moved to another store. ``lease_secret``: the secret of lease tokens in a file.
 - ``members``, ``etcd_members``: the controllers that share a state in etcd.
+- ``sign_of_life``: what tells a standby that the active controller has ended, before its lease ends.
 - ``directory_claim``: locks that decide which controller may use a directory.
 """

@@ -4,6 +4,8 @@ The claim is a key with a lease, which ends when its controller does not renew i
 still has this process's value, so a controller whose claim has ended writes nothing. The claim is valid until a local
 time that was computed before the lease was last renewed; after that time this controller makes no change, even if etcd
 does not answer.
+
+Beside the claim is the address of its controller's sign of life (``sign_of_life``), with the same lease.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from controller.log_limit import LimitedLog
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_operations import has_value, key, put, was_created
 from controller.store.etcd_v3 import etcd_pb2 as pb
+from controller.store.sign_of_life import SignOfLife, Watch
 from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
@@ -63,6 +66,8 @@ class EtcdClaim:
         self._has_answered = False
         self._trouble = "etcd does not answer"
         """Error of the last renewal that failed."""
+        self._sign: SignOfLife | None = None
+        self._watch = Watch()
         self._stopping = threading.Event()
         self._check = threading.Event()
         """Ends the pause before the next renewal."""
@@ -83,23 +88,25 @@ class EtcdClaim:
             if not self.is_claimed:
                 raise self._ended() if self._has_ended else self._cannot(EtcdError(self._unclaimed, None))
             return True
-        while not self.is_claimed:
-            try:
-                is_made, revision = self._claim_once()
-                if not is_made:
-                    self._refuse_endless()
-            except EtcdError as error:
-                if not wait or not (self._has_answered or error.no_answer):
-                    raise self._cannot(error) from None
-                limited_log.warning("the state cannot be claimed yet", why=str(error))
-                time.sleep(self._lease_s / RENEWALS)
-                continue
-            self._has_answered = True
-            if is_made:
-                continue
-            if not wait:
-                return False
-            self._etcd.wait_for_change(self._key("claim"), revision, self._lease_s)
+        with closing(self._watch):
+            while not self.is_claimed:
+                try:
+                    is_made, revision = self._claim_once()
+                    if not is_made:
+                        self._refuse_endless()
+                        self._watch_active()
+                except EtcdError as error:
+                    if not wait or not (self._has_answered or error.no_answer):
+                        raise self._cannot(error) from None
+                    limited_log.warning("the state cannot be claimed yet", why=str(error))
+                    time.sleep(self._lease_s / RENEWALS)
+                    continue
+                self._has_answered = True
+                if is_made:
+                    continue
+                if not wait:
+                    return False
+                self._etcd.wait_for_change(self._key("claim"), revision, self._lease_s)
         self._renewing = threading.Thread(target=self._renew, name="state-claim", daemon=True)
         self._renewing.start()
         return True
@@ -115,6 +122,8 @@ class EtcdClaim:
         if lease and not self._has_ended:
             with suppress(EtcdError):
                 self._etcd.revoke(lease, self._quick_s)
+        if self._sign is not None:
+            self._sign.close()
 
     def owner(self) -> str:
         try:
@@ -214,6 +223,24 @@ class EtcdClaim:
             what = f"the key {self._key('claim').decode()} has the value {found.value[:40]!r} and no lease"
             raise InvalidInput.of("store", f"{what}, so this claim never ends; delete the key ({self.where})")
 
+    def _show_life(self) -> None:
+        """Write the address of this process's sign of life, with the lease of the claim."""
+        if self._sign is None:
+            self._sign = SignOfLife(self._etcd.access.endpoints[0])
+        with suppress(EtcdError):
+            address = self._sign.address.encode()
+            self._etcd.transaction([self._fence()], [put(self._key("alive"), address, self._lease)], self._quick_s)
+
+    def _watch_active(self) -> None:
+        """Watch the controller that has the claim. Raises ``EtcdError``."""
+        if (found := self._etcd.get(self._key("alive"), self._quick_s)) and found.lease:
+            self._watch.follow(found.value.decode(errors="replace"), partial(self._end, found.lease))
+
+    def _end(self, lease: int) -> None:
+        log.info("the active controller has ended, and so does its claim")
+        with suppress(EtcdError):
+            self._etcd.revoke(lease, self._quick_s)
+
     def _is_own(self, claim: pb.KeyValue | None) -> TypeGuard[pb.KeyValue]:
         return claim is not None and claim.value == self._claim
 
@@ -226,6 +253,7 @@ class EtcdClaim:
 
     def _renew(self) -> None:
         """Renew the lease until ``release``. A claim that ended is made again unless another process had one since."""
+        self._show_life()
         pause, last_why = self._lease_s / RENEWALS, ""
         while True:
             self._check.wait(pause)
@@ -263,4 +291,5 @@ class EtcdClaim:
         if found or not self._claim_once(after_own=True)[0]:
             return False
         log.warning("the claim of the state had ended, and was made again")
+        self._show_life()
         return True

@@ -6,6 +6,7 @@ import itertools
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,6 +52,15 @@ __all__ = ("signalbox",)
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 LEASE_S = 5
+LONG_LEASE_S = 600
+HOLDER = """
+import sys, time
+from controller.store.etcd_client import EtcdAccess
+from controller.store.etcd_store import EtcdStore
+EtcdStore(EtcdAccess((sys.argv[1],)), sys.argv[2], int(sys.argv[3])).load()
+time.sleep(1000)
+"""
+"""Program that claims the state and keeps it."""
 NOTHING = SavedState()
 MANY = SavedState(registered(*(job(f"job{number}") for number in range(2 * MOST_RECORDS + 50))))
 _prefixes = itertools.count()
@@ -368,6 +378,18 @@ def test_a_standby_keeps_waiting_when_etcd_refuses_a_call(etcd: EtcdProcess, pre
         second._etcd.grant = grant  # type: ignore[method-assign]
         first.close()
         assert waiting.result(60)
+
+
+def test_a_standby_takes_over_from_a_killed_process_before_its_lease_ends(etcd: EtcdProcess, prefix: str) -> None:
+    words = [sys.executable, "-c", HOLDER, etcd.endpoint, prefix, str(LONG_LEASE_S)]
+    with subprocess.Popen(words) as holder, closing(Etcd(etcd.access)) as direct, ThreadPoolExecutor(1) as pool:
+        until(lambda: direct.get(f"{prefix}alive".encode()))
+        with closing(EtcdStore(etcd.access, prefix, LONG_LEASE_S)) as second:
+            waiting = pool.submit(second.claim, wait=True)
+            until(lambda: second._watch._connection)
+            assert not waiting.done()
+            holder.kill()
+            assert waiting.result(60)
 
 
 def test_a_holder_whose_claim_was_taken_writes_nothing_and_is_told(etcd: EtcdProcess, prefix: str) -> None:
