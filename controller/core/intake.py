@@ -31,6 +31,7 @@ from controller.fabric.messages import (
     SwitchFloods,
     SwitchLeft,
 )
+from controller.fabric.parts import PartKind
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.topology import LinkId
 from controller.jobs.messages import (
@@ -336,7 +337,8 @@ class Intake:
         s = self._state
         if s.departures.waiting or not s.sync.installed:
             return NOTHING
-        if not s.adoption.is_complete(s.fabric, s.sync.installed, s.sync.all_read, now):
+        all_here = not s.parts.absent.get(PartKind.SWITCH)
+        if not s.adoption.is_complete(s.fabric, s.sync.installed, s.sync.all_read, all_here, now):
             return NOTHING
         s.adoption.end(now)
         s.phases.take(Input.ADOPTED, now)

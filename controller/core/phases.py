@@ -169,18 +169,21 @@ class Adoption:
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until
 
-    def is_complete(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], all_read: bool, now: float) -> bool:
+    def is_complete(
+        self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], all_read: bool, all_here: bool, now: float
+    ) -> bool:
         """Return whether rules can be adopted: all links that the rules use have been seen, or the patience is over.
 
-        ``installed``: rules of each switch that was read. ``all_read``: whether every connected switch was read. After
-        a restart, a fabric of empty switches is not complete: switches with rules are still to connect."""
+        ``installed``: rules of each switch that was read. ``all_read``: whether every connected switch was read.
+        ``all_here``: whether every known switch is connected. Until then, a fabric of empty switches is not complete
+        after a restart: switches with rules are still to connect."""
         held = {dpid: rules.group_ports for dpid, rules in installed.items()}
         links_seen = all(
             LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
             for dpid, ports in held.items()
             for port in ports
         )
-        complete = all_read and links_seen and (any(held.values()) or not self._expects_rules)
+        complete = all_read and links_seen and (any(held.values()) or all_here or not self._expects_rules)
         return complete or now >= min(self._since + self._patience_s, self._begun + MOST_PATIENCES * self._patience_s)
 
     def end(self, now: float) -> None:

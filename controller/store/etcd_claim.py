@@ -94,6 +94,7 @@ class EtcdClaim:
                     is_made, revision = self._claim_once()
                     if not is_made:
                         self._refuse_endless()
+                    if wait and not is_made:
                         self._watch_active()
                 except EtcdError as error:
                     if not wait or not (self._has_answered or error.no_answer):

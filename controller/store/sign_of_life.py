@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -69,6 +68,8 @@ class Watch:
 
     def __init__(self) -> None:
         self._address = ""
+        self._stopping = threading.Event()
+        """Ends the thread that watches the address."""
         self._connection: socket.socket | None = None
 
     def follow(self, address: str, ended: Callable[[], None]) -> None:
@@ -78,31 +79,32 @@ class Watch:
         refuses another one."""
         if address != self._address:
             self.close()
-            self._address = address
-            threading.Thread(target=self._run, args=(address, ended), name="watch-of-active", daemon=True).start()
+            self._address, self._stopping = address, threading.Event()
+            given = (address, ended, self._stopping)
+            threading.Thread(target=self._run, args=given, name="watch-of-active", daemon=True).start()
 
     def close(self) -> None:
         self._address = ""
+        self._stopping.set()
         if (connection := self._connection) is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # ends the thread's call
 
-    def _run(self, address: str, ended: Callable[[], None]) -> None:
+    def _run(self, address: str, ended: Callable[[], None], stopping: threading.Event) -> None:
         has_connected = False
-        while self._address == address:
+        while not stopping.wait(PAUSE_S if has_connected else 0.0):
             try:
                 with socket.create_connection(host_and_port(address), CONNECT_S) as connection:
                     has_connected = True
                     connection.settimeout(None)
                     self._connection = connection
-                    while self._address == address and connection.recv(1024):
+                    while not stopping.is_set() and connection.recv(1024):
                         pass
             except ConnectionRefusedError:
-                if has_connected and self._address == address:
+                if has_connected and not stopping.is_set():
                     ended()
                 return
             except ConnectionResetError:
                 pass
             except (OSError, ValueError):
-                time.sleep(CONNECT_S)
-            time.sleep(PAUSE_S)
+                stopping.wait(CONNECT_S)

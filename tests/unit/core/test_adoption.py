@@ -18,7 +18,7 @@ def adoption() -> Adoption:
 def test_the_lease_of_unknown_rules_is_over_once() -> None:
     first = adoption()
     assert not first.lease_over(1000.0), "nothing is adopted yet"
-    assert first.is_complete(Fabric(), {}, True, 1.0)
+    assert first.is_complete(Fabric(), {}, True, False, 1.0)
     first.end(1.0)
     assert [first.lease_over(60.9), first.is_first] == [False, True]
     assert [first.lease_over(now) for now in (61.0, 61.1, 1000.0)] == [True, False, False]
@@ -32,15 +32,15 @@ def test_a_switch_that_cannot_be_read_is_waited_for_only_so_long() -> None:
         first.switch_connected(Dpid(1), float(now))
         if now == 10:
             first.switch_connected(Dpid(2), 10.0)
-    assert not first.is_complete(Fabric(), {}, False, 24.9)
-    assert first.is_complete(Fabric(), {}, False, 25.0)
+    assert not first.is_complete(Fabric(), {}, False, False, 24.9)
+    assert first.is_complete(Fabric(), {}, False, False, 25.0)
 
 
 def test_ever_new_switches_renew_the_patience_only_so_often() -> None:
     first, most_s = adoption(), MOST_PATIENCES * 15.0
     for number in range(2 * MOST_PATIENCES):
         first.switch_connected(Dpid(number), 10.0 * number)
-        assert first.is_complete(Fabric(), {}, False, 10.0 * number) is (10.0 * number >= most_s)
+        assert first.is_complete(Fabric(), {}, False, False, 10.0 * number) is (10.0 * number >= most_s)
 
 
 @pytest.mark.parametrize(("connects", "until"), [([], 115.0), ([105.0], 120.0)])
@@ -53,15 +53,21 @@ def test_another_adoption_has_a_patience_of_its_own_and_waits_for_all_switches_a
     second.begin(100.0)
     for now in connects:
         second.switch_connected(Dpid(1), now)
-    assert not second.is_complete(Fabric(), {}, False, until - 0.1)
-    assert second.is_complete(Fabric(), {}, False, until)
+    assert not second.is_complete(Fabric(), {}, False, False, until - 0.1)
+    assert second.is_complete(Fabric(), {}, False, False, until)
 
 
 def test_after_a_restart_one_switch_without_rules_does_not_delay_the_adoption_of_the_others() -> None:
     restarted = Adoption(patience_s=15, orphan_lease_s=60, expects_rules=True, now=0.0)
     held, empty = RuleSet.of(groups=[GROUP]), RuleSet()
-    assert not restarted.is_complete(Fabric(), {Dpid(1): empty, Dpid(2): empty}, True, 1.0)
-    assert restarted.is_complete(Fabric(), {Dpid(1): held, Dpid(2): empty}, True, 1.0)
+    assert not restarted.is_complete(Fabric(), {Dpid(1): empty, Dpid(2): empty}, True, False, 1.0)
+    assert restarted.is_complete(Fabric(), {Dpid(1): held, Dpid(2): empty}, True, False, 1.0)
+
+
+def test_after_a_restart_all_known_switches_without_rules_get_rules_at_once() -> None:
+    restarted, empty = Adoption(patience_s=15, orphan_lease_s=60, expects_rules=True, now=0.0), RuleSet()
+    assert restarted.is_complete(Fabric(), {Dpid(1): empty, Dpid(2): empty}, True, True, 1.0)
+    assert not restarted.is_complete(Fabric(), {Dpid(1): empty}, False, True, 1.0)
 
 
 def test_a_switch_begins_another_adoption_only_when_it_is_read_for_the_first_time_with_rules_within_the_lease() -> None:

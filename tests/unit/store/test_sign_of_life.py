@@ -48,7 +48,5 @@ def test_a_port_that_never_accepted_a_connection_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
     ended = Event()
-    watch = Watch()
-    watch._address = f"{host}:{port}"
-    watch._run(watch._address, ended.set)
+    Watch()._run(f"{host}:{port}", ended.set, Event())
     assert not ended.is_set()
