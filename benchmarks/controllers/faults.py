@@ -137,7 +137,7 @@ def rewrites(case: Case) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was seen in one case."""
+    """Observations of one case."""
 
     case: Case
     answered_s: float | None
