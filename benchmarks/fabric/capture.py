@@ -26,7 +26,7 @@ from contextlib import suppress
 from ctypes import addressof, create_string_buffer
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol
+from typing import IO, Any, BinaryIO, Protocol
 
 from benchmarks.measures import usage
 from benchmarks.openflow_bytes import HEADER, Type, messages
@@ -243,7 +243,7 @@ class Recorder:
     @classmethod
     def start(cls, file: Path, port: int, interface: str = LOOPBACK) -> Recorder:
         """Start the process; return once the capture has begun. Raises ``SignalboxError`` when it cannot."""
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = start("benchmarks.fabric.capture", str(port), str(file), interface, **pipes)
         assert process.stdout is not None
         assert process.stderr is not None

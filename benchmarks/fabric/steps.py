@@ -148,7 +148,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
     ended the switch's connection."""
     spare_dpid = max(run.blueprint.dpids) + 1
     words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     answers: list[tuple[float, float]] = []
     with start("benchmarks.fabric.echo_switch", *words, **pipes) as process:
         try:
