@@ -360,6 +360,8 @@ class StatusBoard:
         """Whether the latest SIGHUP changed nothing because of a problem; written by the reader of the files."""
         self.has_standby: Callable[[], bool] = lambda: False
         """Function that returns whether another controller waits for the end of this one."""
+        self.is_active: Callable[[], bool] = lambda: True
+        """Function that returns whether no other controller can have changed the saved state by now."""
         self.membership: Membership | None = None
         """Controllers that share the state in etcd; None where it is not in etcd."""
         self.stands_by = False

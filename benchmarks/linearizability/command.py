@@ -2,10 +2,11 @@
 
     .venv/bin/python -m benchmarks linearizability [--histories 20] [--operations 1000] [--seed 1] [--json]
 
-Two controllers share an etcd; one is active, the other stands by. Five clients register, update, end and read eight
-jobs. Meanwhile the active controller is killed or paused, or etcd is. A call without an answer may have happened at any
-later time, or never. For each job there must be an order of all calls that agrees with every answer and with the times
-of the calls. The exit status is 1 when there is none; then a small part of the history is printed.
+Two controllers share an etcd; one is active, the other stands by and forwards calls. Five clients register, update, end
+and read eight jobs through either. Meanwhile the active controller is killed or paused, or etcd is. A call without an
+answer may have happened at any later time, or never. For each job there must be an order of all calls that agrees with
+every answer and with the times of the calls. The exit status is 1 when there is none; then a small part of the history
+is printed.
 """
 
 from __future__ import annotations

@@ -30,11 +30,15 @@ class Members:
 
     def __init__(self, folder: Path, etcd: EtcdProcess) -> None:
         self._etcd = etcd
-        settings: Settings = {"etcd": {"prefix": f"/{folder.name}/", "lease_s": LEASE_S}, "log": {"json_lines": True}}
         self._all = []
         for number in range(MEMBERS):
             own = folder / str(number)
             own.mkdir(parents=True)
+            settings: Settings = {
+                "etcd": {"prefix": f"/{folder.name}/", "lease_s": LEASE_S},
+                "members": {"name": str(number), "api": f"unix:{own}/members.sock"},
+                "log": {"json_lines": True},
+            }
             self._all.append(ControllerProcess(own, settings=settings, store=f"etcd://{etcd.endpoint}"))
         self._log_begins = [0] * MEMBERS
         """Size of each log when its process started."""

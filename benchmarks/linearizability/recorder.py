@@ -34,7 +34,7 @@ NOBODY_S = 60.0
 """Seconds without any member that accepts connections after which the history fails."""
 PAUSE_S = 0.01
 """Longest pause in seconds of a client between two calls."""
-RETRY_S = 0.3
+RETRY_S = 0.5
 """Pause in seconds of a client after a call without an answer, since each one makes the check harder."""
 LEASE_S = 3600.0
 

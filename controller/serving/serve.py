@@ -111,6 +111,7 @@ def _serve(
     board = StatusBoard()
     loaded = Loaded(config, board)
     board.membership = membership = membership_of(config, store)
+    board.is_active = lambda: store.is_claimed
     board.has_standby = membership.has_standby if membership else store.has_standby
     prepare: tuple[Prepare, ...] = (*loaded.prepare, partial(prepare_access, store, membership=membership))
     reload = Reload(config_file, given, prepare, partial(setattr, board, "reload_refused"))

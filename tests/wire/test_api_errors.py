@@ -226,6 +226,23 @@ def test_metadata_that_is_not_utf8_is_not_in_the_log(tmp_path: Path, caplog: pyt
     assert not caplog.records
 
 
+def test_only_the_active_controller_answers_what_it_knows_about_jobs(api: Running, jobs: Any) -> None:
+    token = jobs.RegisterJob(pb.RegisterJobRequest(spec=message()), timeout=60).lease_token
+    api.control.board.is_active = lambda: False
+    for method, request in (
+        (jobs.GetJob, pb.GetJobRequest(job_id="ring")),
+        (jobs.GetJob, pb.GetJobRequest(job_id="nobody")),
+        (jobs.ListJobs, pb.ListJobsRequest()),
+        (jobs.RegisterJob, pb.RegisterJobRequest(spec=message())),
+        (jobs.UpdateJob, pb.UpdateJobRequest(spec=message(job_id="nobody"), lease_token=token)),
+        (jobs.DeregisterJob, pb.DeregisterJobRequest(job_id="nobody", force=True)),
+    ):
+        error = refused(method, request)
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        assert detail(error, error_details_pb2.ErrorInfo).reason == "NO_LEADER"
+    assert jobs.RenewLease(pb.RenewLeaseRequest(job_id="ring", lease_token=token), timeout=60).lease_left.seconds
+
+
 def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
     """The guard of the thread then stops the process: an API that nobody can reach must not look like a running one."""
 
