@@ -11,7 +11,6 @@ is printed.
 
 from __future__ import annotations
 
-import math
 import random
 import tempfile
 import time
@@ -41,10 +40,11 @@ FAULTS_OF_HISTORY = 3
 class Checked:
     """Result of one history.
 
-    ``unanswered``: calls that may have happened later or never. ``refused``: jobs without a possible order."""
+    ``answered``: calls with an answer. ``unanswered``: calls that may have happened later or never. ``refused``: jobs
+    without a possible order."""
 
     seed: int
-    operations: int
+    answered: int
     unanswered: int
     faults: str
     seconds: float
@@ -96,6 +96,7 @@ def _checked(folder: Path, etcd: EtcdProcess, operations: int, seed: int) -> Che
     began = time.monotonic()
     with running(folder / f"history{seed}", etcd) as members:
         history, faults = recorded(members, operations, seed)
+    answered = {(each.client, each.began) for each in history if each.answer}
     refused = refused_parts(history)
     for job, part in refused.items():
         typer.echo(f"seed {seed}, job {job}: no order of these calls is possible", err=True)
@@ -103,8 +104,8 @@ def _checked(folder: Path, etcd: EtcdProcess, operations: int, seed: int) -> Che
             typer.echo(line_of(operation, part[0].began), err=True)
     return Checked(
         seed,
-        len(history),
-        sum(each.ended == math.inf for each in history),
+        len(answered),
+        sum((each.client, each.began) not in answered for each in history),
         ", ".join(faults),
         round(time.monotonic() - began, 1),
         ", ".join(map(str, refused)),

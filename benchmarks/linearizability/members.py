@@ -115,7 +115,7 @@ FAULTS: Mapping[str, Fault] = {
     "pause": Members.pause,
     "short pause": Members.pause_shortly,
     "pause of etcd": Members.pause_etcd,
-    "pause of etcd, kill": Members.kill_during_pause_of_etcd,
+    "kill while etcd pauses": Members.kill_during_pause_of_etcd,
 }
 
 
