@@ -187,22 +187,8 @@ def test_each_member_answers_for_the_leader_and_a_killed_leader_is_replaced(
                 client.renew_lease("kept", token)
                 assert [job.spec.job_id for job in client.list_jobs()] == ["kept"]
         assert members.metric("b", "signalbox_active") != members.metric("c", "signalbox_active")
-
-
-def test_a_standby_without_an_address_for_members_opens_no_port(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("a", "b")]
-    settings = {"etcd": {"prefix": prefix, "lease_s": LEASE_S}}
-    for folder in folders:
-        folder.mkdir()
-    first, second = (ControllerProcess(f, settings=settings, store=f"etcd://{etcd.endpoint}") for f in folders)
-    try:
-        with first.running() as client:
-            second.start("--standby")
-            until(lambda: len(client.list_members()) == 2)
-            until(lambda: "standing by" in second.log.read_text())
-            assert not (folders[1] / "api.sock").exists()
-    finally:
-        second.kill()
+        standby = next(name for name in "bc" if members.metric(name, "signalbox_active") == "0")
+        assert members.by_name[standby].stop() == 0
 
 
 @pytest.mark.long

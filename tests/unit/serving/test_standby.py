@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from controller.config import Config
+from controller.serving.loaded import Loaded
 from controller.serving.serve import serve
-from controller.serving.standby import wait_for_turn
+from controller.serving.standby import forwarding, wait_for_turn
+from controller.status import StatusBoard
 from controller.store.directory_claim import MARK
 from controller.store.sqlite_store import SqliteStore
 from signalbox.errors import InvalidInput
+from tests.support.known_members import only_member
 from tests.support.waiting import until
 
 
@@ -87,3 +90,18 @@ def test_a_directory_that_takes_no_mark_is_waited_for_all_the_same(
     assert wait_for_turn(waiting)
     thread.join()
     waiting.close()
+
+
+def test_only_a_member_with_an_address_opens_ports_while_it_waits(tmp_path: Path) -> None:
+    listen = f"unix:{tmp_path / 'api.sock'}"
+    shared = {"store": "etcd://127.0.0.1:1", "api": {"listen": [listen]}, "metrics": {"port": 0}}
+    member = Config.model_validate({**shared, "members": {"api": f"unix:{tmp_path / 'm.sock'}"}})
+    for config, members, opens in (
+        (Config.model_validate(shared), only_member(), False),
+        (member, None, False),
+        (member, only_member(), True),
+    ):
+        board = StatusBoard()
+        with forwarding(config, Loaded(config, board), board, members):
+            assert (board.stands_by, (tmp_path / "api.sock").exists()) == (opens, opens)
+        assert not board.stands_by
