@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain, product, starmap
 
 from controller.circuits.cabling import Cabling
 from controller.circuits.damage import Damage
@@ -68,6 +69,10 @@ def mending(
     stay."""
     circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
     optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
+    # An earlier answer may have left out an interface that still does not work: no circuit may return to it.
+    used = frozenset(chain.from_iterable(circuits))
+    idle = frozenset(filter(None, starmap(cabling.interface, product(servers, optical)))) - used
+    dead = damage.interfaces | idle.difference(interface_bps)
     number = {dpid: n for n, dpid in enumerate(servers)}
 
     def place(at: PortRef) -> Place:
@@ -86,6 +91,6 @@ def mending(
         min((interface_bps[at] for circuit in circuits for at in circuit if at in interface_bps), default=math.inf),
         tuple(map(tuple, peers)),
         frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
-        frozenset(map(place, damage.interfaces)),
+        frozenset(map(place, dead)),
         frozenset(number for number, dpid in enumerate(optical) if dpid in unable),
     )

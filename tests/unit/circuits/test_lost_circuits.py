@@ -155,6 +155,17 @@ def test_fibres_that_are_swapped_are_told_as_such_whatever_circuits_there_are(ot
     assert not dark_interfaces(fabric)
 
 
+def test_an_interface_that_failed_before_gets_no_circuit_when_another_one_fails() -> None:
+    fabric = with_job(5, 3)
+    for server in (5, 2):
+        fabric.set_carrier(server, 4, up=False)
+        fabric.run(3)
+    assert len(fabric.asked) == 3, "one question for the job, and one for each interface"
+    ends = {at for circuit in wired(fabric.job()).circuits for at in circuit}
+    assert ends.isdisjoint((ref(5, 4), ref(2, 4)))
+    assert fabric.job().state == "pinned"
+
+
 def test_a_question_about_lost_circuits_that_was_not_answered_is_asked_again() -> None:
     fabric = with_job(6, 3)
     fabric.wirings_wait = True
