@@ -180,9 +180,10 @@ class Site:
                 return next((m for m in self.members if f'process {m.pid}"' in text), None)
         return None
 
-    def standbys(self) -> int:
+    def known_members(self) -> int:
+        """Return the number of members that etcd has."""
         with suppress(EtcdError):
-            return len(self.store.keys(PREFIX + b"standby/")[0])
+            return len(self.store.keys(PREFIX + b"members/")[0])
         return 0
 
     def in_order(self) -> str:
@@ -191,8 +192,8 @@ class Site:
             return f"{', '.join(unwell)} not healthy"
         if not (holder := self.holder()):
             return "nobody has the claim"
-        if (others := self.standbys()) != len(self.members) - 1:
-            return f"{others} members stand by"
+        if (known := self.known_members()) != len(self.members):
+            return f"etcd has {known} members"
         try:
             with Client(holder.api, timeout_s=2) as client:
                 status = client.get_status()
