@@ -49,6 +49,8 @@ ANSWER_WAIT_S = 20.0
 """Longest time in seconds that a case waits for an answer when all else is in order."""
 QUIET_S = 1.0
 """Seconds of quiet before and after each case."""
+LATE_S = 8.0
+"""Seconds after a member was cut off from switches in which TCP may still deliver what was sent meanwhile."""
 KEPT = 5
 """Registered jobs that are kept; older ones are ended."""
 POLL_S = 0.02
@@ -159,7 +161,8 @@ class Run:
         stopping.set()
         for thread in threads:
             thread.join()
-        time.sleep(QUIET_S)
+        time.sleep(LATE_S if any("switches" in fault.what or "both" in fault.what for fault in case) else QUIET_S)
+        why = why or here.wait_settled()
         end = time.monotonic()
         self.windows.append((start, end))
         here.read()
