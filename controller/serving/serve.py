@@ -67,6 +67,8 @@ SOUTHBOUND = ("controller.southbound.run_hub", "controller.southbound.app")
 """Modules that import the OpenFlow framework."""
 
 TICK_S = 0.1
+USUALLY_SILENT = 1.5
+"""Largest number of periods of counters or echo requests that pass without an answer while a switch can answer."""
 BATCH = 1000
 """Largest number of messages in one turn of the control loop."""
 
@@ -195,7 +197,18 @@ def _run(
                 lambda: store.is_claimed,
                 on_ready=partial(_ready, config, addresses, metrics_port, loop.state.mode),
                 known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
+                silent=partial(hand_over, config, board, outbox),
             )
+
+
+def hand_over(config: Config, board: StatusBoard, outbox: Outbox, silent_s: float) -> None:
+    """Stop the controller if its state is in etcd, no switch has answered for a lease, and another one stands by.
+
+    The other one may reach the switches. A controller that no switch has reached yet continues, so that controllers do
+    not replace each other while all switches are down."""
+    usual_s = min(config.counters.interval_s, config.openflow.echo_interval_s)
+    if board.membership and silent_s > max(config.etcd.lease_s, USUALLY_SILENT * usual_s) and board.has_standby():
+        outbox.fail(SignalboxError(f"no switch has answered for {silent_s:.1f} s, and another controller stands by"))
 
 
 def _member_port(config: Config, loaded: Loaded, store: Store) -> MemberPort | None:
@@ -232,11 +245,12 @@ def run_hub(
     may_claim: Callable[[], bool],
     on_ready: Callable[[], None],
     known: Collection[Dpid],
+    silent: Callable[[float], None],
 ) -> None:
     """Run the southbound; its slow imports happen after the API has started, so that jobs need not wait for them."""
     from controller.southbound.run_hub import run_hub as run
 
-    run(config, put, outbox, tls, epoch, may_claim, on_ready, known)
+    run(config, put, outbox, tls, epoch, may_claim, on_ready, known, silent)
 
 
 @dataclass(eq=False)

@@ -88,11 +88,13 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         outbox: Outbox,
         epoch: int,
         may_claim: Callable[[], bool],
+        silent: Callable[[float], None],
         known: frozenset[Dpid],
     ) -> None:
         super().__init__()
         self.outbox = outbox
         self._put = put
+        self._silent = silent
         self._switches: dict[Dpid, _Switch] = {}
         probing = config.discovery
         fibres = config.circuits.fibres
@@ -200,6 +202,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             for change in self._port_changes.tick(now):
                 self._port_changed(change)
             self._report(now)
+            self._silent(self._discovery.silent_s)
             limited_log.summarise()
             pause(TICK_S)
 

@@ -120,6 +120,7 @@ class Discovery:
         self._allowance = BURST * max_probes_per_s * BURST_S
         self._alive: dict[Dpid, float] = {}
         self._listened = 0.0
+        self._last_heard = math.inf
         self._ticked = math.inf
         self._refused: Counter[RefusedPacket] = Counter()
 
@@ -309,7 +310,12 @@ class Discovery:
     def alive(self, dpid: Dpid) -> None:
         """Record that a message of the switch has arrived."""
         if dpid in self._alive:
-            self._alive[dpid] = self._listened
+            self._alive[dpid] = self._last_heard = self._listened
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds of listening since the last message of any switch; 0 before the first one."""
+        return max(0.0, self._listened - self._last_heard)
 
     # ---- received probes
 

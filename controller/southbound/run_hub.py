@@ -40,13 +40,15 @@ def run_hub(
     may_claim: Callable[[], bool],
     on_ready: Callable[[], None] = lambda: None,
     known: Collection[Dpid] = (),
+    silent: Callable[[float], None] = lambda _: None,
 ) -> None:
     """Run OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT; to be called once, in the main thread.
 
     ``put`` is called in the hub with every message for the control loop and must not block. ``on_ready`` is called
     once, when switches can connect. ``tls``: context of new connections. ``epoch``: generation id of all claims of the
     master role. ``may_claim``: whether no other controller can have the state now (both: ``admission``). ``known``:
-    switches of the fabric. Raises ``ListenError``, or the exception of a handler."""
+    switches of the fabric. ``silent`` is called again and again with the seconds since the last message of any switch.
+    Raises ``ListenError``, or the exception of a handler."""
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox, known)
     if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
@@ -59,7 +61,13 @@ def run_hub(
         apps = AppManager()
         apps.load_apps([APP_MODULE])
         apps.instantiate_apps(
-            config=config, put=put, outbox=outbox, epoch=epoch, may_claim=may_claim, known=frozenset(known)
+            config=config,
+            put=put,
+            outbox=outbox,
+            epoch=epoch,
+            may_claim=may_claim,
+            silent=silent,
+            known=frozenset(known),
         )
         app = next(app for app in apps.applications.values() if type(app).__module__ == APP_MODULE)
         try:
