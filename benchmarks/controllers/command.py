@@ -166,10 +166,13 @@ class Run:
         end = time.monotonic()
         self.windows.append((start, end))
         here.read()
-        changed = len(before ^ here.rules())
+        after = here.rules()
+        changed = [f"- {rule}" for rule in sorted(before - after)] + [f"+ {rule}" for rule in sorted(after - before)]
         return self._outcome(case, start, end, None if why else settled - mended, changed)
 
-    def _outcome(self, case: Case, start: float, end: float, settled_s: float | None, changed: int) -> Outcome:
+    def _outcome(
+        self, case: Case, start: float, end: float, settled_s: float | None, changed: Sequence[str]
+    ) -> Outcome:
         within, judge = limits(case, self._lease_s), self._site.judge
         since, replaced = start + within.since_s, start + within.replaced_s
         first = self._answered(since)

@@ -154,8 +154,8 @@ class Outcome:
     """Writes of a member that was not the master, whose connection ended before an answer."""
     written: int
     """Flow-mods, group-mods and meter-mods of the masters."""
-    changed: int
-    """Rules that were not the same before and afterwards."""
+    changed: Sequence[str]
+    """Rules that were there only before (``-``) or only afterwards (``+``), with the switch."""
     jobs: Sequence[str]
     """Acknowledged changes of jobs that were lost."""
     sent: int = 0
@@ -171,7 +171,7 @@ def broken(outcome: Outcome, lease_s: float) -> list[str]:
         found.append(f"{outcome.deposed} writes of a deposed member accepted")
     found += outcome.jobs
     if outcome.changed:
-        found.append(f"{outcome.changed} rules differ")
+        found.append(f"{len(outcome.changed)} rules differ")
     if not rewrites(outcome.case):
         found += [f"{outcome.written} rules written"] * bool(outcome.written)
         found += [f"{outcome.lost} packets lost"] * bool(outcome.lost)

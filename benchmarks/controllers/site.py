@@ -234,10 +234,10 @@ class Site:
         for at, who, dpid, data in sorted(messages, key=lambda message: message[0]):
             self.judge.message(who, at, dpid, data)
 
-    def rules(self) -> set[tuple[Dpid, str]]:
-        """Return all rules of all switches, without counters."""
-        found = ((dpid, self.switches.rules(dpid)) for dpid in self.blueprint.dpids)
-        return {(dpid, rule) for dpid, (flows, groups) in found for rule in flows | groups}
+    def rules(self) -> set[str]:
+        """Return all rules of all switches with their switch, without counters."""
+        found = ((self.blueprint.bridge(dpid), self.switches.rules(dpid)) for dpid in self.blueprint.dpids)
+        return {f"{bridge}: {rule}" for bridge, (flows, groups) in found for rule in flows | groups}
 
     # ---- faults
 

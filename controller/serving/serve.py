@@ -122,6 +122,10 @@ def _serve(
             for module in SOUTHBOUND:
                 import_module(module)  # slow to import: do it now, so that neither jobs nor switches wait for it later
             waiting.enter_context(standby.forwarding(config, loaded, board, membership))
+            if membership:  # the controllers have different addresses, so that switches try to reach all of them
+                from controller.southbound.waiting_room import waiting_room
+
+                waiting.enter_context(waiting_room(config.openflow, loaded.openflow_tls))
             with loaded.waiting(store):
                 if not standby.wait_for_turn(store):
                     store.close()  # SIGTERM may have arrived just after the claim
