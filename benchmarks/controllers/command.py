@@ -17,12 +17,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Group
@@ -37,8 +37,10 @@ from mininet_topos.probe.report import Pair, Stream
 from mininet_topos.trainer.announcement import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
-from signalbox.errors import SignalboxError
+from signalbox.errors import NotFound, SignalboxError
 from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, JobSpec
+
+Result = TypeVar("Result")
 
 LEASE_S = 10_000.0
 """Lease in seconds of a job that is changed, before its first change."""
@@ -117,13 +119,11 @@ class Run:
     def begin(self) -> None:
         """Register the jobs that stay. Raises ``SignalboxError`` when the site does not come into order."""
         self._settle()
-        with self._client() as client:
-            for number, ring in enumerate(self._site.rings):
-                addresses = [host.ip for host in ring]
-                client.register_job(_spec(f"ring{number}", addresses, MAX_LEASE_S))
-            for number, member in enumerate(self._site.members):
-                spec = _spec(f"changed{number}", self._site.pairs[number], LEASE_S)
-                self._changes.append(Changes(member, spec, client.register_job(spec).lease_token))
+        for number, ring in enumerate(self._site.rings):
+            self._registered(_spec(f"ring{number}", [host.ip for host in ring], MAX_LEASE_S))
+        for number, member in enumerate(self._site.members):
+            spec = _spec(f"changed{number}", self._site.pairs[number], LEASE_S)
+            self._changes.append(Changes(member, spec, self._registered(spec)))
         send_packets(self._site)
         self._settle()
 
@@ -218,18 +218,36 @@ class Run:
 
         Raises ``SignalboxError`` when the site does not come into order."""
         self._count += 1
-        with self._client() as client:
-            for name in self._kept[: -KEPT + 1]:
-                client.deregister_job(name, force=True)
-                self._ended.append(name)
-                self._kept.remove(name)
-            name = f"case{self._count}"
-            members = len(self._changes)
-            leaf = members + self._count % (len(self._site.pairs) - members)
-            client.register_job(_spec(name, self._site.pairs[leaf], MAX_LEASE_S))
-            self._kept.append(name)
+        name = f"case{self._count}"
+        members = len(self._changes)
+        leaf = members + self._count % (len(self._site.pairs) - members)
+        self._registered(_spec(name, self._site.pairs[leaf], MAX_LEASE_S))
+        self._kept.append(name)
+        if len(self._kept) > KEPT:
+            oldest = self._kept.pop(0)
+            with suppress(NotFound):  # an earlier attempt may have had no answer
+                self._insist(lambda client: client.deregister_job(oldest, force=True))
+            self._ended.append(oldest)
         time.sleep(QUIET_S)
         self._settle()
+
+    def _registered(self, spec: JobSpec) -> str:
+        """Register a job and return its lease token. Raises ``SignalboxError``."""
+        return self._insist(lambda client: client.register_job(spec, request_id=spec.job_id).lease_token)
+
+    def _insist(self, change: Callable[[Client], Result]) -> Result:
+        """Return the result of a change once a controller accepts it, since a busy machine may delay etcd.
+
+        Raises ``SignalboxError``."""
+        ends = time.monotonic() + ANSWER_WAIT_S
+        while True:
+            try:
+                with self._client() as client:
+                    return change(client)
+            except SignalboxError as error:
+                if isinstance(error, NotFound) or time.monotonic() > ends:
+                    raise
+                time.sleep(EVERY_S)
 
     def _client(self) -> Client:
         holder = self._site.holder()
