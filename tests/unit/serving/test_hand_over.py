@@ -1,4 +1,4 @@
-"""When a controller that no switch answers leaves the state in etcd to another one."""
+"""The end of a controller that no switch answers, so that another one can take over."""
 
 from __future__ import annotations
 
