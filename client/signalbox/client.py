@@ -100,7 +100,7 @@ class Client(ClientConnection):
     - ``timeout_s``: seconds for one call with its retries; with several addresses the client looks for the active
       controller for as long; watches have no time-out
     - ``credentials``: files with the client's identity and the authorities that it trusts
-    - ``max_answer_bytes``: largest accepted message; -1 for no limit
+    - ``max_answer_bytes``: largest accepted message, and largest list over all its pages; -1 for no limit
 
     Raises ``InvalidInput`` when the address or the credentials cannot be used.
 

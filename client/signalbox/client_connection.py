@@ -14,6 +14,7 @@ from signalbox import active_channel
 from signalbox.addresses import DEFAULT_ADDRESS
 from signalbox.client_errors import raise_ours
 from signalbox.credentials import NO_CREDENTIALS, Credentials, checked_addresses
+from signalbox.errors import SignalboxError
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 _RETRY = {
@@ -42,6 +43,8 @@ _RETRY_OPTIONS: list[tuple[str, object]] = [
 
 PROBE_S = 0.2
 """Time-out of the probe that ``_cause`` makes, in seconds."""
+PAGE_BYTES = 1000
+"""Bytes that a page of a list counts in addition to its own."""
 
 
 class ClientConnection:
@@ -56,6 +59,7 @@ class ClientConnection:
     ) -> None:
         self._address = address
         self._timeout_s = timeout_s
+        self._max_answer_bytes = max_answer_bytes
         self._metadata = credentials.metadata(address)
         addresses = checked_addresses(address)
         options = [
@@ -88,9 +92,16 @@ class ClientConnection:
         self._channel.close()
 
     def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
-        """Yield the answers of a list method, one per page, until the last page."""
+        """Yield the answers of a list method, one per page, until the last page.
+
+        Raise ``SignalboxError`` when all pages together exceed the limit of one answer. Each page counts as at least
+        ``PAGE_BYTES``, so pages without entries come to an end too."""
+        left = self._max_answer_bytes
         while True:
             page = self._call(method, request)
+            left -= PAGE_BYTES + page.ByteSize()
+            if left < 0 <= self._max_answer_bytes:
+                raise SignalboxError(f"the controller's list has more than {self._max_answer_bytes:,} bytes")
             yield page
             if not page.next_page_token:
                 return

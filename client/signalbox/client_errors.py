@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -159,11 +160,14 @@ def _why(code: grpc.StatusCode, text: str, address: str) -> str:
 
 
 def _oversized(text: str) -> str | None:
-    """Return the text for a message that gRPC refused as too large before the server saw it; None for other errors."""
+    """Return the text for a message that gRPC refused as too large before its receiver saw it, else None."""
     sizes = re.search(r"larger than max \((\d+) vs\. \d+\)", text)
     if not sizes:
         return None
-    return f"the message has {int(sizes[1]):,} bytes; this is more than the controller accepts (api.max_message_bytes)"
+    size = f"{int(sizes[1]):,} bytes"
+    if "CLIENT: " in text:
+        return f"the controller's answer has {size}; this is more than this program accepts"
+    return f"the message has {size}; this is more than the controller accepts (api.max_message_bytes)"
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
@@ -184,7 +188,12 @@ def _retry_s(error: grpc.Call) -> float | None:
 
 
 def _detail(error: grpc.Call, kind: Callable[[], Any]) -> Any:
-    """Return the error's status detail of type ``kind``, or an empty message of that type."""
-    status, found = rpc_status.from_call(error), kind()
-    any(detail.Unpack(found) for detail in (status.details if status else ()))
+    """Return the error's status detail of type ``kind``.
+
+    The result is empty if there is none, or if the details are malformed or belong to another status."""
+    try:
+        status, found = rpc_status.from_call(error), kind()
+        any(detail.Unpack(found) for detail in (status.details if status else ()))
+    except (DecodeError, ValueError):
+        return kind()
     return found

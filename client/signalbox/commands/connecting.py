@@ -161,7 +161,7 @@ def given_connection() -> Connection:
     return _GIVEN.get()
 
 
-def connect() -> Client:
+def connect(max_answer_bytes: int = -1) -> Client:
     """Return a client with the address and the credentials given to the running command."""
     address, credentials = _GIVEN.get()
-    return Client(address, credentials=credentials)
+    return Client(address, credentials=credentials, max_answer_bytes=max_answer_bytes)
