@@ -10,6 +10,7 @@ import typer
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.distributions import needs_extra
 from signalbox.errors import SignalboxError
+from signalbox.live.following import MOST_BYTES
 
 commands = typer.Typer()
 
@@ -26,6 +27,6 @@ def top() -> None:
         from signalbox.top.ending import ended_by_signals, signals_kept
     with signals_kept():
         connect().close()  # says what is wrong with the address and the credentials
-        app = Top(connect)
+        app = Top(lambda: connect(MOST_BYTES))
         with ended_by_signals(app.end, sys.stdin.fileno()):
             app.run()

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, suppress
 from functools import partial
 from queue import Empty, Queue
 from threading import Event, Thread
@@ -27,6 +28,12 @@ EVENTS_OF_S = 24 * 3600.0
 """Largest age, in seconds, of the past events that are read at the start."""
 MOST_WAITING = 1000
 """Largest number of messages that wait for the reader. Further messages wait in the controller, which merges them."""
+MOST_BYTES = 64 << 20
+"""Largest number of bytes of a message, a list, a snapshot or a change."""
+CHANGED_BYTES = 4 * MOST_BYTES
+"""Number of bytes of changes after which a watch begins again with a snapshot, so that the state stays bounded."""
+SMALL_BYTES = 1 << 16
+"""Number of bytes above which a watch waits until the reader has applied everything that waits."""
 RETRY_S = 2.0
 
 Take = Callable[[Any], frozenset[Kind]]
@@ -37,7 +44,8 @@ class Following:
     """Follower of one controller, with clients from ``open_client``.
 
     It raises no error of the controller. ``state.lost`` says why the controller does not answer, and ``state.refused``
-    why it refuses a watch."""
+    why a part of the state is missing. A controller that sends without end cannot fill the memory or stop the reader,
+    if the clients limit answers to ``MOST_BYTES``."""
 
     def __init__(self, open_client: Callable[[], Client]) -> None:
         self.state = State()
@@ -57,6 +65,8 @@ class Following:
                 lambda m: state.take_plan(m.plan if m.HasField("plan") else None, time.time()),
             ),
         }
+        for name in ("fabric", "jobs", "alarms"):
+            state.take_refused(name, f"{name} not received yet")
         self._threads = [
             Thread(target=self._watch, args=(name, *each), name=f"watch {name}", daemon=True)
             for name, each in watches.items()
@@ -74,16 +84,18 @@ class Following:
         self._client.close()
 
     def changes(self, wait_s: float = 0.0) -> frozenset[Kind]:
-        """Apply the messages that have arrived; return the kinds of changes.
+        """Apply the messages that have arrived before the call; return the kinds of changes.
 
-        ``wait_s``: longest wait for the first message, in seconds."""
+        ``wait_s``: longest wait for a first message, in seconds."""
         changed = frozenset[Kind]()
-        try:
-            changed |= self._waiting.get(timeout=wait_s)() if wait_s else self._waiting.get_nowait()()
-            while True:
-                changed |= self._waiting.get_nowait()()
-        except Empty:
-            return changed
+        with suppress(Empty):
+            for number in range(self._waiting.qsize() or 1):
+                take = self._waiting.get(block=wait_s > 0 and number == 0, timeout=wait_s)
+                try:
+                    changed |= take()
+                finally:
+                    self._waiting.task_done()
+        return changed
 
     def changes_to_show(self) -> frozenset[Kind]:
         """Apply the messages that have arrived; return the kinds of changes to redraw now.
@@ -105,13 +117,9 @@ class Following:
         together."""
         while not self._closed.is_set():
             try:
-                parts: list[Any] = []
-                for message in resuming(watch, pause=self._pause):
-                    parts = [message] if getattr(message, "snapshot", False) else [*parts, message]
-                    if message.resume_token:
-                        self._put(partial(_take_all, take, parts))
-                        self._put(partial(self.state.take_refused, name, ""))
-                        parts = []
+                with closing(resuming(watch, pause=self._pause)) as messages:
+                    for parts, size in _changes(messages):
+                        self._put(partial(self._take_all, name, take, parts), size)
             except (Unreachable, Unavailable, ValueError):  # ValueError: the channel is closed
                 pass  # the thread that polls the status reports the outage
             except SignalboxError as error:
@@ -125,7 +133,7 @@ class Following:
         while not self._closed.is_set():
             try:
                 status = self._client.get_status()
-                self._put(partial(self._answered, status))
+                self._put(partial(self._answered, status), status.ByteSize())
             except (SignalboxError, ValueError) as error:
                 self._put(partial(self.state.take_lost, str(error)))
             self._closed.wait(STATUS_S)
@@ -133,9 +141,19 @@ class Following:
     def _answered(self, status: pb.GetStatusResponse) -> frozenset[Kind]:
         return self.state.take_status(status) | self.state.take_lost("")
 
-    def _put(self, take: Callable[[], frozenset[Kind]]) -> None:
+    def _take_all(self, name: str, take: Take, messages: Iterable[Any]) -> frozenset[Kind]:
+        try:
+            changed = frozenset[Kind]().union(*map(take, messages))
+        except SignalboxError as error:
+            return frozenset(Kind) | self.state.take_refused(name, str(error))
+        return changed | self.state.take_refused(name, "")
+
+    def _put(self, take: Callable[[], frozenset[Kind]], size: int = 0) -> None:
+        """Pass an action to the reader. ``size``: bytes that it keeps in memory until the reader takes it."""
         if not self._closed.is_set():
             self._waiting.put(take)
+            if size > SMALL_BYTES:
+                self._waiting.join()
 
     def _pause(self, wait_s: float) -> None:
         self._closed.wait(wait_s)
@@ -143,5 +161,22 @@ class Following:
             raise SignalboxError("closed")
 
 
-def _take_all(take: Take, messages: Iterable[Any]) -> frozenset[Kind]:
-    return frozenset[Kind]().union(*map(take, messages))
+def _changes(messages: Iterable[Any]) -> Iterator[tuple[list[Any], int]]:
+    """Yield the messages of each snapshot or change with their size in bytes, until ``CHANGED_BYTES`` have changed.
+
+    Raise ``SignalboxError`` when one of them is larger than ``MOST_BYTES``."""
+    parts: list[Any] = []
+    size = changed = 0
+    for message in messages:
+        if getattr(message, "snapshot", False):
+            parts, size, changed = [], 0, 0
+        parts.append(message)
+        size += message.ByteSize()
+        if size > MOST_BYTES:
+            raise SignalboxError(f"the controller sends more than {MOST_BYTES:,} bytes for one change")
+        if message.resume_token:
+            yield parts, size
+            changed += size
+            if changed > CHANGED_BYTES:
+                return
+            parts, size = [], 0

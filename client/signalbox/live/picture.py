@@ -14,13 +14,13 @@ from functools import cached_property
 from math import cos, pi, sin
 
 from signalbox.live.crossing import LinkAt
-from signalbox.live.shown import counted, natural, percent
+from signalbox.live.shown import MOST_CHARS, NAME_CHARS, counted, natural, percent, short
 from signalbox.live.state import State, load
 from signalbox.slurm_topology import distances
 from signalbox.v1 import signalbox_pb2 as pb
 
-MOST_CABLES = 256
-"""Largest number of cables that can be distinguished in a graph."""
+MOST_CABLES, MOST_SWITCHES = 256, 1024
+"""Largest numbers of cables and switches that can be distinguished in a graph."""
 LEAVES = 0
 """Tier of switches with hosts."""
 
@@ -38,7 +38,8 @@ class Condition(StrEnum):
 class Node:
     """A switch.
 
-    - ``part``: its name for ``drain``; its dpid when several switches have the name
+    - ``name``: its name, shortened to ``NAME_CHARS``
+    - ``part``: its name for ``drain``; its dpid when several switches have the name, or it was shortened
     - ``tier``: 0 for switches with hosts
     - ``x``: horizontal position within its tier, 0 to 1
     - ``hosts``: addresses of hosts found there"""
@@ -61,7 +62,9 @@ class Node:
 class Cable:
     """A cable, or a circuit.
 
-    - ``part``: its name for ``drain``; its first port by dpid (``0x1:3``) when several switches have that port's name
+    - ``name``: its name, shortened to ``NAME_CHARS``
+    - ``part``: its name for ``drain``; its first port by dpid (``0x1:3``) when several switches have that port's name,
+      or it was shortened
     - ``ends``: dpids of its two switches, the switch of the lower tier first; for a circuit, the sender first
     - ``up`` and ``down``: where its links towards the higher and the lower tier begin; None for a missing direction
     - ``up_load`` and ``down_load``: measured rate divided by capacity; None while unknown
@@ -130,8 +133,8 @@ class Picture:
 
     @property
     def as_matrix(self) -> bool:
-        """True if there are too many cables for a graph."""
-        return len(self.cables) > MOST_CABLES
+        """True if there are too many cables or switches for a graph."""
+        return len(self.cables) > MOST_CABLES or len(self.nodes) > MOST_SWITCHES
 
     @cached_property
     def matrices(self) -> Mapping[int, Matrix]:
@@ -204,11 +207,12 @@ def _nodes(state: State) -> dict[int, Node]:
         for part in state.parts_down.values()
         if part.kind == pb.PART_KIND_SWITCH and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", part.id)
     }
-    names = {dpid: switch.name for dpid, switch in state.switches.items()}
-    names |= {dpid: part.name for dpid, part in down.items() if dpid not in names}
+    whole = {dpid: part.name for dpid, part in down.items()}
+    whole |= {dpid: switch.name for dpid, switch in state.switches.items()}
+    names = {dpid: short(name, NAME_CHARS) for dpid, name in whole.items()}
     hosts: dict[int, list[str]] = defaultdict(list)
     for host in state.hosts.values():
-        hosts[host.at.dpid].append(host.ip)
+        hosts[host.at.dpid].append(short(host.ip, NAME_CHARS))
     drained = {part.name for part in state.drains.values()}
     tiers = _tiers(state, names, hosts)
     rows: dict[int, list[int]] = defaultdict(list)
@@ -228,7 +232,7 @@ def _nodes(state: State) -> dict[int, Node]:
         dpid: Node(
             dpid,
             names[dpid],
-            names[dpid] if bearers[names[dpid]] == 1 else f"{dpid:#x}",
+            names[dpid] if bearers[names[dpid]] == 1 and names[dpid] == whole[dpid] else f"{dpid:#x}",
             tier,
             (place + 0.5) / len(row),
             condition(dpid),
@@ -290,8 +294,9 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
     for part in state.parts_down.values():
         pair = _ends_of(part, dpids) if part.kind == pb.PART_KIND_LINK else None
         if pair and nodes.keys() >= set(pair):
-            called = part.name if all(nodes[dpid].part == nodes[dpid].name for dpid in pair) else part.id
-            found.append(Cable(part.name, called, _lower_first(pair, nodes), Condition.DOWN, None, None, None, None))
+            name, unique = short(part.name, NAME_CHARS), all(nodes[dpid].part == nodes[dpid].name for dpid in pair)
+            called = name if unique and name == part.name else short(part.id, NAME_CHARS)
+            found.append(Cable(name, called, _lower_first(pair, nodes), Condition.DOWN, None, None, None, None))
     return sorted(found, key=lambda cable: (cable.ends, natural(cable.name)))
 
 
@@ -302,9 +307,8 @@ def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | N
     by the cable's name."""
     if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
         return int(ends[1], 16), int(ends[2], 16)
-    if (ends := re.fullmatch(r"(.+):[^:>]+>(.+)", part.name)) and dpids.keys() >= {ends[1], ends[2]}:
-        return dpids[ends[1]], dpids[ends[2]]
-    return None
+    ends = re.fullmatch(r"(.+):[^:>]+>(.+)", part.name) if len(part.name) <= MOST_CHARS else None
+    return (dpids[ends[1]], dpids[ends[2]]) if ends and dpids.keys() >= {ends[1], ends[2]} else None
 
 
 def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, drained: Collection[str]) -> Cable:
@@ -316,10 +320,11 @@ def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, dr
     parts = {*names, _id(at, back), *(name for dpid in ends for name in (nodes[dpid].name, f"{dpid:#x}"))}
     loads = {end: load(state.links[end]) if end in state.links else None for end in (up, down)}
     begin = back if second and back < at else at
-    name, switch = state.links[begin].name, nodes[begin[0]]
+    whole, switch = state.links[begin].name, nodes[begin[0]]
+    name = short(whole, NAME_CHARS)
     return Cable(
         name,
-        name if switch.part == switch.name else f"{switch.part}:{begin[1]}",
+        name if switch.part == switch.name and name == whole else f"{switch.part}:{begin[1]}",
         ends,
         Condition.UP if parts.isdisjoint(drained) else Condition.DRAINED,
         up if up in state.links else None,
@@ -333,11 +338,12 @@ def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str])
     """Return the picture of a circuit. It is named after the port where it begins, so names are unique."""
     at, dst = (link.src.dpid, link.src.port), nodes[link.dst.dpid]
     src = nodes[at[0]]
-    unique = src.part == src.name and dst.part == dst.name
+    name = short(link.name, NAME_CHARS)
+    unique = src.part == src.name and dst.part == dst.name and name == link.name
     servers = {name for node in (src, dst) for name in (node.name, f"{node.dpid:#x}")}
     return Cable(
-        link.name,
-        link.name if unique else f"{src.part}:{at[1]}>{dst.part}",
+        name,
+        name if unique else f"{src.part}:{at[1]}>{dst.part}",
         (src.dpid, dst.dpid),
         Condition.UP if servers.isdisjoint(drained) else Condition.DRAINED,
         at,

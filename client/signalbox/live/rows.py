@@ -1,4 +1,4 @@
-"""Rows of tables about a state, as text. The first text of a row is the row's name."""
+"""Rows of tables about a state, as short text. The first text of a row is the row's name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from signalbox.live.happened import event_line
 from signalbox.live.jobs import Job, efficiencies, job_slowdown, state_in_row
-from signalbox.live.shown import alarm_line, clock, counted, optional, percent, rate, slowdown, word
+from signalbox.live.shown import alarm_line, clock, counted, optional, percent, rate, short, slowdown, word
 from signalbox.live.state import Link, State, load
 from signalbox.mapping import word_in
 
@@ -18,9 +18,9 @@ def facts(state: State) -> str:
     if state.lost is None:
         return "waiting for the controller's first answer"
     if state.lost:
-        return f"OLD: {state.lost}"
+        return short(f"OLD: {state.lost}")
     if state.refused:
-        return f"REFUSED: {state.refused}"
+        return short(f"INCOMPLETE: {state.refused}")
     if (status := state.status) is None:
         return ""
     alarms = sum(not alarm.HasField("silence") for alarm in state.alarms.values())
@@ -44,8 +44,8 @@ def jobs(found: Iterable[Job]) -> Rows:
     """Return a row per job: id, state, pinned flows, slowdown, predicted and measured efficiency, iterations."""
     return [
         (
-            job.spec.job_id,
-            state_in_row(job),
+            short(job.spec.job_id),
+            short(state_in_row(job)),
             f"{job.pinned}/{job.virtual_links}",
             job_slowdown(job),
             *map(percent, efficiencies(job)),
@@ -67,7 +67,7 @@ def link_cells(link: Link) -> tuple[str, str, str, str, str]:
     The unannounced traffic is known later than the rate, because the jobs' traffic over the link must be counted for a
     whole window."""
     unannounced = rate(optional(link, "background_bps"))
-    return link.name, percent(load(link)), rate(optional(link, "rate_bps")), rate(link.capacity_bps), unannounced
+    return short(link.name), percent(load(link)), rate(optional(link, "rate_bps")), rate(link.capacity_bps), unannounced
 
 
 def alarms(state: State, most: int) -> Rows:
@@ -75,11 +75,11 @@ def alarms(state: State, most: int) -> Rows:
 
     The line of an acknowledged or silenced alarm begins with ``known``, so a line that is cut still shows it."""
     return [
-        (clock(each.raise_time), f"{'known: ' if each.HasField('silence') else ''}{alarm_line(each)}")
+        (clock(each.raise_time), short(f"{'known: ' if each.HasField('silence') else ''}{alarm_line(each)}"))
         for each in state.alarms_by_urgency()[:most]
     ]
 
 
 def events(state: State, most: int) -> Rows:
     """Return the time and the sentence of each event, newest first."""
-    return [(clock(each.event_time), event_line(each)) for each in state.newest_events(most)]
+    return [(clock(each.event_time), short(event_line(each))) for each in state.newest_events(most)]

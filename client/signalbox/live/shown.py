@@ -15,6 +15,8 @@ from signalbox.mapping import seconds, seconds_since_1970, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
+MOST_CHARS, NAME_CHARS = 2000, 256
+"""Largest number of characters of a sentence and of a name in the live views."""
 
 # ---- figures
 
@@ -83,6 +85,11 @@ def natural(name: str) -> list[tuple[int, str]]:
     Names of bridges may have digits other than 0 to 9, and more digits than ``int`` accepts."""
     parts = enumerate(re.split(r"([0-9]+)", name))
     return [(len(part.lstrip("0")), part.lstrip("0")) if place % 2 else (-1, part) for place, part in parts]
+
+
+def short(text: str, most: int = MOST_CHARS) -> str:
+    """Return the text, or the beginning of a long text with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def printable(text: str) -> str:

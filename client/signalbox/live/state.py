@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import nlargest
 from math import nan
 from typing import Any
 
+from signalbox.errors import SignalboxError
 from signalbox.live.crossing import LinkAt
 from signalbox.live.jobs import urgency
-from signalbox.live.shown import counted
+from signalbox.live.shown import counted, short
 from signalbox.mapping import seconds_since_1970
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 500
 MOST_SLOWDOWNS = 3600
 """Largest numbers of events and plans kept, newest last."""
+MOST_ENTRIES = 65_536
+"""Largest number of entries kept of a kind: switches, links, hosts, drains, parts that are down, jobs, alarms."""
+MOST_EVENT_BYTES = 10_000
+"""Largest size of an event whose details are kept."""
 MOST_LOAD = 1e6
 """Load above which a reported rate cannot be a measurement, and counts as unknown."""
 
@@ -59,12 +64,12 @@ class Slowdowns:
 
 @dataclass(slots=True)
 class State:
-    """State of a controller.
+    """State of a controller. Applying a message that adds too many entries raises ``SignalboxError``.
 
     - ``lost``: why the controller does not answer; empty while it does, None before the first answer
     - ``events``: newest last
     - ``slowdowns``: worst slowdowns of plans, newest last
-    - ``refusals``: why the controller refuses a watch, by watch"""
+    - ``refusals``: why the messages of a watch are missing, by watch"""
 
     lost: str | None = None
     switches: dict[int, pb.Switch] = field(default_factory=dict)
@@ -82,7 +87,7 @@ class State:
 
     @property
     def refused(self) -> str:
-        """Reasons why the controller refuses watches of this client; empty when it refuses none."""
+        """Reasons why parts of the state are missing; empty when none is."""
         return "; ".join(sorted(set(self.refusals.values())))
 
     def take_fabric(self, message: pb.WatchFabricResponse | pb.GetFabricResponse) -> frozenset[Kind]:
@@ -104,9 +109,7 @@ class State:
         )
         links = {(each.src.dpid, each.src.port): each for each in message.links}
         shape |= bool(message.links_gone)
-        for gone in message.links_gone:
-            self.links.pop((gone.dpid, gone.port), None)
-        self.links.update(links)
+        _update(self.links, links, [(gone.dpid, gone.port) for gone in message.links_gone])
         return frozenset({Kind.SHAPE, Kind.RATES} if shape else {Kind.RATES} if links else ())
 
     def take_jobs(self, message: pb.WatchJobsResponse) -> frozenset[Kind]:
@@ -116,7 +119,7 @@ class State:
         for end in message.ended:
             if (job := self.jobs.get(end.job_id)) and job.uid == end.uid:
                 del self.jobs[end.job_id]
-        self.jobs.update((job.spec.job_id, job) for job in message.jobs)
+        _update(self.jobs, {job.spec.job_id: job for job in message.jobs}, ())
         return frozenset({Kind.JOBS})
 
     def take_alarms(self, message: pb.WatchAlarmsResponse) -> frozenset[Kind]:
@@ -133,7 +136,7 @@ class State:
         is new too, if its time is later."""
         newest = self.events[-1] if self.events else pb.Event()
         new = [event for event in events if event.number > newest.number or _time(event) > _time(newest)]
-        self.events.extend(new)
+        self.events.extend(map(_kept, new))
         return frozenset({Kind.EVENTS} if new else ())
 
     def take_plan(self, plan: pb.Plan | None, unix_s: float) -> frozenset[Kind]:
@@ -162,7 +165,7 @@ class State:
         return frozenset({Kind.REACHED} if changed else ())
 
     def take_refused(self, what: str, why: str) -> frozenset[Kind]:
-        """Record why the controller refuses the watch ``what``; ``why`` is empty when it serves the watch."""
+        """Record why the messages of the watch ``what`` are missing; ``why`` is empty when they arrive."""
         before = self.refused
         if why:
             self.refusals[what] = why
@@ -191,14 +194,29 @@ class State:
         )
 
 
-def _take(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Iterable[object]) -> bool:
+def _take(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Collection[object]) -> bool:
     """Update a dictionary; return whether something changed."""
-    before = len(known)
+    different = any(key in known for key in gone) or any(known.get(key) != value for key, value in changed.items())
+    _update(known, changed, gone)
+    return different
+
+
+def _update(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Iterable[object]) -> None:
     for key in gone:
         known.pop(key, None)
-    different = len(known) != before or any(known.get(key) != value for key, value in changed.items())
+    if len(known) + len(changed) > MOST_ENTRIES and len(known.keys() | changed.keys()) > MOST_ENTRIES:
+        kind = type(next(iter(changed.values()))).__name__
+        raise SignalboxError(f"the controller sends more than {MOST_ENTRIES:,} messages of the type {kind}")
     known.update(changed)
-    return different
+
+
+def _kept(event: pb.Event) -> pb.Event:
+    """Return a copy of an event, so that the message it arrived in is not kept; without the details of a large one."""
+    if event.ByteSize() > MOST_EVENT_BYTES:
+        return pb.Event(number=event.number, event_time=event.event_time, what=short(event.what))
+    kept = pb.Event()
+    kept.CopyFrom(event)
+    return kept
 
 
 def _differs_in_rates_only(before: pb.Link | None, now: pb.Link) -> bool:

@@ -23,13 +23,15 @@ from signalbox.live import rows
 from signalbox.live.crossing import ListedRoute, flows_over
 from signalbox.live.following import TAKE_S, Following
 from signalbox.live.jobs import Job, traffic_lines, wiring_line, without_route
-from signalbox.live.shown import printable, route_words
+from signalbox.live.shown import printable, route_words, short
 from signalbox.live.state import Kind
 
 PADDING, SCROLLBAR, LEAST = 1, 2, 8
 """Widths in terminal columns: padding at each side of a cell, scroll bar, smallest growing column."""
 MOST_JOBS, MOST_LINKS, MOST_ALARMS, MOST_EVENTS = 200, 30, 50, 50
 """Largest number of rows of each table."""
+MOST_SAID = 100_000
+"""Largest number of characters of an answer."""
 
 Columns = tuple[tuple[str, int], ...]
 """Titles and widths of columns; columns with width 0 share the remaining width."""
@@ -153,7 +155,7 @@ class Details(ModalScreen[None]):
 
     def _say(self, text: str) -> None:
         if self.is_attached:
-            self.query_one("#said", Static).update(Text(printable(text)))
+            self.query_one("#said", Static).update(Text(printable(short(text, MOST_SAID))))
 
 
 def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from signalbox.live.crossing import ListedRoute, flows_over, jobs_of
 from signalbox.live.picture import Cable
-from signalbox.live.shown import counted, optional, percent, slowdown, word
+from signalbox.live.shown import NAME_CHARS, counted, optional, percent, short, slowdown, word
 from signalbox.live.state import State
 from signalbox.mapping import word_in
 
@@ -20,17 +20,17 @@ def facts(state: State) -> str:
     plan = f" · worst slowdown {slowdown(newest.plan)}, under ECMP {slowdown(newest.ecmp)}" if newest else ""
     return (
         f"{word(word_in(status, 'mode'))} · {status.switches_in_sync} of {status.known_switches} switches in sync"
-        f" · {counted(status.jobs, 'job')} · efficiency {efficiency}{plan} · {status.version}"
+        f" · {counted(status.jobs, 'job')} · efficiency {efficiency}{plan} · {short(status.version, NAME_CHARS)}"
     )
 
 
 def wrong(state: State) -> str:
     """Return why the drawing may not show the present fabric; empty when it does."""
+    if state.lost is None:
+        return "Waiting for the controller's first answer."
     if state.lost:
-        return f"This view is out of date: {state.lost}"
-    if state.refused:
-        return f"The controller refuses: {state.refused}"
-    return "Waiting for the controller's first answer." if state.lost is None else ""
+        return short(f"This view is out of date: {state.lost}")
+    return short(f"This view is incomplete: {state.refused}") if state.refused else ""
 
 
 def carried(cable: Cable, routes: Iterable[ListedRoute]) -> str:

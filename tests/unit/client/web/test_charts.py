@@ -136,7 +136,7 @@ def test_the_first_lines_say_what_the_plan_gains_and_what_is_wrong_until_it_is_o
     assert said.wrong(state) == "This view is out of date: nobody answers"
     state.take_lost("")
     state.take_refused("jobs", "no token")
-    assert said.wrong(state) == "The controller refuses: no token"
+    assert said.wrong(state) == "This view is incomplete: no token"
     state.take_refused("jobs", "")
     assert said.wrong(state) == ""
 
