@@ -27,7 +27,7 @@ from signalbox.live.picture import picture
 from signalbox.live.state import State
 from signalbox.web.options import on_route
 from tests.support.command_line import Signalbox, signalbox
-from tests.support.wire.odd_controller import CODE, TWICE, odd_controller
+from tests.support.wire.odd_controller import CODE, TWICE, endless_controller, odd_controller
 from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
@@ -252,6 +252,28 @@ def test_names_are_drawn_as_text_and_switches_of_one_name_told_apart(looking: Lo
         looking.until_said(CODE[:20])
         assert chromium.script("return window.ran ?? 0") == 0
         assert chromium.complaints() == []
+
+
+def test_a_controller_that_sends_without_end_leaves_memory_and_the_pages_of_others(looking: Looking) -> None:
+    chromium = looking.chromium
+    with endless_controller() as address, web_page(address) as page:
+        chromium.opened(page.url)
+        chromium.until(lambda: "alarms not received yet" in chromium.text(".banner"))
+        chromium.until(lambda: "more than 65,536 messages of the type Job" in chromium.text(".banner"))
+        chromium.until(lambda: "for one change" in chromium.text(".banner"))
+        for key in ("j", "e", "j", "j"):  # questions that stay unanswered
+            looking.press(key)
+        with urlopen(f"{page.url}healthz", timeout=60) as answer:
+            assert answer.read() == b"ok\n"
+        looking.press("?")
+        chromium.until(lambda: "next and previous job" in chromium.text(".q-dialog"))
+        assert page.rss_mb() < 1500
+        page.process.send_signal(signal.SIGTERM)
+        said = page.process.communicate(timeout=60)[1]
+    assert "Traceback" not in said
+    assert len(said.splitlines()) < 20
+    chromium.opened(looking.page.url)
+    chromium.complaints()  # about the page whose server has ended
 
 
 def test_a_page_that_stays_open_is_live_after_a_restart_and_offers_drains_to_operators_alone_after_a_question(

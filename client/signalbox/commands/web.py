@@ -9,6 +9,7 @@ import typer
 from signalbox.addresses import is_loopback
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.distributions import needs_extra
+from signalbox.live.following import MOST_BYTES
 
 commands = typer.Typer()
 
@@ -41,4 +42,4 @@ def web(
     connect().close()  # reports wrong addresses and credentials
     if not is_loopback(at.host):
         typer.echo(f"warning: the page has no login, and {at.host} is reachable from other machines", err=True)
-    serve(connect, at, name or (), operate)
+    serve(lambda: connect(MOST_BYTES), at, name or (), operate)

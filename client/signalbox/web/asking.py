@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +11,34 @@ from nicegui import run, ui
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.live.picture import Cable
+from signalbox.live.shown import short
 from signalbox.web.said import carried
+
+MOST_SAID = 20_000
+"""Largest number of characters of an answer on the page."""
+
+
+class Newest:
+    """Action that runs once at a time.
+
+    Calls while it runs make it run once more, so a controller that answers late does not have a growing number of
+    questions to answer."""
+
+    def __init__(self, action: Callable[[], Awaitable[None]]) -> None:
+        self._action = action
+        self._runs = self._again = False
+
+    async def __call__(self) -> None:
+        self._again = True
+        if self._runs:
+            return
+        self._runs = True
+        try:
+            while self._again:
+                self._again = False
+                await self._action()
+        finally:
+            self._runs = False
 
 
 class Asking:
@@ -23,20 +50,24 @@ class Asking:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._plans = False
+        self._cable: tuple[Cable, str] | None = None
+        self._find_flows = Newest(self._flows_of_cable)
         self._said = ui.label("Choose a job, a switch or a cable.").classes("said text-body2")
         self._said.style("white-space: pre-line").props('aria-live="polite"')
 
     def say(self, text: str) -> None:
-        self._said.set_text(text)
+        self._said.set_text(short(text, MOST_SAID))
 
     def tell_of(self, cable: Cable, loads: str) -> None:
         """Show the loads of a cable; when the controller has answered, also the jobs whose flows it carries."""
         self.say(loads)
-        ui.timer(0, lambda: self._find_flows(cable, loads), once=True)
+        self._cable = cable, loads
+        ui.timer(0, self._find_flows, once=True)
 
-    async def _find_flows(self, cable: Cable, loads: str) -> None:
+    async def _flows_of_cable(self) -> None:
         routes = await self.known(self._client.list_routes)
-        if routes is not None and self._said.text == loads:
+        if routes is not None and self._cable and self._said.text == self._cable[1]:
+            cable, loads = self._cable
             self.say(f"{loads}\n{carried(cable, routes)}")
 
     async def known(self, ask: Callable[[], Any]) -> Any:

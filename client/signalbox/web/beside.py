@@ -8,17 +8,19 @@ from typing import Any
 from signalbox.live.colours import Paper
 from signalbox.live.jobs import Job, PairDemand, busiest_pairs
 from signalbox.live.picture import Cable, Condition, Picture
-from signalbox.live.shown import rate
+from signalbox.live.shown import NAME_CHARS, rate, short
 from signalbox.live.state import Slowdowns
 from signalbox.web.options import Options, common, value_axis
 
 MOST_POINTS = 600
 MOST_PAIRS = 20
+MOST_OF_SWITCH = 512
+"""Largest number of cables of a switch that are drawn."""
 
 
 def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
     """Return a bar chart of the loads of a switch's cables per direction, or of its leaving and arriving circuits."""
-    shown = picture.at(dpid)
+    shown = picture.at(dpid)[:MOST_OF_SWITCH]
     node = picture.nodes[dpid]
     circuits = picture.without_tiers
     names = ("to others", "from others") if circuits else ("towards the higher tier", "towards the lower tier")
@@ -125,11 +127,11 @@ def demand(job: Job, paper: Paper) -> Options:
 
 def _name(pair: PairDemand) -> str:
     counted = "" if pair.HasField("measured_bytes") else f"\n{rate(pair.measured_bps)}"
-    return f"{pair.src} > {pair.dst}{counted}"
+    return f"{short(pair.src, NAME_CHARS)} > {short(pair.dst, NAME_CHARS)}{counted}"
 
 
 def _title(job: Job) -> str:
     left = len(job.demand.pairs) - MOST_PAIRS
-    return f"{job.spec.job_id}: MB per iteration, announced and counted" + (
+    return f"{short(job.spec.job_id, NAME_CHARS)}: MB per iteration, announced and counted" + (
         f" ({MOST_PAIRS} of {len(job.demand.pairs)} pairs)" if left > 0 else ""
     )

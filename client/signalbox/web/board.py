@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
@@ -11,13 +13,23 @@ from signalbox.live.state import Kind, State
 
 Show = Callable[[frozenset[Kind]], None]
 Made = TypeVar("Made")
+log = logging.getLogger("signalbox.web")
+
+REST = 3
+"""Smallest pause after changes were shown, as a multiple of the time that showing them took.
+
+The event loop then has time for the requests of viewers, however much the controller sends."""
+MOST_MADE = 32
+"""Largest number of results that are kept for all viewers."""
 
 
 class Board:
     """State shared by all viewers; only the thread of the server's event loop may use it."""
 
-    def __init__(self, following: Following) -> None:
+    def __init__(self, following: Following, clock: Callable[[], float] = time.monotonic) -> None:
         self._following = following
+        self._clock = clock
+        self._rests_until = clock()
         self._viewers: dict[Hashable, Show] = {}
         self._made: dict[Hashable, Any] = {}
         self._picture: Picture | None = None
@@ -35,22 +47,34 @@ class Board:
         return self._picture
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the result of ``make``, which is called once per change of the fabric for all viewers."""
+        """Return the result of ``make``, which is called once per change of the fabric or the jobs for all viewers."""
         if key not in self._made:
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
             self._made[key] = make()
         made: Made = self._made[key]
         return made
 
     def take(self) -> None:
-        """Apply the messages that have arrived, and pass the changes on to the viewers."""
+        """Apply the messages that have arrived, and pass the changes on to the viewers, unless it is time to rest.
+
+        A viewer whose page fails does not keep the changes from others."""
+        began = self._clock()
+        if began < self._rests_until:
+            return
         changed = self._following.changes_to_show()
-        if changed & {Kind.SHAPE, Kind.RATES}:
+        if changed & {Kind.SHAPE, Kind.RATES, Kind.JOBS}:
             self._made.clear()
         if Kind.SHAPE in changed:
             self._picture = None
         if changed:
             for show in list(self._viewers.values()):
-                show(changed)
+                try:
+                    show(changed)
+                except Exception:
+                    log.exception("a viewer's page could not be changed")
+        ended = self._clock()
+        self._rests_until = ended + REST * (ended - began)
 
     def tell(self, viewer: Hashable, show: Show) -> None:
         self._viewers[viewer] = show

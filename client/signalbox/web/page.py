@@ -4,7 +4,7 @@ Text from outside is put into labels, tables and charts, which draw it as text; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -15,16 +15,19 @@ from signalbox.live import rows
 from signalbox.live.colours import DARK, LIGHT, Paper
 from signalbox.live.crossing import LinkAt, circuits_of, links_of
 from signalbox.live.jobs import traffic_lines, wiring_line
-from signalbox.live.picture import Condition, counted_cables, described
+from signalbox.live.picture import Condition, Node, counted_cables, described
+from signalbox.live.shown import short
 from signalbox.live.state import Kind
 from signalbox.web import beside, charts, matrix, said, tables
-from signalbox.web.asking import Asking
+from signalbox.web.asking import Asking, Newest
 from signalbox.web.board import Board
 from signalbox.web.options import Options
 from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
 
 MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
 """Largest number of rows of each table."""
+MOST_CHOICES = 5000
+"""Largest number of switches or cables that a field offers; others can be chosen in the drawing."""
 
 KEYS = {
     "?": "these keys",
@@ -56,6 +59,8 @@ class Page:
         self._routes: dict[str, frozenset[LinkAt]] = {}
         self._sent: dict[str, Any] = {}
         self._unshown = frozenset[Kind]()
+        self._find_routes = Newest(self._read_routes)
+        self._draw_demand = Newest(self._read_demand)
         self._build()
         self._show(frozenset(Kind))
 
@@ -165,7 +170,7 @@ class Page:
             self._show_jobs()
         if changed & {Kind.PLAN, Kind.JOBS} and self._routes:
             self._routes.clear()
-            self._look_again()
+            ui.timer(0, self._find_routes, once=True)
         if Kind.JOBS in changed and (self._job or self._sent.get("demand")):
             ui.timer(0, self._draw_demand, once=True)
         if Kind.PLAN in changed:
@@ -185,8 +190,7 @@ class Page:
 
     def _show_parts(self) -> None:
         picture = self._board.picture
-        nodes = sorted(picture.nodes.values(), key=lambda node: (len(node.title), node.title))
-        names = {node.dpid: node.title for node in nodes}
+        names = self._board.once("names", lambda: _names(picture.nodes.values()))
         self._switch.set_options(names, value=self._dpid if self._dpid in names else None)
         tiers = matrix.tier_names(picture)
         if self._tier not in tiers:
@@ -200,7 +204,7 @@ class Page:
         picture = self._board.picture
         all_cables = () if picture.as_matrix else picture.cables
         cables = all_cables if self._dpid is None else picture.at(self._dpid)
-        names = {cable.part: cable.title for cable in cables}
+        names = {cable.part: cable.title for cable in cables[:MOST_CHOICES]}
         self._cable.set_options(names, value=self._part if self._part in names else None)
 
     def _let_ended_go(self) -> None:
@@ -212,7 +216,9 @@ class Page:
             self._job = ""
 
     def _show_jobs(self) -> None:
-        jobs = self._board.state.jobs_by_urgency((self._find.value or "").lower())
+        find = (self._find.value or "").lower()
+        jobs = self._board.once("jobs", self._board.state.jobs_by_urgency)
+        jobs = [job for job in jobs if find in job.spec.job_id.lower()] if find else jobs
         shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # without predicted and iterations
         tables.fill(self._jobs, shown, self._job)
         left = len(jobs) - len(shown)
@@ -223,7 +229,7 @@ class Page:
         """Show the wiring of the chosen job, if there are optical switches, and remarks about its traffic."""
         job = self._board.state.jobs.get(self._job)
         lines = [*filter(None, [wiring_line(job)]), *traffic_lines(job)] if job else []
-        self._wiring.set_text(f"{self._job}: {' '.join(lines)}" if lines else "")
+        self._wiring.set_text(short(f"{self._job}: {' '.join(lines)}") if lines else "")
 
     # ---- charts
 
@@ -335,25 +341,24 @@ class Page:
 
     async def _look(self, job_id: str) -> None:
         self._looked_at = job_id
-        await self._find_routes(job_id)
+        await self._find_routes()
 
     async def _choose(self, job_id: str) -> None:
         self._job = "" if job_id == self._job else job_id
         self._show_jobs()
-        await self._find_routes(self._job)
+        await self._find_routes()
         await self._draw_demand()
 
-    def _look_again(self) -> None:
-        ui.timer(0, lambda: self._find_routes(self._looked_at or self._job), once=True)
-
-    async def _find_routes(self, job_id: str) -> None:
-        if job_id and job_id not in self._routes:
+    async def _read_routes(self) -> None:
+        """Highlight the links of the job that is looked at or chosen."""
+        job_id, state = self._looked_at or self._job, self._board.state
+        if job_id in state.jobs and job_id not in self._routes:
             routes = await self._asking.known(lambda: self._client.list_routes([job_id]))
-            circuits = circuits_of(self._board.state.jobs.get(job_id))
-            self._routes[job_id] = circuits | links_of(routes or ())
+            links = circuits_of(state.jobs.get(job_id)) | links_of(routes or ())
+            self._routes[job_id] = links.intersection(state.links)
         self._draw_rates()
 
-    async def _draw_demand(self) -> None:
+    async def _read_demand(self) -> None:
         """Draw the present demand of the chosen job; clear the chart when no job is chosen."""
         job_id = self._job
         job = await self._asking.known(lambda: self._client.get_job(job_id)) if job_id else None
@@ -408,6 +413,12 @@ class Page:
         """Change to light colours, then open the browser's print dialog."""
         self._set_dark(False)
         ui.run_javascript("setTimeout(() => window.print(), 500)")
+
+
+def _names(nodes: Iterable[Node]) -> dict[int, str]:
+    """Return the titles of switches by dpid, the shortest titles first, at most ``MOST_CHOICES``."""
+    ordered = sorted(nodes, key=lambda node: (len(node.title), node.title))
+    return {node.dpid: node.title for node in ordered[:MOST_CHOICES]}
 
 
 def show_keys() -> None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 
 import typer
-from nicegui import app, ui
+from nicegui import app, run, ui
 from nicegui.server import Server
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from signalbox.addresses import host_and_port
 from signalbox.client import Client
-from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.errors import InvalidInput, SignalboxError, escaped
 from signalbox.live.following import TAKE_S, Following
+from signalbox.live.shown import short
 from signalbox.web import log_lines
 from signalbox.web.board import Board
 from signalbox.web.guard import Guard
@@ -32,6 +35,11 @@ TAB_S = 60.0
 """Seconds that NiceGUI keeps a tab's storage, instead of 30 days. An empty storage takes 0.7 kB per page."""
 STOP_S = 2
 """Seconds for connections to end before they are cut."""
+MOST_ASKING = 64
+"""Largest number of questions of all viewers to the controller at a time; each has a thread that mostly waits."""
+MOST_WARNING_CHARS = 500
+TERMINAL_S = 2.0
+"""Smallest number of seconds between two lines on the terminal about a controller that comes and goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
             board.take()
             terminal.tell(Server.instance.started, board.state.lost)
 
+        run.thread_pool = ThreadPoolExecutor(MOST_ASKING)
         app.timer(TAKE_S, take)
         app.storage.max_tab_storage_age = TAB_S
         app.add_middleware(Guard, names=[*names, listen.host])
@@ -130,8 +139,10 @@ def _add_pages(board: Board, client: Client, operate: bool) -> None:
 class Terminal:
     """Lines on the terminal: address of the page when it is served, and whether the controller answers."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = url
+        self._clock = clock
+        self._told_at = -TERMINAL_S
         self._listens = False
         self._lost = ""
 
@@ -142,6 +153,8 @@ class Terminal:
         if listens and not self._listens:
             self._listens = True
             typer.echo(f"The page is at {self._url} until Ctrl-C.", err=True)
-        if lost is not None and bool(lost) != bool(self._lost):
-            typer.echo(f"warning: {lost}" if lost else "The controller answers again.", err=True)
+        if lost is not None and bool(lost) != bool(self._lost) and self._clock() >= self._told_at + TERMINAL_S:
+            self._told_at = self._clock()
+            why = escaped(short(lost, MOST_WARNING_CHARS))
+            typer.echo(f"warning: {why}" if lost else "The controller answers again.", err=True)
             self._lost = lost

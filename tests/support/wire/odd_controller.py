@@ -1,14 +1,15 @@
-"""A controller of another version, or a compromised one.
+"""Controllers of another version, or compromised ones.
 
-It sends text that a browser or terminal could run as code, figures that are not numbers, values that no enum has, and
-two switches with one name."""
+``odd_controller`` sends text that a browser or terminal could run as code, figures that are not numbers, values that no
+enum has, and two switches with one name. ``endless_controller`` sends without end, or never answers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from threading import Event
 from typing import Any
 
@@ -77,6 +78,31 @@ class _Odd(pb_grpc.ControllerServiceServicer, pb_grpc.JobServiceServicer):
         yield from _and_wait(pb.WatchPlanResponse(resume_token="1", plan=pb.Plan(max_slowdown=math.nan)), context)
 
 
+class _Endless(_Odd):
+    """Watches without end: new jobs, and a change of the alarms; other questions about jobs stay unanswered."""
+
+    def WatchJobs(self, _: Any, context: Any) -> Iterator[pb.WatchJobsResponse]:  # noqa: N802
+        for number in count():
+            if not context.is_active():
+                return
+            ids = (f"job{number}-{each}" for each in range(1000))
+            yield pb.WatchJobsResponse(resume_token="1", jobs=[pb.Job(spec=pb.JobSpec(job_id=each)) for each in ids])
+
+    def WatchAlarms(self, _: Any, context: Any) -> Iterator[pb.WatchAlarmsResponse]:  # noqa: N802
+        while context.is_active():
+            yield pb.WatchAlarmsResponse(raised=[pb.Alarm(subject="part", text="x" * 1_000_000)])
+
+    def WatchEvents(self, *_: Any) -> Iterator[pb.WatchEventsResponse]:  # noqa: N802
+        return iter(())
+
+    def _never(self, _: Any, context: Any) -> Any:
+        ended = Event()
+        context.add_callback(ended.set)
+        ended.wait()
+
+    GetJob = ListRoutes = Explain = _never
+
+
 def _job() -> pb.Job:
     job = pb.Job(spec=pb.JobSpec(job_id=CODE), slowdown=math.inf, missing_hosts=[CODE])
     job.demand.pairs.add(src=CODE, dst=CODE, declared_bytes=5, measured_bps=math.nan)
@@ -91,14 +117,19 @@ def _and_wait(message: Any, context: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def odd_controller() -> Iterator[str]:
+def odd_controller(servicer: type[_Odd] = _Odd) -> Iterator[str]:
     """Run the controller and yield its address."""
     server = grpc.server(ThreadPoolExecutor(32))
-    pb_grpc.add_ControllerServiceServicer_to_server(_Odd(), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_JobServiceServicer_to_server(_Odd(), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_ControllerServiceServicer_to_server(servicer(), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_JobServiceServicer_to_server(servicer(), server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(None).wait()
+
+
+def endless_controller() -> AbstractContextManager[str]:
+    """Run a controller that sends without end."""
+    return odd_controller(_Endless)

@@ -1,6 +1,7 @@
 """Output and log lines of the process of the live page."""
 
 import logging
+from itertools import count
 
 import pytest
 
@@ -11,7 +12,7 @@ from signalbox.web.serving import Terminal
 def test_it_says_once_where_the_page_is_and_each_time_that_the_controller_goes_and_comes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    terminal = Terminal("http://127.0.0.1:8080/")
+    terminal = Terminal("http://127.0.0.1:8080/", clock=count(100.0, 10.0).__next__)
 
     def said(listens: bool, lost: str | None) -> str:
         terminal.tell(listens, lost)
