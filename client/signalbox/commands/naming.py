@@ -14,8 +14,8 @@ import typer
 from signalbox.client import Client
 from signalbox.commands.connecting import connection_in
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.errors import NotFound, SignalboxError
-from signalbox.live.shown import when
+from signalbox.errors import NotFound, SignalboxError, cut
+from signalbox.live.shown import some, when
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -77,7 +77,7 @@ def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart
     Raises ``NotFound`` when no thing has the name, and ``BadParameter`` when several have it."""
     first, *others = named(kind, things, [name], down).found
     if others:
-        several = ", ".join(next(iter(kind.called(thing))) for thing in (first, *others))
+        several = some(cut(next(iter(kind.called(thing)))) for thing in (first, *others))
         raise typer.BadParameter(
             f"'{name}' is the name of more than one {kind.name}: {several}; give one of these",
             param_hint=kind.name.upper(),

@@ -144,7 +144,8 @@ def document(data: object, indent: int | None = None) -> str:
     import yaml  # its import takes a moment, which only this form needs
 
     plain = json.loads(text)
-    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, explicit_start=indent is None)
+    legible = json.dumps(plain, ensure_ascii=False).isprintable()  # JSON escapes control characters, YAML not all
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=legible, explicit_start=indent is None)
     return text.removesuffix("\n")
 
 

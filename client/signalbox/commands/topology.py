@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -35,10 +35,11 @@ def topology(
     with connect() as client:
         fabric = client.get_fabric()
     refuse_circuits([link.name for link in fabric.links if link.one_way])
-    nodes = _nodes(fabric, names)
-    cables = [(link.src.dpid, link.dst.dpid) for link in fabric.links]
     called = _called(fabric)
-    found = tree([(called[src], called[dst]) for src, dst in cables], {called[dpid]: of for dpid, of in nodes.items()})
+    nodes = {dpid: of for dpid, of in _nodes(fabric, names).items() if dpid in called}
+    cables = [(link.src.dpid, link.dst.dpid) for link in fabric.links]
+    between = [(called[src], called[dst]) for src, dst in cables if {src, dst} <= called.keys()]
+    found = tree(between, {called[dpid]: of for dpid, of in nodes.items()})
     if for_programs():
         typer.echo(document({"switches": [switch._asdict() for switch in found]}, indent=2))
     else:
@@ -48,9 +49,9 @@ def topology(
 
 def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
     """Return the names of switches by dpid; a name that several switches have is followed by the dpid."""
-    names = [switch.name for switch in fabric.switches]
+    bearers = Counter(switch.name for switch in fabric.switches)
     return {
-        switch.dpid: switch.name if names.count(switch.name) == 1 else f"{switch.name}-{switch.dpid}"
+        switch.dpid: switch.name if bearers[switch.name] == 1 else f"{switch.name}-{switch.dpid}"
         for switch in fabric.switches
     }
 
