@@ -38,10 +38,8 @@ demo-rewiring: setup  ## Optical switches wired for a training job, beside other
 demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
 
-bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and a small fabric (root); results in out/bench
+bench: setup  ## Time planning (WORKLOADS=DIR for published ones too) and a small fabric (root); results in out/bench
 	@$(PY) -m benchmarks plan --quick $(if $(WORKLOADS),--workloads $(WORKLOADS))
-	@$(PY) -m benchmarks rules
-	@$(PY) -m benchmarks counters
 	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
 test: libraries  ## Everything that CI checks but the site: lint, types, import rules, generated code, all tests but long ones (root)

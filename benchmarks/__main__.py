@@ -21,8 +21,6 @@ MODULES = {
     "workloads": "benchmarks.judge.workloads",
     "certificates": "benchmarks.judge.certificates",
     "fabric": "benchmarks.fabric.command",
-    "rules": "benchmarks.rules",
-    "counters": "benchmarks.counters",
     "scrapes": "benchmarks.scrapes",
     "failures": "benchmarks.live.failures",
     "drains": "benchmarks.live.drains",

@@ -20,7 +20,7 @@ import typer
 from rich.console import Group
 from rich.table import Table
 
-from benchmarks.counters import LINK_BPS, Switches, connections, declared_hosts
+from benchmarks.live.memory_switches import LINK_BPS, Switches, connections, declared_hosts
 from benchmarks.measures import report
 from controller.config import Config
 from controller.control_loop import ControlLoop

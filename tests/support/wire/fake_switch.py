@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from contextlib import suppress
 from typing import NamedTuple, Self
 
 from tests.support.waiting import DEADLINE_S
@@ -66,12 +65,6 @@ class FakeSwitch:
 
     def send(self, kind: int, body: bytes, xid: int = 0) -> None:
         self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
-
-    def send_and_end(self, data: bytes) -> None:
-        """Send bytes and end the connection, unless the controller ended it before."""
-        with suppress(OSError):
-            self.socket.sendall(data)
-            self.socket.shutdown(socket.SHUT_WR)
 
     def hear(self) -> Heard:
         """Return the next message; raise ``EOFError`` when the controller has ended the connection."""

@@ -107,11 +107,6 @@ class Southbound:
             raise AssertionError("the southbound did not get ready")
         assert self._pipe.recv() == "ready"
 
-    def take_in(self) -> None:
-        """Read the messages that have arrived so far."""
-        while self._pipe.poll():
-            self.received.append(self._pipe.recv())
-
     def wait_for(self, find: Callable[[list[Message]], Found | None], since: int = 0) -> Found:
         """Return the first result of ``find`` on the messages from number ``since`` on that is not None or False."""
         deadline = time.monotonic() + DEADLINE_S
