@@ -30,10 +30,13 @@ class Failed(grpc.RpcError, grpc.Call):
     def trailing_metadata(self) -> Any:
         return (("grpc-status-details-bin", self._details),)
 
-    def _none(self, *_: object) -> Any:
+    def _none(self, _: object = None) -> Any:
         raise NotImplementedError
 
-    initial_metadata = is_active = time_remaining = cancel = add_callback = _none
+    initial_metadata = is_active = time_remaining = cancel = _none
+
+    def add_callback(self, callback: object) -> bool:
+        return callback is None
 
 
 BROKEN = Detail(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff\xff")

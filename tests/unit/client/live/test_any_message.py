@@ -134,7 +134,8 @@ def test_long_names_are_shortened_where_they_are_shown() -> None:
     drawn = picture(state)
     assert {node.part for node in drawn.nodes.values()} == {"0x1", "spine1", "spine2"}
     assert {cable.part for cable in drawn.cables} == {"0x1:1", "0x1:2", "0x1:9 0x101:9"}
-    assert max(len(each.title) for each in (*drawn.nodes.values(), *drawn.cables)) < 2 * NAME_CHARS
+    titles = [*(node.title for node in drawn.nodes.values()), *(cable.title for cable in drawn.cables)]
+    assert max(map(len, titles)) < 2 * NAME_CHARS
     assert len(json.dumps(charts.fabric(drawn, 0, LIGHT, ()))) < 50_000
     assert len(state.events[0].what) == MOST_CHARS
     assert [len(cell) for row in rows.jobs(state.jobs.values()) for cell in row[:2]] == [MOST_CHARS, MOST_CHARS]

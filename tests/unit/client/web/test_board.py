@@ -28,7 +28,8 @@ class Changing:
 
 def test_a_viewer_whose_page_fails_does_not_keep_changes_from_others(caplog: pytest.LogCaptureFixture) -> None:
     changing: Any = Changing()
-    board, shown = Board(changing), []
+    board = Board(changing)
+    shown: list[frozenset[Kind]] = []
 
     def fails(_: frozenset[Kind]) -> None:
         raise KeyError("gone")
