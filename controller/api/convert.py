@@ -327,11 +327,12 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
 
 def members_message(members: Members) -> pb.ListMembersResponse:
     """Return the answer of ``ListMembers``."""
+    leader = members.leader.id if members.leader else ""
     return pb.ListMembersResponse(
         members=[
             pb.Member(
                 name=one.name,
-                role=pb.MEMBER_ROLE_LEADER if one.id == members.leader else pb.MEMBER_ROLE_STANDBY,
+                role=pb.MEMBER_ROLE_LEADER if one.id == leader else pb.MEMBER_ROLE_STANDBY,
                 address=one.api,
                 version=one.version,
                 start_time=timestamp(one.since),

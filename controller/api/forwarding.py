@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
@@ -27,6 +28,7 @@ from controller.api.servers import Servers
 from controller.config import ApiConfig
 from controller.log_limit import LimitedLog
 from controller.store.members import Member, Membership
+from signalbox.secret_files import of_another_user
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
@@ -127,7 +129,9 @@ class Forwarder(Servers):
             return "but takes over now"
         if not leader.api:
             return f"and the active one, {leader.name}, has no members.api: call it directly"
-        if not socket_path(leader.api) and self._certificates.newest is None:
+        if (path := socket_path(leader.api)) and _is_of_another_user(path):
+            return f"and {path}, the socket of the active one, {leader.name}, belongs to another user"
+        if not path and self._certificates.newest is None:
             return f"and has no members.certificate to call the active one at {leader.api}: call that one directly"
         return ""
 
@@ -180,6 +184,14 @@ class _EveryMethod(grpc.GenericRpcHandler):
             await self._forward(method, self._peer_of, context)
 
         return grpc.stream_stream_rpc_method_handler(freed(answer))
+
+
+def _is_of_another_user(path: Path) -> bool:
+    """Return whether another user, and so no member, has made the socket. The path is from etcd."""
+    try:
+        return of_another_user(path) is not None
+    except OSError:
+        return False  # there is no socket yet, and gRPC tries again and again
 
 
 def _is_forwarded(field: tuple[str, str | bytes]) -> bool:

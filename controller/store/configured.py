@@ -80,7 +80,8 @@ def store_of(config: Config) -> Store:
 
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if config.etcd_endpoints:
-        return EtcdStore(_access(config.etcd_endpoints, config.etcd), config.etcd.prefix, config.etcd.lease_s)
+        etcd, access = config.etcd, _access(config.etcd_endpoints, config.etcd)
+        return EtcdStore(access, etcd.prefix, etcd.lease_s, _name(config), config.members.api or "")
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
 
 
@@ -107,9 +108,13 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if not isinstance(store, EtcdStore):
         return None
-    name = config.members.name or socket.gethostname()
-    own = Member(store.id, name, config.members.api or "", version("signalbox-controller"), time.time())
+    own = Member(store.id, _name(config), config.members.api or "", version("signalbox-controller"), time.time())
     return EtcdMembership(_access(config.etcd_endpoints, config.etcd), config.etcd.prefix, config.etcd.lease_s, own)
+
+
+def _name(config: Config) -> str:
+    """Return the name of this controller among the members."""
+    return config.members.name or socket.gethostname()
 
 
 def _access(endpoints: tuple[str, ...], etcd: EtcdConfig) -> EtcdAccess:

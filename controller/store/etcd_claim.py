@@ -43,16 +43,17 @@ LEAST_QUICK_S = 0.3
 class EtcdClaim:
     """Part of a ``Store`` that claims the keys below ``prefix``. Methods are documented at ``Store``.
 
-    ``lease_s``: whole seconds after which a controller that does not answer loses its claim."""
+    ``lease_s``: whole seconds after which a controller that does not answer loses its claim. ``name`` and ``api``: name
+    of this member, and its address for calls that other members forward; they are in the claim (``etcd_members``)."""
 
-    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int) -> None:
+    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
         self.where = f"etcd at {', '.join(access.endpoints)}, below {prefix}"
         self._etcd = Etcd(access)
         self._lease_s = lease_s
         self._root = prefix.encode()
         self._holder = f"{socket.gethostname()}, process {os.getpid()}"
         self._id = secrets.token_hex(16).encode()
-        self._claim = json.dumps({"holder": self._holder, "id": self._id.decode()}).encode()
+        self._claim = json.dumps({"holder": self._holder, "id": self.id, "name": name, "api": api}).encode()
         """Value of the key ``claim`` while this process has the claim."""
         self._quick_s = max(LEAST_QUICK_S, lease_s / 6)
         """Longest time in seconds of a call for the claim, so that a silent member does not end the lease."""

@@ -100,16 +100,18 @@ class Etcd:
 
     # ---- keys
 
-    def keys(self, prefix: bytes, within_s: float = CALL_S) -> tuple[list[pb.KeyValue], int]:
-        """Return all keys that begin with ``prefix``, as they were at the returned revision. Raises ``EtcdError``."""
+    def keys(self, prefix: bytes, within_s: float = CALL_S, most: int = 0) -> tuple[list[pb.KeyValue], int]:
+        """Return all keys that begin with ``prefix``, as they were at the returned revision. Raises ``EtcdError``.
+
+        ``most``: largest number of keys that are returned; 0 for no limit."""
         found: list[pb.KeyValue] = []
         start, end, revision = prefix, _end_of(prefix), 0
         while True:
-            request = pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision)
+            request = pb.RangeRequest(key=start, range_end=end, limit=most or PAGE, revision=revision)
             reply = self._call("KV/Range", request, pb.RangeResponse, within_s)
             found += reply.kvs
             revision = revision or reply.header.revision
-            if not reply.more:
+            if most or not reply.more:
                 return found, revision
             start = reply.kvs[-1].key + b"\0"
 

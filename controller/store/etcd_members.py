@@ -1,8 +1,9 @@
 """Membership in etcd: a key with a lease for this controller, and the keys of all others.
 
 In etcd, below ``members/`` of the prefix, each member has the key ``NAME/ID``. The key has a lease of its own, so it
-disappears with its process. It does not say who the leader is: that is the member whose id the claim contains
-(``etcd_store``). A thread renews the lease and reads all keys several times per lease, and when the claim changes.
+disappears with its process. It does not say who the leader is, nor where the leader takes calls: the claim says both
+(``etcd_claim``). So whoever can write the keys of members only, redirects no call. A thread renews the lease and reads
+all keys several times per lease, and when the claim changes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Self
+from typing import Annotated, Self
 
 import structlog
+from pydantic import BaseModel, ConfigDict, Field
 
 from controller.log_limit import LimitedLog
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
@@ -28,6 +30,8 @@ READINGS = 3
 """Number of readings within the duration of a lease."""
 LEAST_CALL_S = 0.3
 """Shortest time in seconds that a call may take at one endpoint."""
+MOST_MEMBERS = 100
+"""Largest number of keys of members that are read, by order of their names."""
 
 
 class EtcdMembership:
@@ -76,14 +80,13 @@ class EtcdMembership:
 
     def leader(self) -> Member | None:
         members = self._newest
-        if time.monotonic() > members.began + self._lease_s:
-            return None
-        return next((member for member in members.all if member.id == members.leader), None)
+        return None if time.monotonic() > members.began + self._lease_s else members.leader
 
     def has_standby(self) -> bool:
         """Return whether other members than the leader were there at the last reading."""
         members = self._newest
-        return any(member.id != members.leader for member in members.all)
+        leader = members.leader.id if members.leader else ""
+        return any(member.id != leader for member in members.all)
 
     def _run(self) -> None:
         pause = self._lease_s / READINGS
@@ -104,25 +107,50 @@ class EtcdMembership:
             put = pb.PutRequest(key=self._key, value=json.dumps(own).encode(), lease=self._lease)
             self._etcd.transaction([], [pb.RequestOp(request_put=put)], self._within_s)
         began = time.monotonic()
-        keys, revision = self._etcd.keys(self._root + b"members/", self._within_s)
+        keys, revision = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
         claim = self._etcd.get(self._root + b"claim", self._within_s)
-        if all(each.key != self._key for each in keys):
+        if self._etcd.get(self._key, self._within_s) is None:
             self._lease = 0  # somebody has deleted the key: write it again
         found = (member for each in keys if (member := _member(each)))
-        self._newest = Members(tuple(sorted(found, key=lambda one: (one.name, one.since))), _id_in(claim), began)
+        self._newest = Members(tuple(sorted(found, key=lambda one: (one.name, one.since))), _leader(claim), began)
         return revision
+
+
+_Text = Annotated[str, Field(max_length=300)]
+
+
+class _Value(BaseModel):
+    """Value of a key. Fields that a newer version has added are left out."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Member(_Value):
+    name: _Text
+    api: _Text
+    version: _Text
+    since: float = Field(ge=0, le=1e11)
+
+
+class _Claim(_Value):
+    id: _Text
+    name: _Text = ""
+    api: _Text = ""
 
 
 def _member(key: pb.KeyValue) -> Member | None:
     """Return the member in a key, or None if the key is malformed."""
     try:
-        return Member(id=key.key.decode().rpartition("/")[2], **json.loads(key.value))
-    except (ValueError, TypeError):
+        value = _Member.model_validate_json(key.value)
+        return Member(key.key.decode().rpartition("/")[2], value.name, value.api, value.version, value.since)
+    except ValueError:
         return None
 
 
-def _id_in(claim: pb.KeyValue | None) -> str:
+def _leader(claim: pb.KeyValue | None) -> Member | None:
+    """Return the member that the claim describes, or None if there is no claim or it is malformed."""
     try:
-        return str(json.loads(claim.value)["id"]) if claim else ""
-    except (ValueError, TypeError, KeyError):
-        return ""
+        value = _Claim.model_validate_json(claim.value) if claim else None
+    except ValueError:
+        return None
+    return Member(value.id, value.name, value.api, version="", since=0.0) if value else None

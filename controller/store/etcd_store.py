@@ -33,8 +33,8 @@ log = structlog.get_logger(__name__)
 class EtcdStore(EtcdClaim):
     """Store below ``prefix``. Methods are documented at ``Store``."""
 
-    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int) -> None:
-        super().__init__(access, prefix, lease_s)
+    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
+        super().__init__(access, prefix, lease_s, name, api)
         self._records = EtcdCommits(self._etcd, self._root, self._fence(), self._refuse_lost)
         self.events = EtcdEvents(self._etcd, self._root, self.where, self._fence())
         self._commits: CommitQueue | None = None

@@ -12,7 +12,8 @@ class Member:
     """A controller that shares the state.
 
     ``id``: random text of the process, which its claim contains. ``api``: address at which it takes calls that other
-    members forward while it is the leader, or empty. ``since``: start of the process in seconds since 1970."""
+    members forward while it is the leader, or empty. ``since``: start of the process in seconds since 1970, or 0 if
+    unknown."""
 
     id: str
     name: str
@@ -25,15 +26,15 @@ class Member:
 class Members:
     """Members at one moment.
 
-    ``all``: ordered by name. ``leader``: id of the member with the claim; empty when nobody has it. ``began``:
-    monotonic time in seconds just before the list was read."""
+    ``all``: ordered by name. ``leader``: member with the claim, as the claim describes it; None when nobody has it.
+    ``began``: monotonic time in seconds just before the list was read."""
 
     all: tuple[Member, ...]
-    leader: str
+    leader: Member | None
     began: float
 
 
-NO_MEMBERS = Members((), "", float("-inf"))
+NO_MEMBERS = Members((), None, float("-inf"))
 """Members before the first reading."""
 
 
@@ -52,4 +53,6 @@ class Membership(Protocol):
         """Members when they were read last; empty before that."""
 
     def leader(self) -> Member | None:
-        """Return the member with the claim; None if there is none, or the last reading is older than a lease."""
+        """Return the member with the claim, as the claim describes it.
+
+        Returns None if nobody has the claim, or if the last reading is older than a lease."""

@@ -25,7 +25,7 @@ class KnownMembers:
 
     @property
     def newest(self) -> Members:
-        return Members(self.all, self.leading, self.began)
+        return Members(self.all, self.leader(), self.began)
 
     def leader(self) -> Member | None:
         return next((member for member in self.all if member.id == self.leading), None)

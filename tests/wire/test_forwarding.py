@@ -183,6 +183,14 @@ def test_a_leader_that_takes_no_calls_is_named(pair: Standby) -> None:
         until(partial(says, pair, why))
 
 
+def test_a_socket_of_another_user_gets_no_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path is from etcd, and calls have tokens."""
+    with standby(tmp_path) as found:
+        assert not why_not(found.addresses[0])
+        monkeypatch.setattr("controller.api.forwarding.of_another_user", lambda _path: "belongs to another user")
+        until(partial(says, found, "members.sock, the socket of the active one, a, belongs to another user"))
+
+
 def test_a_leader_whose_claim_may_have_ended_answers_nothing(pair: Standby) -> None:
     pair.valid[0] = False
     assert "may have been replaced" in why_not(pair.addresses[0])

@@ -6,7 +6,7 @@ import itertools
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
@@ -14,8 +14,11 @@ from urllib.request import urlopen
 import pytest
 
 from controller.config import Config
+from controller.store import etcd_members
 from controller.store.configured import membership_of, store_of
+from controller.store.etcd_client import Etcd
 from controller.store.etcd_members import EtcdMembership
+from controller.store.etcd_operations import put
 from controller.store.etcd_store import EtcdStore
 from controller.store.members import Member
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
@@ -53,14 +56,14 @@ def membership(etcd: EtcdProcess, prefix: str, name: str, process: str) -> EtcdM
 
 
 def test_members_know_each_other_and_who_has_the_claim(etcd: EtcdProcess, prefix: str) -> None:
-    store = EtcdStore(etcd.access, prefix, LEASE_S)
+    store = EtcdStore(etcd.access, prefix, LEASE_S, "a", "a:1")
     a, b = membership(etcd, prefix, "a", store.id), membership(etcd, prefix, "b", "2")
     with b:
         with a:
             until(lambda: b.newest.all == (a.own, b.own))
             assert b.leader() is None
             store.claim()
-            until(lambda: a.leader() == b.leader() == a.own)
+            until(lambda: a.leader() == b.leader() == Member(store.id, "a", "a:1", "", 0.0))
             assert a.has_standby()
             store.close()
             until(lambda: b.leader() is None)
@@ -81,6 +84,58 @@ def test_a_key_that_was_deleted_is_written_again_and_a_malformed_one_is_ignored(
         etcd.delete(f"{prefix}members/b/2")
         until(lambda: second._lease not in (0, lease))
         until(lambda: first.newest.all == (first.own, second.own))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[1]",
+        "[" * 100_000,
+        '{"name": 5, "api": [], "version": {}, "since": "x"}',
+        '{"name": "x", "api": "", "version": "", "since": NaN}',
+        '{"name": "x", "api": "", "version": "", "since": 1e300}',
+        '{"name": "\\ud800", "api": "", "version": "", "since": 1}',
+        '{"name": "\xff", "api": "", "version": "", "since": 1}',
+    ],
+)
+def test_a_malformed_key_hides_no_other_member(etcd: EtcdProcess, prefix: str, value: str) -> None:
+    with membership(etcd, prefix, "b", "2") as only, closing(Etcd(etcd.access)) as direct:
+        until(lambda: only.newest.all)
+        direct.transaction([], [put(f"{prefix}members/c/3".encode(), value.encode("latin-1"))])
+        before = only.newest.began
+        until(lambda: only.newest.began > before)
+        assert only.newest.all == (only.own,)
+
+
+def test_a_member_with_fields_of_a_newer_version_is_known(etcd: EtcdProcess, prefix: str) -> None:
+    newer = Member("3", "c", "c:1", "2", 1.0)
+    with membership(etcd, prefix, "b", "2") as first:
+        etcd.put(f"{prefix}members/c/3", '{"name": "c", "api": "c:1", "version": "2", "since": 1, "drains": false}')
+        until(lambda: first.newest.all == (first.own, newer))
+
+
+def test_whoever_writes_the_keys_of_members_only_redirects_no_call(etcd: EtcdProcess, prefix: str) -> None:
+    """Neither a second member with the id of the leader nor another value in the leader's key changes the address."""
+    store = EtcdStore(etcd.access, prefix, LEASE_S, "a", "a:1")
+    value = '{"name": "!", "api": "unix:/tmp/other", "version": "1", "since": 0}'
+    with membership(etcd, prefix, "a", store.id), membership(etcd, prefix, "b", "2") as standby:
+        store.claim()
+        until(standby.leader)
+        for name in ("!", "a"):
+            etcd.put(f"{prefix}members/{name}/{store.id}", value)
+        until(lambda: [member.name for member in standby.newest.all] == ["!", "!", "b"])
+        assert (leader := standby.leader())
+        assert (leader.id, leader.api) == (store.id, "a:1")
+        store.close()
+
+
+def test_only_so_many_members_are_read(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(etcd_members, "MOST_MEMBERS", 1)
+    with membership(etcd, prefix, "b", "2") as second, membership(etcd, prefix, "a", "1") as first:
+        until(lambda: second.newest.all == (first.own,))
+        lease, before = second._lease, second.newest.began
+        until(lambda: second.newest.began > before)
+        assert second._lease == lease
 
 
 def test_a_list_that_is_older_than_a_lease_names_no_leader(tmp_path: Path, prefix: str) -> None:
