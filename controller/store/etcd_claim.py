@@ -235,13 +235,16 @@ class EtcdClaim:
 
     def _watch_active(self) -> None:
         """Watch the controller that has the claim. Raises ``EtcdError``."""
-        if (found := self._etcd.get(self._key("alive"), self._quick_s)) and found.lease:
-            self._watch.follow(found.value.decode(errors="replace"), partial(self._end, found.lease))
+        if found := self._etcd.get(self._key("alive"), self._quick_s):
+            self._watch.follow(found.value.decode(errors="replace"), partial(self._end, found.value))
 
-    def _end(self, lease: int) -> None:
+    def _end(self, address: bytes) -> None:
+        """End the claim of the controller whose sign of life was at the address, if it still has the claim."""
         log.info("the active controller has ended, and so does its claim")
         with suppress(EtcdError):
-            self._etcd.revoke(lease, self._quick_s)
+            found = self._etcd.get(self._key("alive"), self._quick_s)
+            if found and found.value == address and found.lease:
+                self._etcd.revoke(found.lease, self._quick_s)
 
     def _is_own(self, claim: pb.KeyValue | None) -> TypeGuard[pb.KeyValue]:
         return claim is not None and claim.value == self._claim
@@ -255,7 +258,8 @@ class EtcdClaim:
 
     def _renew(self) -> None:
         """Renew the lease until ``release``. A claim that ended is made again unless another process had one since."""
-        self._show_life()
+        # A thread of its own: the name of an endpoint may take longer to resolve than the lease lasts.
+        threading.Thread(target=self._show_life, name="sign-of-life", daemon=True).start()
         pause, last_why = self._lease_s / RENEWALS, ""
         while True:
             self._check.wait(pause)
@@ -293,5 +297,6 @@ class EtcdClaim:
         if found or not self._claim_once(after_own=True)[0]:
             return False
         log.warning("the claim of the state had ended, and was made again")
-        self._show_life()
+        if self._sign is not None:
+            self._show_life()
         return True

@@ -1,13 +1,19 @@
 """Sign of life of the controller that has the claim in etcd, so that others notice its end before its lease ends.
 
-The active controller listens at a port of its own, and reads nothing. Each standby keeps a connection to it. When the
-process ends, its machine closes the connections and refuses new ones, and the standby may end the lease at once. A
-machine or a network that fails does neither, and a process that is stopped keeps its connections; then the lease
-decides. A wrong verdict costs a handover only: etcd and the switches refuse the former controller.
+The active controller listens at a port of its own. It sends a word to whoever connects, and reads nothing. The word is
+in etcd, so a standby does not take another process at the same address for the active one. Each standby keeps a
+connection. When the process ends, its machine closes the connections and refuses new ones, and the standby may end the
+lease at once. A machine or a network that fails does neither, and a process that is stopped keeps its connections; then
+the lease decides.
+
+Only a network that breaks the connection, and refuses the next one in place of the machine, causes a wrong verdict.
+Then etcd refuses the commits of the former controller, and switches refuse its rules. But it notices its end only at
+its next renewal, or when its lease would have ended. Until then it answers calls, and claims a switch that restarts.
 """
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 from collections import deque
@@ -21,13 +27,15 @@ MOST_CONNECTIONS = 64
 CONNECT_S = 1.0
 """Longest time in seconds of an attempt to connect."""
 PAUSE_S = 0.05
-"""Seconds before a connection is tried again."""
+"""Seconds before a connection is tried or accepted again."""
 
 
 class SignOfLife:
     """Listener of the active controller, at the local address from which it reaches ``towards`` (HOST:PORT)."""
 
     def __init__(self, towards: str) -> None:
+        self._word = secrets.token_hex(16)
+        self._ended = threading.Event()
         self._server: socket.socket | None = None
         with suppress(OSError):
             family, *_, to = socket.getaddrinfo(*host_and_port(towards), type=socket.SOCK_DGRAM)[0]
@@ -39,26 +47,31 @@ class SignOfLife:
 
     @property
     def address(self) -> str:
-        """Address as HOST:PORT; empty if there is no listener."""
+        """HOST:PORT, a space and the word; empty if there is no listener."""
         if self._server is None:
             return ""
         host, port, *_ = self._server.getsockname()
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"[{host}]:{port} {self._word}" if ":" in host else f"{host}:{port} {self._word}"
 
     def close(self) -> None:
+        self._ended.set()
         if self._server is not None:
             with suppress(OSError):
                 self._server.shutdown(socket.SHUT_RDWR)  # ends the thread's call
             self._server.close()
 
-    @staticmethod
-    def _keep(server: socket.socket) -> None:
+    def _keep(self, server: socket.socket) -> None:
         kept: deque[socket.socket] = deque()
-        with suppress(OSError):  # closed
-            while True:
-                kept.append(server.accept()[0])
+        while not self._ended.is_set():
+            try:
+                connection = server.accept()[0]
+                kept.append(connection)
                 if len(kept) > MOST_CONNECTIONS:
                     kept.popleft().close()
+                connection.setblocking(False)
+                connection.send(self._word.encode())
+            except OSError:  # closed by ``close`` or by the caller, or there are too many open files
+                self._ended.wait(PAUSE_S)
         for connection in kept:
             connection.close()
 
@@ -71,12 +84,14 @@ class Watch:
         self._stopping = threading.Event()
         """Ends the thread that watches the address."""
         self._connection: socket.socket | None = None
+        self.known = ""
+        """Address at which a process has sent the word."""
 
     def follow(self, address: str, ended: Callable[[], None]) -> None:
-        """Watch the process at the address instead of the one before, unless it is the same.
+        """Watch the process at the address (``SignOfLife.address``) instead of the one before, unless it is the same.
 
-        A thread calls ``ended`` if that process has ended for certain: it accepted a connection, and its machine
-        refuses another one."""
+        A thread calls ``ended`` when that process has ended: it sent its word, and its machine refuses another
+        connection."""
         if address != self._address:
             self.close()
             self._address, self._stopping = address, threading.Event()
@@ -91,17 +106,19 @@ class Watch:
                 connection.shutdown(socket.SHUT_RDWR)  # ends the thread's call
 
     def _run(self, address: str, ended: Callable[[], None], stopping: threading.Event) -> None:
-        has_connected = False
-        while not stopping.wait(PAUSE_S if has_connected else 0.0):
+        place, _, word = address.partition(" ")
+        while not stopping.wait(PAUSE_S):
             try:
-                with socket.create_connection(host_and_port(address), CONNECT_S) as connection:
-                    has_connected = True
+                with socket.create_connection(host_and_port(place), CONNECT_S) as connection:
                     connection.settimeout(None)
                     self._connection = connection
-                    while not stopping.is_set() and connection.recv(1024):
-                        pass
+                    received = b""
+                    while not stopping.is_set() and (more := connection.recv(1024)):
+                        received = (received + more)[: len(word) + 1]
+                        if received == word.encode():
+                            self.known = address
             except ConnectionRefusedError:
-                if has_connected and not stopping.is_set():
+                if self.known == address and not stopping.is_set():
                     ended()
                 return
             except ConnectionResetError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import pytest
@@ -386,10 +387,52 @@ def test_a_standby_takes_over_from_a_killed_process_before_its_lease_ends(etcd: 
         until(lambda: direct.get(f"{prefix}alive".encode()))
         with closing(EtcdStore(etcd.access, prefix, LONG_LEASE_S)) as second:
             waiting = pool.submit(second.claim, wait=True)
-            until(lambda: second._watch._connection)
+            until(lambda: second._watch.known)
             assert not waiting.done()
             holder.kill()
             assert waiting.result(60)
+
+
+def test_a_name_that_resolves_slowly_ends_no_claim(
+    etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sign of life of the holder is at its address towards the first endpoint."""
+    asked, go_on = Event(), Event()
+
+    def resolve(*_: object, **__: object) -> NoReturn:
+        asked.set()
+        go_on.wait()
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        assert asked.wait(60)
+        first = store._valid_until
+        until(lambda: store._valid_until > first + 1)
+        assert store.is_claimed
+        go_on.set()
+
+
+def test_the_sign_of_life_ends_the_present_lease_of_its_holder_only(etcd: EtcdProcess, prefix: str) -> None:
+    with (
+        opened(etcd.access, prefix) as first,
+        opened(etcd.access, prefix) as second,
+        closing(Etcd(etcd.access)) as direct,
+    ):
+        first.load()
+        first.begin(lambda: pytest.fail("nobody else has claimed the state"))
+        until(lambda: direct.get(f"{prefix}alive".encode()))
+        before = first._lease
+        first._etcd.revoke(before)
+        until(lambda: (found := direct.get(f"{prefix}alive".encode())) and found.lease not in (0, before))
+        created = first._created
+        second._end(b"127.0.0.1:1 another")
+        assert direct.get(f"{prefix}claim".encode())
+        assert first._created == created
+        assert first._sign
+        second._end(first._sign.address.encode())
+        until(lambda: first._created > created)
 
 
 def test_a_holder_whose_claim_was_taken_writes_nothing_and_is_told(etcd: EtcdProcess, prefix: str) -> None:

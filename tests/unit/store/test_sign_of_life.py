@@ -1,16 +1,18 @@
-"""Sign of life: only a process that accepted a connection, and whose machine refuses the next one, has ended."""
+"""Sign of life: only a process that sent its word, and whose machine refuses the next connection, has ended."""
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
 from controller.store import sign_of_life
 from controller.store.sign_of_life import SignOfLife, Watch
+from signalbox.addresses import host_and_port
 from tests.support.waiting import until
 
 LONG_S = 20.0
@@ -26,7 +28,7 @@ def test_the_end_of_the_process_is_noticed(sign: SignOfLife) -> None:
     ended = Event()
     with closing(Watch()) as watch:
         watch.follow(sign.address, ended.set)
-        until(lambda: watch._connection is not None)
+        until(lambda: watch.known)
         sign.close()
         assert ended.wait(LONG_S)
 
@@ -36,10 +38,9 @@ def test_a_connection_that_ends_alone_says_nothing(sign: SignOfLife, monkeypatch
     ended = Event()
     with closing(Watch()) as watch:
         watch.follow(sign.address, ended.set)
-        until(lambda: watch._connection is not None)
+        until(lambda: watch.known)
         first = watch._connection
-        host, port = sign.address.split(":")
-        with socket.create_connection((host, int(port))):
+        with socket.create_connection(host_and_port(sign.address.split()[0])):
             until(lambda: watch._connection is not first)
         assert not ended.is_set()
 
@@ -48,5 +49,40 @@ def test_a_port_that_never_accepted_a_connection_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
     ended = Event()
-    Watch()._run(f"{host}:{port}", ended.set, Event())
+    Watch()._run(f"{host}:{port} word", ended.set, Event())
     assert not ended.is_set()
+
+
+@pytest.mark.parametrize("sent", [b"", b"another word", b"wor", b"word and more"])
+def test_another_process_at_the_address_says_nothing_when_it_ends(sent: bytes) -> None:
+    """A loopback address, for example, is that of another process on another machine."""
+    watch, ended, stopping = Watch(), Event(), Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        given = (f"{host}:{port} word", ended.set, stopping)
+        watching = Thread(target=watch._run, args=given)
+        watching.start()
+        with server.accept()[0] as connection:
+            server.close()
+            connection.sendall(sent)
+    watching.join()
+    assert not ended.is_set()
+
+
+def test_a_listener_without_free_descriptors_accepts_connections_later(
+    sign: SignOfLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, accept = Event(), socket.socket.accept
+
+    def refused(server: socket.socket) -> tuple[socket.socket, object]:
+        if failed.is_set():
+            return accept(server)
+        failed.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with closing(Watch()) as watch:
+        monkeypatch.setattr(socket.socket, "accept", refused)
+        with socket.create_connection(host_and_port(sign.address.split()[0])):
+            assert failed.wait(LONG_S)
+            watch.follow(sign.address, lambda: None)
+            until(lambda: watch.known)
