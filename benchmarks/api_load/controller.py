@@ -146,8 +146,10 @@ class Switches:
         outbox: Outbox,
         tls: TlsContext,  # noqa: ARG002
         epoch: int,  # noqa: ARG002
+        may_claim: Callable[[], bool],  # noqa: ARG002
         on_ready: Callable[[], None],
         known: Collection[Dpid],  # noqa: ARG002
+        silent: Callable[[float], None],  # noqa: ARG002
     ) -> None:
         from controller.southbound.run_hub import SWITCH_INTERVAL_S  # imports the framework, which takes a moment
 

@@ -59,7 +59,7 @@ import sys, time
 from controller.store.etcd_client import EtcdAccess
 from controller.store.etcd_store import EtcdStore
 EtcdStore(EtcdAccess((sys.argv[1],)), sys.argv[2], int(sys.argv[3])).load()
-time.sleep(1000)
+time.sleep(10_000)
 """
 """Program that claims the state and keeps it."""
 NOTHING = SavedState()
