@@ -157,6 +157,8 @@ class ActiveChannel:
         Another thread may have closed the channel, or the controller has cancelled the call because it ends."""
         if self._closed or not (is_away(error) or error.code() is grpc.StatusCode.CANCELLED):
             return False
+        if is_away(error):
+            self._why[used.address] = why_away(error, used.address)
         self._leave(used)
         return True
 
@@ -237,7 +239,7 @@ class ActiveChannel:
         return _Used(found, channels[found])
 
     def _unreachable(self) -> Unreachable:
-        """Return the error that names each address with the result of its latest probe."""
+        """Return the error that names each address with why its controller is not used."""
         found = "; ".join(f"{address}: {why}" for address, why in self._why.items())
         return Unreachable(f"no controller answers at any of the {len(self._why)} addresses: {found}")
 

@@ -203,6 +203,14 @@ def test_without_a_controller_the_error_has_the_reason_at_each_address() -> None
     )
 
 
+def test_the_error_has_the_reason_with_which_a_controller_refuses_calls() -> None:
+    """A leader that is cut off from etcd answers probes, but no calls about jobs."""
+    with simple(1) as first, Client(f"{first.address},127.0.0.1:{reserve_port()}", 0.5) as client:
+        first.error = Stopping("the controller may have been replaced")
+        with pytest.raises(Unreachable, match=f"{first.address}: the controller may have been replaced"):
+            answered_by(client)
+
+
 def test_closing_the_client_ends_the_search() -> None:
     client, found = Client(f"127.0.0.1:{reserve_port()},127.0.0.1:{reserve_port()}", LONG_S), list[type]()
 
