@@ -254,6 +254,24 @@ def _process() -> list[Panel]:
             ("signalbox_members_age_seconds", "{{instance}} age"),
         ),
         graph(
+            "Leader changes",
+            "Controllers that became active per hour, among members that serve metrics while they stand by.",
+            "short",
+            ("sum without (instance) (changes(signalbox_active[1h]) - resets(signalbox_active[1h]))", "{{fabric}}"),
+        ),
+        graph(
+            "etcd",
+            "Members of etcd that know a leader of etcd, and the fullest database over its quota, of every etcd that "
+            "Prometheus scrapes. At 100 % etcd refuses all changes.",
+            "percentunit",
+            ('avg(etcd_server_has_leader{fabric=~"$fabric"})', "members that know a leader"),
+            (
+                'max(etcd_mvcc_db_total_size_in_bytes{fabric=~"$fabric"} '
+                '/ etcd_server_quota_backend_bytes{fabric=~"$fabric"})',
+                "fullest database",
+            ),
+        ),
+        graph(
             "Memory",
             "Resident memory of the controller's process.",
             "bytes",

@@ -157,7 +157,7 @@ def test_dashboards_follow_the_chosen_data_source_fabric_and_controller() -> Non
         asked += [target["expr"] for targets in of_panels for target in targets]
         for expression in asked:
             text = expression.replace('="signalbox"', "")
-            series = re.findall(r"(?:\w+:)?\b(?:signalbox|process_|up\b)[\w:]*(.{8})", text)
+            series = re.findall(r"(?:\w+:)?\b(?:signalbox|process_|etcd_|up\b)[\w:]*(.{8})", text)
             assert set(series) == {"{fabric="}, expression
     assert {panel["datasource"]["uid"] for _, panel in panels()} == {"${datasource}"}
 

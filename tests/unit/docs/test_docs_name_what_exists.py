@@ -22,7 +22,7 @@ FOREIGN = {
     *("fail_mode=secure", "flow_limit", "Flow_Table", "max_backoff", "max_backoff=1000", "ovs-vswitchd.log"),
     *("OFPCR_ROLE_NOCHANGE", "OFPBRC_IS_SLAVE"),
     # etcd
-    "--auto-compaction-retention",
+    *("--auto-compaction-retention", "etcd_server_has_leader", "Deadline Exceeded", "ETCDCTL_API=3", "--user root"),
     # gRPC, JSON, networkx, Prometheus, pip, pytest, Hypothesis, Mininet, shell
     *(f"google.rpc.{detail}" for detail in ("BadRequest", "ErrorInfo", "QuotaFailure", "RetryInfo")),
     *("grpc.health.v1.Health", "google.rpc", "grpcio-status", "NOT_SERVING", "null", "networkx.node_link_data"),
@@ -34,8 +34,8 @@ FOREIGN = {
     *("torch.cuda.set_device", "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
     # the published workload files
     *("stage_index", "flow_size"),
-    # Slurm, systemd, Kubernetes
-    *("SlurmUser", "SlurmdTimeout", "TopologyPlugin=topology/tree", "User", "hostNetwork"),
+    # Slurm, systemd, Kubernetes, containers
+    *("network_mode: host", "SlurmUser", "SlurmdTimeout", "TopologyPlugin=topology/tree", "User", "hostNetwork"),
     # YAML, Megatron-LM
     *("!!str", "initialize_model_parallel", "tp-cp-ep-dp-pp", "_allreduce_word_embedding_grads"),
     # files and functions that are not in the repository
