@@ -131,7 +131,7 @@ def limits(case: Case, lease_s: float) -> Limits:
 
 
 def rewrites(case: Case) -> bool:
-    """Return whether switches lose their rules, so that rules are written and packets are lost."""
+    """Return whether switches lose their rules, so that rules are written, flows may move and packets are lost."""
     return any(fault.who == "Open vSwitch" for fault in case)
 
 
@@ -170,9 +170,8 @@ def broken(outcome: Outcome, lease_s: float) -> list[str]:
     if outcome.deposed:
         found.append(f"{outcome.deposed} writes of a deposed member accepted")
     found += outcome.jobs
-    if outcome.changed:
-        found.append(f"{len(outcome.changed)} rules differ")
     if not rewrites(outcome.case):
+        found += [f"{len(outcome.changed)} rules differ"] * bool(outcome.changed)
         found += [f"{outcome.written} rules written"] * bool(outcome.written)
         found += [f"{outcome.lost} packets lost"] * bool(outcome.lost)
     if outcome.answered_s is None:

@@ -285,13 +285,13 @@ class EtcdClaim:
 
     def _renew_once(self) -> bool:
         """Renew the lease or make the claim again; return False if this process has lost it. Raises ``EtcdError``."""
-        began = time.monotonic()
-        is_alive = self._etcd.renew(self._lease, self._quick_s)
+        # Read first: a controller that hears nothing from etcd must not extend its lease by requests that arrive there.
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if self._is_own(found):
+            began = time.monotonic()
             if found.lease != self._lease:
                 self._adopt(found)
-            elif is_alive:
+            elif self._etcd.renew(self._lease, self._quick_s):
                 self._valid_until = began + self._lease_s
             return True
         if found or not self._claim_once(after_own=True)[0]:

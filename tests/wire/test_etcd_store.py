@@ -451,6 +451,24 @@ def test_a_holder_whose_claim_was_taken_writes_nothing_and_is_told(etcd: EtcdPro
     assert saved(etcd.access, prefix) == SavedState(registered(job("a")))
 
 
+def test_a_controller_that_hears_nothing_from_etcd_does_not_extend_its_lease(etcd: EtcdProcess, prefix: str) -> None:
+    with opened(etcd.access, prefix) as deaf, opened(etcd.access, prefix) as other:
+        deaf.load()
+        get, renew = deaf._etcd.get, deaf._etcd.renew
+        calls: list[str] = []
+
+        def unanswered(*_: object) -> None:
+            calls.append("get")
+            raise EtcdError("no answer", grpc.StatusCode.DEADLINE_EXCEEDED)
+
+        deaf._etcd.get = unanswered  # type: ignore[method-assign,assignment]
+        deaf._etcd.renew = lambda *_: bool(calls.append("renew"))  # type: ignore[method-assign,func-returns-value]
+        until(lambda: len(calls) > 1)
+        assert other.claim(wait=True)
+        assert "renew" not in calls
+        deaf._etcd.get, deaf._etcd.renew = get, renew  # type: ignore[method-assign]
+
+
 def test_a_claim_that_ended_is_made_again_by_its_last_holder(etcd: EtcdProcess, prefix: str) -> None:
     with opened(etcd.access, prefix) as store:
         store.load()

@@ -194,7 +194,8 @@ def test_each_line_can_be_broken(change: dict[str, object], line: str) -> None:
 
 
 def test_switches_that_lost_their_rules_get_them_again_and_lose_packets() -> None:
-    assert broken(replace(RIGHT, case=(RESTARTED,), written=900, lost=50, held_s=None), LEASE_S) == []
+    seen = replace(RIGHT, case=(RESTARTED,), written=900, changed=["- leaf1: old"], lost=50, held_s=None)
+    assert broken(seen, LEASE_S) == []
 
 
 def test_cases_are_drawn_by_the_seed() -> None:
