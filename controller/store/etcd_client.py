@@ -25,6 +25,8 @@ LOGIN_S = 1.0
 """Seconds that a login may take at least; etcd computes a slow hash of the password."""
 OLD_S = 60.0
 """Seconds after which the connections of a replaced access are closed; no call takes longer."""
+MOST_BYTES = (1 << 31) - 1
+"""Largest size of an answer in gRPC."""
 PAGE = 500
 """Largest number of keys in one response."""
 KEEPALIVE_S = 10
@@ -34,7 +36,6 @@ _LEADER_NEEDED = ("hasleader", "true")
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 1000 * KEEPALIVE_S),
     ("grpc.keepalive_timeout_ms", int(1000 * CALL_S)),
-    ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", int(1000 * CALL_S)),  # also the time that a connection may take
@@ -79,10 +80,12 @@ class EtcdAccess:
 class Etcd:
     """Calls to etcd, from any thread. No connection is made before the first call.
 
-    ``within_s`` of a method: longest time in seconds of the call at each endpoint."""
+    ``within_s`` of a method: longest time in seconds of the call at each endpoint. ``most_bytes``: size above which an
+    answer is an error."""
 
-    def __init__(self, access: EtcdAccess) -> None:
-        self._connections = _Connections(access)
+    def __init__(self, access: EtcdAccess, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._connections = _Connections(access, most_bytes)
 
     @property
     def access(self) -> EtcdAccess:
@@ -90,7 +93,7 @@ class Etcd:
 
     def use(self, access: EtcdAccess) -> None:
         """Make all later calls with this access. Calls under way have ``OLD_S`` to end."""
-        before, self._connections = self._connections, _Connections(access)
+        before, self._connections = self._connections, _Connections(access, self._most_bytes)
         ending = threading.Timer(OLD_S, before.close)
         ending.daemon = True
         ending.start()
@@ -100,20 +103,25 @@ class Etcd:
 
     # ---- keys
 
-    def keys(self, prefix: bytes, within_s: float = CALL_S, most: int = 0) -> tuple[list[pb.KeyValue], int]:
+    def keys(
+        self, prefix: bytes, within_s: float = CALL_S, most: int = 0, without: bytes = b""
+    ) -> tuple[list[pb.KeyValue], int]:
         """Return all keys that begin with ``prefix``, as they were at the returned revision. Raises ``EtcdError``.
 
-        ``most``: largest number of keys that are returned; 0 for no limit."""
+        ``most``: largest number of keys that are returned; 0 for no limit. ``without``: longer prefix of keys that are
+        not read."""
         found: list[pb.KeyValue] = []
-        start, end, revision = prefix, _end_of(prefix), 0
-        while True:
-            request = pb.RangeRequest(key=start, range_end=end, limit=most or PAGE, revision=revision)
-            reply = self._call("KV/Range", request, pb.RangeResponse, within_s)
-            found += reply.kvs
-            revision = revision or reply.header.revision
-            if most or not reply.more:
-                return found, revision
-            start = reply.kvs[-1].key + b"\0"
+        end, revision = _end_of(prefix), 0
+        for start, stop in [(prefix, without), (_end_of(without), end)] if without else [(prefix, end)]:
+            while True:
+                request = pb.RangeRequest(key=start, range_end=stop, limit=most or PAGE, revision=revision)
+                reply = self._call("KV/Range", request, pb.RangeResponse, within_s)
+                found += reply.kvs
+                revision = revision or reply.header.revision
+                if most or not reply.more:
+                    break
+                start = reply.kvs[-1].key + b"\0"
+        return found, revision
 
     def get(self, key: bytes, within_s: float = CALL_S) -> pb.KeyValue | None:
         """Return a key, or None. Raises ``EtcdError``."""
@@ -162,9 +170,9 @@ class Etcd:
 class _Connections:
     """Connections with one access, and the token of its login."""
 
-    def __init__(self, access: EtcdAccess) -> None:
+    def __init__(self, access: EtcdAccess, most_bytes: int) -> None:
         self.access = access
-        self._channels = [_channel(endpoint, access) for endpoint in access.endpoints]
+        self._channels = [_channel(endpoint, access, most_bytes) for endpoint in access.endpoints]
         self._lock = threading.Lock()
         self._first = 0
         """Place of the endpoint that has answered last."""
@@ -258,11 +266,12 @@ class _Connections:
             return (_LEADER_NEEDED, ("token", self._token))
 
 
-def _channel(endpoint: str, access: EtcdAccess) -> grpc.Channel:
+def _channel(endpoint: str, access: EtcdAccess, most_bytes: int) -> grpc.Channel:
+    options = (*_OPTIONS, ("grpc.max_receive_message_length", most_bytes))
     if access.ca_certificates is None:
-        return grpc.insecure_channel(endpoint, options=_OPTIONS)
+        return grpc.insecure_channel(endpoint, options=options)
     credentials = grpc.ssl_channel_credentials(access.ca_certificates, access.private_key, access.certificate)
-    return grpc.secure_channel(endpoint, credentials, options=_OPTIONS)
+    return grpc.secure_channel(endpoint, credentials, options=options)
 
 
 def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:

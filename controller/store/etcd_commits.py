@@ -51,8 +51,11 @@ class EtcdCommits:
         """Whether etcd may have other records than ``texts``, or parts that are not applied."""
 
     def read(self) -> Contents:
-        """Return the contents of etcd. Raises ``EtcdError`` and ``Malformed``."""
-        keys, revision = self._etcd.keys(self._root)
+        """Return the contents of etcd. Raises ``EtcdError`` and ``Malformed``.
+
+        The keys of members are not part of the state. They are not read, because others may write more there than can
+        be read in time."""
+        keys, revision = self._etcd.keys(self._root, without=key(self._root, "members", ""))
         return contents(self._root, keys, revision)
 
     def adopt(self, found: Contents) -> None:

@@ -32,6 +32,8 @@ LEAST_CALL_S = 0.3
 """Shortest time in seconds that a call may take at one endpoint."""
 MOST_MEMBERS = 100
 """Largest number of keys of members that are read, by order of their names."""
+MOST_BYTES = 1 << 20
+"""Largest size of all these keys together; larger ones are not read."""
 
 
 class EtcdMembership:
@@ -40,7 +42,7 @@ class EtcdMembership:
     ``lease_s``: whole seconds after which a member that does not answer is removed."""
 
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, own: Member) -> None:
-        self._etcd = Etcd(access)
+        self._etcd = Etcd(access, MOST_BYTES)
         self._root = prefix.encode()
         self._lease_s = lease_s
         self._within_s = max(LEAST_CALL_S, lease_s / 6)
@@ -107,12 +109,14 @@ class EtcdMembership:
             put = pb.PutRequest(key=self._key, value=json.dumps(own).encode(), lease=self._lease)
             self._etcd.transaction([], [pb.RequestOp(request_put=put)], self._within_s)
         began = time.monotonic()
-        keys, revision = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
-        claim = self._etcd.get(self._root + b"claim", self._within_s)
+        claims, revision = self._etcd.keys(self._root + b"claim", self._within_s)
+        leader = next((_leader(each) for each in claims if each.key == self._root + b"claim"), None)
+        self._newest = Members(self._newest.all, leader, began)  # also if the list below cannot be read
         if self._etcd.get(self._key, self._within_s) is None:
             self._lease = 0  # somebody has deleted the key: write it again
+        keys, _ = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
         found = (member for each in keys if (member := _member(each)))
-        self._newest = Members(tuple(sorted(found, key=lambda one: (one.name, one.since))), _leader(claim), began)
+        self._newest = Members(tuple(sorted(found, key=lambda one: (one.name, one.since))), leader, began)
         return revision
 
 
@@ -147,10 +151,10 @@ def _member(key: pb.KeyValue) -> Member | None:
         return None
 
 
-def _leader(claim: pb.KeyValue | None) -> Member | None:
-    """Return the member that the claim describes, or None if there is no claim or it is malformed."""
+def _leader(claim: pb.KeyValue) -> Member | None:
+    """Return the member that the claim describes, or None if the claim is malformed."""
     try:
-        value = _Claim.model_validate_json(claim.value) if claim else None
+        value = _Claim.model_validate_json(claim.value)
     except ValueError:
         return None
-    return Member(value.id, value.name, value.api, version="", since=0.0) if value else None
+    return Member(value.id, value.name, value.api, version="", since=0.0)

@@ -16,8 +16,9 @@ import pytest
 from controller.config import Config
 from controller.store import etcd_members
 from controller.store.configured import membership_of, store_of
-from controller.store.etcd_client import Etcd
-from controller.store.etcd_members import EtcdMembership
+from controller.store.etcd_client import Etcd, EtcdError
+from controller.store.etcd_commits import EtcdCommits
+from controller.store.etcd_members import MOST_BYTES, EtcdMembership
 from controller.store.etcd_operations import put
 from controller.store.etcd_store import EtcdStore
 from controller.store.members import Member
@@ -136,6 +137,21 @@ def test_only_so_many_members_are_read(etcd: EtcdProcess, prefix: str, monkeypat
         lease, before = second._lease, second.newest.began
         until(lambda: second.newest.began > before)
         assert second._lease == lease
+
+
+def test_many_bytes_below_members_hide_neither_the_leader_nor_the_state(etcd: EtcdProcess, prefix: str) -> None:
+    store = EtcdStore(etcd.access, prefix, LEASE_S, "a", "a:1")
+    with membership(etcd, prefix, "b", "2") as standby, closing(Etcd(etcd.access, MOST_BYTES)) as small:
+        until(lambda: standby.newest.all)
+        small.transaction([], [put(f"{prefix}members/c/3".encode(), bytes(MOST_BYTES + 1))])
+        with pytest.raises(EtcdError, match="larger than max"):
+            small.keys(prefix.encode())
+        store.claim()
+        until(standby.leader)
+        assert standby.newest.all == (standby.own,)
+        commits = EtcdCommits(small, prefix.encode(), store._fence(), store._refuse_lost)
+        assert not commits.read().texts
+        store.close()
 
 
 def test_a_list_that_is_older_than_a_lease_names_no_leader(tmp_path: Path, prefix: str) -> None:
