@@ -61,7 +61,7 @@ class EtcdClaim:
         self._created = 0
         """Revision of etcd at which the claim was made, for the epoch; 0 without a claim."""
         self._valid_until = 0.0
-        """Monotonic time until which the claim exists for certain."""
+        """Time of ``_now`` until which the claim exists for certain."""
         self._has_ended = False
         """Whether another process has claimed the state after this one."""
         self._has_answered = False
@@ -82,7 +82,7 @@ class EtcdClaim:
 
     @property
     def is_claimed(self) -> bool:
-        return time.monotonic() < self._valid_until
+        return _now() < self._valid_until
 
     def claim(self, wait: bool = False) -> bool:
         if self._renewing is not None:
@@ -197,7 +197,7 @@ class EtcdClaim:
 
         ``after_own``: succeed only if this process had the last claim."""
         within_s = max(self._quick_s, self._lease_s / 2)
-        began = time.monotonic()
+        began = _now()
         lease = self._etcd.grant(self._lease_s, within_s)
         free = [was_created(self._key("claim"), 0)]
         if after_own:
@@ -252,7 +252,7 @@ class EtcdClaim:
     def _adopt(self, claim: pb.KeyValue) -> None:
         """Use this process's claim, whose request may have had no answer. Raises ``EtcdError``."""
         self._lease, self._created = claim.lease, claim.create_revision
-        began = time.monotonic()
+        began = _now()
         if self._etcd.renew(self._lease, self._quick_s):
             self._valid_until = began + self._lease_s
 
@@ -288,7 +288,7 @@ class EtcdClaim:
         # Read first: a controller that hears nothing from etcd must not extend its lease by requests that arrive there.
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if self._is_own(found):
-            began = time.monotonic()
+            began = _now()
             if found.lease != self._lease:
                 self._adopt(found)
             elif self._etcd.renew(self._lease, self._quick_s):
@@ -300,3 +300,8 @@ class EtcdClaim:
         if self._sign is not None:
             self._show_life()
         return True
+
+
+def _now() -> float:
+    """Return seconds of a clock that also runs while the machine sleeps, which the monotonic clock does not."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

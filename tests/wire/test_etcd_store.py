@@ -393,6 +393,18 @@ def test_a_standby_takes_over_from_a_killed_process_before_its_lease_ends(etcd: 
             assert waiting.result(60)
 
 
+def test_a_claim_ends_while_the_machine_sleeps(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLOCK_MONOTONIC stops while the machine sleeps, and leases in etcd do not."""
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        assert store.is_claimed
+        clock = time.clock_gettime
+        shift = {time.CLOCK_BOOTTIME: LEASE_S}
+        monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + shift.get(which, 0))
+        assert not store.is_claimed
+        until(lambda: store.is_claimed)
+
+
 def test_a_name_that_resolves_slowly_ends_no_claim(
     etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
