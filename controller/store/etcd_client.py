@@ -195,6 +195,8 @@ class _Connections:
                 error = _error(found, self.access.endpoints[place])
                 if not error.no_answer:
                     raise error from None
+            except ValueError:
+                raise EtcdError("another thread has closed the connections to etcd", None) from None
             else:
                 if answer is not None:
                     self._first = place

@@ -492,6 +492,13 @@ def test_a_claim_that_ended_is_made_again_by_its_last_holder(etcd: EtcdProcess, 
     assert saved(etcd.access, prefix) == full()
 
 
+def test_a_call_of_another_thread_after_the_end_is_an_error_of_etcd() -> None:
+    access = Etcd(EtcdAccess((f"127.0.0.1:{reserve_port()}",)))
+    access.close()
+    with pytest.raises(EtcdError, match="another thread has closed the connections"):
+        access.get(b"claim")
+
+
 def test_a_claim_that_was_deleted_is_made_again_or_lost_to_the_next(etcd: EtcdProcess, prefix: str) -> None:
     lost = Event()
     deleted = delete(f"{prefix}claim".encode())
