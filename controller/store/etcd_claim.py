@@ -51,7 +51,7 @@ class EtcdClaim:
         self._etcd = Etcd(access)
         self._lease_s = lease_s
         self._root = prefix.encode()
-        self._holder = f"{socket.gethostname()}, process {os.getpid()}"
+        self._holder = f"{name or socket.gethostname()}, process {os.getpid()}"
         self._id = secrets.token_hex(16).encode()
         self._claim = json.dumps({"holder": self._holder, "id": self.id, "name": name, "api": api}).encode()
         """Value of the key ``claim`` while this process has the claim."""
