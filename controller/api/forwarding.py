@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import grpc
 import structlog
 
+from controller.api import listening
 from controller.api.errors import NoLeader
 from controller.api.files import ApiFiles, Certificates, TlsContents
 from controller.api.guard import Context, errors_answered, freed, task_of_call
@@ -78,6 +79,12 @@ class Forwarder(Servers):
         """Look at the membership now; any thread may call this."""
         with suppress(RuntimeError):  # the servers have stopped
             self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def _listen(self, servers: list[grpc.aio.Server]) -> tuple[str, ...]:
+        addresses = await super()._listen(servers)
+        if own := self._membership.own.api:
+            listening.refuse_unusable(own)  # a mistake is found now, and not when this controller takes over
+        return addresses
 
     async def _serve(self) -> None:
         following = asyncio.create_task(self._follow())

@@ -37,6 +37,14 @@ def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
     path.chmod(mode)
 
 
+def refuse_unusable(address: str) -> None:
+    """Raise ``OSError`` when a server could not listen on the address now."""
+    if path := socket_path(address):
+        _make_room(path)
+    else:
+        _refuse_unusable(address)
+
+
 def socket_path(address: str) -> Path | None:
     """Return the path in the address of a Unix socket; None for any other address."""
     return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -181,6 +182,18 @@ def test_a_leader_that_takes_no_calls_is_named(pair: Standby) -> None:
         pair.members.all = member("b", ""), member("a", api)
         pair.members.changed()
         until(partial(says, pair, why))
+
+
+def test_a_standby_that_could_not_take_calls_as_leader_does_not_start(tmp_path: Path) -> None:
+    """The address of another member, for example, is found before this one takes over."""
+    taken = f"unix:{tmp_path / 'taken.sock'}"
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(taken.removeprefix("unix:"))
+        listener.listen()
+        for api in (f"127.0.0.1:{other.getsockname()[1]}", "192.0.2.1:50052", taken):
+            members = KnownMembers((member("b", api), member("a", "")), "a")
+            with pytest.raises(OSError, match=f"cannot listen on {api}"), forwarder(members):
+                pass
 
 
 def test_a_socket_of_another_user_gets_no_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
