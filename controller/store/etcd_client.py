@@ -44,7 +44,14 @@ _OPTIONS = (
 )
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 """Errors after which another endpoint may answer."""
-_NO_SPACE = "database space exceeded"
+_REMEDIES = {
+    "database space exceeded": "compact and defragment it, then end its alarm with etcdctl alarm disarm",
+    "authentication failed": "correct etcd.user or etcd.password_file",
+    "permission denied": "give the user access to all keys that begin with etcd.prefix, or set etcd.user",
+    "user name is empty": "set etcd.user and etcd.password_file",
+    "CERTIFICATE_VERIFY_FAILED": "etcd's certificate must be signed by etcd.ca_certificates and name this address",
+}
+"""Remedy of an error, by a part of its text."""
 _LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
 """Errors after which a new login helps. The second one follows each change of users or roles."""
 
@@ -279,9 +286,8 @@ def _channel(endpoint: str, access: EtcdAccess, most_bytes: int) -> grpc.Channel
 def _error(error: grpc.RpcError, endpoint: str) -> EtcdError:
     code, details = error.code(), error.details() or ""
     what = details.removeprefix("etcdserver: ") or code.name
-    if _NO_SPACE in details:
-        what += "; compact and defragment it, then end its alarm with etcdctl alarm disarm"
-    return EtcdError(f"etcd at {endpoint}: {what}", code)
+    remedies = [f"; {remedy}" for part, remedy in _REMEDIES.items() if part in details]
+    return EtcdError(f"etcd at {endpoint}: {what}{''.join(remedies)}", code)
 
 
 def _end_of(prefix: bytes) -> bytes:
