@@ -56,6 +56,8 @@ LATE_S = 8.0
 KEPT = 5
 """Registered jobs that are kept; older ones are ended."""
 POLL_S = 0.02
+OPEN_VSWITCH_LOGS = Path("/var/log/openvswitch")
+"""Directory of Open vSwitch's logs, in the benchmark's own file system."""
 
 
 @dataclass
@@ -310,7 +312,7 @@ def _keep_logs(folder: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for log in folder.glob("member*/controller.log"):
         shutil.copy(log, out / f"{log.parent.name}.log")
-    for log in folder.glob("etcd*.log"):
+    for log in (*folder.glob("etcd*.log"), *OPEN_VSWITCH_LOGS.glob("*.log")):
         shutil.copy(log, out)
 
 
