@@ -126,7 +126,8 @@ def limits(case: Case, lease_s: float) -> Limits:
         answer_s, held_s = ANSWER_S, HELD_S
     if leaderless:
         answer_s, held_s = max(answer_s, WITH_ETCD_S), max(held_s, WITH_ETCD_S)
-    must_hold = replaced and not rewrites(case)
+    gone = [fault for fault in replaced if fault.what == "killed" or fault.ends_s > without_etcd]
+    must_hold = gone and not rewrites(case)  # others are back before anybody can take over
     return Limits(replaced_s, max(replaced_s, without_etcd), answer_s, held_s if must_hold else None)
 
 
