@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
+from benchmarks.controllers.command import LEASE_S as LEASE_OF_CHANGED_S
+from benchmarks.controllers.command import Changes
 from benchmarks.controllers.faults import (
     KINDS,
     OF_MEMBERS,
@@ -197,6 +200,13 @@ def test_each_line_can_be_broken(change: dict[str, object], line: str) -> None:
 def test_switches_that_lost_their_rules_get_them_again_and_lose_packets() -> None:
     seen = replace(RIGHT, case=(RESTARTED,), written=900, changed=["- leaf1: old"], lost=50, held_s=None)
     assert broken(seen, LEASE_S) == []
+
+
+@pytest.mark.parametrize(("number", "kept"), [(7, True), (8, True), (5, True), (6, False), (9, False)])
+def test_only_the_last_acknowledged_change_or_one_without_an_answer_may_be_in_force(number: int, kept: bool) -> None:
+    changes = Changes(Mock(), Mock(), "token", acknowledged=7, unknown={5, 8})
+    assert changes.is_kept(LEASE_OF_CHANGED_S + number) is kept
+    assert changes.is_kept(LEASE_OF_CHANGED_S + number), "what is in force is acknowledged from then on"
 
 
 def test_cases_are_drawn_by_the_seed() -> None:
