@@ -20,6 +20,7 @@ import grpc
 
 from signalbox.client_errors import is_away, is_unsaved, why_away
 from signalbox.errors import Unreachable
+from signalbox.words import MAY_BE_REPLACED
 
 HEALTH = "/grpc.health.v1.Health/Check"
 """Method that shows whether a controller answers; its request and answer are bytes here."""
@@ -74,12 +75,13 @@ class ActiveChannel:
     def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
         """Return a function that makes a call, and repeats it while no controller has answered, until its time-out.
 
-        A change that a controller could not save is repeated once at each other controller that answers.
+        A change that a controller could not save is repeated once at each other controller that answers. So is a call
+        whose answer says that another controller may have replaced this one (``MAY_BE_REPLACED``).
 
         Raises ``Unreachable`` when no controller answers in time, and ``RpcError`` as gRPC does."""
 
         def call(request: Any, timeout: float, metadata: Any = None) -> Any:
-            until, unsaved = time.monotonic() + timeout, set[str]()
+            until, unsure = time.monotonic() + timeout, set[str]()
             while True:
                 used, answer = self._begin(
                     lambda channel: channel.unary_unary(*method, **more).future(
@@ -88,11 +90,16 @@ class ActiveChannel:
                     until,
                 )
                 try:
-                    return self._wait(used, answer, until)
+                    found = self._wait(used, answer, until)
+                    if all(key != MAY_BE_REPLACED for key, _ in answer.trailing_metadata() or ()):
+                        return found
+                    unsure.add(used.address)
+                    if not self._is_moved(used, unsure):
+                        return found
                 except grpc.RpcError as error:
                     if is_unsaved(error):
-                        unsaved.add(used.address)
-                        if not self._is_moved(used, unsaved):
+                        unsure.add(used.address)
+                        if not self._is_moved(used, unsure):
                             raise
                     elif not self._is_left(used, error):
                         raise

@@ -1,8 +1,11 @@
-"""Words of the API's enums, as commands accept and show them."""
+"""Words of the API's enums, as commands accept and show them, and a word of its metadata."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+
+MAY_BE_REPLACED = "signalbox-may-be-replaced"
+"""Trailing metadata of an answer about which another controller may know more, because it may be the active one."""
 
 
 class Mode(StrEnum):

@@ -65,6 +65,7 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.mapping import duration
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from signalbox.words import MAY_BE_REPLACED
 
 VERSION = version("signalbox-controller")
 
@@ -367,7 +368,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         self._note_end(request.job_id, EndReason.DEREGISTERED, deregister.ended_at)
         return pb.DeregisterJobResponse()
 
-    async def RenewLease(self, request: pb.RenewLeaseRequest, _: Context) -> pb.RenewLeaseResponse:  # noqa: N802
+    async def RenewLease(self, request: pb.RenewLeaseRequest, context: Context) -> pb.RenewLeaseResponse:  # noqa: N802
+        if not self.knows_jobs():  # the lease is renewed here, but the client should ask other controllers too
+            context.set_trailing_metadata(((MAY_BE_REPLACED, "1"),))
         owner = self._owner(request.job_id, request.lease_token)
         left_s: float = await self._ask(messages.RenewLease(JobId(request.job_id), owner))
         return pb.RenewLeaseResponse(lease_left=duration(left_s))

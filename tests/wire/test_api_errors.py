@@ -35,6 +35,7 @@ from signalbox.errors import (
 from signalbox.jobs.reports import IterationTime
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from signalbox.words import MAY_BE_REPLACED
 from tests.support.wire.api_calls import detail, message, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import H1, Running, running_api
 
@@ -240,7 +241,9 @@ def test_only_the_active_controller_answers_what_it_knows_about_jobs(api: Runnin
         error = refused(method, request)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert detail(error, error_details_pb2.ErrorInfo).reason == "NO_LEADER"
-    assert jobs.RenewLease(pb.RenewLeaseRequest(job_id="ring", lease_token=token), timeout=60).lease_left.seconds
+    renewed, call = jobs.RenewLease.with_call(pb.RenewLeaseRequest(job_id="ring", lease_token=token), timeout=60)
+    assert renewed.lease_left.seconds
+    assert MAY_BE_REPLACED in dict(call.trailing_metadata())
 
 
 def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:

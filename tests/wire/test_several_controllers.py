@@ -27,6 +27,7 @@ from signalbox.live.following import Following
 from signalbox.mapping import duration
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from signalbox.words import MAY_BE_REPLACED
 from tests.support.waiting import until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import running_api
@@ -43,13 +44,15 @@ class Simple(pb_grpc.JobServiceServicer, health_pb2_grpc.HealthServicer):
 
     - ``silent``: whether it answers neither calls nor probes
     - ``slow_s``: seconds that a call takes
-    - ``error``: status of its calls"""
+    - ``error``: status of its calls
+    - ``may_be_replaced``: whether its answers say so"""
 
     def __init__(self, number: int, port: int = 0) -> None:
         self.number = number
         self.silent = False
         self.slow_s = 0.0
         self.error: SignalboxError | None = None
+        self.may_be_replaced = False
         self.calls = 0
         self._over = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(16))
@@ -70,6 +73,8 @@ class Simple(pb_grpc.JobServiceServicer, health_pb2_grpc.HealthServicer):
     def RenewLease(self, _: Any, context: Any) -> pb.RenewLeaseResponse:  # noqa: N802
         self.calls += 1
         self._over.wait(None if self.silent else self.slow_s)
+        if self.may_be_replaced:
+            context.set_trailing_metadata(((MAY_BE_REPLACED, "1"),))
         if self.error:
             context.abort_with_status(rpc_status.to_status(refusal(self.error)))
         return pb.RenewLeaseResponse(lease_left=duration(self.number))
@@ -183,6 +188,19 @@ def test_a_change_that_was_not_saved_is_made_by_the_controller_that_has_replaced
             with pytest.raises(Unavailable, match="cannot be saved"):
                 answered_by(client)
         assert (first.calls, second.calls) == (3, 2), "each was called once by the last call"
+
+
+def test_a_lease_is_renewed_at_the_controller_that_has_replaced_this_one() -> None:
+    """A controller that is cut off from etcd renews leases, which the active one does not know."""
+    port = reserve_port()
+    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", LONG_S) as client:
+        first.may_be_replaced = True
+        assert answered_by(client) == 1
+        with simple(2, port) as second:
+            assert answered_by(client) == answered_by(client) == 2
+            second.may_be_replaced = True
+            assert answered_by(client) == 1
+        assert (first.calls, second.calls) == (3, 3)
 
 
 def test_a_change_that_was_not_saved_is_an_error_when_no_other_controller_answers() -> None:
