@@ -2,6 +2,7 @@
 
 A case is one fault, or two that overlap. A member that is *replaced* is the active one and cannot go on: another member
 must take over. Without a majority of etcd's members nobody can take over, so times count from the majority's return.
+Under a new leader of etcd all leases begin anew, so times count from the failure of the former leader at the earliest.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def limits(case: Case, lease_s: float) -> Limits:
         answer_s, held_s = max(answer_s, WITH_ETCD_S), max(held_s, WITH_ETCD_S)
     gone = [fault for fault in replaced if fault.what == "killed" or fault.ends_s > without_etcd]
     must_hold = gone and not rewrites(case)  # others are back before anybody can take over
-    return Limits(replaced_s, max(replaced_s, without_etcd), answer_s, held_s if must_hold else None)
+    new_leader = max((fault.starts_s for fault in case if fault.who == "etcd leader"), default=0.0)
+    return Limits(replaced_s, max(replaced_s, without_etcd, new_leader), answer_s, held_s if must_hold else None)
 
 
 def rewrites(case: Case) -> bool:

@@ -160,10 +160,10 @@ RIGHT = Outcome((KILLED,), 1.5, 2.5, 4.0, 0, 5, 2, 0, [], [], 100, 0)
     [
         ((KILLED,), 0, 2, 3),
         ((PAUSED,), 1, LEASE_S + 1, LEASE_S + 1),
-        ((KILLED, LEADER), 0, WITH_ETCD_S, WITH_ETCD_S),
+        ((KILLED, LEADER), 0.5, WITH_ETCD_S, WITH_ETCD_S),
         ((MAJORITY, PAUSED), 6, WITH_ETCD_S, WITH_ETCD_S),
         ((Fault("active", "deaf to etcd", 0.0, 5.0), MAJORITY), 6, WITH_ETCD_S, None),
-        ((LEADER,), 0, WITH_ETCD_S, None),
+        ((LEADER,), 0.5, WITH_ETCD_S, None),
         ((KILLED, RESTARTED), 0, 2, None),
         ((Fault("standby", "paused", 0.0, 6.0),), 0, 2, None),
         ((Fault("active", "clock + 1 h", 0.0, 6.0),), 0, 2, None),
