@@ -11,7 +11,7 @@ A call passes:
 - ``guard``: around every handler: requests that never arrive, broken bytes, errors and time limits become a status.
 - ``gate``: identifies the caller (``peers``, ``identities``, ``certificate_names``) and checks its rights (``access``).
   It charges the caller for the additional cost of a large request, since HAProxy only counts requests.
-- ``services``, ``fabric_work``: the handlers.
+- ``services``, ``fabric_work``: the handlers. ``leading``: refuses answers that only the active controller may give.
 - ``convert`` and the files that begin with ``convert_``: messages to frozen types and back, nowhere else.
 - ``errors``: an error as a status with details.
 

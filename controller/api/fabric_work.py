@@ -15,6 +15,7 @@ from controller.api import audit, convert, convert_analysis, convert_fabric
 from controller.api.access import CALLER
 from controller.api.events import EventWatches, listed
 from controller.api.guard import Context
+from controller.api.leading import by_leader
 from controller.api.watches import Watches
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import Part
@@ -39,6 +40,10 @@ class FabricWork(ABC, pb_grpc.ControllerServiceServicer):
     @abstractmethod
     async def _wait(self, event: asyncio.Event) -> None: ...
 
+    def knows_state(self) -> bool:
+        """Return whether no other controller can have changed the state by now."""
+        return self._board.is_active()
+
     async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802
         await self._watches.fabric.watch(request.resume_token, None, context.write, self._wait)
 
@@ -54,12 +59,14 @@ class FabricWork(ABC, pb_grpc.ControllerServiceServicer):
         circuits = any(link.one_way for link in fabric.links.values()) and not message.names
         return convert_analysis.what_if_message(await self._ask(message), circuits)
 
+    @by_leader
     async def SilenceAlarms(  # noqa: N802
         self, request: pb.SilenceAlarmsRequest, _: Context
     ) -> pb.SilenceAlarmsResponse:
         await self._ask(SilenceAlarms(convert.silence(request, CALLER.get().name, time.time())))
         return pb.SilenceAlarmsResponse()
 
+    @by_leader
     async def EndSilence(self, request: pb.EndSilenceRequest, _: Context) -> pb.EndSilenceResponse:  # noqa: N802
         await self._ask(EndSilence(convert.silence_key(request)))
         return pb.EndSilenceResponse()
@@ -70,6 +77,7 @@ class FabricWork(ABC, pb_grpc.ControllerServiceServicer):
     async def WatchEvents(self, request: pb.WatchEventsRequest, context: Context) -> None:  # noqa: N802
         await self._events.watch(request, context.write, self._wait)
 
+    @by_leader
     async def Drain(self, request: pb.DrainRequest, _: Context) -> pb.DrainResponse:  # noqa: N802
         named: tuple[str, ...] = await self._ask(DrainParts(_names(request.names)))
         audit.note_parts(named)
@@ -77,12 +85,14 @@ class FabricWork(ABC, pb_grpc.ControllerServiceServicer):
             drains=[part for part in convert_fabric.drains(self._board.status) if part.name in named]
         )
 
+    @by_leader
     async def Undrain(self, request: pb.UndrainRequest, _: Context) -> pb.UndrainResponse:  # noqa: N802
         names = _names(request.names)
         await self._ask(UndrainParts(names))
         audit.note_parts(names)
         return pb.UndrainResponse(drains=convert_fabric.drains(self._board.status))
 
+    @by_leader
     async def ForgetParts(self, request: pb.ForgetPartsRequest, _: Context) -> pb.ForgetPartsResponse:  # noqa: N802
         gone: tuple[Part, ...] = await self._ask(ForgetParts(tuple(request.names)))
         audit.note_parts([part.name for part in gone])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -20,12 +20,13 @@ from google.protobuf.message import Message
 
 from controller.api import audit, convert, convert_explain, convert_fabric, convert_plan, convert_rules
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
-from controller.api.errors import NoLeader, Stopping
+from controller.api.errors import Stopping
 from controller.api.events import EventWatches
 from controller.api.fabric_work import FabricWork
 from controller.api.gate import COST
 from controller.api.guard import Context, not_counted
 from controller.api.identities import Role
+from controller.api.leading import by_leader
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.long_work import BYTES_OF_PART, LongWork, parts_of
 from controller.api.pages import page
@@ -49,9 +50,6 @@ from controller.store.members import NO_MEMBERS
 from controller.tables.purpose import ordered
 from signalbox import spec_messages
 from signalbox.errors import (
-    AlreadyExists,
-    ConcurrentUpdate,
-    Conflict,
     Gone,
     InvalidInput,
     NotFound,
@@ -78,32 +76,8 @@ MAX_JOB_IDS = 10_000
 Found = TypeVar("Found")
 
 
-_REPLACED = "the controller may have been replaced by another one, which alone knows the present jobs; retry later"
-
 UNKNOWN_S = 2.0
 """Seconds that a call waits for an unknown registration: it may just have begun or ended."""
-
-
-Method = Callable[[Any, Any, Context], Coroutine[Any, Any, Found]]
-
-
-def _by_leader(method: Method[Found]) -> Method[Found]:
-    """Return the handler of a method whose answers are given only while no other controller can have changed jobs."""
-
-    @functools.wraps(method)
-    async def checked(services: Services, request: Any, context: Context) -> Found:
-        is_certain = services.knows_jobs()
-        try:
-            answer = await method(services, request, context)
-        except (NotFound, AlreadyExists, WrongLeaseToken, Conflict, ConcurrentUpdate):
-            if is_certain or services.knows_jobs():
-                raise
-            raise NoLeader(_REPLACED) from None
-        if is_certain or services.knows_jobs():
-            return answer
-        raise NoLeader(_REPLACED)
-
-    return checked
 
 
 class Services(FabricWork, pb_grpc.JobServiceServicer):
@@ -151,10 +125,6 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     @property
     def _status(self) -> Status:
         return self._board.status
-
-    def knows_jobs(self) -> bool:
-        """Return whether no other controller can have changed jobs by now."""
-        return self._board.is_active()
 
     def _job(self, job_id: str, uid: str | None = None) -> JobStatus:
         """Return the job.
@@ -272,7 +242,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
 
     # ---- jobs
 
-    @_by_leader
+    @by_leader
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
         caller, request_id = CALLER.get(), convert.request_id(request)
         if not request.HasField("spec"):
@@ -298,11 +268,11 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         job = await self._message(request.spec.job_id, uid)
         return pb.RegisterJobResponse(job=job, lease_token=self._tokens.token(uid))
 
-    @_by_leader
+    @by_leader
     async def GetJob(self, request: pb.GetJobRequest, _: Context) -> pb.GetJobResponse:  # noqa: N802
         return pb.GetJobResponse(job=await self._message(request.job_id, with_pairs=True))
 
-    @_by_leader
+    @by_leader
     async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> bytes:  # noqa: N802
         size, after = page(request)
         status, caller = self._status, CALLER.get()
@@ -322,12 +292,12 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         only = request.planned_otherwise
         return await self._long_work.run(lambda: convert_plan.listed_routes_bytes(jobs, status, after, size, only))
 
-    @_by_leader
+    @by_leader
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
         (job,) = await self._updated(request, [("", request)])
         return pb.UpdateJobResponse(job=job)
 
-    @_by_leader
+    @by_leader
     async def UpdateJobs(self, request: pb.UpdateJobsRequest, _: Context) -> pb.UpdateJobsResponse:  # noqa: N802
         COST.get()(len(request.jobs) - 1)
         entries = [(f"jobs[{number}]", one) for number, one in enumerate(request.jobs)]
@@ -355,7 +325,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             jobs.append(await self._message(update.job_id, uid))
         return jobs
 
-    @_by_leader
+    @by_leader
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         job_id, force = request.job_id, request.force
         if request.uid and not force:
@@ -369,7 +339,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return pb.DeregisterJobResponse()
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, context: Context) -> pb.RenewLeaseResponse:  # noqa: N802
-        if not self.knows_jobs():  # the lease is renewed here, but the client should ask other controllers too
+        if not self.knows_state():  # the lease is renewed here, but the client should ask other controllers too
             context.set_trailing_metadata(((MAY_BE_REPLACED, "1"),))
         owner = self._owner(request.job_id, request.lease_token)
         left_s: float = await self._ask(messages.RenewLease(JobId(request.job_id), owner))
@@ -422,6 +392,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         outcome: ReplanOutcome = await self._ask(Replan())
         return await self._long_work.run(lambda: convert_plan.replan_bytes(outcome, self._status))
 
+    @by_leader
     async def SetMode(self, request: pb.SetModeRequest, _: Context) -> pb.SetModeResponse:  # noqa: N802
         done: ModeSet = await self._ask(SetMode(convert.mode(request.mode)))
         return convert.mode_message(done)

@@ -246,6 +246,20 @@ def test_only_the_active_controller_answers_what_it_knows_about_jobs(api: Runnin
     assert MAY_BE_REPLACED in dict(call.trailing_metadata())
 
 
+def test_only_the_active_controller_acknowledges_what_an_operator_changes(api: Running, channel: grpc.Channel) -> None:
+    """Another one may have undone a change that is in force here, such as a drain."""
+    controller: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+    present = pb.SetModeRequest(mode=controller.SetMode(pb.SetModeRequest(mode=pb.MODE_ECMP), timeout=60).mode)
+    api.control.board.is_active = lambda: False
+    for method, request in (
+        (controller.SetMode, present),
+        (controller.Drain, pb.DrainRequest(names=["spine1"])),
+        (controller.SilenceAlarms, pb.SilenceAlarmsRequest(kind=pb.ALARM_KIND_SWITCH_DOWN)),
+        (controller.EndSilence, pb.EndSilenceRequest(kind=pb.ALARM_KIND_SWITCH_DOWN)),
+    ):
+        assert reason(refused(method, request)) == "NO_LEADER"
+
+
 def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
     """The guard of the thread then stops the process: an API that nobody can reach must not look like a running one."""
 

@@ -1,0 +1,46 @@
+"""Answers that only the active controller may give: another one may have replaced this one, and have changed the state.
+
+In: a handler. Out: the handler, which answers ``NoLeader`` unless no other controller can have been active at its begin
+or at its end.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from controller.api.errors import NoLeader
+from controller.api.guard import Context
+from signalbox.errors import AlreadyExists, ConcurrentUpdate, Conflict, NotFound, WrongLeaseToken
+
+Found = TypeVar("Found")
+
+_REPLACED = "the controller may have been replaced by another one, which alone knows the present state; retry later"
+
+
+class Leading(Protocol):
+    def knows_state(self) -> bool:
+        """Return whether no other controller can have changed the state by now."""
+
+
+Method = Callable[[Any, Any, Context], Coroutine[Any, Any, Found]]
+
+
+def by_leader(method: Method[Found]) -> Method[Found]:
+    """Return the handler of a method whose answers are given only while no other controller can be active."""
+
+    @functools.wraps(method)
+    async def checked(services: Leading, request: Any, context: Context) -> Found:
+        is_certain = services.knows_state()
+        try:
+            answer = await method(services, request, context)
+        except (NotFound, AlreadyExists, WrongLeaseToken, Conflict, ConcurrentUpdate):
+            if is_certain or services.knows_state():
+                raise
+            raise NoLeader(_REPLACED) from None
+        if is_certain or services.knows_state():
+            return answer
+        raise NoLeader(_REPLACED)
+
+    return checked
