@@ -9,8 +9,11 @@ from benchmarks.monitoring import Prometheus, filled_in, panels, rules
 STEP = "1s"
 NO_FAULT = "no such fault was made"
 NO_TLS = "no listener has TLS here"
+NO_ETCD = "the state is not in etcd here"
 EMPTY: Mapping[str, str] = {
     "panel controller: Certificates, A": NO_TLS,
+    "panel controller: etcd, A": NO_ETCD,
+    "panel controller: etcd, B": NO_ETCD,
     "panel fabric: Unannounced traffic, A": NO_FAULT,
     "panel fabric: Drained, A": "nothing was drained",
     "panel fabric: Refused by ports, A": NO_FAULT,
@@ -24,6 +27,10 @@ EMPTY: Mapping[str, str] = {
     "alert SignalboxStandbyGone": "no controller has stood by",
     "alert SignalboxCertificateEnds": NO_TLS,
     "alert SignalboxCertificateEndsSoon": NO_TLS,
+    "alert SignalboxEtcdNearlyFull": NO_ETCD,
+    "alert SignalboxEtcdWithoutLeader": NO_ETCD,
+    "alert SignalboxLeaderChanges": NO_FAULT,
+    "alert SignalboxLeaderUnknown": NO_FAULT,
     "alert SignalboxPlanOld": NO_FAULT,
     "alert SignalboxGapGrows": "it compares with a quarter of an hour before",
     "alert SignalboxJobSlow": NO_FAULT,
