@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound.framework import ofp
@@ -33,6 +33,7 @@ from controller.tables.rules import (
     Prefix,
     RuleMod,
     Table,
+    ToController,
     ToGroup,
     learning_cookie,
 )
@@ -229,7 +230,9 @@ def _action(action: Action) -> bytes:
         return _GROUP.pack(ofp.OFPAT_GROUP, _GROUP.size, action.group_id)
     if isinstance(action, AnyPort):
         return CLEAR_IN_PORT
-    return _OUTPUT.pack(ofp.OFPAT_OUTPUT, _OUTPUT.size, ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
+    if isinstance(action, ToController):
+        return _OUTPUT.pack(ofp.OFPAT_OUTPUT, _OUTPUT.size, ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
+    assert_never(action)
 
 
 @lru_cache(maxsize=1 << 14)

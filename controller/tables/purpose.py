@@ -33,6 +33,7 @@ from controller.tables.rules import (
     Rule,
     RuleSet,
     Table,
+    ToController,
     ToGroup,
     cookie_owner,
     job_owner,
@@ -235,7 +236,7 @@ def _action(action: Action) -> str:
             return f"group:{group_id}"
         case AnyPort():
             return "load:0->NXM_OF_IN_PORT[]"
-        case _:
+        case ToController():
             return "CONTROLLER:65535"
 
 
