@@ -82,7 +82,7 @@ class Limits:
     """Seconds after the begin of the case from which the times count."""
     answer_s: float
     held_s: float | None
-    """Seconds until the last switch is held by the member that takes over; None if nobody has to."""
+    """Seconds until the last switch is held by the member that takes over; None without a takeover."""
 
 
 def draw(seed: int, count: int, lease_s: float) -> list[Case]:

@@ -2,8 +2,8 @@
 
 Each controller, each etcd member and each host has a network namespace. Open vSwitch and this process share another
 one. A router's namespace forwards between all of them but the hosts. A member uses one address for each kind of peer,
-so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches or from etcd, both ways or one way,
-and says so to nobody. The namespaces end with those of the benchmark (scripts/lab_python.sh).
+so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches or from etcd, both ways or one way.
+The sender gets no error. The namespaces end with those of the benchmark (scripts/lab_python.sh).
 """
 
 from __future__ import annotations

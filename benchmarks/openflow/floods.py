@@ -45,6 +45,8 @@ LIMIT_MS, MEMORY, LINES = 100.0, 1.1, 10.0
 PATIENCE_S = 20.0
 HOSTILE_DPID = 0xBAD
 PORTS = 4_000
+IS_SLAVE = struct.pack("!HH", 1, 10)
+"""Type and code of the error of a switch that has another master."""
 MANY_METERS = 100_000
 MANY_RULES = 100_000
 MANY_CONFIGS = 1_000_000
@@ -208,6 +210,14 @@ def same_dpid(port: int) -> None:
         connection.hear()
 
 
+def leaving(port: int) -> None:
+    """Act as a switch that returns, reports another master and leaves, again and again."""
+    connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
+    connection.hear()
+    connection.send(message(Type.ERROR, 0, IS_SLAVE))
+    connection.close()
+
+
 def silent(port: int) -> None:
     """Open connections that send nothing."""
     connections = [Connection(port, PATIENCE_S) for _ in range(1000)]
@@ -225,6 +235,7 @@ KINDS: Mapping[str, Callable[[int], None]] = {
     "many-ports": many_ports,
     "phantoms": phantoms,
     "same-dpid": same_dpid,
+    "leaving": leaving,
     "silent": silent,
 }
 

@@ -2,8 +2,8 @@
 
 In etcd, below ``members/`` of the prefix, each member has the key ``NAME/ID``. The key has a lease of its own, so it
 disappears with its process. It does not say who the leader is, nor where the leader takes calls: the claim says both
-(``etcd_claim``). So whoever can write the keys of members only, redirects no call. A thread renews the lease and reads
-all keys several times per lease, and when the claim changes.
+(``etcd_claim``). So a user of etcd who can write only these keys cannot redirect calls. A thread renews the lease and
+reads all keys several times per lease, and when the claim changes.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class EtcdMembership:
         leader = next((_leader(each) for each in claims if each.key == self._root + b"claim"), None)
         self._newest = Members(self._newest.all, leader, began)  # also if the list below cannot be read
         if self._etcd.get(self._key, self._within_s) is None:
-            self._lease = 0  # somebody has deleted the key: write it again
+            self._lease = 0  # the key was deleted: write it again
         keys, _ = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
         found = (member for each in keys if (member := _member(each)))
         self._newest = Members(tuple(sorted(found, key=lambda one: (one.name, one.since))), leader, began)

@@ -1,10 +1,10 @@
 """Sign of life of the controller that has the claim in etcd, so that others notice its end before its lease ends.
 
-The active controller listens at a port of its own. It sends a word to whoever connects, and reads nothing. The word is
-in etcd, so a standby does not take another process at the same address for the active one. Each standby keeps a
-connection. When the process ends, its machine closes the connections and refuses new ones, and the standby may end the
-lease at once. A machine or a network that fails does neither, and a process that is stopped keeps its connections; then
-the lease decides.
+The active controller listens at a port of its own. It sends a random text, the word, on each connection, and reads
+nothing. The word is in etcd, so a standby does not take another process at the same address for the active one. Each
+standby keeps a connection. When the process ends, its machine closes the connections and refuses new ones, and the
+standby may end the lease at once. A machine or a network that fails does neither, and a process that is stopped keeps
+its connections; then the lease decides.
 
 Only a network that breaks the connection, and refuses the next one in place of the machine, causes a wrong verdict.
 Then etcd refuses the commits of the former controller, and switches refuse its rules. But it notices its end only at
