@@ -250,13 +250,15 @@ os.read(read, 1)
 os.kill(child, signal.SIGTERM)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
-# A child that is forked behind Python's back keeps the handler, and the descriptor that it writes to.
+# A child that is forked behind Python's back keeps the handler, and the descriptor that it writes to. It must run
+# no Python: another thread of the parent may have held the interpreter lock, and would never release it here.
 c = ctypes.CDLL(None)
+for called_in_the_child in (c.pause, c._exit):
+    c.__register_atfork(None, None, called_in_the_child, None)
 child = c.fork()
-if not child:
-    c.kill(c.getpid(), signal.SIGTERM)
-    c._exit(0)
-os.waitpid(child, 0)
+while os.waitpid(child, os.WNOHANG) == (0, 0):
+    os.kill(child, signal.SIGTERM)
+    time.sleep(0.01)
 joined()
 sys.stdin.readline()
 assert job.registered
