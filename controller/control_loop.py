@@ -17,9 +17,8 @@ from controller.core import state
 from controller.core.alarms import GO_ON_S, AlarmTimes
 from controller.core.commits import KnownJobs
 from controller.core.derived import Derived
-from controller.core.effects import NOTHING, Effects, Work, at_once, not_before
 from controller.core.intake import Intake
-from controller.core.messages import Command, Message
+from controller.core.messages import NOTHING, Command, Effects, Message, Work, at_once, not_before
 from controller.core.phases import Input
 from controller.core.published import all_alarms, status
 from controller.extensions import configured

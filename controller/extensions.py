@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.config import Config
-from controller.core.extension import Extension
+from controller.core.messages import Extension
 from controller.core.state import State
 
 

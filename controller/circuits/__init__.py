@@ -1,6 +1,6 @@
 """Optical switches between servers: the choice of circuits for each job, and the control of the optical switches.
 
-The package is the only extension of the control loop (``controller.core.extension``). In: messages of optical switches,
+The package is the only extension of the control loop (``controller.core.messages``). In: messages of optical switches,
 jobs, and the ports where probes arrive. Out: circuits as one-way links, the reasons why jobs wait, and the first routes
 of each job.
 

@@ -1,6 +1,6 @@
 """Circuits of optical switches as an extension of the control loop. This module uses the others in its folder.
 
-In: messages of optical switches, jobs, and the ports where probes arrive (``core.extension``). Out: circuits as one-way
+In: messages of optical switches, jobs, and the ports where probes arrive (``core.messages``). Out: circuits as one-way
 links, the reasons why jobs wait, and the circuits of each job."""
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from controller.circuits.messages import FindWiring
 from controller.circuits.optical_switches import OpticalSwitches
 from controller.circuits.wired_jobs import RETRY_S, Wirings, published_unwired, unwired
 from controller.config import Config
-from controller.core.effects import NOTHING, Effects, commands
-from controller.core.extension import Arrange, Extension
-from controller.core.messages import Command, WorkedOut, WorkOut
+from controller.core.messages import NOTHING, Arrange, Command, Effects, Extension, WorkedOut, WorkOut, commands
 from controller.core.state import State
 from controller.fabric.messages import MastershipLost, PortChanged, ProbeAnew, SwitchConnected, SwitchLeft
 from controller.fabric.parts import WhyNot

@@ -8,7 +8,7 @@ In: messages of switches, of the API, of the planner and of the store. Out: comm
 
 - ``state``: state of the controller. Each kind of state has an owner, and only the owner's methods change it.
 - ``intake``, ``requests``: assignment of messages to owners, and the work that becomes due.
-- ``effects``: work that messages make due, and commands, as values that can be merged.
+- ``messages``: messages, commands, effects (due work) that can be merged, and the interface of an extension.
 - ``derived``: one row per derived value: candidate paths, problem, pins, rules, confirmed routes, status of jobs.
 - ``phases``: adopting, steady, removing next hops, repairing. A table contains the legal transitions.
 - ``planning_cycle``: the problem that the planner is solving, and the adoption of its plan.
@@ -16,8 +16,7 @@ In: messages of switches, of the API, of the planner and of the store. Out: comm
 - ``sending``: the next stage of rules, confirmed routes, and replies that wait for confirmation.
 - ``commits``: requests that wait for the disk; they are undone when a commit fails.
 - ``draining``: decision when a drained part can be pulled.
-- ``published``, ``job_statuses``, ``alarms``, ``missed_parts``: the published view.
-- ``extension``: interface between the core and an extension.
+- ``published``, ``job_statuses``, ``alarms``: the published view.
 
 Heartbeats and reported iterations change no input of a derived value; ``controller.jobs.job.Vitals`` keeps them.
 """

@@ -2,7 +2,7 @@
 
 ``AlarmTimes`` adds the time since which each alarm has been raised. The module is pure.
 
-One fault raises one alarm: a part that is down because of another part is ``excepted`` (``core/missed_parts.py``).
+One fault raises one alarm: a part that is down because of another part is ``excepted`` (``core/derived.py``).
 """
 
 from __future__ import annotations

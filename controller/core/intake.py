@@ -12,9 +12,19 @@ from functools import partial
 
 from controller.config import Config
 from controller.core.derived import Derived
-from controller.core.effects import NOTHING, Effects, Work, at_once, commands, not_before, when_quiet
-from controller.core.extension import Extension
-from controller.core.messages import Message, NewSettings, Tick
+from controller.core.messages import (
+    NOTHING,
+    Effects,
+    Extension,
+    Message,
+    NewSettings,
+    Tick,
+    Work,
+    at_once,
+    commands,
+    not_before,
+    when_quiet,
+)
 from controller.core.phases import Input
 from controller.core.requests import Requests
 from controller.core.state import State

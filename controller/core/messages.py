@@ -1,22 +1,38 @@
-"""Messages into the control loop, and commands out of it.
+"""What crosses the border of the core: messages, commands, effects, and the interface of an extension.
 
 Each package defines its own messages. This module defines the union of all messages, and the messages that belong to no
 package. No message refers to OpenFlow, gRPC or Ryu.
+
+Effects follow from a message: work with its due time, and commands to carry out. Effects of several messages merge with
+``|``; work of one kind is done once for all messages that requested it.
+
+An extension owns switches that do not forward packets by themselves, such as optical switches. It decides where one-way
+ports of all other switches lead, and which jobs must wait. ``controller.extensions`` loads the configured extension.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from types import MappingProxyType
 from typing import Any
 
+from controller.alarms import Alarm
 from controller.config import Config
-from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
+from controller.fabric.parts import NO_REASONS, WhyNot
+from controller.fabric.topology import Fabric, PortRef
+from controller.jobs.job import Job
+from controller.jobs.messages import Arrangement, SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
 from controller.planning.messages import Planned, Request, SolvePlan, WorkOutSlowdowns
 from controller.planning.planned import Slowdowns
+from controller.planning.problem import Routes
+from controller.status import NO_EXTENSION, ExtensionStatus
 from controller.tables.messages import FromSwitches, ToSwitches
+from signalbox.jobs.spec import JobId
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +80,164 @@ class WorkedOut:
 
 Message = FromSwitches | Request | Planned | Slowdowns | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings
 Command = ToSwitches | SolvePlan | WorkOutSlowdowns | WorkOut | Analyse | SaveState | Reply
+
+
+MAX_DEBOUNCES = 10
+"""Largest delay of work that waits for quiet, as a multiple of its quiet time."""
+
+
+class Work(Enum):
+    """Kinds of work that messages make due."""
+
+    RULES = auto()
+    """Derive the rules that switches should hold."""
+    STAGE = auto()
+    """Compare the wanted rules with the rules that switches hold, and send the first stage of the difference."""
+    PLAN = auto()
+    """Begin a planning cycle."""
+    SLOWDOWNS = auto()
+    """Compute the slowdowns under the running routes."""
+    SAVE = auto()
+    """Write to disk the state that a restart needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Time when work is due, in monotonic seconds."""
+
+    quiet_at: float
+    """Time when the work is due unless it is requested again before."""
+    latest_at: float
+    """Time when the work is due in any case."""
+
+    def __or__(self, other: Due) -> Due:
+        return Due(max(self.quiet_at, other.quiet_at), min(self.latest_at, other.latest_at))
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Due work, and commands to carry out, that follow from messages."""
+
+    due: Mapping[Work, Due] = field(default_factory=lambda: MappingProxyType({}))
+    """Due time of each kind of work."""
+    commands: tuple[Command, ...] = ()
+    """Commands, in the order in which they are to be carried out."""
+
+    def __or__(self, other: Effects) -> Effects:
+        if not other.due:
+            return replace(self, commands=self.commands + other.commands) if other.commands else self
+        both = {work: self.due[work] | due if work in self.due else due for work, due in other.due.items()}
+        return Effects({**self.due, **both}, self.commands + other.commands)
+
+    def has_due(self, work: Work, now: float) -> bool:
+        """Return whether this work is due by ``now``."""
+        due = self.due.get(work)
+        return due is not None and now >= min(due.quiet_at, due.latest_at)
+
+    def without(self, work: Work) -> Effects:
+        """Return the effects without this kind of work."""
+        return replace(self, due={kind: due for kind, due in self.due.items() if kind is not work})
+
+
+NOTHING = Effects()
+
+
+def at_once(*works: Work) -> Effects:
+    """Return work that is due at once."""
+    return Effects(dict.fromkeys(works, Due(float("-inf"), float("-inf"))))
+
+
+def not_before(work: Work, at: float) -> Effects:
+    """Return work that is due at the time ``at``."""
+    return Effects({work: Due(at, at)})
+
+
+def when_quiet(work: Work, now: float, quiet_s: float) -> Effects:
+    """Return work that is due when it has not been requested again for ``quiet_s`` seconds."""
+    return Effects({work: Due(now + quiet_s, now + MAX_DEBOUNCES * quiet_s)})
+
+
+def commands(*to_give: Command) -> Effects:
+    """Return effects with these commands and no due work."""
+    return Effects(commands=to_give)
+
+
+Arrange = Callable[[Job, Arrangement, float], Effects]
+"""Callback that makes a job run with the traffic of an ``Arrangement`` of the extension, from the given time on.
+
+If it raises ``SignalboxError``, nothing has changed."""
+
+
+class Extension:
+    """Interface of extensions; this base class does nothing. ``now`` is monotonic seconds."""
+
+    answer: Callable[[Any], object] | None = None
+    """Function that answers the question of a ``WorkOut`` in a separate process, after ``prepare`` ran there once."""
+    prepare: Callable[[], object] | None = None
+
+    # ---- input
+
+    def take(self, message: object, arrange: Arrange, now: float) -> Effects | None:
+        """Return the effects of a switch message or a ``WorkedOut``, or None for a message that the core handles."""
+        return None
+
+    def tick(self, arrange: Arrange, now: float) -> Effects:
+        """Return the effects that have become due. The core calls this ten times a second."""
+        return NOTHING
+
+    def iteration_ended(self, job_id: JobId, arrange: Arrange, now: float) -> Effects:
+        """Return the effects that waited for an iteration of the job to end."""
+        return NOTHING
+
+    def take_settings(self, config: Config) -> None:
+        """Apply the settings that may change at run time (``controller.config.Reloaded``)."""
+
+    # ---- output
+
+    def work(self) -> Sequence[Command]:
+        """Return the commands that have become due. The core calls this before it derives rules.
+
+        After the call, ``links`` contains the links that rules may use."""
+        return ()
+
+    def change(self, now: float) -> Sequence[Command]:
+        """Return commands that connect one-way ports to other ports.
+
+        The core calls this while all other switches hold the wanted rules, so that no outdated rule sends packets to
+        these ports."""
+        return ()
+
+    def begin(self, now: float) -> Mapping[JobId, Routes | None]:
+        """Return the jobs that need not wait any longer, each with its first routes, or None to keep its routes."""
+        return {}
+
+    @property
+    def links(self) -> Mapping[PortRef, PortRef]:
+        """Port that each one-way port may lead to; the same object while nothing changes.
+
+        Probes confirm the actual links."""
+        return _NO_LINKS
+
+    def waiting(self) -> Mapping[JobId, str]:
+        """Return the reason, by waiting job, for example links or hosts that another job occupies."""
+        return _NO_JOBS
+
+    def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
+        """Return ``waiting`` for jobs as they are on disk."""
+        return _NO_JOBS
+
+    def alarms(self, fabric: Fabric) -> Iterable[Alarm]:
+        """Return the alarms of the extension. ``fabric``: the topology with a unique name for each switch."""
+        return ()
+
+    def status(self) -> ExtensionStatus:
+        """Return the published status of the extension."""
+        return NO_EXTENSION
+
+    def no_parts(self, names: Sequence[str]) -> WhyNot:
+        """Return, for each name that belongs to the extension, the reason why it cannot be drained."""
+        return NO_REASONS
+
+
+_NO_LINKS: Mapping[PortRef, PortRef] = {}
+_NO_JOBS: Mapping[JobId, str] = {}

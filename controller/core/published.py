@@ -8,7 +8,7 @@ from typing import Any
 from controller.alarms import Alarm
 from controller.core.alarms import AlarmTimes, port_exists, raised_alarms
 from controller.core.derived import Derived
-from controller.core.extension import Extension
+from controller.core.messages import Extension
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric
 from controller.status import Status, SwitchStatus

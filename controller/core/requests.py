@@ -12,10 +12,8 @@ from functools import partial
 from typing import Any
 
 from controller.core.derived import Derived
-from controller.core.effects import NOTHING, Effects, Work, at_once, commands
-from controller.core.extension import Extension
 from controller.core.load_events import has_slowed
-from controller.core.messages import Reply
+from controller.core.messages import NOTHING, Effects, Extension, Reply, Work, at_once, commands
 from controller.core.state import State
 from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts

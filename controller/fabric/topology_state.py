@@ -2,7 +2,7 @@
 
 A cable is used when LLDP has arrived in both directions, both ports are up and both switches have confirmed their
 rules. A cable that failed is not used until all this is true again and its hold-down is over. A *one-way port* leads
-to an optical switch. Its link is used when the extension allows the link (``core.extension``) and LLDP has arrived over
+to an optical switch. Its link is used when the extension allows the link (``core.messages``) and LLDP has arrived over
 it; the link has no hold-down. Hosts stay at the port where they were last seen. ``now`` is monotonic seconds.
 """
 

@@ -42,7 +42,7 @@ NO_QUOTA = Quota()
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Decision of an extension (``core.extension``) on how a job runs, such as on its parallelization and circuits."""
+    """Decision of an extension (``core.messages``) on how a job runs, such as on its parallelization and circuits."""
 
     runs: JobSpec
     """Spec of the traffic that the job sends when it runs with this arrangement."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.core.effects import MAX_DEBOUNCES, NOTHING, Effects, Work, at_once, commands, when_quiet
+from controller.core.messages import MAX_DEBOUNCES, NOTHING, Effects, Work, at_once, commands, when_quiet
 from controller.fabric.messages import ProbePorts
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from controller.alarms import Alarm, text
 from controller.core.alarms import part_alarm, switch_alarms
+from controller.core.derived import named_parts, saved_part
 from controller.core.messages import Tick
-from controller.core.missed_parts import named_parts, saved_part
 from controller.fabric.messages import DrainParts, ForgetParts, MastershipLost, UndrainParts
 from controller.fabric.parts import (
     Declared,
