@@ -15,12 +15,12 @@ from controller.alarms import AlarmKey
 from controller.config import Config
 from controller.core import state
 from controller.core.alarms import GO_ON_S, AlarmTimes
-from controller.core.commits import KnownJobs
 from controller.core.derived import Derived
 from controller.core.intake import Intake
 from controller.core.messages import NOTHING, Command, Effects, Message, Work, at_once, not_before
-from controller.core.phases import Input
 from controller.core.published import all_alarms, status
+from controller.core.sending import Input
+from controller.core.state import KnownJobs
 from controller.extensions import configured
 from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, Fabric

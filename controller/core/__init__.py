@@ -6,15 +6,14 @@ reads clocks, sends or blocks.
 In: messages of switches, of the API, of the planner and of the store. Out: commands to the senders of these messages
 (``messages``), and the published status.
 
-- ``state``: state of the controller. Each kind of state has an owner, and only the owner's methods change it.
-- ``intake``, ``requests``: assignment of messages to owners, and the work that becomes due.
 - ``messages``: messages, commands, effects (due work) that can be merged, and the interface of an extension.
+- ``intake``, ``requests``: assignment of messages to owners, and the work that becomes due.
+- ``state``: state of the controller. Each kind of state has an owner, and only the owner's methods change it. Requests
+  wait for the disk here; they are undone when a commit fails.
 - ``derived``: one row per derived value: candidate paths, problem, pins, rules, confirmed routes, status of jobs.
-- ``phases``: adopting, steady, removing next hops, repairing. A table contains the legal transitions.
-- ``planning_cycle``: the problem that the planner is solving, and the adoption of its plan.
-- ``load_events``: changes of load that start a plan.
-- ``sending``: the next stage of rules, confirmed routes, and replies that wait for confirmation.
-- ``commits``: requests that wait for the disk; they are undone when a commit fails.
+- ``planning_cycle``: loads that start a plan, the problem that the planner is solving, and the adoption of its plan.
+- ``sending``: the phases (adopting, steady, removing next hops, repairing), the next stage of rules, confirmed routes,
+  and replies that wait for confirmation.
 - ``draining``: decision when a drained part can be pulled.
 - ``published``, ``job_statuses``, ``alarms``: the published view.
 

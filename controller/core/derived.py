@@ -24,11 +24,10 @@ from controller.core.alarms import (
     subjects_with_unique_names,
     switch_alarms,
 )
-from controller.core.commits import published, unsaved
 from controller.core.draining import Drained
 from controller.core.job_statuses import JobStatuses
 from controller.core.messages import Extension
-from controller.core.state import State
+from controller.core.state import State, published, unsaved
 from controller.demand.job_demand import JobDemand, MeasuredJobs
 from controller.fabric.background import background, planned_background
 from controller.fabric.drains import (
@@ -231,7 +230,7 @@ class Derived:
         self.slowdowns = Row(_in_force, lambda: (s.cycle.slowdowns, s.wanted.pins.invalid | s.cycle.unplanned))
         """Slowdowns of the planned jobs whose routes are all in force."""
 
-        # ---- published values of jobs, as they are on disk (``core/commits.py``)
+        # ---- published values of jobs, as they are on disk (``core/state.py``)
 
         self.unsaved = Row(unsaved, lambda: (s.commits.on_disk.jobs, self.registrations(), s.jobs.ends))
         """Jobs whose latest change is not on disk; for the values, see the function ``unsaved``."""

@@ -25,8 +25,8 @@ from controller.core.messages import (
     not_before,
     when_quiet,
 )
-from controller.core.phases import Input
 from controller.core.requests import Requests
+from controller.core.sending import Input
 from controller.core.state import State
 from controller.demand.job_demand import only_counted_otherwise
 from controller.fabric.messages import (

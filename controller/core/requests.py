@@ -1,7 +1,7 @@
 """Requests of the API: register, change and end jobs, report measurements, and operate the fabric.
 
 In: a request. Out: its effects. The reply to a request whose change must be saved waits for the disk
-(``core/commits.py``).
+(``core/state.py``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from controller.core.derived import Derived
-from controller.core.load_events import has_slowed
 from controller.core.messages import NOTHING, Effects, Extension, Reply, Work, at_once, commands
+from controller.core.planning_cycle import has_slowed
 from controller.core.state import State
 from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts

@@ -1,20 +1,35 @@
-"""Changes to send to switches, the routes that switches have confirmed, and replies that wait for confirmation.
+"""Phases of the controller, changes to send to switches, and replies that wait for confirmation by switches. Pure.
 
 In: the wanted rules, and the rules that switches hold. Out: stages of changes, requests to probe the ports of switches
-that have become ready, and replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). Pure.
+that have become ready, and replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). The phase
+(``NEXT`` has the table) decides whether rules are derived and sent:
+
+*Adopting*: after a start, the rules that switches hold take precedence over the state of the controller. No rule is
+deleted or narrowed until every link that installed rules use has been seen, or no further switch has connected for
+``adoption_patience_s``. Rules that lead to unknown hosts stay for one lease more
+(docs/explanation/restart-and-repair.md).
+
+The controller adopts again after a large fraction of the switches has disconnected together. When a switch dies, its
+links go down, which its neighbours report at once. A connection may also end because of the control network, while
+packets still flow. A switch is therefore given up ``GRACE_S`` after its connection ended, and no switch is given up
+when many disconnect together.
+
+*Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
+then *repairing* follow. In each of these two phases, the derivation of rules waits for ``HURRY_S`` at most.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from controller.core.messages import Command, Reply
-from controller.core.phases import Input, LinkLosses, Phases
 from controller.fabric.messages import ProbePorts, SendArpReply
-from controller.fabric.topology import Dpid
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef, is_up
 from controller.fabric.topology_state import TopologyState
 from controller.histogram import Histogram
 from controller.jobs.job import Job
@@ -29,6 +44,253 @@ from signalbox.errors import SignalboxError, Superseded
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing
 from signalbox.words import Mode
+
+HURRY_S = 0.1
+"""Longest time in seconds for which the full derivation of rules waits for lost next hops to be removed.
+
+The derivation then waits at most as long again for a repair of the routes."""
+GRACE_S = 0.1
+"""Seconds from the end of a connection until its switch is given up."""
+TOGETHER_S = 1.0
+"""Longest time in seconds between the ends of connections of switches that count as leaving together."""
+MANY_FRACTION = 0.25
+MANY_AT_LEAST = 3
+"""Smallest number and smallest fraction of the switches that must disconnect together to start a new adoption."""
+MOST_PATIENCES = 8
+"""Longest duration of an adoption, in multiples of ``adoption_patience_s``.
+
+Every new switch restarts the wait for further switches. A peer that connects with one dpid after another could
+otherwise keep the controller from planning for ever."""
+
+
+class Phase(Enum):
+    """Phases of the controller; see the docstring of the module."""
+
+    ADOPTING = auto()
+    STEADY = auto()
+    REMOVING_NEXT_HOPS = auto()
+    REPAIRING = auto()
+
+
+class Input(Enum):
+    """Events that move the controller from phase to phase."""
+
+    ADOPTION_NEEDED = auto()
+    ADOPTED = auto()
+    NEXT_HOPS_REMOVED = auto()
+    REPAIR_ASKED = auto()
+    REPAIR_ANSWERED = auto()
+    ALL_CONFIRMED = auto()
+    TIME_OVER = auto()
+
+
+_A, _S, _N, _R = Phase.ADOPTING, Phase.STEADY, Phase.REMOVING_NEXT_HOPS, Phase.REPAIRING
+
+NEXT: Mapping[tuple[Phase, Input], Phase] = {
+    (_A, Input.ADOPTION_NEEDED): _A,
+    (_A, Input.ADOPTED): _S,
+    (_S, Input.ADOPTION_NEEDED): _A,
+    (_S, Input.NEXT_HOPS_REMOVED): _N,
+    (_S, Input.REPAIR_ASKED): _R,
+    (_N, Input.ADOPTION_NEEDED): _A,
+    (_N, Input.NEXT_HOPS_REMOVED): _N,
+    (_N, Input.ALL_CONFIRMED): _S,
+    (_N, Input.TIME_OVER): _S,
+    (_R, Input.ADOPTION_NEEDED): _A,
+    (_R, Input.NEXT_HOPS_REMOVED): _N,
+    (_R, Input.REPAIR_ANSWERED): _N,
+    (_R, Input.TIME_OVER): _S,
+}
+"""Phase that follows each legal pair of phase and event. Any other pair is a bug of the caller."""
+
+
+class IllegalTransition(RuntimeError):
+    """The event cannot happen in the current phase of the controller."""
+
+
+class Phases:
+    """Current phase of the controller. ``now`` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.ADOPTING
+        self._hurry_until = math.inf
+
+    @property
+    def adopting(self) -> bool:
+        return self.phase is Phase.ADOPTING
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the controller is answering lost links, so that all other work waits."""
+        return self.phase in (Phase.REMOVING_NEXT_HOPS, Phase.REPAIRING)
+
+    @property
+    def awaits_confirmation(self) -> bool:
+        """Whether rules are derived again as soon as the switches confirm the removal of next hops."""
+        return self.phase is Phase.REMOVING_NEXT_HOPS
+
+    @property
+    def awaits_repair(self) -> bool:
+        """Whether rules are derived again as soon as the planner has answered."""
+        return self.phase is Phase.REPAIRING
+
+    def take(self, happened: Input, now: float) -> None:
+        """Enter the next phase. Raises ``IllegalTransition`` when the event is not legal in the current phase."""
+        if (self.phase, happened) not in NEXT:
+            raise IllegalTransition(f"the event {happened.name} is illegal in the phase {self.phase.name}")
+        self.phase = NEXT[self.phase, happened]
+        if happened in (Input.NEXT_HOPS_REMOVED, Input.REPAIR_ASKED):
+            self._hurry_until = now + HURRY_S
+
+    def pass_time(self, now: float) -> None:
+        """End an urgent phase that has lasted for ``HURRY_S``."""
+        if self.urgent and now >= self._hurry_until:
+            self.take(Input.TIME_OVER, now)
+
+
+class Adoption:
+    """Progress of the adoption of installed rules.
+
+    ``expects_rules``: whether the saved state shows that this is a restart, so that switches should hold rules.
+    ``orphan_lease_s``: seconds for which rules to unknown hosts are kept after the first adoption."""
+
+    def __init__(self, patience_s: float, orphan_lease_s: float, expects_rules: bool, now: float) -> None:
+        self.unknown_kept_until = math.inf
+        """Monotonic seconds until which rules that lead to unknown hosts are kept.
+
+        Infinite until the first adoption ends, minus infinite after the lease that follows."""
+        self._patience_s = patience_s
+        self._orphan_lease_s = orphan_lease_s
+        self._expects_rules = expects_rules
+        self._begun = self._since = now
+        self._connected_since: set[Dpid] = set()
+        self._read: set[Dpid] = set()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the first adoption, or the lease that follows the first adoption, still lasts."""
+        return self.unknown_kept_until > -math.inf
+
+    def begin(self, now: float) -> None:
+        self._begun = self._since = now
+        self._connected_since.clear()
+
+    def switch_connected(self, dpid: Dpid, now: float) -> None:
+        """Restart the patience, because other switches may follow. Repeated connections of one switch count once."""
+        if dpid not in self._connected_since:
+            self._connected_since.add(dpid)
+            self._since = now
+
+    def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
+        """Return whether another adoption must begin.
+
+        Another adoption must begin when a switch that is read for the first time holds rules, before the lease of the
+        first adoption is over. Other switches may depend on those rules."""
+        late = dpid not in self._read
+        self._read.add(dpid)
+        return late and bool(rules.flows) and now < self.unknown_kept_until
+
+    def is_complete(
+        self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], all_read: bool, all_here: bool, now: float
+    ) -> bool:
+        """Return whether rules can be adopted: all links that the rules use have been seen, or the patience is over.
+
+        ``installed``: rules of each switch that was read. ``all_read``: whether every connected switch was read.
+        ``all_here``: whether every known switch is connected. Until then, a fabric of empty switches is not complete
+        after a restart: switches with rules are still to connect."""
+        held = {dpid: rules.group_ports for dpid, rules in installed.items()}
+        links_seen = all(
+            LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
+            for dpid, ports in held.items()
+            for port in ports
+        )
+        complete = all_read and links_seen and (any(held.values()) or all_here or not self._expects_rules)
+        return complete or now >= min(self._since + self._patience_s, self._begun + MOST_PATIENCES * self._patience_s)
+
+    def end(self, now: float) -> None:
+        if self.unknown_kept_until == math.inf:
+            self.unknown_kept_until = now + self._orphan_lease_s
+
+    def lease_over(self, now: float) -> bool:
+        """Return True once, when rules that no registered job has claimed need not be kept any longer."""
+        over = -math.inf < self.unknown_kept_until <= now
+        if over:
+            self.unknown_kept_until = -math.inf
+        return over
+
+
+class Departures:
+    """Switches whose connection has ended and whose links are not given up yet. ``now`` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Dpid, float] = {}
+        self._left_at: dict[Dpid, float] = {}
+
+    def left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
+        """Record that a switch disconnected, and return whether many switches of the ``fabric`` did so together.
+
+        ``fabric`` still contains this switch. A switch without links does not count: one that connects and leaves
+        repeatedly could otherwise stop all planning."""
+        self._waiting[dpid] = now
+        self._left_at = {dpid: at for dpid, at in self._left_at.items() if at > now - TOGETHER_S}
+        if not any(link.dpid == dpid for link in fabric.links):
+            return False
+        self._left_at[dpid] = now
+        return len(self._left_at) >= max(MANY_AT_LEAST, MANY_FRACTION * len(fabric.switches))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some switches have disconnected and are not given up yet."""
+        return bool(self._waiting)
+
+    def returned(self, dpid: Dpid) -> None:
+        self._waiting.pop(dpid, None)
+
+    def due(self, now: float) -> list[Dpid]:
+        """Return the switches to give up now, and remove them from the waiting switches."""
+        due = [dpid for dpid, at in self._waiting.items() if at <= now - GRACE_S]
+        for dpid in due:
+            del self._waiting[dpid]
+        return due
+
+
+class LinkLosses:
+    """Lost links, and the time until their routes are repaired. ``now`` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.before: Mapping[LinkId, Link] = {}
+        """Links of the fabric before the change that the last call of ``lost`` examined."""
+        self.repair_s: float | None = None
+        """Seconds from the latest loss until the switches confirmed the repaired routes; None until then."""
+        self.repair_times = Histogram()
+        """Distribution of all values that ``repair_s`` has had, in seconds."""
+        self._links: Mapping[LinkId, Link] = {}
+        self._unrouted: frozenset[LinkId] = frozenset()
+        self._broken_since: float | None = None
+
+    def lost(self, links: Mapping[LinkId, Link]) -> list[LinkId]:
+        """Return the links that have been lost since the last call."""
+        self.before, self._links = self._links, links
+        return [] if self.before is links else [link for link in self.before if link not in links]
+
+    @property
+    def broken(self) -> bool:
+        """Whether routes that use lost links are not yet replaced on the switches."""
+        return self._broken_since is not None
+
+    def break_more_routes(self, unrouted: frozenset[LinkId], now: float) -> bool:
+        """Return whether routes use more lost links than at the last call. ``unrouted``: all lost links in use."""
+        more, self._unrouted = unrouted - self._unrouted, unrouted
+        if more and self._broken_since is None:
+            self.repair_s, self._broken_since = None, now
+        return bool(more)
+
+    def all_confirmed(self, now: float) -> None:
+        """Record that the switches hold all wanted rules: a repair is complete, unless routes still use lost links."""
+        if not self._unrouted and self._broken_since is not None:
+            self.repair_s, self._broken_since = now - self._broken_since, None
+            self.repair_times = self.repair_times.observed(self.repair_s)
+
 
 ARP_ANSWER_AFTER_S = 0.5
 """Longest delay in seconds of the answer to an ARP request.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.phases import MOST_PATIENCES, Adoption
+from controller.core.sending import MOST_PATIENCES, Adoption
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.tables.rules import Bucket, FlowKey, FlowRule, GroupRule, Match, Output, RuleSet, Table
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.config import Config, FabricConfig
-from controller.core.commits import Commits, KnownJobs
 from controller.core.messages import Message
+from controller.core.state import Commits, KnownJobs
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,

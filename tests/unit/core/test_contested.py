@@ -9,7 +9,7 @@ import pytest
 from controller.alarms import text
 from controller.config import PlanningConfig
 from controller.core.messages import Command, Message
-from controller.core.phases import MOST_PATIENCES
+from controller.core.sending import MOST_PATIENCES
 from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchConnected
 from controller.fabric.parts import Declared
 from controller.fabric.refusals import DUPLICATES_RECENT_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.phases import GRACE_S, Departures
+from controller.core.sending import GRACE_S, Departures
 from controller.fabric.messages import PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import DeregisterJob, ReportIterations

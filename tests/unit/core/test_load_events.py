@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.core.load_events import LoadEvents, has_slowed
+from controller.core.planning_cycle import LoadEvents, has_slowed
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
 from controller.jobs.messages import ReportIterations
 from controller.planning.problem import FlowId

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from controller.core.phases import HURRY_S, IllegalTransition, Input, Phase, Phases
+from controller.core.sending import HURRY_S, IllegalTransition, Input, Phase, Phases
 
 LEGAL = {
     (Phase.ADOPTING, Input.ADOPTION_NEEDED): Phase.ADOPTING,
