@@ -7,7 +7,7 @@ In: messages of switches, of the API, of the planner and of the store. Out: comm
 (``messages``), and the published status.
 
 - ``messages``: messages, commands, effects (due work) that can be merged, and the interface of an extension.
-- ``intake``, ``requests``: assignment of messages to owners, and the work that becomes due.
+- ``intake``: assignment of messages to owners, and the work that becomes due.
 - ``state``: state of the controller. Each kind of state has an owner, and only the owner's methods change it. Requests
   wait for the disk here; they are undone when a commit fails.
 - ``derived``: one row per derived value: candidate paths, problem, pins, rules, confirmed routes, status of jobs.
