@@ -1,4 +1,4 @@
-"""What crosses the border of the core: messages, commands, effects, and the interface of an extension.
+"""Interface of the core: messages, commands, effects, and the methods that an extension overrides.
 
 Each package defines its own messages. This module defines the union of all messages, and the messages that belong to no
 package. No message refers to OpenFlow, gRPC or Ryu.
