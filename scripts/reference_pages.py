@@ -73,11 +73,11 @@ def pages() -> dict[str, str]:
 def command_regions() -> dict[str, Callable[[], str]]:
     """Return the functions that write each region of the command line's page."""
     of_panels = {panel: lambda names=names: of_commands(names) for panel, names in PANELS.items()}
-    shared = {f"options {name}": lambda name=name: options(shared_options()[name]) for name in SHARED}
+    shared = {f"options {name}": lambda name=name: options(name, shared_options()[name]) for name in SHARED}
     return {**of_panels, **shared, "exit statuses": exit_statuses}
 
 
-SHARED = ("FABRIC", "CONNECTION", "OUTPUT", "--json")
+SHARED = ("FABRIC", "STATE", "CONNECTION", "OUTPUT", "--json")
 """Options that many commands have, as usage lines call them; the last is part of ``OUTPUT``."""
 
 
@@ -88,6 +88,9 @@ def shared_options() -> Mapping[str, Sequence[Any]]:
     output = [param for param in asking if param.name in ("as_json", "output")]
     return {
         "FABRIC": FabricCommand.shared,
+        "STATE": [
+            param for param in command_at("state", "list").params if "--json" not in param.opts and param.name != "help"
+        ],
         "CONNECTION": [param for param in asking if param not in output],
         "OUTPUT": output,
         "--json": output[:1],
@@ -95,9 +98,11 @@ def shared_options() -> Mapping[str, Sequence[Any]]:
 
 
 NAMED = {
-    f"{word}{more}" for word in ("JOB", "SWITCH", "HOST", "LINK", "ALARM", "KIND", "SUBJECT") for more in ("", "...")
+    f"{word}{more}"
+    for word in ("JOB", "SWITCH", "HOST", "LINK", "ALARM", "KIND", "SUBJECT", "JOBS", "NETWORK")
+    for more in ("", "...")
 }
-"""Arguments that the section Names of the page explains for all commands."""
+"""Arguments that the page explains once for several commands."""
 
 
 @cache
@@ -107,14 +112,21 @@ def group() -> tuple[Any, Any]:
     return found, found.make_context("signalbox", [], resilient_parsing=True)
 
 
+def command_at(*path: str) -> Any:
+    """Return the command of these words."""
+    found, context = group()
+    for word in path:
+        found = found.get_command(context, word)
+    return found
+
+
 def of_commands(names: Sequence[str]) -> str:
     """Return the sections of the named commands, and of the commands in named groups."""
-    every, context = group()
     return "\n\n".join(
         part
         for name in names
-        for path, command in leaves((name,), every.get_command(context, name))
-        for part in of_command(" ".join(["signalbox", *path]), command)
+        for path, command in leaves((name,), command_at(name))
+        for part in of_command(" ".join(path), command)
     )
 
 
@@ -138,17 +150,17 @@ def of_command(path: str, command: Any) -> Iterator[str]:
             own = {key: param for key, param in own.items() if key not in keys}
     mine = [*own.values()]
     earlier = described().setdefault((command.help, usage("", command, mine, words)), path)
-    yield f"### {path.removeprefix('signalbox ')}"
+    yield f"### {path}"
     yield f"    {usage(path, command, mine, words)}"
     if earlier != path:
-        yield f"As [`{earlier}`](#{earlier.removeprefix('signalbox ').replace(' ', '-')})."
+        yield f"As {linked(earlier)}."
         return
     for paragraph in (command.help or "").split("\n\n"):
         yield filled(prose(paragraph))
     if command.epilog:
         yield f"Example: `{command.epilog.removeprefix('Example: ')}`"
     if listed := [param for param in mine if not (isinstance(param, TyperArgument) and signature(param) in NAMED)]:
-        yield options(listed)
+        yield options(path, listed)
 
 
 @cache
@@ -162,14 +174,28 @@ def usage(path: str, command: Any, own: Sequence[Any], shared: Sequence[str]) ->
     pieces = command.collect_usage_pieces(group()[1])[1:]
     arguments = [re.sub(r"\{(.+?)\}", r"\1", piece).replace("......", "...") for piece in pieces]
     needed = [signature(param) for param in own if param.required and not isinstance(param, TyperArgument)]
-    more = [param for param in own if not param.required and not isinstance(param, TyperArgument)]
-    return " ".join([path, *arguments, *needed, *(["[OPTIONS]"] if more else []), *shared])
+    return " ".join([path, *arguments, *needed, *shared])
 
 
-def options(params: Sequence[Any]) -> str:
-    """Return arguments and options as a list."""
-    items = [f"- `{signature(param)}`: {meaning(param)}" for param in params]
-    return "\n".join(filled(item, indent="  ") for item in items)
+def options(owner: str, params: Sequence[Any]) -> str:
+    """Return arguments and options of a command, or of a word of ``SHARED``, as a list.
+
+    Options that belong to a word of ``SHARED``, but not all of them to this command, are only named."""
+    items: dict[str, list[str]] = {}
+    for param in params:
+        word = "" if owner in SHARED else next((word for word in SHARED if is_of(param, word)), "")
+        items.setdefault(f"as in {word}." if word else meaning(param), []).append(f"`{signature(param)}`")
+    return "\n".join(filled(f"- {', '.join(names)}: {text}", indent="  ") for text, names in items.items())
+
+
+def is_of(param: Any, word: str) -> bool:
+    """Return whether the parameter is one of the options that the word stands for."""
+    return any((each.opts, each.help) == (param.opts, param.help) for each in shared_options()[word])
+
+
+def linked(path: str) -> str:
+    """Return a link to the section about a command."""
+    return f"[`signalbox {path}`](#{path.replace(' ', '-')})"
 
 
 KINDS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X", "<str>": "TEXT"}
@@ -189,7 +215,7 @@ def meaning(param: Any) -> str:
     """Return the help of a parameter, then its default and its environment variable."""
     _, text = param.get_help_record(group()[1])
     found = re.search(r"default: (.*?)(?:; [\dx]|\]$)", text.removeprefix(param.help).strip())
-    parts = [prose(param.help)]
+    parts = [prose(param.help.replace("; - for standard input", ""))]
     if found:
         plain = re.fullmatch(r"\((.*)\)", found[1])
         parts.append(f"Default: {plain[1] if plain else f'`{number(found[1])}`'}.")
