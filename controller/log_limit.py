@@ -1,7 +1,7 @@
 """Rate limit for log lines that a client or a switch can cause.
 
-In: lines. Out: the first ``LINES`` lines of each event in a period. Further lines are left out, and a later line
-reports their number. Any thread may write.
+In: lines. Out: the first ``LINES`` different lines of each event in a period. A line that repeats one of them and all
+further lines are left out, and a later line reports their number. Any thread may write.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 LINES = 10
-"""Largest number of lines of an event in each period."""
+"""Default of the largest number of lines of an event in each period."""
 PERIOD_S = 1.0
 """Default length of a period in seconds."""
 MOST_EVENTS = 1000
@@ -25,16 +25,19 @@ Events are fixed texts. This limit bounds memory even if an event contains text 
 @dataclass(slots=True)
 class _Event:
     began: float
-    written: int = 0
+    written: set[str] = field(default_factory=set)
     left_out: int = 0
 
 
 class LimitedLog:
     """Logger with a rate limit. ``log``: a structlog logger. ``clock``: returns monotonic seconds."""
 
-    def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic, period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self, log: Any, clock: Callable[[], float] = time.monotonic, period_s: float = PERIOD_S, lines: int = LINES
+    ) -> None:
         self._log = log
         self._period_s = period_s
+        self._lines = lines
         self._clock = clock
         self._lock = threading.Lock()
         self._events: dict[str, _Event] = {}
@@ -66,7 +69,7 @@ class LimitedLog:
 
     def _write(self, write: Callable[..., object], event: str, details: dict[str, Any]) -> None:
         now = self._clock()
-        left_out = 0
+        left_out, line = 0, str(details)
         with self._lock:
             found = self._events.get(event)
             if found is None or now >= found.began + self._period_s:
@@ -74,10 +77,10 @@ class LimitedLog:
                 if found is None and len(self._events) >= MOST_EVENTS:
                     self._events.clear()
                 found = self._events[event] = _Event(now)
-            found.written += 1
-            if found.written > LINES:
+            if line in found.written or len(found.written) >= self._lines:
                 found.left_out += 1
                 return
+            found.written.add(line)
         self._summary(event, left_out)
         write(event, **details)
 

@@ -60,7 +60,7 @@ from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.words import EventKind, Mode
 
 log = structlog.get_logger(__name__)
-limited_log = LimitedLog(log)
+limited_log = LimitedLog(log, period_s=10.0, lines=100)
 """Log of events that clients can cause any number of times."""
 
 SOUTHBOUND = ("controller.southbound.run_hub", "controller.southbound.app")
