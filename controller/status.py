@@ -21,9 +21,9 @@ from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.parts import Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.histogram import Histogram
-from controller.jobs.ends import EndReason as EndReason
-from controller.jobs.ends import JobEnd as JobEnd
 from controller.jobs.job import Vitals
+from controller.jobs.messages import EndReason as EndReason
+from controller.jobs.messages import JobEnd as JobEnd
 from controller.jobs.messages import Registration
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import GoalPlanLeft, Plan

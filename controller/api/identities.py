@@ -29,8 +29,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from controller.jobs.host_prefixes import HostPrefixes
-from controller.jobs.messages import NO_QUOTA, Quota
+from controller.jobs.messages import NO_QUOTA, HostPrefixes, Quota
 from controller.toml_files import Table, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.jobs.spec import at_most

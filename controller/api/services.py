@@ -34,7 +34,7 @@ from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.fabric.topology import Dpid
 from controller.jobs import messages
-from controller.jobs.ends import EndReason, not_found
+from controller.jobs.messages import EndReason, not_found
 from controller.memo import Memo
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question
 from controller.planning.analysis.results import PlanProof

@@ -51,11 +51,11 @@ from controller.fabric.messages import (
 from controller.fabric.parts import MAX_NAMES, Part, PartKey, PartKind
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.topology import Dpid, LinkId
-from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job
 from controller.jobs.messages import (
     Arrangement,
     DeregisterJob,
+    JobEnd,
     RegisterJob,
     RenewLease,
     ReportConnections,

@@ -38,9 +38,8 @@ from controller.fabric.recent_uses import UsesOf
 from controller.fabric.refusals import Refusals
 from controller.fabric.topology import Dpid, Fabric, Port, Switch, port_refs
 from controller.fabric.topology_state import TopologySettings, TopologyState
-from controller.jobs.ends import EndReason, Ends
 from controller.jobs.job import Epochs, Job
-from controller.jobs.messages import Registration, SavedState, SaveState
+from controller.jobs.messages import EndReason, Ends, Registration, SavedState, SaveState
 from controller.jobs.registry import JobRegistry
 from controller.shared_map import differing, updated
 from controller.silence import Silences

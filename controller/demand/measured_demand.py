@@ -19,8 +19,7 @@ from controller.demand.early_learning import EarlyLearning, JobsByAddress
 from controller.demand.job_demand import JobDemand
 from controller.demand.pair_counters import PairCounters, Totals
 from controller.demand.watched_job import WatchedJob
-from controller.jobs.announcements import Announcements, count_pairs
-from controller.jobs.job import Job
+from controller.jobs.job import Announcements, Job, count_pairs
 from controller.memo import ChangedKeys
 from controller.shared_map import SharedMap, updated
 from signalbox.errors import InvalidInput

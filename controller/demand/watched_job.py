@@ -24,8 +24,7 @@ from controller.demand.payload_windows import PayloadWindows, Spans, Window
 from controller.demand.traffic_patterns import MOST_MIXED, Pattern, TrafficPatterns, levelled
 from controller.fabric.counter_samples import Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.announcements import Announcements, count_pairs, count_to_learn, pairs_to_count
-from controller.jobs.job import Job
+from controller.jobs.job import Announcements, Job, count_pairs, count_to_learn, pairs_to_count
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import IterationTime

@@ -15,17 +15,32 @@ from typing import NamedTuple
 import structlog
 
 from controller.histogram import Histogram
-from controller.jobs.ends import EndReason, Ends, JobEnd
-from controller.jobs.job import Job, JobReplacement, Vitals
-from controller.jobs.messages import NO_QUOTA, Arrangement, Quota, RegisterJob, Registration, SavedState, UpdateJob
-from controller.jobs.quotas import (
+from controller.jobs.job import Job, Vitals
+from controller.jobs.messages import (
+    NO_QUOTA,
+    Arrangement,
+    EndReason,
+    Ends,
+    JobEnd,
+    Quota,
+    RegisterJob,
+    Registration,
+    SavedState,
+    UpdateJob,
+)
+from controller.jobs.replacements import (
+    JobReplacement,
+    Wanted,
     limit_reached,
     links_of,
+    new_job,
+    refuse_foreign_hosts,
     refuse_over_quota,
+    refuse_pairs_of_others,
+    refuse_stale,
     refuse_too_large,
     size,
 )
-from controller.jobs.replacements import Accepted, Wanted, refuse_stale, replacements
 from controller.jobs.reported_connections import (
     NO_PLACES,
     Places,
@@ -311,11 +326,17 @@ class JobRegistry:
         return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
     def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:
-        """Check the requested jobs against the accepted jobs with the function ``replacements``, and return its result.
+        """Return each requested job with the job that it replaces. No two requested jobs may have the same id.
 
-        Raises the errors of this function."""
-        accepted = Accepted(self.jobs, self._announced_by, self._size, self.max_virtual_links)
-        return replacements(wanted, accepted, quota)
+        Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` beyond
+        ``max_virtual_links`` or the quota; and ``Conflict`` when two jobs would announce the same pair."""
+        refuse_foreign_hosts(quota.hosts, wanted)
+        refuse_too_large(self.max_virtual_links, self._size, wanted)
+        changes = [JobReplacement(one.held, new_job(one), one.entry) for one in wanted]
+        changed = {change.job.id for change in changes}
+        refuse_over_quota(quota, (job for job in self.jobs.values() if job.id not in changed), changes)
+        refuse_pairs_of_others(changes, self._announced_by, self.jobs)
+        return changes
 
     def known(self, job_id: JobId) -> Known:
         """Return the job, or None if there is no such job, with its reported connections."""
@@ -342,7 +363,7 @@ class JobRegistry:
     def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[JobReplacement]:
         """Accept the requested jobs in place of the present ones, all or none.
 
-        Raises the errors of the function ``replacements``."""
+        Raises the errors of ``_judged``."""
         changes = self._judged(wanted, quota)
         for change in changes:  # release all first: one job may take a pair that another gives up
             if change.held:

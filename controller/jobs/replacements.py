@@ -1,25 +1,37 @@
-"""Replacement of jobs by registrations, updates and take-overs, checked as one set.
+"""Checks of the jobs that registrations, updates and take-overs request, as one set. Pure.
 
-In: the requested jobs, and all accepted jobs. Out: the new jobs, or an error and no change. Only the result is checked,
-so a job may take a pair that another job of the set gives up. Pure.
+In: the requested jobs, all accepted jobs, and the limits of one tenant and of all jobs together. Out: the new jobs, or
+an error, for example ``Exhausted`` with the limit and the present use. Only the result is checked, so a job may take a
+pair that another job of the set gives up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
-from controller.jobs.host_prefixes import HostPrefixes
-from controller.jobs.job import Job, JobReplacement, Vitals
-from controller.jobs.messages import Quota, Registration, UpdateJob
-from controller.jobs.quotas import refuse_over_quota, refuse_too_large
-from controller.jobs.reported_connections import NO_REPORTS, Reports, among, named, with_connections
-from signalbox.errors import ConcurrentUpdate, Conflict, HostNotAllowed, in_entry
-from signalbox.jobs.collectives import VirtualLinks, virtual_links
-from signalbox.jobs.spec import JobId
+from controller.jobs.job import Job, Vitals, learning_rules
+from controller.jobs.messages import NO_QUOTA, HostPrefixes, Quota, Registration, UpdateJob
+from controller.jobs.reported_connections import (
+    NO_REPORTS,
+    Reports,
+    among,
+    count,
+    count_connections,
+    named,
+    with_connections,
+)
+from signalbox.errors import ConcurrentUpdate, Conflict, Exhausted, HostNotAllowed, in_entry
+from signalbox.jobs.collectives import VirtualLinks, link_count, virtual_links
+from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, JobId, JobSpec
 from signalbox.jobs.subflows import Dividing, Pair
+
+NAMES_OF_LINK = 8
+"""Number of addresses, ranks and group names that take about as much memory as one virtual link."""
+
+_LEARNT = "pairs of hosts that are counted for observed jobs"
 
 
 class Wanted(NamedTuple):
@@ -49,16 +61,14 @@ class Wanted(NamedTuple):
         return cls(held, registration, held.vitals, links, reports, update.entry)
 
 
-class Accepted(NamedTuple):
-    """Accepted jobs, with their pairs and their total size."""
+class JobReplacement(NamedTuple):
+    """A job, and the job with the same id that it replaces.
 
-    jobs: Mapping[JobId, Job]
-    announced_by: Mapping[Pair, JobId]
-    """Job that announces each pair, without pairs that several jobs may announce."""
-    size: int
-    """Size of all jobs; see ``quotas.size``."""
-    max_virtual_links: int
-    """Largest size that all jobs may have together."""
+    ``held``: the replaced job; None for a new job. ``entry``: see ``UpdateJob``."""
+
+    held: Job | None
+    job: Job
+    entry: str = ""
 
 
 def refuse_stale(update: UpdateJob, job: Job) -> None:
@@ -72,21 +82,80 @@ def refuse_stale(update: UpdateJob, job: Job) -> None:
         )
 
 
-def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> list[JobReplacement]:
-    """Return each requested job with the job that it replaces. No two requested jobs may have the same id.
+def refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) -> None:
+    """Raise ``HostNotAllowed`` for the first job that names a host outside ``hosts``; None allows every host.
 
-    Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` beyond
-    ``max_virtual_links`` or the quota; and ``Conflict`` when two jobs would announce the same pair."""
-    _refuse_foreign_hosts(quota.hosts, wanted)
-    refuse_too_large(accepted.max_virtual_links, accepted.size, wanted)
-    changes = [JobReplacement(one.held, _job(one), one.entry) for one in wanted]
-    changed = {change.job.id for change in changes}
-    refuse_over_quota(quota, (job for job in accepted.jobs.values() if job.id not in changed), changes)
-    _refuse_pairs_of_others(changes, accepted.announced_by, accepted.jobs)
-    return changes
+    A registration may keep hosts that it names already, because they were accepted before the prefixes changed."""
+    if hosts is None:
+        return
+    for one in wanted:
+        if foreign := _foreign(one, hosts):
+            more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
+            job_id, tenant = one.registration.job_id, one.registration.tenant
+            with in_entry(one.entry):
+                raise HostNotAllowed(
+                    f"job '{job_id}' names {foreign[0]}{more}, which tenant '{tenant}' may not use: its hosts are "
+                    f"{hosts}; an operator can add to its host_prefixes, in the file that api.tokens names",
+                    {"jobId": job_id, "host": foreign[0]},
+                )
 
 
-def _job(wanted: Wanted) -> Job:
+def _foreign(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
+    """Return the hosts that the job would newly name and that are not in ``hosts``, in the order of the spec."""
+    held, registration = wanted.held, wanted.registration
+    named = held.spec.addresses if held and held.uid == registration.uid else frozenset[str]()
+    rails = (rail.endpoints for rail in registration.spec.rails)
+    addresses = dict.fromkeys(chain(registration.spec.endpoints, *rails))
+    return [host for host in addresses if host not in named and host not in hosts]
+
+
+class _Size(NamedTuple):
+    """Memory that a requested job needs (``size``), and the facts about it for an error message."""
+
+    wanted: Wanted
+    has: str
+    """Phrase of an error message that states the number of virtual links or connections of the job."""
+    links: int
+    """Number of the job's virtual links, or of its connections if it has more connections than links."""
+    needs: int
+    """Size of the requested job, as returned by the function ``size``."""
+    had: int
+    """Size of the job that the requested job replaces; 0 for a new job."""
+
+
+def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
+    """Raise ``Exhausted`` when all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
+
+    Virtual links are counted without making them, because the links of one small request can take megabytes."""
+    sizes = []
+    for one in wanted:
+        held, registration = one.held, one.registration
+        sends_alike = held is not None and registration.runs == held.registration.runs
+        links = len(held.virtual_links) if held and sends_alike else link_count(registration.spec)
+        if links > MAX_VIRTUAL_LINKS:  # no spec may have more; making the links raises the error
+            return
+        has, connections = f"makes {links} virtual links", count_connections(one.reports, registration.spec.transport)
+        if connections > links:
+            has, links = f"has {connections} connections (each counts as a virtual link)", connections
+        had = size(held.spec, links_of(held)) if held else 0
+        sizes.append(_Size(one, has, links, size(registration.spec, links), had))
+    had, needs = sum(one.had for one in sizes), sum(one.needs for one in sizes)
+    if needs <= had or have - had + needs <= limit:
+        return
+    first = next(one for one in sizes if one.needs > one.had)
+    others = have - had + needs - first.needs
+    named = (
+        f" and names that take as much memory as {first.needs - first.links} more" if first.needs > first.links else ""
+    )
+    with in_entry(first.wanted.entry):
+        raise Exhausted(
+            f"job '{first.wanted.registration.job_id}' {first.has}{named}; the other jobs have {others}, and at most "
+            f"{limit} are allowed (jobs.max_virtual_links)",
+            about=limit_reached("jobs.max_virtual_links", limit, others, first.needs),
+        )
+
+
+def new_job(wanted: Wanted) -> Job:
     """Return the ``Job`` for a requested job; virtual links that are equal to the present ones stay the same object.
 
     Raises ``InvalidInput``."""
@@ -101,7 +170,41 @@ def _job(wanted: Wanted) -> Job:
     return with_connections(job, wanted.reports) if wanted.reports else job
 
 
-def _refuse_pairs_of_others(
+def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[JobReplacement]) -> None:
+    """Raise ``Exhausted`` when the jobs of a tenant would exceed its quota after the changes.
+
+    ``others``: jobs that do not change. ``changes``: jobs of one tenant. Changes that in total need no more of a
+    resource than the replaced jobs are always allowed."""
+    if quota == NO_QUOTA or not changes:
+        return
+    tenant = changes[0].job.registration.tenant
+    others = [one for one in others if one.registration.tenant == tenant]
+    is_new = any(change.held is None for change in changes)
+    if is_new and quota.max_jobs is not None and len(others) >= quota.max_jobs:
+        has = f"{len(others)} {'job' if len(others) == 1 else 'jobs'}"
+        raise _exhausted(tenant, has, "max_jobs", quota.max_jobs, len(others), 1)
+    for name, limit, measure, things in (
+        ("max_virtual_links", quota.max_virtual_links, links_of, "virtual links"),
+        ("max_learning_rules", quota.max_learning_rules, learning_rules, _LEARNT),
+    ):
+        before = [measure(change.held) if change.held else 0 for change in changes]
+        after = [measure(change.job) for change in changes]
+        if limit is None or sum(after) <= sum(before):
+            continue
+        needed = sum(map(measure, others)) + sum(after)
+        if needed <= limit:
+            continue
+        first = next(n for n, wanted in enumerate(after) if wanted > before[n])
+        job, used = changes[first].job, needed - after[first]
+        uses = f"{used} {things}, not counting job '{job.id}', which needs {after[first]}"
+        hint = ". Announce collectives or transfers, or fewer endpoints" if measure is learning_rules else ""
+        if measure is links_of and after[first] > len(job.virtual_links):
+            uses += " (reported connections count)"
+        with in_entry(changes[first].entry):
+            raise _exhausted(tenant, uses, name, limit, used, after[first], hint)
+
+
+def refuse_pairs_of_others(
     changes: Sequence[JobReplacement], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
 ) -> None:
     """Raise ``Conflict`` for the first change that takes a pair of an unchanged job or of an earlier change.
@@ -136,28 +239,32 @@ def _taken(job: Job, holders: Mapping[Pair, Job], is_update: bool) -> Conflict:
     )
 
 
-def _refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) -> None:
-    """Raise ``HostNotAllowed`` for the first job that names a host outside ``hosts``; None allows every host.
+def links_of(job: Job) -> int:
+    """Return the larger of the job's number of virtual links and its number of reported connections.
 
-    A registration may keep hosts that it names already, because they were accepted before the prefixes changed."""
-    if hosts is None:
-        return
-    for one in wanted:
-        if foreign := _foreign(one, hosts):
-            more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
-            job_id, tenant = one.registration.job_id, one.registration.tenant
-            with in_entry(one.entry):
-                raise HostNotAllowed(
-                    f"job '{job_id}' names {foreign[0]}{more}, which tenant '{tenant}' may not use: its hosts are "
-                    f"{hosts}; an operator can add to its host_prefixes, in the file that api.tokens names",
-                    {"jobId": job_id, "host": foreign[0]},
-                )
+    Each link, and each connection, has rules on switches."""
+    return max(len(job.virtual_links), count(job.dividing.connections))
 
 
-def _foreign(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
-    """Return the hosts that the job would newly name and that are not in ``hosts``, in the order of the spec."""
-    held, registration = wanted.held, wanted.registration
-    named = held.spec.addresses if held and held.uid == registration.uid else frozenset[str]()
-    rails = (rail.endpoints for rail in registration.spec.rails)
-    addresses = dict.fromkeys(chain(registration.spec.endpoints, *rails))
-    return [host for host in addresses if host not in named and host not in hosts]
+def size(spec: JobSpec, links: int) -> int:
+    """Return the memory that a job takes, as a number of virtual links. ``links``: number of its virtual links.
+
+    A spec may be large although it makes few links. Therefore its addresses and names count too, and the groups,
+    collectives, transfers and computing times of all its parallelizations."""
+    addresses = len(spec.endpoints) + sum(len(rail.endpoints) for rail in spec.rails)
+    for way in spec.parallelizations:
+        links += len(way.groups) + len(way.collectives) + len(way.transfers) + len(way.compute)
+    sending = [way for _, way in spec.ways()]
+    names = sum(len(group.ranks) for way in sending for group in way.groups)
+    names += sum(len(one.groups) for way in sending for one in way.collectives)
+    return links + (addresses + names) // NAMES_OF_LINK
+
+
+def limit_reached(name: str, limit: int, used: int, wanted: int) -> dict[str, object]:
+    """Return the details of an error about a limit, for programs."""
+    return {"limit": name, "limitValue": limit, "used": used, "wanted": wanted}
+
+
+def _exhausted(tenant: str, uses: str, name: str, limit: int, used: int, wanted: int, hint: str = "") -> Exhausted:
+    text = f"tenant '{tenant}' has {uses}; its quota {name} is {limit}{hint}"
+    return Exhausted(text, f"tenant:{tenant}", about=limit_reached(f"tenant.{name}", limit, used, wanted))

@@ -10,7 +10,7 @@ from typing import Any
 from controller.alarms import OF_JOBS, Alarm, AlarmKey, severity, text
 from controller.events import Event as HistoryEvent
 from controller.fabric.parts import Part, PartKind
-from controller.jobs.ends import ends_since
+from controller.jobs.messages import ends_since
 from controller.planning.plan import Plan
 from controller.shared_map import differing
 from controller.status import Status

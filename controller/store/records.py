@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from controller.fabric.drains import Drain
 from controller.fabric.parts import End, Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.ends import EndReason, JobEnd
-from controller.jobs.messages import Arrangement, Registration, SavedState
+from controller.jobs.messages import Arrangement, EndReason, JobEnd, Registration, SavedState
 from controller.shared_map import differing
 from controller.silence import Silence
 from signalbox.errors import InvalidInput, NotFound, cut

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from controller.fabric.shortest_paths import ShortestPaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, moved_hosts
-from controller.jobs.announcements import Announcements, Announcing
+from controller.jobs.job import Announcements, Announcing
 from controller.memo import Index, Memo
 from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, flow_ids
 from controller.shared_map import SharedMap, differing, updated

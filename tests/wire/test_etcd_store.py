@@ -21,8 +21,7 @@ import grpc
 import pytest
 
 from controller.config import Config
-from controller.jobs.ends import EndReason
-from controller.jobs.messages import SavedState
+from controller.jobs.messages import EndReason, SavedState
 from controller.serving.kept_events import EventKeys
 from controller.store.configured import prepare_access, store_of
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.ends import EndReason
+from controller.jobs.messages import EndReason
 from signalbox.jobs.spec import JobId
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.waiting import until

@@ -10,7 +10,7 @@ import pytest
 from controller.alarms import Alarm
 from controller.api.access import EVERYONE, RULES, may_see, own_alarms, own_ends, refuse_other_tenants
 from controller.api.identities import Caller, Role
-from controller.jobs.ends import EndReason, JobEnd
+from controller.jobs.messages import EndReason, JobEnd
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.identities import Caller, Identities, Role, new_token, token_table
-from controller.jobs.host_prefixes import HostPrefixes
-from controller.jobs.messages import Quota
+from controller.jobs.messages import HostPrefixes, Quota
 from signalbox.errors import InvalidInput
 
 TOKEN = "sbx_example"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controller.core.messages import Tick
-from controller.jobs.ends import EndReason
 from controller.jobs.messages import (
     DeregisterJob,
+    EndReason,
     RegisterJob,
     Registration,
     RenewLease,

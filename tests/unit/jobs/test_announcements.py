@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.jobs.announcements import Announcements
+from controller.jobs.job import Announcements
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing, Pair
 

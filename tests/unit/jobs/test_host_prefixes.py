@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.job import Job
-from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, SavedState, UpdateJob
+from controller.jobs.messages import NO_QUOTA, HostPrefixes, Quota, RegisterJob, SavedState, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import HostNotAllowed, InvalidInput
 from signalbox.jobs.reports import Connected

@@ -9,9 +9,21 @@ from dataclasses import replace
 
 import pytest
 
-from controller.jobs.ends import MAX_ENDS, MAX_SAVED, EndReason, Ends, JobEnd, ends_since
 from controller.jobs.job import Job
-from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState, UpdateJob
+from controller.jobs.messages import (
+    MAX_ENDS,
+    MAX_SAVED,
+    NO_QUOTA,
+    EndReason,
+    Ends,
+    JobEnd,
+    Quota,
+    RegisterJob,
+    Registration,
+    SavedState,
+    UpdateJob,
+    ends_since,
+)
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import (
     AlreadyExists,

@@ -31,8 +31,7 @@ from controller.fabric.parts import (
     switch_key,
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.ends import EndReason, JobEnd
-from controller.jobs.messages import Arrangement, Registration, SavedState
+from controller.jobs.messages import Arrangement, EndReason, JobEnd, Registration, SavedState
 from controller.silence import Silence
 from controller.store import sqlite_database
 from controller.store import sqlite_store as store_module
