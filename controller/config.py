@@ -22,7 +22,8 @@ from pydantic_core import PydanticCustomError
 
 from controller.toml_files import Table, matching, read_toml, refuse_above
 from signalbox.addresses import host_and_port, listen_address
-from signalbox.jobs.spec import HostAddress, at_most
+from signalbox.ip_addresses import HostAddress
+from signalbox.jobs.spec import at_most
 from signalbox.words import Mode
 
 MAX_S = 365 * 24 * 3600

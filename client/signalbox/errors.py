@@ -278,7 +278,6 @@ _WORDS: Mapping[str, str] = {
     "bool_parsing": "must be true or false",
     "tuple_type": "must be a list",
     "path_type": "must be a path",
-    "ip_v4_address": "must be an IPv4 address such as 10.0.1.2",
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",

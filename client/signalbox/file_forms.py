@@ -9,14 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, product
-from math import prod
+from itertools import chain
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
+from signalbox.ip_addresses import AddressRange, HostAddress, addresses_of_range
 from signalbox.jobs.collectives import check
 from signalbox.jobs.spec import (
     MAX_ENDPOINTS,
@@ -24,7 +23,6 @@ from signalbox.jobs.spec import (
     MAX_RAILS,
     SAID_BY_EACH,
     SENDS,
-    HostAddress,
     JobSpec,
     Library,
     Parallelization,
@@ -37,33 +35,18 @@ from signalbox.models import NamedModel, Parallelism, traffic
 SAYS = (*SENDS, "model", "parallelism")
 """Fields of a file that describe the traffic of a job or of one of its parallelizations."""
 
-_RANGE = re.compile(r"(0|[1-9]\d{0,2})(?:-(0|[1-9]\d{0,2}))?")
-
-
-def _in_range(text: str) -> str:
-    """Return the text if it is four numbers, or ranges of numbers, from 0 to 255; refuse it otherwise."""
-    parts = [_RANGE.fullmatch(part) for part in text.split(".")]
-    if len(parts) != 4 or not all(part and int(part[1]) <= int(part[2] or part[1]) <= 255 for part in parts):
-        hint = ""
-        if any(map(str.isalpha, text)):
-            hint = "; only signalbox run --hosts and signalbox jobs keep look names up"
-        elif re.search(r"[,\s]", text):
-            hint = "; several are a list, [10.0.1.1, 10.0.2.1]"
-        raise PydanticCustomError("hosts", f"must be IPv4 addresses such as 10.0.1.2, 10.0.1.1-8 or 10.0.1-4.1-8{hint}")
-    return text
-
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
 Hosts = Annotated[
-    tuple[Annotated[str, AfterValidator(_in_range)], ...],
+    tuple[AddressRange, ...],
     at_most(MAX_ENDPOINTS),
     BeforeValidator(_as_list),
     Field(min_length=1),
 ]
-"""IPv4 addresses that may contain ranges (``10.0.1.1-8``), for ``addresses_in``; a single text stands for a list."""
+"""Address ranges for ``addresses_in``; a single text stands for a list."""
 
 
 class RailInFile(Rail):
@@ -227,22 +210,17 @@ def _for_ranks(hosts: Iterable[str], ranks_per_host: int) -> tuple[str, ...]:
 
 def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
     """Return the addresses of the ranges in order; the last number of an address changes fastest."""
-    ranges = [[_numbers(part) for part in text.split(".")] for text in hosts]
-    count = sum(prod(map(len, parts)) for parts in ranges)
+    counts, ranges = zip(*map(addresses_of_range, hosts), strict=True)
+    count = sum(counts)
     if count > MAX_ENDPOINTS:
         raise InvalidInput.of(path, f"at most {MAX_ENDPOINTS} hosts are allowed (given: {count})")
-    found = [".".join(map(str, numbers)) for numbers in chain.from_iterable(product(*parts) for parts in ranges)]
+    found = list(chain.from_iterable(ranges))
     ((most, times),) = Counter(found).most_common(1)
     if times > 1:
         raise InvalidInput.of(
             path, f"{most} appears {times} times; list a host once, with ranks_per_host for its ranks"
         )
     return found
-
-
-def _numbers(part: str) -> range:
-    first, _, last = part.partition("-")
-    return range(int(first), int(last or first) + 1)
 
 
 def _as_given(problem: FieldProblem, data: Any) -> FieldProblem:

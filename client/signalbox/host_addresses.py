@@ -6,9 +6,8 @@ A file of addresses has precedence; the resolver looks up all other names. Each 
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Network, ip_address
+from ipaddress import ip_address
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from signalbox.errors import FieldProblem, InvalidInput, cut, value_problem
 from signalbox.file_forms import Hosts, addresses_in
+from signalbox.ip_addresses import VERSION, Network, is_loopback, resembles_range, resolved
 from signalbox.jobs.spec import MAX_ENDPOINTS
 from signalbox.standard_input import MAX_VALUES, called, read_text
 
@@ -27,7 +27,6 @@ Nics = tuple[str, ...]
 TOO_MANY = f"at most {MAX_ENDPOINTS} hosts are allowed"
 
 _WORDS = re.compile(r"(?:\[[^\]]*\]|[^,\s])+")
-_ADDRESSES = re.compile(r"[\d-]+(\.[\d-]+){3}")
 _PIECES = re.compile(r"\[([^\[\]]*)\]|([^,\[\]]+)|[\[\]]")
 _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
@@ -54,7 +53,7 @@ def hosts_named(text: str) -> list[str]:
     Raises ``InvalidInput``."""
     found: list[str] = []
     for word in _WORDS.findall(text):
-        found += addresses_in("", [_range(word)]) if _ADDRESSES.fullmatch(word) else host_names(word)
+        found += addresses_in("", [_range(word)]) if resembles_range(word) else host_names(word)
     if not found:
         raise InvalidInput.of("", "must name at least one host")
     return found
@@ -120,7 +119,7 @@ def _nics(hosts: str, value: Any) -> dict[str, Nics]:
     return dict(zip(names, zip(*rails, strict=True), strict=True))
 
 
-def addresses_of(hosts: Sequence[str], given: Mapping[str, Nics], within: Sequence[IPv4Network] = ()) -> list[Nics]:
+def addresses_of(hosts: Sequence[str], given: Mapping[str, Nics], within: Sequence[Network] = ()) -> list[Nics]:
     """Return the addresses of each host.
 
     - ``given``: result of ``address_map``; it may list a host without its domain
@@ -139,14 +138,13 @@ def addresses_of(hosts: Sequence[str], given: Mapping[str, Nics], within: Sequen
     return [known[host] for host in hosts]
 
 
-def _resolved(host: str, within: Sequence[IPv4Network]) -> str:
+def _resolved(host: str, within: Sequence[Network]) -> str:
     try:
-        answers = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+        found = resolved(host)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput.of(host, f"has no IPv4 address here: {why}; give it with --addresses FILE") from None
-    found = list(dict.fromkeys(str(address[0]) for *_, address in answers))
-    useful = [address for address in found if not ip_address(address).is_loopback]
+        raise InvalidInput.of(host, f"has no {VERSION} address here: {why}; give it with --addresses FILE") from None
+    useful = [address for address in found if not is_loopback(address)]
     if not useful:
         message = f"is {found[0]} here, which other hosts cannot reach; give its address with --addresses FILE"
         raise InvalidInput.of(host, message)

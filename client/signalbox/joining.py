@@ -219,7 +219,7 @@ class Job:
     # ---- sockets
 
     def connections(self) -> frozenset[Connected]:
-        """Return the open TCP connections over IPv4 from this process to other addresses of the job.
+        """Return the open TCP connections from this process to other addresses of the job.
 
         A rank that does not know the job's ``endpoints`` returns all its connections."""
         return self._read(lambda sockets: sockets.connections) or frozenset()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from signalbox.ip_addresses import from_kernel
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.subflows import Pair
 
@@ -35,9 +36,6 @@ _ENDS_AT, _INODE_AT, _ATTRIBUTES_AT = 20, 84, 88
 """Offsets in bytes of ports and addresses, of the inode, and of the attributes, in a message with its header."""
 _COUNTED_AT = 4 + 120
 """Offset of ``tcpi_bytes_acked``, followed by ``tcpi_bytes_received``, in an attribute with its header."""
-
-_MAPPED = bytes(10) + b"\xff\xff"
-"""Prefix of an IPv4 address inside an IPv6 address (RFC 4291, 2.5.5.2)."""
 
 _RECEIVED_AT_ONCE = 1 << 18
 
@@ -160,15 +158,10 @@ def _sockets() -> Iterator[tuple[int, int, bytes]]:
 
 
 def _connected(data: bytes, at: int) -> Connected | None:
-    """Return the connection of a message; None for IPv6."""
+    """Return the connection of a message; None when a job cannot name its ends."""
     port, peer_port, ip, peer_ip = _ENDS.unpack_from(data, at + _ENDS_AT)
-    if data[at + 16] == socket.AF_INET:
-        own, other = ip[:4], peer_ip[:4]
-    elif ip.startswith(_MAPPED) and peer_ip.startswith(_MAPPED):
-        own, other = ip[12:], peer_ip[12:]
-    else:
-        return None
-    return Connected(socket.inet_ntoa(own), port, socket.inet_ntoa(other), peer_port)
+    own, other = from_kernel(data[at + 16], ip), from_kernel(data[at + 16], peer_ip)
+    return Connected(own, port, other, peer_port) if own and other else None
 
 
 def _exchanged(data: bytes, at: int) -> Exchanged:

@@ -25,6 +25,7 @@ from controller.status import JobStatus, Status
 from controller.store.members import Members
 from signalbox.addresses import MAX_PORT
 from signalbox.errors import FieldProblem, InvalidInput, cut, in_entry, in_field
+from signalbox.ip_addresses import ADDRESS_FORM, MAX_ADDRESS_CHARS
 from signalbox.jobs.collectives import link_count
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
@@ -67,7 +68,6 @@ MAX_LINKS_OF_SET = 8192
 The control loop processes all of them before it handles anything else, at 0.1 ms per link."""
 
 MAX_REQUEST_ID_CHARS = 128
-MAX_ADDRESS_CHARS = 15
 
 # ---- from the wire
 
@@ -202,7 +202,7 @@ def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
     if not request.address:
         raise InvalidInput.of("address", "is missing: the address of the host that reports")
     if len(request.address) > MAX_ADDRESS_CHARS:
-        raise InvalidInput.of("address", f"must be an IPv4 address such as 10.0.1.2 (given: '{cut(request.address)}')")
+        raise InvalidInput.of("address", f"{ADDRESS_FORM} (given: '{cut(request.address)}')")
     InvalidInput.refuse(
         FieldProblem(f"connections[{i}].{name}", problem)
         for i, connection in enumerate(request.connections)

@@ -15,7 +15,6 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
@@ -32,6 +31,7 @@ from pydantic_core import PydanticCustomError
 from controller.jobs.messages import NO_QUOTA, HostPrefixes, Quota
 from controller.toml_files import Table, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.ip_addresses import NETWORK_FORM, Network, network_of
 from signalbox.jobs.spec import at_most
 from signalbox.secret_files import of_another_user, open_to_others
 
@@ -122,20 +122,20 @@ class _Certificate(_Identity):
     """Entry of a certificate. ``name``: common name or one of the alternative names of client certificates."""
 
 
-def _prefix(given: object) -> IPv4Network:
-    """Return the IPv4 prefix. Raises ``PydanticCustomError`` for other values, and for a prefix with host bits set."""
+def _prefix(given: object) -> Network:
+    """Return the prefix. Raises ``PydanticCustomError`` for other values, and for a prefix with host bits set."""
     try:
-        prefix = IPv4Network(given, strict=False) if isinstance(given, str) else None
+        prefix = network_of(given) if isinstance(given, str) else None
     except ValueError:
         prefix = None
     if prefix is None:
-        raise PydanticCustomError("prefix", "must be an IPv4 prefix such as 10.0.1.0/24")
+        raise PydanticCustomError("prefix", NETWORK_FORM)
     if str(given).partition("/")[0] != str(prefix.network_address):
         raise PydanticCustomError("host_bits", "is an address in {prefix}: write that prefix", {"prefix": str(prefix)})
     return prefix
 
 
-_Prefix = Annotated[IPv4Network, BeforeValidator(_prefix)]
+_Prefix = Annotated[Network, BeforeValidator(_prefix)]
 
 
 class _TenantLimits(_Table):

@@ -11,7 +11,7 @@ from controller.demand.prediction import prediction_withheld
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.memo import ChangedKeys
-from controller.planning.demands import OVERHEAD, ideal_time_s
+from controller.planning.demands import ideal_time_s
 from controller.planning.planned import Slowdowns
 from controller.planning.problem import FlowId, Route, route_of
 from controller.shared_map import SharedMap, differing, updated
@@ -121,7 +121,7 @@ def _routed(
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
     """Return the ideal time of each phase of the job's traffic, in seconds, by phase."""
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    return ideal_time_s(job.sending, nic_bps, OVERHEAD[job.transport])
+    return ideal_time_s(job.sending, nic_bps, job.overhead)
 
 
 def _job_status(

@@ -26,6 +26,26 @@ HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 5
 TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A). RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH
 12, ICRC 4 (InfiniBand specification, annex A17)."""
 
+
+class Overhead(NamedTuple):
+    """Bytes on the wire per byte of payload, besides the payload itself."""
+
+    header: float
+    """Bytes in the direction of the payload."""
+    answer: float
+    """Bytes in the opposite direction."""
+
+
+OVERHEAD: Mapping[Transport, Overhead] = {
+    Transport.TCP: Overhead(HEADER_BYTES[Transport.TCP] / 1448, HEADER_BYTES[Transport.TCP] / (2 * 1448)),
+    Transport.ROCE_V2: Overhead(HEADER_BYTES[Transport.ROCE_V2] / 1024, 0.0),
+}
+"""Overhead of each transport, as port counters and shapers count it.
+
+TCP: Ethernet frames of 1,500 bytes with time stamps, and one acknowledgement per two segments (RFC 1122, 4.2.3.2).
+RoCEv2: a path MTU of 1,024 bytes, and one acknowledgement per message, which is negligible.
+Counters and shapers leave out the preamble, checksum and gap of Ethernet, and so do these numbers."""
+
 MEASURED_WINDOW = 16
 """Number of iterations over which the mean communication time is taken."""
 
@@ -201,6 +221,11 @@ class Job:
     def header_bytes(self) -> int:
         """Header bytes of each packet of the job that carries data."""
         return HEADER_BYTES[self.transport]
+
+    @property
+    def overhead(self) -> Overhead:
+        """Bytes that the job's packets have besides the payload, per byte of it."""
+        return OVERHEAD[self.transport]
 
 
 class Epochs:

@@ -9,29 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from controller.jobs.job import HEADER_BYTES
+from controller.jobs.job import Overhead
 from signalbox.jobs.collectives import VirtualLink
-from signalbox.jobs.spec import Transport
-
-
-class Overhead(NamedTuple):
-    """Bytes on the wire per byte of payload, besides the payload itself."""
-
-    header: float
-    """Bytes in the direction of the payload."""
-    answer: float
-    """Bytes in the opposite direction."""
-
-
-OVERHEAD: Mapping[Transport, Overhead] = {
-    Transport.TCP: Overhead(HEADER_BYTES[Transport.TCP] / 1448, HEADER_BYTES[Transport.TCP] / (2 * 1448)),
-    Transport.ROCE_V2: Overhead(HEADER_BYTES[Transport.ROCE_V2] / 1024, 0.0),
-}
-"""Overhead of each transport, as port counters and shapers count it.
-
-TCP: Ethernet frames of 1,500 bytes with time stamps, and one acknowledgement per two segments (RFC 1122, 4.2.3.2).
-RoCEv2: a path MTU of 1,024 bytes, and one acknowledgement per message, which is negligible.
-Counters and shapers leave out the preamble, checksum and gap of Ethernet, and so do these numbers."""
 
 PAYLOAD_ONLY = Overhead(0.0, 0.0)
 

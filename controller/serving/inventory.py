@@ -14,7 +14,7 @@ from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
 from controller.toml_files import Table, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, cut
-from signalbox.jobs.spec import HostAddress
+from signalbox.ip_addresses import HostAddress
 
 Mac = Annotated[
     str, StringConstraints(to_lower=True), matching("([0-9a-f]{2}:){5}[0-9a-f]{2}", "a MAC such as 02:00:00:00:00:01")

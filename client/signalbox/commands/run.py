@@ -189,9 +189,8 @@ def _spec_of(
     map_of_hosts: Mapping[str, Nics],
 ) -> JobSpec | None:
     """Return the job's spec; None when there is nothing to announce, or when another host announces it."""
-    from ipaddress import IPv4Network
-
     from signalbox.host_addresses import addresses_of, endpoints_of
+    from signalbox.ip_addresses import network_of
     from signalbox.jobs.spec import JobSpec
     from signalbox.launching.torch import is_own
 
@@ -203,7 +202,7 @@ def _spec_of(
     if ranks is None:
         raise InvalidInput.of("", f"the hosts of the job are not known: {launch.why}; name the hosts with --hosts")
     if len(set(ranks)) > 1:
-        networks = [IPv4Network(each, strict=False) for each in launch.interfaces if "/" in each]
+        networks = [network_of(each) for each in launch.interfaces if "/" in each]
         nics = addresses_of(ranks, map_of_hosts, networks)
         if len(set(nics)) > 1:
             return JobSpec.parse({"job_id": job_id, **endpoints_of(nics)})

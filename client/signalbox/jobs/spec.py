@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
-from socket import AF_INET, inet_pton
 from typing import Annotated, Any, NewType, Self
 
 from pydantic import (
@@ -26,6 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
+from signalbox.ip_addresses import HostAddress
 from signalbox.job_ids import JOB_ID, JOB_ID_FORM
 
 JobId = NewType("JobId", str)
@@ -115,20 +115,6 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
 
 
-def _host_address(text: str) -> str:
-    """Return the IPv4 address of a host unchanged; refuse all other texts.
-
-    inet_pton(3) accepts one spelling only: four decimals without leading zeros."""
-    try:
-        address = inet_pton(AF_INET, text)
-    except (OSError, ValueError):
-        raise PydanticCustomError("ipv4", "must be an IPv4 address such as 10.0.1.2") from None
-    # Refused: unspecified, loopback, multicast and reserved (IANA's registry of special-purpose addresses).
-    if address == b"\0\0\0\0" or address[0] == 127 or address[0] >= 224:
-        raise PydanticCustomError("ipv4_unicast", "must be the address of a host")
-    return text
-
-
 def _no_text(value: object) -> object:
     """Refuse booleans and texts: ``true`` is not 1, and ``"7"`` is not 7."""
     if isinstance(value, bool | str):
@@ -174,7 +160,6 @@ def at_most(limit: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-HostAddress = Annotated[str, AfterValidator(_host_address)]
 Whole = Annotated[int, BeforeValidator(_no_text)]
 Rank = Annotated[int, BeforeValidator(_rank), Field(ge=0)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1, le=MAX_BYTES)]
@@ -260,7 +245,7 @@ class JobSpec(Frozen):
     ``parallelizations``, each with its own traffic; any of them can train the job. A job without any of these three
     fields is ``observed``.
 
-    - ``endpoints``: one IPv4 address per rank; ranks on one host have the same address
+    - ``endpoints``: one address per rank; ranks on one host have the same address
     - ``rails``: further NICs; every transfer is divided evenly over the first NICs and the rails, from NIC k to NIC k
     - ``max_subflows``: largest number of subflows into which the job can divide each virtual link; 1 for whole flows
     - ``transport``: transport of its connections; it matters only to subflows

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from signalbox.errors import FieldProblem, InvalidInput, cut
+from signalbox.ip_addresses import VERSION, usable
 from signalbox.jobs.spec import MAX_ENDPOINTS, JobSpec
 from signalbox.kubernetes.kinds import KINDS, WORKERS, Body, JobKey, Place, place_of, stopped
 from signalbox.spec_files import job_of_text
@@ -167,14 +168,15 @@ def _living(pods: Iterable[Pod], since: str) -> dict[Place, Pod]:
 
 
 def _address(pod: Pod, network: str) -> str:
-    """Return a pod's IPv4 address in the network, or in the cluster's network for an empty name.
+    """Return a pod's address in the network, or in the cluster's network for an empty name.
 
-    The result is empty while the pod has no address there. Raises ``InvalidInput`` when all its addresses are IPv6."""
+    The result is empty while the pod has no address there. Raises ``InvalidInput`` when it
+    has only addresses that jobs cannot name."""
     addresses = _addresses_in(pod, network) if network else pod.addresses
-    found = next((ip for ip in addresses if ":" not in ip), "")
+    found = usable(addresses) or ""
     if addresses and not found:
         where = f"network '{network}'" if network else "the network of the cluster"
-        text = f"pod '{pod.name}' has no IPv4 address in {where}; it has {', '.join(addresses)}"
+        text = f"pod '{pod.name}' has no {VERSION} address in {where}; it has {', '.join(addresses)}"
         raise InvalidInput.of(NETWORK, text)
     return found
 

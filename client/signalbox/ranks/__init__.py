@@ -1,4 +1,4 @@
 """Exchange data between the ranks of one program, and announce the job; independent of the communication library.
 
 ``exchange`` brings the recorded calls of all ranks to rank 0, ``marks`` finds whole iterations. ``announcement`` makes
-the fields of a job spec, ``own_address`` finds the address of a rank."""
+the fields of a job spec."""

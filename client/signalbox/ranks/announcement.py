@@ -11,8 +11,8 @@ from itertools import chain, count
 from typing import Any, NamedTuple
 
 from signalbox.errors import InvalidInput
+from signalbox.ip_addresses import is_loopback
 from signalbox.jobs.spec import Library
-from signalbox.ranks.own_address import is_loopback
 
 UNNAMED = "group"
 MAX_NAME = 48
@@ -38,7 +38,7 @@ class Gradients(NamedTuple):
 class RankReport:
     """Report of one rank.
 
-    - ``endpoint``: its IPv4 address
+    - ``endpoint``: its address
     - ``groups``: process groups that it belongs to
     - ``gradients``: gradients of its models
     - ``problem``: why the job cannot be announced; empty when it can

@@ -24,6 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from signalbox import joining
 from signalbox.errors import InvalidInput
+from signalbox.ip_addresses import checked, own_address
 from signalbox.jobs.spec import SENDS, JobSpec
 from signalbox.joining import OnRoutes
 from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment
@@ -31,7 +32,6 @@ from signalbox.membership import Ended
 from signalbox.ranks.announcement import RankReport, endpoints_of, gradients_of, groups_of
 from signalbox.ranks.exchange import Exchange
 from signalbox.ranks.marks import Window
-from signalbox.ranks.own_address import checked, own_address
 from signalbox.step import Step
 from signalbox.torch import process_groups
 from signalbox.torch.calls import CALLS
@@ -78,7 +78,7 @@ def join(
     - ``model_or_groups``: the model or a list of models; a ``DeviceMesh``, whose dimensions name the groups; or a
       mapping of names to process groups. Other process groups that PyTorch knows are announced too.
     - ``job``: the job's id. Default: from the environment, as for ``signalbox.join``.
-    - ``endpoint``: this rank's IPv4 address. Default: the address of the interface in GLOO_SOCKET_IFNAME or
+    - ``endpoint``: this rank's address. Default: the address of the interface in GLOO_SOCKET_IFNAME or
       NCCL_SOCKET_IFNAME, else the source address towards MASTER_ADDR or the other ranks.
     - ``fields``: other fields of the job spec. With ``collectives``, ``transfers`` or ``parallelizations`` no traffic
       is recorded.

@@ -19,7 +19,7 @@ from controller.demand.job_demand import JobDemand
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.job import Job
 from controller.jobs.messages import Arrangement
-from controller.planning.demands import OVERHEAD, ideal_communication_s
+from controller.planning.demands import ideal_communication_s
 from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, missing_hosts
 from signalbox.errors import NotFound, NotKnownYet, cut
 from signalbox.jobs.spec import JobId
@@ -256,6 +256,6 @@ def _efficiencies_measured(fabric: Fabric, job: Job) -> tuple[float | None, floa
     if reported.planned is not job.sending or not reported.mean_communication_s or not job.per_iteration:
         return None, None
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    ideal_s = ideal_communication_s(job.sending, nic_bps, OVERHEAD[job.transport])
+    ideal_s = ideal_communication_s(job.sending, nic_bps, job.overhead)
     usual_s = reported.usual_communication_s
     return ideal_s / reported.mean_communication_s, ideal_s / usual_s if usual_s else None

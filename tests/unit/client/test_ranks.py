@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from signalbox import ip_addresses as addresses
 from signalbox.errors import InvalidInput
+from signalbox.ip_addresses import own_address
 from signalbox.jobs.spec import JobSpec
-from signalbox.ranks import own_address as addresses
 from signalbox.ranks.announcement import Gradients, Group, RankReport, endpoints_of, gradients_of, groups_of
 from signalbox.ranks.exchange import GIVE_UP_S, IDLE_S, LEAST_POLL_S, POLL_S, Exchange
 from signalbox.ranks.marks import WINDOWS, Marks, Window
-from signalbox.ranks.own_address import own_address
 
 # ---- addresses
 
