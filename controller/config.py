@@ -255,7 +255,7 @@ class GatewayConfig(Table):
     """A router at an edge port."""
 
     ip: HostAddress
-    """IPv4 address of the router in the fabric."""
+    """Address of the router in the fabric."""
     mac: Annotated[str, AfterValidator(station_mac)]
     """MAC address to which hosts send; that of VRRP where several routers share one."""
 
@@ -271,7 +271,7 @@ class FabricConfig(Table):
     """Capacity of every link to a host; default: what the port reports."""
     link: tuple[LinkCapacity, ...] = ()
     leaf_prefix_length: int = Field(default=24, ge=8, le=32)
-    """Bits of the IPv4 prefixes that leaves own, with one rule each; 32 for a rule per host."""
+    """Bits of the prefixes that leaves own, with one rule each; 32 for a rule per host."""
     inventory: Path | None = None
     """TOML file that declares hosts, switches and cables."""
     gateway: tuple[GatewayConfig, ...] = ()
