@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from benchmarks.measures import report
 from signalbox.commands.output import AsJson
@@ -255,16 +254,8 @@ def main(
         for instant_s, way in cases[first:last]:
             runs.append(interrupted(program, argv, way, instant_s))
             typer.echo(f"{program} at {instant_s:.1f} s, {way}: {len(runs[-1].stayed)} stayed", err=True)
-    out.mkdir(parents=True, exist_ok=True)
-    report({"runs": [asdict(run) for run in runs]}, out / "interrupts.json", lambda: _table(runs), as_json)
+    data = [asdict(run) for run in runs]
+    shown = [{name: value for name, value in run.items() if name != "shown"} for run in data]
+    report({"runs": data}, out / "interrupts.json", as_json, {"Interrupts": shown})
     if any(run.stayed for run in runs):
         raise typer.Exit(1)
-
-
-def _table(runs: Sequence[Run]) -> Table:
-    table = Table("program", "at, s", "ended by", "status", "took, s", "what stayed", title="Interrupts")
-    for run in runs:
-        status = "runs on" if run.status is None else str(run.status)
-        stayed = "\n".join(run.stayed) or "nothing"
-        table.add_row(run.program, f"{run.instant_s:.1f}", run.way, status, f"{run.took_s:.1f}", stayed)
-    return table

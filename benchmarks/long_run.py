@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.measures import report, table_of, usage
+from benchmarks.measures import report, usage
 from controller.api.identities import Role, new_token, token_table
 from mininet_topos.controller_process import ControllerProcess, reserve_port
 from signalbox.client import Client
@@ -206,5 +206,5 @@ def main(
     with _folder(folder) as place:
         samples = measured(place, Load(cycles, renewals, calls_per_s), cycles)
     rows = [asdict(sample) for sample in samples]
-    report(rows, RESULTS, lambda: table_of(f"{cycles} cycles", rows), as_json)
+    report(rows, RESULTS, as_json, {f"{cycles} cycles": rows})
     raise typer.Exit(samples[-1].rss_mb > MEMORY * samples[FILLED].rss_mb)

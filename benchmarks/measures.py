@@ -6,17 +6,23 @@ import json
 import math
 import os
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 from signalbox.commands.output import show
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+MOST_COLUMNS = 14
+NOTHING = "–"
+
+Row = Mapping[str, Any]
+"""Values of a line of a table, by column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +90,57 @@ def _tree(pid: int) -> Iterator[int]:
 # ---- results
 
 
-def report(data: object, file: Path, table: Callable[[], RenderableType], as_json: bool) -> None:
-    """Write ``data`` to ``file`` and print it as JSON or as a table. Raises ``OSError``."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(data, indent=2) + "\n")
-    show(data, lambda: Group(table(), f"written to {file}"), as_json)
+def report(data: object, file: Path | None, as_json: bool, tables: Mapping[str, Sequence[Row]], *lines: str) -> None:
+    """Write ``data`` to the file, if there is one, and print it as JSON, or the tables by title and the lines.
+
+    Raises ``OSError``."""
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(data, indent=2) + "\n")
+        lines = (*lines, f"written to {file}")
+    parts = [table_of(title, rows) for title, rows in tables.items() if rows]
+    show(data, lambda: Group(*parts, *map(escape, lines)), as_json)
 
 
-def table_of(title: str, rows: Sequence[Mapping[str, str | float]]) -> Table:
-    """Return a table with a column for each key of the rows; floats have two digits after the point."""
+def table_of(title: str, rows: Sequence[Row]) -> Table:
+    """Return a table with a column for each value of ``flat`` rows, or with a line for each if there are many."""
+    lines = [flat(row) for row in rows]
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    texts = [[name.replace("_", " ") for name in names]]
+    texts += [[text_of(line.get(name)) for name in names] for line in lines]
+    if len(names) > max(MOST_COLUMNS, len(lines)):
+        texts = list(map(list, zip(*texts, strict=True)))
     table = Table(title=title, title_justify="left")
-    for column, value in rows[0].items():
-        table.add_column(column.replace("_", " "), justify="left" if isinstance(value, str) else "right")
-    for row in rows:
-        table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))
+    for column in zip(*texts, strict=True):
+        numbers = all(text[:1].isdigit() or text in ("", NOTHING) for text in column[1:])
+        table.add_column(column[0], justify="right" if numbers else "left")
+    for line in texts[1:]:
+        table.add_row(*line)
     return table
+
+
+def figures_of(row: Row) -> list[Row]:
+    """Return a row for each value of a ``flat`` row."""
+    return [{"figure": name, "measured": value} for name, value in flat(row).items()]
+
+
+def flat(row: Row) -> dict[str, Any]:
+    """Return the row with the values of its mappings as values of its own. Lists of mappings are left out."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name} {part}": each for part, each in flat(value).items()}
+        elif not (isinstance(value, list | tuple) and value and isinstance(value[0], Mapping)):
+            found[name] = value
+    return found
+
+
+def text_of(value: object) -> str:
+    """Return a value of a table as text; floats have four digits."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: NOTHING}[value]
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
+    if isinstance(value, list | tuple | set):
+        return ", ".join(map(text_of, value))
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))

@@ -24,8 +24,8 @@ from statistics import median
 from typing import Annotated, NamedTuple, TypeVar
 
 import typer
-from rich.table import Table
 
+from benchmarks.measures import report
 from benchmarks.plan.workloads import LINK_BPS, SEED, with_subflows
 from benchmarks.random_flows import STEP_BYTES, random_flows
 from controller.fabric.shortest_paths import CandidatePaths
@@ -39,7 +39,7 @@ from offline.scenarios.generator import generate, jobs_of, ring_lines
 from offline.scenarios.scenario import MAX_PATHS
 from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import Line, Numbering
-from signalbox.commands.output import AsJson, show
+from signalbox.commands.output import AsJson
 
 _T = TypeVar("_T")
 
@@ -105,45 +105,8 @@ def main(
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
             lines.append(process.submit(_measure, name, PlanLimits(time_limit, ecmp_draws=0)).result())
         typer.echo(f"{name}: {lines[-1].cpu_ms:,.1f} ms, {lines[-1].ratio:.2f} x the greedy", err=True)
-    show([{**asdict(line), "met": line.met} for line in lines], lambda: _table(lines), as_json)
-
-
-def _table(lines: Sequence[Measured]) -> Table:
-    table = Table("case", title="from snapshot to checked plan, processor ms", title_justify="left")
-    for column in (
-        "flows",
-        "jobs",
-        "plan",
-        "greedy",
-        "ratio",
-        "at most",
-        "clock",
-        "at most",
-        "slowdown",
-        "bound",
-        "MiB",
-    ):
-        table.add_column(column, justify="right")
-    table.add_column("solver")
-    table.add_column("met")
-    for line in lines:
-        table.add_row(
-            line.case,
-            f"{line.flows:,}",
-            f"{line.jobs:,}",
-            f"{line.cpu_ms:,.1f}",
-            f"{line.greedy_ms:,.1f}",
-            f"{line.ratio:.2f}",
-            f"{line.most_ratio:g}" if line.most_ratio else "",
-            f"{line.wall_ms:,.1f}",
-            f"{line.most_wall_ms:,.0f}" if line.most_wall_ms else "",
-            f"{line.slowdown:.3f}",
-            f"{line.bound:.3f}",
-            f"{line.peak_mib:,.0f}",
-            f"{line.solver}{', cut' if line.cut_short else ''}",
-            "yes" if line.met else "no",
-        )
-    return table
+    data = [{**asdict(line), "met": line.met} for line in lines]
+    report(data, None, as_json, {"from snapshot to checked plan": data})
 
 
 def _measure(name: str, limits: PlanLimits) -> Measured:

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 from rich.console import Console
 
-from benchmarks.measures import report, table_of
+from benchmarks.measures import report
 from controller.config import MetricsConfig
 from controller.demand.job_demand import DemandSource, JobDemand, Measurement
 from controller.fabric.link_load import LinkLoad
@@ -168,4 +168,4 @@ def main(as_json: AsJson = False) -> None:
         Console(stderr=True).print(f"{SCRAPES} scrapes of each kind on {os.cpu_count()} processors")
     rows = measured(LEAVES, SPINES, HOSTS_PER_LEAF, JOBS, SCRAPES)
     title = f"{2 * LEAVES * SPINES} links, {LEAVES * HOSTS_PER_LEAF} hosts, {JOBS} jobs"
-    report({"network": title, "scrapes": rows}, RESULTS, lambda: table_of(title, rows), as_json)
+    report({"network": title, "scrapes": rows}, RESULTS, as_json, {title: rows})

@@ -18,11 +18,10 @@ from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from benchmarks.measures import report
+from benchmarks.measures import Row, report
 from controller.fabric.topology import Fabric
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.problem import PlanLimits, Problem
@@ -138,28 +137,28 @@ def _known(slowdown: float | None) -> float:
     return slowdown
 
 
-def summary(cells: Sequence[Cell]) -> Table:
-    """Return a table of mean and worst slowdown over the workloads, and of the published mean with the difference."""
-    table = Table("scheme", title="slowdown, mean of workloads (worst); published mean", title_justify="left")
-    for failed in FAILED:
-        table.add_column(f"{failed} failed", justify="right")
+def summary(cells: Sequence[Cell]) -> list[Row]:
+    """Return a row of each scheme: mean and worst slowdown over the workloads, and the published mean."""
+    rows = []
     for name in TRIALS:
-        texts = [_figures(name, failed, _of(cells, name, failed)) for failed in FAILED]
-        if any(texts):
-            table.add_row(name, *texts)
+        of = {
+            failed: [cell for cell in cells if (cell["scheme"], cell["failed_spines"]) == (name, failed)]
+            for failed in FAILED
+        }
+        if any(of.values()):
+            rows.append({"scheme": name, **{f"{n} failed": _figures(name, n, found) for n, found in of.items()}})
     bounds = [{cell["workload"]: cell["bound"] for cell in cells if cell["failed_spines"] == n} for n in FAILED]
-    table.add_row("bound", *(f"{fmean(of.values()):.3f} ({max(of.values()):.3f})" if of else "" for of in bounds))
-    return table
+    texts = (f"{fmean(of.values()):.3f} ({max(of.values()):.3f})" if of else "" for of in bounds)
+    return [*rows, {"scheme": "bound", **{f"{n} failed": text for n, text in zip(FAILED, texts, strict=True)}}]
 
 
-def by_workload(cells: Sequence[Cell]) -> Table:
-    names = [name for name in TRIALS if any(cell["scheme"] == name for cell in cells)]
-    table = Table("workload", "failed", "bound", *names, title="slowdown, mean of jobs", title_justify="left")
-    places = sorted({(cell["workload"], cell["failed_spines"], cell["bound"]) for cell in cells})
-    for workload, failed, bound in places:
-        found = {cell["scheme"]: cell["slowdown"] for cell in _at(cells, workload, failed)}
-        table.add_row(workload, str(failed), f"{bound:.3f}", *(_number(found.get(name)) for name in names))
-    return table
+def by_workload(cells: Sequence[Cell]) -> list[Row]:
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for cell in cells:
+        names = ("workload", "failed_spines", "bound")
+        row = rows.setdefault((cell["workload"], cell["failed_spines"]), {name: cell[name] for name in names})
+        row[cell["scheme"]] = cell["slowdown"]
+    return [rows[place] for place in sorted(rows)]
 
 
 def _figures(name: str, failed: int, cells: Sequence[Cell]) -> str:
@@ -169,18 +168,6 @@ def _figures(name: str, failed: int, cells: Sequence[Cell]) -> str:
     ours = f"{fmean(figures):.3f} ({max(figures):.3f})"
     published = PUBLISHED.get(name, {}).get(failed)
     return f"{ours}; {published:.3f} {fmean(figures) / published - 1:+.0%}" if published else ours
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
-
-
-def _of(cells: Sequence[Cell], scheme: str, failed: int) -> list[Cell]:
-    return [cell for cell in cells if cell["scheme"] == scheme and cell["failed_spines"] == failed]
-
-
-def _at(cells: Sequence[Cell], workload: str, failed: int) -> list[Cell]:
-    return [cell for cell in cells if cell["workload"] == workload and cell["failed_spines"] == failed]
 
 
 def _key(cell: Cell) -> tuple[str, str, int]:
@@ -214,4 +201,8 @@ def main(
         for name, workload, number in track(places, "training", console=Console(stderr=True), transient=True)
     ]
     cells = sorted({_key(cell): cell for cell in (*_kept(), *made)}.values(), key=_key)
-    report({"cells": cells}, RESULTS, lambda: Group(summary(cells), by_workload(cells)), as_json)
+    tables = {
+        "slowdown, mean of workloads (worst); published mean": summary(cells),
+        "slowdown, mean of jobs": by_workload(cells),
+    }
+    report({"cells": cells}, RESULTS, as_json, tables)

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.api_abuse.attackers import CALLS_PER_CONNECTION, WATCHED
-from benchmarks.measures import Spread, Usage, report, table_of, usage
+from benchmarks.measures import Spread, Usage, figures_of, report, usage
 from benchmarks.openflow_bytes import Type, message
 from benchmarks.openflow_switch import Connection, PlainSwitch
 from controller.config import ApiConfig
@@ -317,21 +317,6 @@ def summed(lines: list[dict[str, Any]], key: str) -> dict[str, int]:
     return dict(total)
 
 
-def rows(result: Result) -> list[dict[str, str | float]]:
-    found: list[dict[str, str | float]] = []
-    for what, spread in (
-        ("call, nothing else (ms)", result.alone_ms),
-        ("a thread wakes late, nothing else (ms)", result.late_alone_ms),
-        ("call (ms)", result.beside_ms),
-        ("a thread wakes late (ms)", result.late_ms),
-        ("registration (ms)", result.registrations_ms),
-        ("switch connects (s)", result.switches_s),
-    ):
-        if spread:
-            found.append({"what": what, "p50": spread.p50, "p99": spread.p99, "max": spread.max})
-    return found
-
-
 def main(
     idle: Annotated[int, typer.Option(help="Connections without a call; half of them send nothing at all.")] = 10_000,
     half_open: Annotated[int, typer.Option(help="Calls that send no request.")] = 5_000,
@@ -343,13 +328,7 @@ def main(
 ) -> None:
     """Attack the API behind HAProxy with connections, half-open calls and watchers that do not read."""
     result = measure(idle, half_open, watchers, inflated, per_s, seconds)
-    report(asdict(result), OUT, lambda: table_of("Beside the attack", rows(result)), as_json)
-    if not as_json:
-        typer.echo(
-            f"{result.calls} calls, errors: {result.errors or 'none'}; registrations acknowledged: "
-            f"{result.acknowledged}, lost: {result.lost}; memory {result.memory_mb[0]:.0f} to "
-            f"{result.memory_mb[1]:.0f} MB, {result.cpu_cores:.2f} cores, {result.descriptors} descriptors, "
-            f"{result.log_lines} log lines\nheld by the attackers: {result.open}\nended: {result.ended}\n"
-            f"{'failed: ' + '; '.join(result.failures) if result.failures else 'nothing failed'}"
-        )
-    raise typer.Exit(bool(result.failures))
+    data, failures = asdict(result), result.failures
+    said = [f"failed: {failure}" for failure in failures] or ["nothing failed"]
+    report(data, OUT, as_json, {"Beside the attack": figures_of(data)}, *said)
+    raise typer.Exit(bool(failures))

@@ -18,14 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Group
 
 from benchmarks.api_load.controller import Measured, fabric_of
 from benchmarks.api_load.load import Clients, Outcome, Spec, pending_jobs, placed_jobs
-from benchmarks.measures import Spread, report, table_of, usage
+from benchmarks.measures import Spread, report, usage
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
@@ -195,29 +194,6 @@ async def _settled(controller: ControllerProcess, clients: Clients) -> int:
     raise SignalboxError(f"not every job was pinned within {PLANNED_S:.0f} s")
 
 
-# ---- output
-
-
-def rows_of(results: list[Result]) -> list[dict[str, str | float]]:
-    return [
-        {
-            "jobs": f"{result.jobs:,} {result.scene}",
-            "flows": result.flows,
-            "calls": result.sent,
-            "errors": sum(result.errors.values()),
-            "unary p50 ms": _part(result.unary, "p50"),
-            "unary p99 ms": _part(result.unary, "p99"),
-            "register p50 ms": _part(result.registration, "p50"),
-            "register p99 ms": _part(result.registration, "p99"),
-            **{f"handle {part} ms": of for part, of in (result.handle["handle_ms"] or {}).items()},
-            **{f"CPU {part} ms": of for part, of in (result.handle["handle_cpu_ms"] or {}).items()},
-            "MB": f"{result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f}",
-            "idle CPU %": result.idle_cpu_percent,
-        }
-        for result in results
-    ]
-
-
 def main(
     seconds: Annotated[float, typer.Option(help="Seconds of each load.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Random seed of jobs and calls.")] = 1,
@@ -230,10 +206,9 @@ def main(
     for scene, many in ((PENDING, jobs or PENDING_JOBS), (PINNED, jobs or PINNED_JOBS)):
         if only in ("", scene.name):
             results += [load(scene, FEW_JOBS, seconds, seed), load(scene, many, seconds, seed)]
-    data = {"clients": CLIENTS, "calls_per_s": CALLS_PER_S, "results": [asdict(result) for result in results]}
-    errors = [f"{number} x {error}" for result in results for error, number in result.errors.items()]
-    report(data, RESULTS, lambda: Group(table_of("api-load", rows_of(results)), *errors), as_json)
-
-
-def _part(spread: Spread | None, part: str) -> float:
-    return float(getattr(spread, part)) if spread else 0.0
+    data: dict[str, Any] = {
+        "clients": CLIENTS,
+        "calls_per_s": CALLS_PER_S,
+        "results": [asdict(result) for result in results],
+    }
+    report(data, RESULTS, as_json, {"api-load": data["results"]})

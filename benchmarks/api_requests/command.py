@@ -15,17 +15,12 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 
 from benchmarks.api_requests.cases import MAX_MESSAGE_BYTES, Case, case
 from benchmarks.api_requests.kept import KEPT, KEPT_RAW
@@ -34,11 +29,11 @@ from benchmarks.api_requests.methods import METHODS
 from benchmarks.api_requests.raw import Raw, raw, send_raw
 from benchmarks.api_requests.sending import Outcome, Sender
 from benchmarks.api_requests.values import JOB_IDS, Known, spec
-from benchmarks.measures import usage
+from benchmarks.measures import figures_of, report, usage
 from mininet_topos.controller_process import POLL_S, START_S, ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
-from signalbox.commands.output import AsJson, show
+from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -59,7 +54,7 @@ class OfMethod:
     """Answers of one method. ``worst_ms``: slowest call that waited for its answer; ``worst``: its number."""
 
     requests: int = 0
-    codes: Counter[str] = field(default_factory=Counter)
+    codes: dict[str, int] = field(default_factory=dict)
     worst_ms: float = 0.0
     worst: str = ""
 
@@ -73,7 +68,7 @@ class Result:
     count: int
     seconds: float = 0.0
     methods: dict[str, OfMethod] = field(default_factory=dict)
-    kinds: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, int] = field(default_factory=dict)
     memory_mb: list[list[float]] = field(default_factory=lambda: [[]])
     """Memory in MiB after every ``MEMORY_EVERY`` requests, for each start of the controller."""
     restored: list[int] = field(default_factory=list)
@@ -84,8 +79,8 @@ class Result:
     def count_in(self, number: str, sent: Case, outcome: Outcome) -> None:
         found = self.methods.setdefault(sent.path if sent.path in METHODS else "others", OfMethod())
         found.requests += 1
-        found.codes[outcome.code.name] += 1
-        self.kinds[sent.what] += 1
+        found.codes[outcome.code.name] = found.codes.get(outcome.code.name, 0) + 1
+        self.kinds[sent.what] = self.kinds.get(sent.what, 0) + 1
         if not outcome.cut and 1e3 * outcome.seconds > found.worst_ms:
             found.worst_ms, found.worst = 1e3 * outcome.seconds, number
 
@@ -149,7 +144,7 @@ class _Run:
     def _send_raw(self, number: str, sent: Raw) -> None:
         status = send_raw(self.controller.address.removeprefix("unix:"), sent)
         self.ledger.open(Case(sent.what, sent.path, (sent.message,)))
-        self.result.kinds["raw"] += 1
+        self.result.kinds["raw"] = self.result.kinds.get("raw", 0) + 1
         self._judge(number, str(sent), sent.wrong(status))
 
     def _judge(self, number: str, sent: str, wrong: str) -> None:
@@ -203,26 +198,6 @@ def run(seed: int, count: int, first: int = 0, kills: int = 1) -> Result:
     return result
 
 
-def _parts(result: Result) -> Iterator[RenderableType]:
-    table = Table(
-        "method", "requests", "answers", "worst, ms (request)", title="Generated requests", title_justify="left"
-    )
-    for path in sorted(result.methods):
-        found = result.methods[path]
-        codes = ", ".join(f"{code} {count}" for code, count in found.codes.most_common())
-        table.add_row(path.removeprefix("/"), str(found.requests), codes, f"{found.worst_ms:.0f} ({found.worst})")
-    yield table
-    kinds = ", ".join(f"{kind} {count}" for kind, count in result.kinds.most_common())
-    yield f"{result.count} requests of seed {result.seed} in {result.seconds:.0f} s: {kinds}"
-    for samples, restored in zip(result.memory_mb, result.restored, strict=False):
-        memory = ", ".join(f"{sample:.0f}" for sample in samples)
-        yield f"memory after every {MEMORY_EVERY} requests: {memory} MB; killed: {restored} jobs were there afterwards"
-    yield f"{result.bad_lines} lines of the log at error or with a traceback"
-    for failure in result.failures:
-        yield f"[red]{escape(failure)}[/]"
-    yield "" if result.failures else "nothing failed"
-
-
 def main(
     count: Annotated[int, typer.Option(min=1, help="Number of requests.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
@@ -232,5 +207,17 @@ def main(
 ) -> None:
     """Send generated requests, correct to hostile, to every method of the API."""
     result = run(seed, count, first, kills)
-    show(asdict(result), lambda: Group(*_parts(result)), as_json)
+    data: dict[str, Any] = asdict(result)
+    figures = {name: value for name, value in data.items() if name not in ("methods", "failures")}
+    methods = [
+        {"method": path, **of_method, "codes": [f"{code} {number}" for code, number in of_method["codes"].items()]}
+        for path, of_method in sorted(data["methods"].items())
+    ]
+    report(
+        data,
+        None,
+        as_json,
+        {"Generated requests": figures_of(figures), "Methods": methods},
+        *result.failures or ["nothing failed"],
+    )
     raise typer.Exit(bool(result.failures))

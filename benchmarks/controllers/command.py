@@ -25,8 +25,6 @@ from statistics import median
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Group
-from rich.table import Table
 
 from benchmarks.controllers.faults import Case, Outcome, broken, draw, limits, single
 from benchmarks.controllers.judge import Verdict, Write
@@ -297,8 +295,13 @@ def main(
     found = [_with_packets(*each, streams) for each in zip(outcomes, run.windows, strict=True)]
     lines = sum(len(broken(each, lease_s)) for each in found)
     data = [{**asdict(each), "case": _text(each.case), "broken": broken(each, lease_s)} for each in found]
-    report({"seed": seed, "cases": data}, out / "controllers.json", lambda: _table(found, lease_s), as_json)
-    typer.echo(_summary(found, cases, lines), err=as_json)
+    report(
+        {"seed": seed, "cases": data},
+        out / "controllers.json",
+        as_json,
+        {"Controllers": data},
+        _summary(found, cases, lines),
+    )
     if lines or len(found) < len(cases):
         raise typer.Exit(1)
 
@@ -322,20 +325,6 @@ def _tell(what: str) -> None:
 
 def _text(case: Case) -> str:
     return ", ".join(f"{fault} at {fault.starts_s:g} s for {fault.lasts_s:g} s" for fault in case)
-
-
-def _table(found: Sequence[Outcome], lease_s: float) -> Group:
-    table = Table("faults", "answered, s", "held, s", "writes", "lost packets", "broken", title="Controllers")
-    for each in found:
-        times = ("–" if value is None else f"{value:.1f}" for value in (each.answered_s, each.held_s))
-        table.add_row(
-            "\n".join(map(str, each.case)),
-            *times,
-            f"{each.written}, refused {each.refused}, unanswered {each.unanswered}",
-            f"{each.lost} of {each.sent}",
-            "\n".join(broken(each, lease_s)) or "nothing",
-        )
-    return Group(table)
 
 
 def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int) -> str:

@@ -9,15 +9,14 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console
 from rich.progress import track
 
 from benchmarks.design import published
 from benchmarks.design.cases import Outcome, compared
 from benchmarks.design.libra import GBPS, TOTAL, LibraCase, cases
 from benchmarks.design.published import FAILURES
-from benchmarks.measures import report, table_of
-from benchmarks.simulation import SPINES
+from benchmarks.measures import report
 from offline.design.bandwidth import fastest
 from offline.design.question import Objective
 from offline.design.time_cost import best_product
@@ -79,35 +78,6 @@ def _timed(solve: Callable[[], Any]) -> tuple[float, float, Any]:
     return wall, busy, found
 
 
-def summary(found: Row) -> Group:
-    rows = [
-        {
-            "workload": row["workload"],
-            "objective": row["objective"],
-            "GB/s": " / ".join(f"{rate:.2f}" for rate in row["gbps"]),
-            "time (s)": f"{row['time_s']:.6g}",
-            "gap": f"{row['gap']:.0e}",
-            "equal split over it": f"{row['better']:.4g}",
-            "ms (processor)": f"{row['ms']:.1f} ({row['cpu_ms']:.1f})",
-        }
-        for row in found["libra"]
-    ]
-    random = {name: f"{value:.2e}" if isinstance(value, float) else value for name, value in found["random"].items()}
-    tables = [table_of("LIBRA's workloads, 500 GB/s", rows), table_of("random cases", [random])]
-    if found["published"]:
-        tables.append(table_of(f"spines, of which {FAILURES} may fail", [*map(_published_row, found["published"])]))
-    return Group(*tables)
-
-
-def _published_row(row: Row) -> Row:
-    goals = {
-        f"spines for {goal:g}": f"{answer[0]} (planned {answer[1]:.4g})" if answer else "more"
-        for goal, answer in row["goals"].items()
-    }
-    bound = f"{row['bound_at_published']:.4g}"
-    return {"workload": row["workload"], "max_subflows": row["max_subflows"], f"bound with {SPINES}": bound, **goals}
-
-
 def main(
     libra: Annotated[
         Path, typer.Option(help="Folder inputs of LIBRA's repository.", exists=True, file_okay=False)
@@ -121,9 +91,14 @@ def main(
     """Design for LIBRA's workloads, compare random designs with another method's, and count spines."""
     rows = [libra_row(case, objective) for objective in Objective for case in cases(libra)]
     seeds = track(range(random), "designing", console=Console(stderr=True), transient=True)
-    found = {
+    found: Row = {
         "libra": rows,
         "random": random_summary([compared(seed) for seed in seeds]),
         "published": [*published.rows(workloads)] if workloads else [],
     }
-    report(found, RESULTS, lambda: summary(found), as_json)
+    tables = {
+        "LIBRA's workloads, 500 GB/s": rows,
+        "random cases": [found["random"]],
+        f"spines, of which {FAILURES} may fail": found["published"],
+    }
+    report(found, RESULTS, as_json, tables)

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from benchmarks.fabric import openvswitch
 from benchmarks.fabric.blueprint import Blueprint, job_spec, workload
@@ -65,7 +63,10 @@ def main(
         FabricOptions(workload=Path(), fabric=kind, leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, k=k)
     )
     found = _measured(network, folder, Settings(quiet_s, idle_s, settled_s, cuts, seed), out)
-    report(found.data(), out / "fabric.json", lambda: _table(found), as_json)
+    figures = [{"figure": name, "measured": value, "most": TARGETS.get(name)} for name, value in rows(found)]
+    title = ", ".join(f"{name} {value}" for name, value in found.machine.items())
+    problems = (f"problem: {problem}" for problem in found.problems)
+    report(found.data(), out / "fabric.json", as_json, {title: figures}, *problems)
     if found.problems:
         raise typer.Exit(1)
 
@@ -103,20 +104,3 @@ def _ends_on_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _table(found: Figures) -> Table:
-    table = Table("figure", title=", ".join(f"{name} {value}" for name, value in found.machine.items()))
-    table.add_column("measured", justify="right")
-    table.add_column("target at 64 x 32", justify="right")
-    for name, value in rows(found):
-        table.add_row(name, _number(value), f"≤ {TARGETS[name]:g}" if name in TARGETS else "")
-    for problem in found.problems:
-        table.add_row("[red]problem[/red]", escape(problem))
-    return table
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

@@ -10,10 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rich.console import Group
-
-from benchmarks.measures import table_of
-
 
 class Mode(StrEnum):
     """Mode of a run; see ``benchmarks.joining.command``."""
@@ -199,19 +195,3 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def tables(found: Mapping[str, Any]) -> Group:
-    """Return the tables of a summary; ``-`` stands for a missing value."""
-    titles = {
-        "hashed": "ECMP: iteration times over the flat switch",
-        "planned": "Planned: over (flat switch x slowdown)",
-        "totals": "By what was announced",
-    }
-
-    def shown(line: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: "-" if value is None else value for name, value in line.items()}
-
-    return Group(
-        *(table_of(title, [shown(line) for line in found[name]]) for name, title in titles.items() if found[name])
-    )

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
-from rich.markup import escape
 
 from benchmarks.judge.adapter import certificate_of
 from benchmarks.judge.command import Within, name_of
@@ -24,10 +22,10 @@ from benchmarks.judge.implied import follows, walks
 from benchmarks.judge.instances import generate
 from benchmarks.judge.mutants import boasting, changed
 from benchmarks.judge.records import Record, Records
-from benchmarks.measures import table_of
+from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify
-from signalbox.commands.output import AsJson, show
+from signalbox.commands.output import AsJson
 
 MAX_SUBFLOWS = (1, 2, 3)
 CHANGES = 3
@@ -53,7 +51,10 @@ def main(
     records = Records(out)
     left = records.fill(made, lambda name: judged(made[name], limits), seconds)
     data = summary([records.known[name] for name in made if name in records.known], left)
-    show(data, lambda: _report(data), as_json)
+    wrong = (f"wrong: {len(data['wrong'])}", *data["wrong"][:_MOST_SHOWN])
+    said = f"{data['certificates']} certificates, {data['left']} left"
+    tables = {"certificates": data["rows"], "changed copies": data["mutants"]}
+    report(data, None, as_json, tables, *wrong, said)
 
 
 def judged(seed: int, limits: PlanLimits) -> Record:
@@ -142,13 +143,3 @@ def _wrong(plans: Sequence[tuple[str, Record]]) -> Iterator[str]:
         for _, what, refused, harmless in plan["mutants"]:
             if not refused and not harmless:
                 yield f"{where}: accepted although changed: {what}"
-
-
-def _report(data: dict[str, Any]) -> RenderableType:
-    return Group(
-        table_of("certificates", data["rows"]),
-        table_of("changed copies", data["mutants"]),
-        f"wrong: {len(data['wrong'])}",
-        *map(escape, data["wrong"][:_MOST_SHOWN]),
-        f"{data['certificates']} certificates, {data['left']} left",
-    )

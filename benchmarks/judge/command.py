@@ -10,21 +10,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
-from rich.markup import escape
 
 from benchmarks.judge.adapter import answer, disturbed
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import KINDS, Instance, generate
 from benchmarks.judge.records import Record, Records
 from benchmarks.judge.verdicts import SOLVE_S, Judge
-from benchmarks.measures import table_of
+from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
-from signalbox.commands.output import AsJson, show
+from signalbox.commands.output import AsJson
 
 MAX_SUBFLOWS = (1, 2, 3, 8)
 _NEAR = 0.01
@@ -60,7 +59,7 @@ def main(
     found = [records.known[name] for name in made if name in records.known]
     data = summary(found, left, time_limit)
     named = ("refuted", "faults", "worse", "not_optimal", "lower_slowdowns")
-    show(data, lambda: report(data, "random instances", named), as_json)
+    show_verdicts(data, "random instances", named, as_json)
 
 
 def name_of(seed: int) -> str:
@@ -160,9 +159,8 @@ def _named(found: Iterable[Record], what: str) -> list[str]:
     ]
 
 
-def report(data: dict[str, Any], title: str, named: Sequence[str]) -> RenderableType:
-    """Return the rows, and the first entries of each list in ``named``."""
-    shown: list[RenderableType] = [table_of(title, data["rows"])] if data["rows"] else []
-    for what in named:
-        shown += [f"{what.replace('_', ' ')}: {len(data[what])}", *map(escape, data[what][:_MOST_SHOWN])]
-    return Group(*shown, f"{data['judged']} judged, {data['left']} left")
+def show_verdicts(data: dict[str, Any], title: str, named: Sequence[str], as_json: bool) -> None:
+    """Print the verdicts: the rows, and the first entries of each list in ``named``."""
+    lists = ((f"{what.replace('_', ' ')}: {len(data[what])}", *data[what][:_MOST_SHOWN]) for what in named)
+    said = f"{data['judged']} judged, {data['left']} left"
+    report(data, None, as_json, {title: data["rows"]}, *chain.from_iterable(lists), said)

@@ -17,14 +17,14 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.judge.adapter import answer, instance_of
-from benchmarks.judge.command import Line, Within, report
+from benchmarks.judge.command import Line, Within, show_verdicts
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import Instance
 from benchmarks.judge.records import Record, Records
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from benchmarks.plan.workloads import Setting, workloads
 from controller.planning.problem import PlanLimits
-from signalbox.commands.output import AsJson, show
+from signalbox.commands.output import AsJson
 
 MAX_SUBFLOWS = (1, 2, 4, 8)
 SEEDS = 10
@@ -79,7 +79,7 @@ def main(
     left = records.fill(cases, judged_here, seconds)
     found = [records.known[name] for name in cases if name in records.known]
     data = summary(found, left)
-    show(data, lambda: report(data, "gaps by number of subflows", ("wrong", "worst")), as_json)
+    show_verdicts(data, "gaps by number of subflows", ("wrong", "worst"), as_json)
 
 
 def _settings(folder: Path | None) -> tuple[Setting, ...]:

@@ -19,13 +19,13 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console, Group
+from rich.console import Console
 from rich.progress import track
 
 from benchmarks.judgement.kinds import Kind, kinds
 from benchmarks.judgement.watching import watch
 from benchmarks.judgement.windows import Polls, generated
-from benchmarks.measures import report, table_of
+from benchmarks.measures import report
 from controller.fabric.counter_samples import Floats
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import JobSpec
@@ -207,23 +207,8 @@ def main(
         alarms = list(right(hours / len(kinds()), seed))
         found = list(wrong(max(1, round(hours / HOURS_PER_WRONG)), seed))
     data = {"right": [asdict(one) for one in alarms], "wrong": [asdict(one) for one in found]}
-    rows: list[dict[str, str | float]] = [
-        {
-            "kind": one.kind,
-            "hours": one.hours,
-            "jobs": one.jobs,
-            "false alarms": one.false_alarms,
-            "per 1,000 h": one.per_1000_h,
-            "of seeds": ", ".join(map(str, one.seeds)),
-        }
-        for one in alarms
-    ]
-
-    def tables() -> Group:
-        wrongs = [table_of("wrong announcements", summary(found))] if found else []
-        return Group(table_of("right announcements", rows), *wrongs)
-
-    report(data, RESULTS, tables, as_json)
+    rows = [{**one, "per 1,000 h": of.per_1000_h} for one, of in zip(data["right"], alarms, strict=True)]
+    report(data, RESULTS, as_json, {"right announcements": rows, "wrong announcements": summary(found)})
     targets = missed(alarms, found)
     for target in targets:
         typer.echo(f"missed: {target}", err=True)

@@ -26,7 +26,7 @@ from benchmarks.linearizability.checker import order_of, smallest_refused
 from benchmarks.linearizability.jobs import NO_JOB, JobCall, JobOperation, changes_nothing, line_of, step
 from benchmarks.linearizability.members import FAULTS, Members, running
 from benchmarks.linearizability.recorder import ClientThread, Shared
-from benchmarks.measures import report, table_of
+from benchmarks.measures import report
 from signalbox.commands.output import AsJson
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 
@@ -126,9 +126,8 @@ def main(
             for number in range(histories):
                 rows.append(_checked(folder, etcd, operations, seed + number))
                 typer.echo(f"{number + 1} of {histories}: {rows[-1]}", err=True)
-    report(
-        [asdict(row) for row in rows], RESULTS, lambda: table_of("histories", [asdict(row) for row in rows]), as_json
-    )
+    data = [asdict(row) for row in rows]
+    report(data, RESULTS, as_json, {"histories": data})
     refused = sum(bool(row.refused) for row in rows)
     typer.echo(f"{refused} of {histories} histories refused", err=True)
     raise typer.Exit(refused > 0)

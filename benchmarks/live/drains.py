@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from benchmarks.live.demo_fabric import demo_fabric
 from benchmarks.live.failures import RAW, SETTLE_TIMEOUT_S, WIDE_S, Scene, finish, pick_spine, scene_of, start
@@ -174,19 +173,6 @@ def build(
     return {**found, "drains": rows}
 
 
-def table_of(found: Mapping[str, Any]) -> Table:
-    table = Table(
-        "spine", "restart", "safe to pull after s", "packets of hosts", "x undisturbed: drain", "pull", "lost"
-    )
-    for n, row in enumerate(found["drains"]):
-        events = found["events"][3 * n : 3 * n + 3]
-        lost = "/".join(str(sum(role["lost"] for role in event["roles"].values())) for event in events)
-        restart = "yes" if row["restarted"] else ""
-        numbers = (row["safe_s"], row["host_packets"], row["drained_ratio"], row["pulled_ratio"])
-        table.add_row(row["spine"], restart, *map(str, numbers), lost)
-    return table
-
-
 def failed(found: Mapping[str, Any]) -> bool:
     """Return whether a packet was lost that no queue dropped, or a host's packet passed a spine safe to pull."""
     lost = any(
@@ -208,7 +194,7 @@ def main(
         scene_of(topo, folder, ELEMENTS, JOBS, WIDE_S, QUIET_S) as scene,
     ):
         found = measured(scene, times, UNDISTURBED_S)
-    report(found, out / "drains.json", lambda: table_of(found), as_json)
+    report(found, out / "drains.json", as_json, {"Drains": found["drains"], "Events": found["summary"]})
     if failed(found):
         raise typer.Exit(1)
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.live.demo_fabric import demo_fabric
-from benchmarks.live.failures_report import Event, Role, build_report, table_of
+from benchmarks.live.failures_report import Event, Role, build_report
 from benchmarks.measures import report
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.parts import RouteWatch, Training
@@ -276,6 +276,6 @@ def main(
             for turn in range(times):
                 run_kind(scene, kind, turn)
         found = finish(scene)
-    report(found, out / "failures.json", lambda: table_of(found), as_json)
+    report(found, out / "failures.json", as_json, {"Events": found["summary"], "Jobs": [found["jobs"]]})
     if found["jobs"]["restarts"]:
         raise typer.Exit(1)

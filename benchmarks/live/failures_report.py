@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from rich.console import Group
-from rich.table import Table
-
 from mininet_topos.demo.report import longest_silence_s, lost_iterations
 from mininet_topos.probe.queues import Drops
 from mininet_topos.probe.report import Outcome, Pair, Stream
@@ -160,35 +157,3 @@ def _jobs(logs: Sequence[RankLog]) -> dict[str, Any]:
             for log, indices in zip(logs, iterations, strict=True)
         ),
     }
-
-
-def table_of(report: Mapping[str, Any]) -> Group:
-    """Return the table. Milliseconds are median and maximum over the events of a kind; losses are added up."""
-    table = Table("event", "times", title="For how long traffic stopped, ms (median / worst), and probes lost")
-    for name in ("close 1", "close 2", "others that use it", "elsewhere", "hashed"):
-        table.add_column(name, justify="right")
-    for name in ("dropped: queues, late, no way", "training silent, s", "elsewhere, s", "dealt with, s"):
-        table.add_column(name, justify="right")
-    for row in report["summary"]:
-        table.add_row(
-            row["what"],
-            str(row["times"]),
-            *(_cell(row[role]) for role in ROLES),
-            "{data} + {probes}, {late}, {no_way}".format(**row["drops"]),
-            f"{row['training_silence_s']:.2f}",
-            f"{row['training_silence_elsewhere_s']:.2f}",
-            f"{row['dealt_with_s']:.2f}",
-        )
-    jobs = report["jobs"]
-    return Group(
-        table,
-        f"{jobs['iterations']} iterations of the jobs, longest {jobs['longest_iteration_s']:.2f} s; "
-        f"{jobs['arithmetic_errors']} wrong results, {jobs['iterations_lost']} lost iterations, "
-        f"{jobs['restarts']} restarted ranks; {report['late_probes']} probes came to a process that was late",
-    )
-
-
-def _cell(figures: Mapping[str, Any]) -> str:
-    if not figures["sent"]:
-        return ""
-    return f"{figures['stopped_ms_median']:.0f} / {figures['stopped_ms_max']:.0f}; {figures['lost']} lost"

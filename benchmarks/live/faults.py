@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Console
 
 from benchmarks.full_disk import small_disk
 from benchmarks.live.faults_asked import EMPTY, had_data
@@ -180,30 +179,6 @@ def failed(found: Mapping[str, Any]) -> bool:
     return any(row["findings"] for row in found["faults"]) or bool(found["without_data"])
 
 
-def table_of(found: Mapping[str, Any]) -> Group:
-    table = Table(
-        "fault", "named", "detected s", "API", "CLI", "metrics", "alert: for, notified after s", "gone: API", "CLI",
-        "metrics", "alert",
-    )  # fmt: skip
-    for row in found["faults"]:
-        alerts = "\n".join(
-            f"{a['alert'].removeprefix('Signalbox')} {' '.join(a['labels'].values())}: "
-            f"{a['for']:g}, {_text(a.get('told'))}"
-            for a in row["alerts"]
-        )
-        resolved = "\n".join(_text(alert.get("resolved")) for alert in row["alerts"])
-        first = [_text(row[column]) for column in ("detected", "api", "cli", "metrics")]
-        last = [_text(row[column]) for column in ("gone_api", "gone_cli", "gone_metrics")]
-        table.add_row(row["fault"], "\n".join(row["named"]), *first, alerts, *last, resolved)
-    wrong = [f"{row['fault']}: {text}" for row in found["faults"] for text in row["findings"]]
-    wrong += [f"no data: {name}" for name in found["without_data"]]
-    rightly = [f"no data, rightly: {name} ({why})" for name, why in found["empty"].items() if why]
-    others = f"other alerts that fired: {', '.join(found['other_alerts']) or 'none'}"
-    return Group(
-        table, *wrong, *rightly, f"{others}; scrapes that failed: {found['failed_scrapes']}; {found['seconds']} s"
-    )
-
-
 def _text(seconds: float | None) -> str:
     return "–" if seconds is None else f"{seconds:.1f}"
 
@@ -231,7 +206,10 @@ def main(
         data = had_data(operator.alerts.prometheus, seconds, "ring1")
         found["empty"] = {name: EMPTY.get(name, "") for name, there in data.items() if not there}
         found["without_data"] = [name for name, why in found["empty"].items() if not why and set(names) == set(FAULTS)]
-    report(found, out / "faults.json", lambda: table_of(found), as_json)
+    alerts = [{"fault": row["fault"], **alert} for row in found["faults"] for alert in row["alerts"]]
+    said = [f"no data: {name}{f', rightly: {why}' if why else ''}" for name, why in found["empty"].items()]
+    said += [f"{name}: {found[name]}" for name in ("other_alerts", "failed_scrapes", "seconds")]
+    report(found, out / "faults.json", as_json, {"Faults": found["faults"], "Alerts": alerts}, *said)
     if failed(found):
         raise typer.Exit(1)
 

@@ -13,7 +13,6 @@ The exit status is 1 when a packet was lost that no queue dropped, or a packet a
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.table import Table
 
 from benchmarks.live.demo_fabric import demo_fabric
 from benchmarks.measures import report
@@ -209,39 +206,6 @@ def _told(phase: Phase, streams: Mapping[Pair, Stream]) -> dict[str, Any]:
     }
 
 
-def table_of(found: Mapping[str, Any]) -> Group:
-    table = Table(
-        "change",
-        "times",
-        "packets",
-        "lost",
-        "twice",
-        "overtaken",
-        "dropped: queues, late, no way",
-        "longest silence, ms",
-        "until the API says so, ms",
-    )
-    for phase in found["phases"]:
-        drops = phase["drops"]
-        table.add_row(
-            phase["what"],
-            str(phase["changes"]),
-            f"{phase['sent']:,}",
-            *(str(phase[name]) for name in ("lost", "duplicated", "overtaken")),
-            "{data}, {late}, {no_way}".format(**drops),
-            str(phase["silence_ms"]),
-            f"{phase['change_ms_median']:.0f} / {phase['change_ms_max']:.0f}",
-        )
-    lines = []
-    for phase in found["phases"]:
-        by_spine: Counter[str] = Counter()
-        for port, packets in phase["packets_by_port"].items():
-            by_spine[port.partition("-")[2]] += packets
-        over = ", ".join(f"{spine} {packets:,}" for spine, packets in sorted(by_spine.items()))
-        lines.append(f"{phase['what']}: packets to {over}")
-    return Group(table, *lines)
-
-
 def main(
     times: Annotated[int, typer.Option(min=1, help="Number of moves, each there and back.")] = 200,
     modes: Annotated[int, typer.Option(min=0, help="Changes of the mode, each there and back.")] = 20,
@@ -252,7 +216,7 @@ def main(
     with demo_fabric("mv", out) as (topo, folder), traffic_of(topo, folder, JOBS) as traffic:
         phases = [moving(traffic, times), *([switching(traffic, modes)] if modes else [])]
         found = build_report(phases, *traffic.probing.finish())
-    report(found, out / "moves.json", lambda: table_of(found), as_json)
+    report(found, out / "moves.json", as_json, {"Moves": found["phases"]})
     if any(
         phase["lost"] > phase["drops"]["data"] + phase["drops"]["late"] or phase["duplicated"]
         for phase in found["phases"]

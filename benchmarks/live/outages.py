@@ -30,7 +30,7 @@ import typer
 
 from benchmarks.live.demo_fabric import demo_fabric
 from benchmarks.live.exits import exits
-from benchmarks.live.outages_report import Outage, build, changed, table_of
+from benchmarks.live.outages_report import Outage, build, changed
 from benchmarks.live.relay import relay, stopped
 from benchmarks.measures import report
 from mininet_topos.controller_process import ControllerProcess, reserve_port
@@ -242,6 +242,8 @@ def main(
             ended = exits(site.lab, site.client, site.controller.address, folder, idle) if EXITS in kinds else []
         logs = read_rank_logs(folder / "raw")
     result = build(found, ended, logs)
-    report(result, out / "outages.json", lambda: table_of(result), as_json)
+    shown = [{name: row[name] for name in row if name != "took_s"} for row in result["outages"]]
+    missed = (f"MISSED {text}" for text in result["missed"])
+    report(result, out / "outages.json", as_json, {"Outages": shown, "Exits": result["exits"]}, *missed)
     if result["missed"]:
         raise typer.Exit(1)

@@ -7,9 +7,6 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-
 from mininet_topos.trainer.log import RankLog
 from signalbox.jobs.subflows import Pair
 
@@ -135,22 +132,3 @@ def _missed(found: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{row['what']}: {row['gone']}, not {row['should']}" for row in found["exits"] if not row["ok"])
     if found["wrong_results"]:
         yield f"{found['wrong_results']} iterations had a wrong result"
-
-
-def table_of(found: Mapping[str, Any]) -> Group:
-    tables = []
-    if rows := found["outages"]:
-        words = "outage", "away s", "back s", "x undisturbed", "(undisturbed)", "longest s", *rows[0]["did"], "alarms"
-        tables.append(Table(*words))
-        for row in rows:
-            back = "never" if row["back_s"] is None else f"{row['back_s']:.1f}"
-            times = (f"{row[key]:.3f}" for key in ("ratio", "usual_ratio", "longest_s"))
-            alarms = "\n".join(f"{kind} {count}" for kind, count in row["alarms"].items())
-            tables[-1].add_row(
-                row["what"], f"{row['away_s']:.1f}", back, *times, *map(str, row["did"].values()), alarms
-            )
-    if rows := found["exits"]:
-        tables.append(Table("exit", "the job is", "should"))
-        for row in rows:
-            tables[-1].add_row(row["what"], row["gone"], row["should"])
-    return Group(*tables, *(f"MISSED {text}" for text in found["missed"]))

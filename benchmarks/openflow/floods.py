@@ -26,16 +26,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table as Shown
 
-from benchmarks.measures import Spread, usage
+from benchmarks.measures import Spread, report, usage
 from benchmarks.openflow.switches import GOOD_DPID, GoodSwitch
 from benchmarks.openflow_bytes import Multipart, Type, message, multipart_kind, port_desc, xid_of
 from benchmarks.openflow_switch import Connection, EchoingSwitch, PlainSwitch
 from controller.tables.rules import Table, cookie
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
-from signalbox.commands.output import AsJson, show
+from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import JobSpec
 
 MEBI = 1 << 20
@@ -403,16 +402,6 @@ def _lines(controller: ControllerProcess) -> int:
     return sum("job" not in line for line in controller.log.read_text(errors="replace").splitlines())
 
 
-def table_of(results: list[Result]) -> Shown:
-    table = Shown("flood", "renewals p99 ms", "registrations", "echo", "rules", "MB", "lines", "missed", title="Floods")
-    for each in results:
-        spreads = (each.renewals_ms, each.registrations_ms, each.echo_ms, each.rules_ms)
-        memory = " ".join(f"{megabytes:.0f}" for megabytes in each.rss_mb)
-        times = (f"{spread.p99:.0f}" if spread else "-" for spread in spreads)
-        table.add_row(each.kind, *times, memory, f"{each.lines:.0f}", ", ".join(each.missed))
-    return table
-
-
 def main(
     kind: Annotated[list[str] | None, typer.Option(help=f"Kind of flood: {', '.join(KINDS)}; all by default.")] = None,
     seconds: Annotated[float, typer.Option(help="Seconds that each flood lasts.")] = 20.0,
@@ -420,5 +409,7 @@ def main(
 ) -> None:
     """Flood the OpenFlow port while jobs and another switch must be served."""
     results = [measure(each, seconds) for each in kind or KINDS]
-    show([asdict(each) for each in results], lambda: table_of(results), as_json)
-    raise typer.Exit(any(each.missed for each in results))
+    data = [asdict(each) for each in results]
+    missed = [f"{each.kind} misses: {', '.join(each.missed)}" for each in results if each.missed]
+    report(data, None, as_json, {"Floods": data}, *missed)
+    raise typer.Exit(bool(missed))

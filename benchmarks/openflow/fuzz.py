@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 
-from benchmarks.measures import Spread, usage
+from benchmarks.measures import Spread, figures_of, report, usage
 from benchmarks.openflow.mutants import mutant
 from benchmarks.openflow.switches import GoodSwitch, HostileSwitch
 from mininet_topos.controller_process import ControllerProcess, Settings
-from signalbox.commands.output import AsJson, show
+from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 
 SETTINGS: Settings = {"counters": {"interval_s": 0.05}}
@@ -112,23 +109,6 @@ def _failure(controller: ControllerProcess, good: GoodSwitch) -> str:
     return ""
 
 
-def table_of(result: Result) -> Group:
-    table = Table("what", "accepted", "refused", title="Messages that reached a reader")
-    for name, counts in result.readers.items():
-        table.add_row(name, str(counts.get("accepted", 0)), str(counts.get("refused", 0)))
-    parts: list[RenderableType] = [table]
-    parts.append(
-        f"{result.count} messages of seed {result.seed} in {result.seconds:.0f} s, {result.connections} connections, "
-        f"{result.thrown_out} ended by the controller; memory {result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f} MB, "
-        f"{result.tracebacks} tracebacks in the log"
-    )
-    for what, times in (("echo", result.good_echo_ms), ("rules for a port", result.good_rules_ms)):
-        if times:
-            parts.append(f"the good switch, {what}: p50 {times.p50:.1f}, p99 {times.p99:.1f}, max {times.max:.1f} ms")
-    parts.append(f"[red]after message {result.at}: {escape(result.failure)}[/]" if result.failure else "nothing failed")
-    return Group(*parts)
-
-
 def main(
     count: Annotated[int, typer.Option(help="Number of messages.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
@@ -137,5 +117,8 @@ def main(
 ) -> None:
     """Send broken OpenFlow messages to the controller while another switch must be served."""
     result = fuzz(seed, count, first)
-    show(asdict(result), lambda: table_of(result), as_json)
+    data = asdict(result)
+    readers = [{"what": name, **counts} for name, counts in data["readers"].items()]
+    figures = figures_of({name: data[name] for name in data if name != "readers"})
+    report(data, None, as_json, {"Messages that reached a reader": readers, "Broken messages": figures})
     raise typer.Exit(bool(result.failure))

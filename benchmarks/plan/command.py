@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
+from benchmarks.measures import Row, report
 from benchmarks.plan.changes import Change, changed, changes_of, small_settings
 from benchmarks.plan.measure import Case, cases, measure, undisturbed
-from benchmarks.plan.results import Line, Results, change_lines, plan_lines, targets
+from benchmarks.plan.results import Results, change_lines, plan_lines, targets
 from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, few, workloads
 from controller.planning.problem import PlanLimits
 from offline.schemes import SCHEMES
-from signalbox.commands.output import AsJson, show
+from signalbox.commands.output import AsJson
 
 SAVED_EVERY_S = 10.0
 QUICK_SCHEMES = ("planned", "ecmp", "greedy")
@@ -69,7 +69,7 @@ def main(
     ]
     with undisturbed():
         _run(steps, results, out / "plan.json")
-    show(results.data(), lambda: report(results, out / "plan.json"), as_json)
+    report(results.data(), None, as_json, tables_of(results), f"written: {out / 'plan.json'}")
 
 
 def _chosen(option: str, text: str, known: Iterable[str], default: Iterable[str]) -> list[str]:
@@ -131,27 +131,10 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
         results.save(file)
 
 
-# ---- the tables
-
-
-def report(results: Results, written: Path) -> RenderableType:
-    """Return tables of plans, changes and targets. ``written``: the file of this run."""
-    found = targets(results.rows, results.changes)
-    judged = [{name: str(value) for name, value in asdict(target).items()} for target in found]
-    tables = {
+def tables_of(results: Results) -> dict[str, Sequence[Row]]:
+    """Return the tables of plans, changes and targets."""
+    return {
         "worst slowdowns, means over workloads": plan_lines(results.rows, results.missing),
         "changes of a running network": change_lines(results.changes),
-        "targets": judged,
+        "targets": [asdict(target) for target in targets(results.rows, results.changes)],
     }
-    shown = [_table(title, lines) for title, lines in tables.items() if lines]
-    return Group(*shown, f"written: {escape(str(written))}")
-
-
-def _table(title: str, lines: Sequence[Line]) -> Table:
-    """Return a table with texts on the left and numbers on the right."""
-    table = Table(title=title, title_justify="left")
-    for column, text in lines[0].items():
-        table.add_column(column, justify="right" if text[:1].isdigit() else "left")
-    for line in lines:
-        table.add_row(*map(escape, line.values()))
-    return table

@@ -23,7 +23,7 @@ from benchmarks.measures import report
 from benchmarks.rewiring.changes import changes
 from benchmarks.rewiring.failures import Cut, failures
 from benchmarks.rewiring.jobs import JOBS, SERVERS
-from benchmarks.rewiring.results import ECMP, PLANNED, Changed, OfJob, change_times, missed, summary, targets
+from benchmarks.rewiring.results import ECMP, PLANNED, Changed, OfJob, change_times, missed, targets
 from controller.circuits.wiring.evaluation import Answer, Way
 from mininet_topos.rewiring.fabrics import Circuits, Trained, circuits, leaves, one_switch, one_way, train_alone
 from mininet_topos.rewiring.jobs import Job, scaled
@@ -124,7 +124,10 @@ def main(
         "cuts": [each._asdict() for each in cut],
         "targets": [target._asdict() for target in judged],
     }
-    report(found, RESULTS, lambda: summary(of_jobs, times, changed, cut, judged), as_json)
+    tables = {each["job"] + " (refused)" * each["refused"]: each["rows"] for each in found["jobs"]}
+    changes_found = [found["circuit_changes"], *([found["change"]] if changed else [])]
+    tables |= {"changes of circuits": changes_found, "cuts": found["cuts"], "targets": found["targets"]}
+    report(found, RESULTS, as_json, tables, *missed(judged) or ["all targets are met"])
     if missed(judged):
         raise typer.Exit(1)
 

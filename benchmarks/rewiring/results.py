@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-
-from benchmarks.rewiring.failures import Cut
 from mininet_topos.demo.report import Target
-from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row, as_modelled, table
+from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row, as_modelled
 
 MEDIAN, WORST = "random wiring, median", "random wiring, worst"
 ECMP, PLANNED = "3 leaves x 2 spines, ECMP", "3 leaves x 2 spines, planned"
@@ -100,35 +96,6 @@ def targets(jobs: Sequence[OfJob], changed: Changed | None) -> list[Target]:
 
 def missed(judged: Sequence[Target]) -> list[str]:
     return [f"missed: {each.name} is {each.figure}, not {each.target}" for each in judged if each.met is False]
-
-
-def summary(
-    jobs: Sequence[OfJob],
-    changes: Mapping[str, Any],
-    changed: Changed | None,
-    cuts: Sequence[Cut],
-    judged: Sequence[Target],
-) -> Group:
-    parts: list[Table | str] = [
-        table(f"{job.name}{' (refused by the controller)' if job.refused else ''}", job.rows) for job in jobs
-    ]
-    parts.append(
-        f"circuits changed {changes['count']} times: median {changes['median_ms']:.1f} ms, at most "
-        f"{changes['max_ms']:.1f} ms"
-    )
-    if changed:
-        parts.append(
-            f"{changed.circuits} circuits at once, {len(changed.ms)} times, while another job trains: median "
-            f"{changed.median_ms:.1f} ms, at most {max(changed.ms):.1f} ms; {changed.lost} of {changed.probes} "
-            f"packets of the other job lost, {changed.iterations} iterations; full queues dropped {changed.dropped} "
-            "packets of all kinds"
-        )
-    parts += [
-        f"cut between {each.server} and {each.optical}: no packets of a pair for {each.stopped_ms:.0f} ms at most, "
-        f"{each.lost} of {each.probes} lost; other circuits after {each.rewired_s:.1f} s, {each.iterations} iterations"
-        for each in cuts
-    ]
-    return Group(*parts, *(missed(judged) or ["all targets are met"]))
 
 
 def change_times(ms: Sequence[float]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from benchmarks.measures import report, table_of
+from benchmarks.measures import report
 from benchmarks.scrapes import LINK_BPS, status_of
 from benchmarks.web.browser import Browser, browser, missing
 from benchmarks.web.process import WebPage, terminal_view, web_page
@@ -165,4 +165,4 @@ def main(
     if not as_json:
         Console(stderr=True).print(f"{viewers} viewers for {seconds:.0f} s on {os.cpu_count()} processors")
     of_fabrics = [measured(name, viewers, seconds, pictures) for name in fabric or FABRICS]
-    report({"fabrics": of_fabrics}, RESULTS, lambda: table_of("signalbox web", of_fabrics), as_json)
+    report({"fabrics": of_fabrics}, RESULTS, as_json, {"signalbox web": of_fabrics})

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
-from rich.console import Group
 
 from benchmarks.joining.results import Mode
 from benchmarks.joining.scenarios import churn, elephants, kinds, patterns, swap
 from benchmarks.joining.scenarios.rows import Found, Row, Run, Target, read_rows
 from benchmarks.joining.scenarios.stage import Stage, stage
-from benchmarks.measures import report, table_of
+from benchmarks.measures import report
 from mininet_topos.joining.jobs import LibraryJob
 
 Play = Callable[[Stage, int, float], Iterator[tuple[LibraryJob, Mapping[str, Any]]]]
@@ -70,8 +69,12 @@ def run(
     rows = [row for row in read_rows(file) if row.run in wanted]
     found = scenario.judge(rows)
     wrong = sum(row.wrong for row in rows)
-    result = {"tables": found.tables, "targets": [target_line(target) for target in found.targets], "wrong": wrong}
-    report(result, out / f"{name}.json", lambda: tables(found), as_json)
+    result: dict[str, Any] = {
+        "tables": found.tables,
+        "targets": [target_line(target) for target in found.targets],
+        "wrong": wrong,
+    }
+    report(result, out / f"{name}.json", as_json, {**found.tables, "Targets": result["targets"]})
     if wrong or not all(target.met for target in found.targets):
         raise typer.Exit(1)
 
@@ -113,13 +116,3 @@ def target_line(target: Target) -> dict[str, Any]:
     figure = "-" if target.figure is None else f"{target.figure:.2f}"
     limit = f"{round(target.limit, 3):g}"
     return {"target": target.name, "at most": limit, "figure": figure, "": "" if target.met else "missed"}
-
-
-def tables(found: Found) -> Group:
-    shown = {**found.tables, "Targets": [target_line(target) for target in found.targets]}
-    return Group(*(table_of(title, [plain(line) for line in lines]) for title, lines in shown.items() if lines))
-
-
-def plain(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line with ``-`` for missing values."""
-    return {name: "-" if value is None else value for name, value in line.items()}
