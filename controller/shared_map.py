@@ -95,7 +95,7 @@ class SharedMap(Mapping[Key, Value]):
             return self._pieces == other._pieces  # pieces that are the same objects compare at once
         if isinstance(other, Mapping):
             return len(other) == self._size and all(
-                key in other and (other[key] is value or other[key] == value) for key, value in self.items()
+                (found := other.get(key)) is value or found == value for key, value in self.items()
             )
         return NotImplemented
 

@@ -6,6 +6,7 @@ In: the wanted pins and rules, and the rules on switches. Out: ``Confirmed``. Pu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Host, Path, moved_hosts
@@ -13,7 +14,7 @@ from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, updated
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import PinSet
-from controller.tables.rules import FlowKey, FlowRule, RuleSet, other_rules
+from controller.tables.rules import FlowKey, FlowRule, RuleSet, Table, other_rules
 from signalbox.jobs.spec import JobId
 
 _Flows = Mapping[FlowKey, FlowRule]
@@ -104,7 +105,7 @@ class ConfirmedRoutes:
             self._names_of.update(dict.fromkeys(pins, (name,)) | shared)
 
     def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
-        """Return the keys of wanted or installed rules that have changed since the last call."""
+        """Return the keys of wanted or installed pins that have changed since the last call."""
         before, self._rules = (
             self._rules,
             {dpid: (rules.flows, installed[dpid].flows) for dpid, rules in wanted.items() if dpid in installed},
@@ -112,7 +113,8 @@ class ConfirmedRoutes:
         other: set[FlowKey] = set()
         for dpid in before.keys() | self._rules.keys():
             for old, new in zip(before.get(dpid, _NEITHER), self._rules.get(dpid, _NEITHER), strict=True):
-                other.update(rule.key for rules in other_rules(old, new) for rule in rules if rule)
+                rules = chain.from_iterable(other_rules(old, new))
+                other.update(rule.key for rule in rules if rule and rule.key.table == Table.PINNED)
         return other
 
     def _confirmed(

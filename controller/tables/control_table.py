@@ -79,17 +79,31 @@ def _control_rules(
     flows = [_pass(0, Match(), onward), _pass(PUNT_PRIORITY, probes, onward)]
     with_hosts = {port for port, _ in known}
     for port in ports:
-        arp = Match(in_port=port, eth_type=ETH_ARP)
-        flows.append(_punt(PUNT_PRIORITY, Match(in_port=port, eth_type=ETH_LLDP)))
-        flows.append(_punt(PUNT_PRIORITY, arp._replace(eth_dst=CONTROLLER_MAC)))
-        flows.append(_punt(OTHER_ARP_PRIORITY, arp, None if port in with_hosts else Table.PINNED, onward))
-        if port in fabric_ports:
-            flows.append(_pass(TRANSIT_PRIORITY, arp, onward))
+        flows += _port_rules(port, port in fabric_ports, port in with_hosts, onward)
     for port, ip in known:
         own = Match(in_port=port, eth_type=ETH_ARP, arp_spa=host_prefix(ip))
         flows.append(_punt(PUNT_PRIORITY, own._replace(eth_dst=BROADCAST_MAC), Table.PINNED, onward))
         flows.append(_pass(KNOWN_HOST_PRIORITY, own, onward))
-    return RuleSet.of(flows, meters=[MeterRule(int(port), punt_rate_pps, punt_rate_pps) for port in ports])
+    return RuleSet.of(flows, meters=[_meter(port, punt_rate_pps) for port in ports])
+
+
+@lru_cache(maxsize=1 << 13)  # shared by all switches, which mostly have the same port numbers
+def _port_rules(
+    port: PortNo, leads_to_switch: bool, has_hosts: bool, onward: tuple[Action, ...]
+) -> tuple[FlowRule, ...]:
+    """Return the rules of a port that do not depend on the addresses of its hosts."""
+    arp = Match(in_port=port, eth_type=ETH_ARP)
+    rules = (
+        _punt(PUNT_PRIORITY, Match(in_port=port, eth_type=ETH_LLDP)),
+        _punt(PUNT_PRIORITY, arp._replace(eth_dst=CONTROLLER_MAC)),
+        _punt(OTHER_ARP_PRIORITY, arp, None if has_hosts else Table.PINNED, onward),
+    )
+    return (*rules, _pass(TRANSIT_PRIORITY, arp, onward)) if leads_to_switch else rules
+
+
+@lru_cache(maxsize=1 << 13)
+def _meter(port: PortNo, rate_pps: int) -> MeterRule:
+    return MeterRule(int(port), rate_pps, rate_pps)
 
 
 def _pass(priority: int, match: Match, onward: tuple[Action, ...]) -> FlowRule:

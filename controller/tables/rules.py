@@ -233,6 +233,11 @@ class GroupRule:
     buckets: tuple[Bucket, ...]
     distance: int = field(default=0, compare=False)
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """Identity of the group among all rules of a switch."""
+        return "group", self.group_id
+
 
 @dataclass(frozen=True, slots=True)
 class MeterRule:
@@ -243,6 +248,11 @@ class MeterRule:
     meter_id: int
     rate_pps: int
     burst_packets: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Identity of the meter among all rules of a switch."""
+        return "meter", self.meter_id
 
 
 NOTHING: Mapping[int, MeterRule | None] = {}
@@ -367,6 +377,10 @@ def other_rules(
 ) -> Iterator[tuple[AnyRule | None, AnyRule | None]]:
     """Yield the rules that are not the same objects, as pairs of old and new rule; None for a missing rule."""
     for old, new in unequal(before, now):
+        if not old or not new:  # as when a switch connects or leaves
+            yield from [(rule, None) for rule in old.values()]
+            yield from [(None, rule) for rule in new.values()]
+            continue
         # Most rules are the same objects on both sides; their keys need not be looked up.
         here, there = set(map(id, old.values())), set(map(id, new.values()))
         yield from [(old.get(key), rule) for key, rule in new.items() if id(rule) not in here]

@@ -9,7 +9,7 @@ the switch, and after growing pauses. Until the switch accepts the rule, its flo
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -37,6 +37,7 @@ from controller.tables.switch_rules import divided
 
 AnyRule = TypeVar("AnyRule", GroupRule, MeterRule)
 RuleId = tuple[Dpid, object]
+"""Switch and key of a rule."""
 StagesBetween = Callable[[Mapping[Dpid, RuleSet], Mapping[Dpid, RuleSet]], list[Stage]]
 REREAD_AFTER_S = 2.0
 """Seconds until a switch that did not answer is read back, doubled each time."""
@@ -61,13 +62,6 @@ def _found(rule: Rule) -> Rule:
     if isinstance(rule, GroupRule):
         return GroupRule(rule.group_id, "other", ())
     return MeterRule(rule.meter_id, 0, 0) if isinstance(rule, MeterRule) else rule
-
-
-def rule_id(dpid: Dpid, rule: Rule) -> RuleId:
-    """Return the identity of a rule on a switch, which does not depend on the actions or buckets of the rule."""
-    if isinstance(rule, FlowRule):
-        return dpid, rule.key
-    return dpid, ("group", rule.group_id) if isinstance(rule, GroupRule) else ("meter", rule.meter_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,8 @@ class SwitchSync:
         self._connected: dict[Dpid, _Connected] = {}
         self._under_way: dict[int, Stage] = {}
         self._late: set[int] = set()
-        self._newest: dict[RuleId, tuple[int, RuleMod]] = {}
+        self._newest: defaultdict[Dpid, dict[object, tuple[int, RuleMod]]] = defaultdict(dict)
+        """Latest change under way of each rule, by switch and key of the rule, with the number of its stage."""
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[tuple[RuleId, RuleMod]] = set()
@@ -194,7 +189,7 @@ class SwitchSync:
         self._forget(dpid)
         for change in list(self._under_way):
             self._answered(change, [dpid])
-        self._newest = {rule: sent for rule, sent in self._newest.items() if rule[0] != dpid}
+        self._newest.pop(dpid, None)
         self.refused = {rule: why for rule, why in self.refused.items() if rule[0] != dpid}
         self._again = {(rule, mod) for rule, mod in self._again if rule[0] != dpid}
 
@@ -316,10 +311,12 @@ class SwitchSync:
     def left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
         """Return the changes that switches do not hold yet and that may be sent."""
         stages = self._stages(*self._unequal(desired))
+        # Most switches have neither refused rules nor foreign ones; the keys of their many rules need not be looked up.
+        looked_at = {dpid for dpid, _ in self.refused} | {dpid for dpid, number in self.foreign.items() if number}
         left: dict[RuleId, tuple[RuleMod, ...]] = {}
         for dpid, mods in chain.from_iterable(stage.mods.items() for stage in stages):
-            for mod in mods:
-                rule = rule_id(dpid, mod.rule)
+            for mod in mods if dpid in looked_at else ():
+                rule = dpid, mod.rule.key
                 left[rule] = (*left.get(rule, ()), mod)
         held = {
             rule: Refusal(mod, HELD)
@@ -333,7 +330,8 @@ class SwitchSync:
             if rule in left
         }
         self._keep_refused(refused | held)
-        return [stage for stage in (stage.only(self._is_possible) for stage in stages) if stage.mods]
+        possible = (stage.only(self._is_possible) for stage in stages) if self.refused else stages
+        return [stage for stage in possible if stage.mods]
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
         """Return the desired and the installed rules of the switches where they differ."""
@@ -386,14 +384,13 @@ class SwitchSync:
         self._under_way[self._changes] = stage
         for dpid, mods in stage.mods.items():
             self._connected[dpid].sent += 1
-            sent = {rule_id(dpid, mod.rule): (self._changes, mod) for mod in mods}
-            self._newest |= sent
+            self._newest[dpid].update((mod.rule.key, (self._changes, mod)) for mod in mods)
             if self._again:
-                self._again.difference_update((rule_id(dpid, mod.rule), mod) for mod in mods)
+                self._again.difference_update(((dpid, mod.rule.key), mod) for mod in mods)
         return InstallStage(self._changes, stage)
 
     def _is_possible(self, dpid: Dpid, mod: RuleMod) -> bool:
-        rule = rule_id(dpid, mod.rule)
+        rule = dpid, mod.rule.key
         if mod.op == "delete" and isinstance(mod.rule, GroupRule) and self._is_still_used(dpid, mod.rule.group_id):
             return False
         refusal = self.refused.get(rule)
@@ -423,7 +420,7 @@ class SwitchSync:
 
     def _overtakes(self, dpid: Dpid, mod: RuleMod) -> bool:
         """Return whether a change may overtake other changes: it is new, and no deletion of its rule is under way."""
-        sent = self._newest.get(rule_id(dpid, mod.rule))
+        sent = self._newest[dpid].get(mod.rule.key)
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
     def _goes_now(self, dpid: Dpid, _mod: RuleMod) -> bool:
@@ -454,10 +451,12 @@ class SwitchSync:
         self._late &= self._under_way.keys()
 
     def _take_over(self, change: int, dpid: Dpid, mods: tuple[RuleMod, ...], result: SwitchResult, now: float) -> None:
-        sent = [(mod, self._newest.get(rule_id(dpid, mod.rule))) for mod in mods]
-        newest = [mod for mod, latest in sent if latest and latest[0] == change]
-        for mod in newest:
-            self._newest.pop(rule_id(dpid, mod.rule), None)
+        latest = self._newest[dpid]
+        newest = [mod for mod in mods if latest.get(mod.rule.key, (None,))[0] == change]
+        if len(newest) == len(latest):
+            latest.clear()
+        for mod in newest if latest else ():
+            latest.pop(mod.rule.key, None)
         switch = self._connected[dpid]
         if result.timed_out:
             self._read_later(dpid, switch, now)
@@ -469,8 +468,8 @@ class SwitchSync:
                 if mod.op == "add" and not isinstance(mod.rule, FlowRule) and any(name in reason for name in EXISTS)
             }
             rejected = [(mod, reason) for mod, reason in result.rejected if mod not in exist]
-            refused = {(rule_id(dpid, mod.rule), mod.op) for mod, _ in rejected}
-            accepted = [mod for mod in newest if (rule_id(dpid, mod.rule), mod.op) not in refused]
+            refused = {(mod.rule.key, mod.op) for mod, _ in rejected}
+            accepted = [mod for mod in newest if (mod.rule.key, mod.op) not in refused] if refused else newest
             # A group or meter that exists was not read, because the switch has very many: the next stage modifies it.
             if exist:
                 accepted = [replace(mod, rule=_found(mod.rule)) if mod in exist else mod for mod in accepted]
@@ -485,7 +484,7 @@ class SwitchSync:
         """Record refusals, and schedule another attempt, with growing pauses, and a read-back of the switch."""
         self._next, switch = None, self._connected[dpid]
         for mod, reason in rejected:
-            rule = rule_id(dpid, mod.rule)
+            rule = dpid, mod.rule.key
             before = self.refused[rule].mods if rule in self.refused else ()
             self.refused[rule] = Refusal(mod, reason, tuple(other for other in before if other.op != mod.op))
         if switch.retry_at == math.inf:
