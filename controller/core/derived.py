@@ -28,7 +28,8 @@ from controller.core.draining import Drained
 from controller.core.job_statuses import JobStatuses
 from controller.core.messages import Extension
 from controller.core.state import State, published, unsaved
-from controller.demand.job_demand import JobDemand, MeasuredJobs
+from controller.demand.job_demand import JobDemand
+from controller.demand.measured_demand import MeasuredJobs
 from controller.fabric.background import background, planned_background
 from controller.fabric.drains import (
     NOT_DRAINED,

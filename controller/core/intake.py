@@ -31,7 +31,7 @@ from controller.core.messages import (
 from controller.core.planning_cycle import has_slowed
 from controller.core.sending import Input
 from controller.core.state import State
-from controller.demand.job_demand import only_counted_otherwise
+from controller.demand.measured_demand import only_counted_otherwise
 from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import (
     ArpSeen,

@@ -1,4 +1,4 @@
-"""Published status of every job."""
+"""Published status of every job, and why no communication time may be predicted for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.demand.prediction import prediction_withheld
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.memo import ChangedKeys
@@ -17,7 +16,15 @@ from controller.planning.problem import FlowId, Route, route_of
 from controller.shared_map import SharedMap, differing, updated
 from controller.status import JobState, JobStatus
 from controller.tables.confirmed_routes import NO_ROUTES
-from signalbox.jobs.spec import JobId
+from signalbox.jobs.collectives import formulas_of
+from signalbox.jobs.formulas import (
+    ALL_TO_ALL,
+    BINOMIAL_TREE,
+    HALVING_DOUBLING_ALL_REDUCE,
+    QUATERNARY_TREE,
+    RECURSIVE_HALVING_REDUCE_SCATTER,
+)
+from signalbox.jobs.spec import JobId, Library, Striping
 
 NO_PHASES: Mapping[int, float] = {}
 
@@ -165,3 +172,45 @@ def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | Non
     if pinned == 0:
         return "ecmp"
     return "pinned" if pinned == len(crossing) else "partly_pinned"
+
+
+STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)
+
+ONE_WAY_EACH = (Library.GLOO, Library.NCCL)
+"""Libraries that send both ways at once without one direction waiting for the other."""
+
+TREES = (BINOMIAL_TREE, QUATERNARY_TREE)
+
+MOST_AT_ONCE = 2
+"""Largest number of senders per receiver, and of receivers per sender, for which a prediction is published.
+
+Two rings that overlap have this number."""
+
+
+def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:
+    """Return why the slowdown does not predict the efficiency of the job; empty when it does.
+
+    The time can be predicted where hosts send as fast as the links permit. It cannot be predicted where steps wait for
+    each other, or where a port or a library decides which sender waits (measured on one flat switch, docs/joining.md).
+    It cannot be predicted either where connections do not share a full link as planned (docs/explanation/simulator.md,
+    "What a sender gets").
+
+    ``split``: whether some of its flows have several subflows. ``outweighed``: whether other jobs have more connections
+    per flow on a full link (``planning.efficiency``)."""
+    found = formulas_of(job.registration.runs) if job.phases_known else frozenset()
+    if found & {*STEPS_WAIT}:
+        return "the steps of its halving collectives wait for each other, and the network does not say for how long"
+    if found & {*TREES} and len(job.pairs) > 1:
+        return "ranks of a tree send to several others at once, in an order that the library chooses"
+    links = job.sending
+    if (most := links.most_to_one) > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
+        return f"up to {most} hosts send to one host at once; how they share its port is not known"
+    if (most := links.most_from_one) > MOST_AT_ONCE:
+        return f"one host sends to up to {most} hosts at once; the order is not known"
+    if job.spec.library not in ONE_WAY_EACH and links.exchanges:
+        return "hosts that send to each other at once may take turns; that depends on the library"
+    if split and job.spec.striping is Striping.BY_SHARE:
+        return "its flows are split, and connections that are not paced do not keep to their shares of a link"
+    if outweighed:
+        return "other jobs have more connections per flow on its links, and each connection has the same part of a link"
+    return ""

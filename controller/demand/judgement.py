@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.demand.iterations import JITTER
 from controller.demand.job_demand import Difference, Finding
-from controller.demand.payload_windows import LONGEST, Bounds, Spans, Window
+from controller.demand.payload_windows import JITTER, LONGEST, Bounds, Spans, Window
 from controller.fabric.counter_samples import Floats
 from controller.fabric.link_load import LAG_S
 from signalbox.jobs.subflows import Pair

@@ -1,27 +1,33 @@
-"""Measured traffic of jobs, compared with their announcements.
+"""Measured traffic of jobs, compared with their announcements, and the jobs as the planner gets them.
 
 This module owns the bytes that every job is planned with. In: cumulative counters by pair of addresses
 (``pair_counters``), reported times of iterations, reported connections, and the time. Out: a frozen ``JobDemand`` for
-each job. ``watched_job`` handles a single job. This module divides two resources among all jobs: the rules for
-counting, and the pairs that several jobs use.
+each job, from which ``MeasuredJobs`` derives the jobs for the planner. ``watched_job`` handles a single job. This
+module divides two resources among all jobs: the rules for counting, and the pairs that several jobs use.
+
+A small new job is learnt early: all of its pairs are counted before counters have confirmed or contradicted its
+declaration. Early learning uses only counting rules that no other job needs. A job that shares two hosts with another
+job is not learnt early: either of the two jobs may send on a pair that no job announced. A change of one job causes no
+work for other jobs.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, takewhile
+from typing import NamedTuple
 
 import numpy as np
 
-from controller.demand.early_learning import EarlyLearning, JobsByAddress
 from controller.demand.job_demand import JobDemand
 from controller.demand.pair_counters import PairCounters, Totals
 from controller.demand.watched_job import WatchedJob
 from controller.jobs.job import Announcements, Job, count_pairs
-from controller.memo import ChangedKeys
-from controller.shared_map import SharedMap, updated
+from controller.memo import ChangedKeys, Memo, MemoPerKey, per_key
+from controller.shared_map import SharedMap, differing, updated
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import IterationTime
@@ -356,3 +362,162 @@ def _sends_alike(before: Job, now: Job) -> bool:
         and before.virtual_links is now.virtual_links
         and all(getattr(before.spec, name) == getattr(now.spec, name) for name in same)
     )
+
+
+class _Learnt(NamedTuple):
+    tenant: str
+    rules: int
+    since: float
+
+
+class EarlyLearning:
+    """Jobs that are learnt early, with the number of rules that count the pairs of each job.
+
+    If there are too few rules, jobs are removed until the rules suffice: each time the oldest job of the tenant with
+    the most rules."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, _Learnt] = {}
+        self._of_tenant = defaultdict[str, dict[JobId, None]](dict)
+        self._rules_of = Counter[str]()
+
+    def __len__(self) -> int:
+        """Return the number of jobs that are learnt early."""
+        return len(self._jobs)
+
+    def add(self, job: Job, rules: int, now: float) -> None:
+        """Add a job, or change the number of its rules."""
+        before = self._jobs.get(job.id, _Learnt(job.registration.tenant, 0, now))
+        self._jobs[job.id] = learnt = before._replace(rules=rules)
+        self._of_tenant[learnt.tenant][job.id] = None
+        self._rules_of[learnt.tenant] += rules - before.rules
+
+    def remove(self, job_id: JobId) -> None:
+        """Remove a job if it is learnt early."""
+        if learnt := self._jobs.pop(job_id, None):
+            self._rules_of[learnt.tenant] -= learnt.rules
+            del self._of_tenant[learnt.tenant][job_id]
+
+    def shrink(self, most: int) -> list[JobId]:
+        """Remove jobs until all jobs together have at most ``most`` rules, and return the removed jobs.
+
+        A job that alone has more than ``most`` rules is removed first, so that no other job is removed in vain."""
+        if self._rules_of.total() <= most:
+            return []
+        removed = [job_id for job_id, learnt in self._jobs.items() if learnt.rules > most]
+        for job_id in removed:
+            self.remove(job_id)
+        while self._jobs and self._rules_of.total() > most:
+            tenant = max(self._rules_of, key=self._rules_of.__getitem__)
+            removed.append(next(iter(self._of_tenant[tenant])))
+            self.remove(removed[-1])
+        return removed
+
+    def newest(self) -> Iterator[tuple[JobId, int, float]]:
+        """Yield each job with its number of rules and the time when it was added, newest first."""
+        for job_id, learnt in reversed(self._jobs.items()):
+            yield job_id, learnt.rules, learnt.since
+
+
+class JobsByAddress:
+    """Index of the jobs whose specs name an address, by address."""
+
+    def __init__(self) -> None:
+        self._at = defaultdict[str, dict[JobId, None]](dict)
+
+    def add(self, job: Job) -> None:
+        for address in job.spec.addresses:
+            self._at[address][job.id] = None
+
+    def remove(self, job: Job) -> None:
+        for address in job.spec.addresses:
+            del self._at[address][job.id]
+            if not self._at[address]:
+                del self._at[address]
+
+    def sharing(self, addresses: Collection[str]) -> list[JobId]:
+        """Return the jobs whose specs name at least two of these addresses."""
+        at = Counter(chain.from_iterable(self._at.get(address, ()) for address in addresses))
+        return [job_id for job_id, number in at.items() if number > 1]
+
+
+class _PlannedFor(NamedTuple):
+    """Fields of ``JobDemand`` that are copied into the jobs for the planner."""
+
+    virtual_links: VirtualLinks
+    of_pattern: VirtualLinks | None
+    idle_phases: frozenset[int]
+    counted: frozenset[Pair]
+    per_iteration: bool
+    silent: bool
+
+
+class MeasuredJobs:
+    """Derivation of the jobs for the planner, with the virtual links to plan with and the pairs to count.
+
+    A pair belongs to the job that announced it, or else to the first job that was found to use it."""
+
+    def __init__(self) -> None:
+        self._planned_for = per_key(_planned_for)
+        self._jobs_as_planned = per_key(_measured_job)
+        self._measured: Mapping[JobId, Job] = SharedMap()
+        self._beyond: dict[JobId, Job] = {}
+        """Jobs that were found to use pairs that they did not announce, in the order in which they were found."""
+        self._without_others = MemoPerKey[JobId, Job, frozenset[Pair], Job](_without)
+        self._together = Memo[Mapping[JobId, Job], Mapping[JobId, Job], Mapping[JobId, Job]](updated)
+
+    def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
+        before, self._measured = self._measured, self._jobs_as_planned(jobs, self._planned_for(demands))
+        for job_id, _, job in differing(before, self._measured):
+            if job and not job.dividing.owner and not job.pairs <= jobs[job_id].pairs:
+                self._beyond[job_id] = job
+            else:
+                self._beyond.pop(job_id, None)
+        return self._together(self._measured, self._without_conflicts(jobs)) if self._beyond else self._measured
+
+    def _without_conflicts(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
+        """Return the jobs of ``_beyond`` without pairs of other jobs."""
+        beyond = {job_id: job.pairs - jobs[job_id].pairs for job_id, job in self._beyond.items()}
+        pairs = frozenset[Pair]().union(*beyond.values())
+        owner = {pair: job_id for job_id, job in jobs.items() if not job.dividing.owner for pair in job.pairs & pairs}
+        for job_id, own in beyond.items():
+            for pair in own:
+                owner.setdefault(pair, job_id)
+        return self._without_others(
+            {
+                job_id: (self._beyond[job_id], frozenset(pair for pair in own if owner[pair] != job_id))
+                for job_id, own in beyond.items()
+            }
+        )
+
+
+def only_counted_otherwise(before: Mapping[JobId, Job], now: Mapping[JobId, Job]) -> bool:
+    """Return whether the jobs differ only in ``Job.counted``, on which no plan depends."""
+    return all(was and job and replace(was, counted=job.counted) == job for _, was, job in differing(before, now))
+
+
+def _planned_for(_: JobId, demand: JobDemand) -> _PlannedFor:
+    links = demand.virtual_links, demand.of_pattern, demand.idle_phases
+    return _PlannedFor(*links, demand.counted, demand.per_iteration, demand.silent)
+
+
+def _without(job: Job, pairs: frozenset[Pair]) -> Job:
+    if not pairs:
+        return job
+
+    def own(links: VirtualLinks) -> VirtualLinks:
+        return VirtualLinks(link for link in links if (link.src_ip, link.dst_ip) not in pairs)
+
+    links, of_pattern = own(job.virtual_links), job.of_pattern and own(job.of_pattern)
+    planned_for = _PlannedFor(links, of_pattern, job.idle_phases, job.counted, job.per_iteration, job.silent)
+    return _measured_job(job.id, job, planned_for)
+
+
+def _measured_job(_: JobId, job: Job, planned_for: _PlannedFor | None) -> Job:
+    assert planned_for, "every job has a demand"
+    counted, silent = planned_for.counted, planned_for.silent
+    if planned_for.virtual_links is job.virtual_links:
+        return replace(job, counted=counted, silent=silent) if counted or silent else job
+    phases = planned_for.of_pattern or planned_for.virtual_links
+    known = job.phases_known and phases.pairs <= job.pairs
+    return replace(job, **planned_for._asdict(), phases_known=known)

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from controller.demand import measured_demand
-from controller.demand.early_learning import JobsByAddress
 from controller.demand.job_demand import DemandSource
-from controller.demand.measured_demand import SOON_RULES, SOON_S, MeasuredDemand
+from controller.demand.measured_demand import SOON_RULES, SOON_S, JobsByAddress, MeasuredDemand
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.training_cluster import (
     ADDRESSES,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from controller.demand.first_bytes import APART_S, FirstBytes
 from controller.demand.pair_counters import Totals
+from controller.demand.watched_job import APART_S, FirstBytes
 from controller.jobs.job import HEADER_BYTES
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import Transport

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.demand.iterations import JITTER, ON_THE_WAY_S, Iterations
 from controller.demand.pair_counters import Totals
-from controller.demand.payload_windows import PayloadWindows, Window
+from controller.demand.payload_windows import JITTER, ON_THE_WAY_S, Iterations, PayloadWindows, Window
 from controller.fabric.link_load import LAG_S
 from signalbox.jobs.reports import IterationTime
 from tests.support.long_cases import with_long

@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.demand.iterations import Iterations
 from controller.demand.job_demand import DemandSource, JobDemand
+from controller.demand.payload_windows import Iterations
 from signalbox.jobs.reports import IterationTime
 from tests.support.training_cluster import FOUR, RIGHT, Cluster, Traffic, bytes_error, spec
 

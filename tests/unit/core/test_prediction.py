@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.demand.job_demand import DemandSource, JobDemand, MeasuredJobs
-from controller.demand.prediction import prediction_withheld
+from controller.core.job_statuses import prediction_withheld
+from controller.demand.job_demand import DemandSource, JobDemand
+from controller.demand.measured_demand import MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
