@@ -26,6 +26,7 @@ from tests.support.lab.metrics import metric
 from tests.support.lab.pings import assert_pings
 from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
+from tests.support.waiting import line
 
 pytestmark = pytest.mark.lab
 
@@ -72,11 +73,10 @@ class Attack:
     def listen(self, name: str) -> bytes:
         """Return a probe that the controller sends out of the host's port."""
         tool = self._tool(name, "listen", 20)
-        assert tool.stdout
-        line = tool.stdout.readline()
+        frame = bytes.fromhex(line(tool))
         tool.kill()
         tool.communicate()
-        return bytes.fromhex(line)
+        return frame
 
     def send(self, name: str, *frames: bytes) -> None:
         """Send each frame once."""

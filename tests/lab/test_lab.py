@@ -32,6 +32,7 @@ from tests.support.lab.counters import described_ports, ofctl
 from tests.support.lab.pings import address
 from tests.support.lab.traffic import send
 from tests.support.lab.waits import wait_for
+from tests.support.waiting import line
 
 pytestmark = pytest.mark.lab
 
@@ -162,9 +163,8 @@ def lab_process(prefix: str) -> subprocess.Popen[str]:
     """Start a lab in its own process, and wait until it is up."""
     argv = [sys.executable, "-m", "signalbox", "lab", "--leaves", "2", "--spines", "1", "--hosts", "1"]
     owner = subprocess.Popen([*argv, "--prefix", prefix], stdout=subprocess.PIPE, text=True)
-    assert owner.stdout
-    while "Ctrl-C" not in (line := owner.stdout.readline()):
-        assert line, "the lab did not come up"
+    while "Ctrl-C" not in (said := line(owner)):
+        assert said, "the lab did not come up"
     return owner
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lab.waits import wait_for
+from tests.support.waiting import ended, line
 
 pytestmark = pytest.mark.lab
 
@@ -76,10 +77,9 @@ def tidy_command(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[st
     """Run ``TIDY_COMMAND`` in a session of its own, with its output as pipe, from when it is up."""
     argv = [str(SCRIPT), "run", sys.executable, "-c", TIDY_COMMAND]
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as command:
-        assert command.stdout
-        assert command.stdout.readline() == "up\n"
+        assert line(command) == "up\n"
         yield command
-        assert command.stdout.read() == "cleaned up\n"
+        assert ended(command)[1] == "cleaned up\n"
 
 
 def test_the_command_finds_open_vswitch_up_its_status_is_passed_on_and_afterwards_it_is_gone(
@@ -103,8 +103,7 @@ def test_of_two_commands_at_once_the_last_one_stops_the_daemons(private: Mapping
         [SCRIPT, "run", "bash", "-c", "echo up; read -r"],
         env=private, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert first.stdout
-    assert first.stdout.readline() == "up\n"
+    assert line(first) == "up\n"
     assert script(private, "run", "ovs-vsctl", "show").returncode == 0
     assert is_running(private)
     first.communicate("\n", timeout=30)
@@ -139,9 +138,7 @@ def test_a_signal_while_open_vswitch_starts_ends_in_nothing(
         wait_for((run / "begun").exists, "the start")
         os.killpg(command.pid, how)
         (run / "go-on").touch()
-        assert command.stdout
-        assert command.stdout.read() == ""
-        assert command.wait(timeout=60) == 128 + how
+        assert ended(command)[:2] == (128 + how, "")
     assert not is_running(private)
     assert not (run / "ovsdb-server.pid").exists()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from signalbox.mapping import seconds
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.api_calls import detail, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
 
@@ -163,13 +163,12 @@ def test_routes_of_a_job_from_before_a_restart_wait_until_it_is_known_what_switc
         api.control.routes_generation = 0
         api.control.status = replace(api.control.status, adopting=True)
         client.register_job(ring())
-        with ThreadPoolExecutor() as beside:
-            first = beside.submit(next, client.watch_routes("ring"))
-            client.register_job(ring("other", endpoints=("10.0.9.1", "10.0.9.2")))
-            client.get_status()  # answered after whatever was ready before
-            assert not first.done()
-            api.control.set_route(FlowId(H1, H2), VIA_SPINE)
-            found = first.result(timeout=30)
+        first = beside(next, client.watch_routes("ring"))
+        client.register_job(ring("other", endpoints=("10.0.9.1", "10.0.9.2")))
+        client.get_status()  # answered after whatever was ready before
+        assert not first.done()
+        api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+        found = first.result(DEADLINE_S)
     assert [(r.src, r.pinned) for r in found.routes] == [(H1, True), (H2, False)]
 
 

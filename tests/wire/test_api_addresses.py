@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import stat
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.status import StatusBoard
 from signalbox.client import Client, Unreachable
+from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import Running, running_api
 
@@ -35,12 +35,11 @@ def test_health_is_serving_then_not_serving_while_stopping(api: Running, channel
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
-    stopper = threading.Thread(target=api.server.stop, args=(5.0,))
-    stopper.start()
+    stopped = beside(api.server.stop, 5.0)
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert list(watch) == []
     watch.cancel()
-    stopper.join()
+    stopped.result(DEADLINE_S)
 
 
 def test_reflection_lists_and_describes_the_services(channel: grpc.Channel) -> None:

@@ -90,7 +90,7 @@ def objects_of_calls() -> int:
 
 def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
     """The memory of gRPC for a call, tens of kB that the call's context refers to, is free too."""
-    with running_api(silent_s=0.5) as api:
+    with running_api(silent_s=2.0) as api:
         gc.collect()  # not later: a client that makes no call meanwhile would be refused
         before = objects_of_calls()  # of servers of earlier tests
         gc.disable()

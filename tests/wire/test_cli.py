@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -33,6 +34,7 @@ from signalbox.words import EventKind
 from tests.support.command_line import Result, Signalbox, api, signalbox
 from tests.support.doc_pages import ROOT
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.waiting import ended, error_line, line
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 from tests.support.wire.secured import secret_file
@@ -509,14 +511,11 @@ def test_a_job_that_waits_says_for_whom(signalbox: Signalbox, tmp_path: Path) ->
 
 
 @contextmanager
-def watching(address: str, *what: str) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
-    """Run the command, and yield it with its output and errors."""
+def watching(address: str, *what: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "controller", *what, "--address", address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         try:
-            yield process, process.stdout, process.stderr
+            yield process
         finally:
             process.kill()
 
@@ -524,48 +523,43 @@ def watching(address: str, *what: str) -> Iterator[tuple[subprocess.Popen[str], 
 def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running) -> None:
     with Client(api.addresses[0]) as client:
         client.register_job(JobSpec.parse(SPEC))
-        with watching(api.addresses[0], "jobs", "watch", "ring", "--json") as (process, out, err):
-            assert [route["pinned"] for route in json.loads(out.readline())["routes"]] == [False, False]
+        with watching(api.addresses[0], "jobs", "watch", "ring", "--json") as process:
+            assert [route["pinned"] for route in json.loads(line(process))["routes"]] == [False, False]
             client.deregister_job("ring", force=True)
-            assert err.read() == "error: job 'ring' was deregistered\n"
-            assert process.wait(60) == 5
+            assert ended(process) == (5, "", "error: job 'ring' was deregistered\n")
 
 
-def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted_also_when_the_controller_is_back(
-    tmp_path: Path,
-) -> None:
+def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/api.sock"
-    with running_api(address) as first, watching(address, "watch", "jobs") as (process, out, err):
-        assert out.readline()[10:] == "no jobs now\n"
+    with running_api(address) as first, watching(address, "watch", "jobs") as process:
+        assert line(process)[10:] == "no jobs now\n"
         with Client(address) as client:
             client.register_job(JobSpec.parse(SPEC))
-            line = "job ring: ecmp, 0 of 2 flows pinned, planned for unconfirmed, slowdown 1.250, 0 iterations\n"
-            assert out.readline()[10:] == line
+            shown = "job ring: ecmp, 0 of 2 flows pinned, planned for unconfirmed, slowdown 1.250, 0 iterations\n"
+            assert line(process)[10:] == shown
             client.deregister_job("ring")
-        assert out.readline()[10:] == "job ring: deregistered\n"
+        assert line(process)[10:] == "job ring: deregistered\n"
         first.server.stop(grace_s=0.2)
-        assert err.readline().endswith("; trying again\n")
+        assert error_line(process).endswith("; trying again\n")
         with running_api(address), Client(address) as client:
-            assert out.readline()[10:] == "no jobs now\n", "the new controller has none of the old one's changes"
+            assert line(process)[10:] == "no jobs now\n", "the new controller has none of the old one's changes"
             client.register_job(JobSpec.parse(SPEC))
-            assert out.readline()[10:].startswith("job ring: ")
+            assert line(process)[10:].startswith("job ring: ")
             process.send_signal(signal.SIGINT)
-            assert err.read() == "", "said once"
+            assert ended(process)[2] == "", "said once"
 
 
-def test_watching_the_status_through_a_pipe_prints_lines_and_goes_on_when_the_controller_is_back(
-    tmp_path: Path,
-) -> None:
+def test_watching_the_status_through_a_pipe_prints_lines_until_it_is_interrupted(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/api.sock"
-    with running_api(address) as first, watching(address, "status", "--watch") as (process, out, err):
-        assert out.readline().startswith("planned: 1 of 4 switches in sync, 4 links, 2 hosts, 0 jobs")
+    with running_api(address) as first, watching(address, "status", "--watch") as process:
+        assert line(process).startswith("planned: 1 of 4 switches in sync, 4 links, 2 hosts, 0 jobs")
         first.server.stop(grace_s=0.2)
-        assert err.readline().endswith("; trying again\n")
+        assert error_line(process).endswith("; trying again\n")
         with running_api(address), Client(address) as client:
             client.register_job(JobSpec.parse(SPEC))
-            assert any("2 hosts, 1 job (" in line for line in out)
+            assert any("2 hosts, 1 job (" in shown for shown in iter(partial(line, process), ""))
             process.send_signal(signal.SIGINT)
-            assert err.read() == "", "said once"
+            assert ended(process)[2] == "", "said once"
 
 
 @pytest.mark.parametrize("what", ["fabric", "alarms", "plan"])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from signalbox.client_process import MAX_MEMORY_BYTES
 from signalbox.jobs.spec import JobId
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import ended, line, until
 from tests.support.wire.control_stand_in import H1, H2, Running
-from tests.wire.test_joined_process_ends import ended, has_job, line, program
+from tests.wire.test_joined_process_ends import has_job, program
 
 
 def callers(process: subprocess.Popen[str]) -> list[int]:
@@ -208,7 +208,7 @@ def test_nothing_waits_for_the_process_that_calls_and_it_ends_with_a_killed_prog
         try:
             os.kill(calling, signal.SIGSTOP)
             process.kill()
-            assert process.communicate(timeout=DEADLINE_S) == ("", "")
+            assert ended(process) == (-signal.SIGKILL, "", "")
             os.kill(calling, signal.SIGCONT)
             until(lambda: not callers(process))
         finally:

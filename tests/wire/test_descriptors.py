@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from mininet_topos.haproxy_process import haproxy_before
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable, resuming
 from signalbox.errors import SignalboxError
+from tests.support.waiting import beside
 from tests.support.wire.api_calls import numbered_job
 from tests.support.wire.fake_switch import FakeSwitch
 
@@ -65,7 +65,7 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
         for number in range(20):
             client.register_job(numbered_job(number))
         controller.kill()
-        resumed = stack.enter_context(ThreadPoolExecutor(1)).submit(first_snapshot, watch)
+        resumed = beside(first_snapshot, watch)
         wait_for(lambda: bool(lost), "the end of the watch", 60, 0.05)
         controller.start()
         again = stack.enter_context(Client(f"127.0.0.1:{port}"))

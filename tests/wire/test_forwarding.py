@@ -30,7 +30,7 @@ from signalbox.errors import NotAllowed, NotFound, SignalboxError, TooSlow, Unau
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.known_members import KnownMembers
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.api_calls import reason, refused, ring
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.raw_client import raw
@@ -118,10 +118,10 @@ def test_a_deadline_ends_the_call_at_the_leader_as_well(pair: Standby) -> None:
     go_on = Event()
 
     def hold() -> None:
-        go_on.wait()
+        go_on.wait(DEADLINE_S)
 
     pair.leader.control.put(hold)
-    with capture_logs() as lines, Client(pair.addresses[0], timeout_s=0.3) as client:
+    with capture_logs() as lines, Client(pair.addresses[0], timeout_s=1.0) as client:
         with pytest.raises(TooSlow):
             client.register_job(ring())
         until(lambda: [line["code"] for line in lines if line.get("method") == "RegisterJob"] == ["CANCELLED"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 from signalbox.jobs.spec import JobSpec
 from signalbox.words import Mode
 from tests.support.by_id import registered
+from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.api_calls import numbered_job
 
 JOBS = 200
@@ -128,7 +129,7 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
     Afterwards the process has no free descriptors, which changes nothing. An exchange of hosts is saved as a whole or
     not at all, also when the controller is killed while it answers."""
     controller, answered = ControllerProcess(tmp_path), Event()
-    with controller.running() as client, ThreadPoolExecutor(1) as pool:
+    with controller.running() as client:
         acknowledged = register(client, range(4))
         client.update_jobs(exchanged(1))
         limit(controller, fsize=64)
@@ -149,9 +150,10 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
         assert logged(controller, "job registered") == acknowledged, "each one once, and no other"
         assert logged(controller, "job ended") == []
         acknowledged += without_descriptors(controller, client)
-        pool.submit(exchange_for_ever, client, answered)
-        assert answered.wait(60)
+        exchanges = beside(exchange_for_ever, client, answered)
+        assert answered.wait(DEADLINE_S)
         controller.kill()
+        exchanges.result(DEADLINE_S)
     with controller.running() as client:
         assert sorted(known(client)) == sorted(set(acknowledged) - {"job2"})
         assert hosts(client)[:2] in [[spec.endpoints for spec in exchanged(turn)] for turn in range(2)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from signalbox.client import Client
 from signalbox.errors import Unauthenticated, Unavailable, Unreachable
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.waiting import beside, until
 from tests.support.wire.certificates import Certificate
 from tests.support.wire.control_stand_in import Running
 from tests.support.wire.haproxy import proxied_api
@@ -266,10 +267,16 @@ def test_calls_per_second_are_limited_for_each_address(tmp_path: Path) -> None:
         stub(api) as controller,
         raw(api, "127.0.0.2") as other,
     ):
-        calls = [controller.GetStatus.future(pb.GetStatusRequest()) for _ in range(15)]
-        codes = [call.code().name for call in calls]
-        assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
-        assert codes.count("OK") >= 5
+        codes = Counter[str]()
+
+        def is_limited() -> bool:
+            calls = [controller.GetStatus.future(pb.GetStatusRequest()) for _ in range(15)]
+            codes.update(call.code().name for call in calls)
+            return codes["RESOURCE_EXHAUSTED"] > 0
+
+        until(is_limited)  # on a busy machine not all calls are of one second
+        assert codes.keys() == {"OK", "RESOURCE_EXHAUSTED"}
+        assert codes["OK"] >= 5
         assert other.is_served()
 
 
@@ -371,11 +378,11 @@ def test_clients_learn_that_the_controller_is_away(tmp_path: Path) -> None:
 def test_a_stream_beyond_those_of_a_connection_waits_until_another_ends_and_delays_no_other_client(
     plain: Running,
 ) -> None:
-    with Client(plain.addresses[0]) as client, Client(plain.addresses[0]) as other, ThreadPoolExecutor(1) as beside:
+    with Client(plain.addresses[0]) as client, Client(plain.addresses[0]) as other:
         watches = [client.watch_jobs() for _ in range(CONNECTION_STREAMS)]
         for watch in watches:
             next(watch)
-        waiting = beside.submit(next, client.watch_alarms())
+        waiting = beside(next, client.watch_alarms())
         assert other.get_status()
         assert not waiting.done()
         watches.pop().close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.jobs.spec import JobId
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import ended, line, until
 from tests.support.wire.control_stand_in import H1, H2, Running
 
 BEGIN = f"""
@@ -54,26 +54,15 @@ def program(api: Running, text: str, **environ: str) -> Iterator[subprocess.Pope
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env) as process:
         try:
-            assert line(process) == "joined\n", process.communicate()[1]
+            assert line(process) == "joined\n", ended(process)
             yield process
         finally:
             process.kill()
 
 
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout
-    return process.stdout.readline()
-
-
 def waits(process: subprocess.Popen[str]) -> bool:
     """Return whether the program's main thread waits in the kernel."""
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Close the program's input, wait for its end, and return its status, output and errors."""
-    said, errors = process.communicate(timeout=DEADLINE_S)
-    return process.returncode, said, errors
 
 
 ENDS = {

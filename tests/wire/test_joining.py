@@ -113,6 +113,7 @@ def test_a_spec_that_the_controller_refuses_is_told_with_its_fields(
 
 def test_a_controller_that_accepts_and_says_nothing_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(DEADLINE_S)
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with signalbox.join("job", endpoints=ENDPOINTS, address=address) as job:
             accepted, _ = silent.accept()

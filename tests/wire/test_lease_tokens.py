@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from signalbox.client import Client
 from signalbox.errors import Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, beside, until
 from tests.support.wire.control_stand_in import H1, H2, Running
 
 
@@ -105,24 +104,23 @@ def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, owner: Cl
         "register": lambda: owner.register_job(spec(), request_id="second", lease_token="", take_over=True).job.uid,
         "update": lambda: owner.update_job(spec(lease_s=20.0)).uid,
     }
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(calls[name])
-        until(lambda: before or call.done())
-        ((job, reports),) = before
-        owner.get_status()  # answered after whatever was ready before
-        assert not call.done(), "answered before it is certain"
-        assert job
-        end = registry.ends.of(job.id, job.uid)
-        assert end
-        if saved:
-            api.control.put(lambda: registry.ends.confirm(end))
-            with pytest.raises(NotFound, match="was taken over by another registration") as error:
-                call.result()
-            assert error.value.reason is Gone.JOB_TAKEN_OVER
-        else:
-            api.control.put(lambda: registry.restore({job.id: Known(job, reports)}))
-            assert call.result() == job.uid
-            assert (job.uid == registered.job.uid) == (name == "update")
+    call = beside(calls[name])
+    until(lambda: before or call.done())
+    ((job, reports),) = before
+    owner.get_status()  # answered after whatever was ready before
+    assert not call.done(), "answered before it is certain"
+    assert job
+    end = registry.ends.of(job.id, job.uid)
+    assert end
+    if saved:
+        api.control.put(lambda: registry.ends.confirm(end))
+        with pytest.raises(NotFound, match="was taken over by another registration") as error:
+            call.result(DEADLINE_S)
+        assert error.value.reason is Gone.JOB_TAKEN_OVER
+    else:
+        api.control.put(lambda: registry.restore({job.id: Known(job, reports)}))
+        assert call.result(DEADLINE_S) == job.uid
+        assert (job.uid == registered.job.uid) == (name == "update")
 
 
 def test_force_ends_the_registration_that_is_meant_or_none(owner: Client, stranger: Client) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,9 +15,8 @@ from controller.planning.problem import FlowId
 from signalbox import spec_messages
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
+from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.control_stand_in import H1, VIA_SPINE, running_api
-
-DEADLINE_S = 60.0
 
 
 class Held:
@@ -35,18 +33,6 @@ class Held:
         self.begun.set()
         assert self.may_end.wait(DEADLINE_S)
         return self._function(*args, **more)
-
-
-@contextmanager
-def together(call: Callable[[], object], count: int = 1) -> Iterator[list[object]]:
-    """Run the call in threads while the block runs, and yield the list of their results."""
-    results: list[object] = []
-    threads = [threading.Thread(target=lambda: results.append(call())) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    yield results
-    for thread in threads:
-        thread.join()
 
 
 def large_job(job_id: str = "large") -> JobSpec:
@@ -79,12 +65,12 @@ def test_others_are_answered_while_a_long_answer_is_made(
         client.replan()
         held = Held(getattr(module, function))
         monkeypatch.setattr(module, function, held)
-        with together(lambda: call(client)) as results:
-            assert held.begun.wait(DEADLINE_S)
-            assert other.get_status().switches == 3
-            assert not results
-            held.may_end.set()
-        assert len(results) == 1
+        answer = beside(call, client)
+        assert held.begun.wait(DEADLINE_S)
+        assert other.get_status().switches == 3
+        assert not answer.done()
+        held.may_end.set()
+        answer.result(DEADLINE_S)
 
 
 def test_the_conversion_of_a_request_does_not_count_against_the_time_of_its_answer(
@@ -103,11 +89,11 @@ def test_the_conversion_of_a_request_does_not_count_against_the_time_of_its_answ
     with running_api() as api, Client(api.addresses[0]) as client:
         held = Held(spec_messages.job_spec)
         monkeypatch.setattr(spec_messages, "job_spec", held)
-        with together(lambda: client.register_job(large_job())) as results:
-            assert held.begun.wait(DEADLINE_S)
-            assert [limit.when() for limit in limits] == [None]
-            held.may_end.set()
-        assert len(results) == 1
+        answer = beside(client.register_job, large_job())
+        assert held.begun.wait(DEADLINE_S)
+        assert [limit.when() for limit in limits] == [None]
+        held.may_end.set()
+        answer.result(DEADLINE_S)
     assert limits[0].when() is not None
 
 
@@ -127,17 +113,16 @@ def test_a_plan_is_encoded_once_until_something_of_it_changes(monkeypatch: pytes
 
 
 def test_the_routes_of_a_large_job_are_encoded_once_for_all_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
-    watchers = 8
     with running_api() as api, Client(api.addresses[0]) as client:
         job = client.register_job(large_job()).job
         held = Held(watches._encoded)
         monkeypatch.setattr(watches, "_encoded", held)
-        with together(lambda: next(client.watch_routes("large")), watchers) as results:
-            assert held.begun.wait(DEADLINE_S)
-            assert client.get_status().switches == 3
-            held.may_end.set()
-        assert (held.calls, len(results)) == (1, watchers)
-        assert all(len(message.routes) == job.virtual_links for message in results)  # type: ignore[attr-defined]
+        answers = [beside(next, client.watch_routes("large")) for _ in range(8)]
+        assert held.begun.wait(DEADLINE_S)
+        assert client.get_status().switches == 3
+        held.may_end.set()
+        assert [len(answer.result(DEADLINE_S).routes) for answer in answers] == [job.virtual_links] * 8
+        assert held.calls == 1
         api.control.set_route(FlowId(H1, "10.0.0.2"), VIA_SPINE)
         next(message for message in client.watch_routes("large") if message.generation == 2)
         calls = held.calls

@@ -20,7 +20,7 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.tables.messages import ReadRules, StageDone, SwitchResult
+from controller.tables.messages import ReadRules, SwitchResult
 from controller.tables.rules import MeterRule, RuleMod
 from tests.support.wire.bench import Bench, config, running_bench
 from tests.support.wire.fake_switch import (
@@ -72,9 +72,9 @@ def test_a_silent_barrier_times_out_and_an_error_is_tied_to_its_mod(bench: Bench
         answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS) + b"\0" * 64, second.xid)
         answering.send(BARRIER_REPLY, b"", answering.expect(BARRIER_REQUEST).xid)
         silent.expect(BARRIER_REQUEST)
-        done = bench.controller.first(StageDone, change_id=1)
-        assert done.results[Dpid(0x21)] == SwitchResult(timed_out=True)
-        ((mod, reason),) = done.results[Dpid(0x22)].rejected
+        results = bench.results(1, 0x21, 0x22)
+        assert results[Dpid(0x21)] == SwitchResult(timed_out=True)
+        ((mod, reason),) = results[Dpid(0x22)].rejected
         assert mod == mods[1]
         assert "OFPMMFC_OUT_OF_METERS" in reason
 
@@ -131,13 +131,13 @@ def test_a_switch_that_does_not_read_delays_no_other(bench: Bench) -> None:
         bench.install(4, (0x81,), *many)
         bench.install(5, (0x82,), *many[:100])
         quick.send(BARRIER_REPLY, b"", quick.expect(BARRIER_REQUEST).xid)
-        assert bench.controller.first(StageDone, change_id=5).results == {0x82: SwitchResult()}
-        assert bench.controller.first(StageDone, change_id=4).results == {0x81: SwitchResult(timed_out=True)}
+        assert bench.results(5, 0x82) == {0x82: SwitchResult()}
+        assert bench.results(4, 0x81) == {0x81: SwitchResult(timed_out=True)}
 
 
 def test_a_switch_that_stops_answering_echoes_is_disconnected_and_a_signal_ends_all_cleanly() -> None:
     with (
-        running_bench(echo_interval_s=0.3, echo_misses=2) as bench,
+        running_bench(echo_interval_s=0.5, echo_misses=4) as bench,
         bench.switch(0x91) as mute,
         bench.switch(0x92) as alive,
     ):

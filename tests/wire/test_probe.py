@@ -12,7 +12,7 @@ from pathlib import Path
 from mininet_topos.controller_process import reserve_port
 from mininet_topos.probe.prober import overflows
 from mininet_topos.probe.report import read_streams
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, ended, line
 
 ONE, TWO, LISTENER = "127.77.0.1", "127.77.0.2", "127.77.0.3"
 
@@ -27,9 +27,7 @@ def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path)
     outs = {ip: tmp_path / f"{ip}.json" for ip in (ONE, TWO)}
     port = reserve_port()  # the UDP port of the same number is free too
     processes = {ip: prober(ip, port, out) for ip, out in outs.items()}
-    for process in processes.values():
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
+    assert [line(process) for process in processes.values()] == ["ready\n"] * 2
     began = time.monotonic()
     with socket.socket(type=socket.SOCK_DGRAM) as listener:
         listener.bind((LISTENER, port))
@@ -42,9 +40,7 @@ def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path)
         send(processes[ONE], f"{TWO} 0 60")
         send(processes[TWO], f"{ONE} 0 1000")
         send(processes[TWO], f"{LISTENER} 0 60")
-    for process in processes.values():
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+    assert [ended(process)[0] for process in processes.values()] == [0, 0]
     heard = tmp_path / "listener.json"
     heard.write_text(json.dumps({"ip": LISTENER, "sent": {}, "received": {}, "overflows": 0}))
     streams, late = read_streams([*outs.values(), heard])

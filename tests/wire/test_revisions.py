@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -16,6 +14,7 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.waiting import in_parallel
 from tests.support.wire.api_calls import detail, refused, ring
 from tests.support.wire.control_stand_in import H1, H2, Running
 
@@ -82,11 +81,7 @@ def test_two_clients_that_read_change_and_write_lose_nothing(api: Running, clien
             for _ in range(ROUNDS):
                 own.change_job("both", one_more, token)
 
-    threads = [threading.Thread(target=changing, args=(place,)) for place in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_parallel(2, changing)
     job = client.get_job("both")
     assert [transfer.bytes_per_iteration for transfer in job.spec.transfers] == [1 + ROUNDS, 1 + ROUNDS]
     assert job.revision == 1 + 2 * ROUNDS

@@ -98,9 +98,9 @@ class Served(NamedTuple):
 
 def client(api: Running, directory: Path, name: str | None) -> Client:
     if name is None:
-        return Client(api.addresses[0], timeout_s=5)
+        return Client(api.addresses[0])
     file = secret_file(directory / name, token(name))
-    return Client(api.addresses[0], timeout_s=5, credentials=Credentials(token_file=file))
+    return Client(api.addresses[0], credentials=Credentials(token_file=file))
 
 
 def tokens_file(directory: Path, quotas: str = "") -> Path:

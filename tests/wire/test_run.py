@@ -19,7 +19,7 @@ import pytest
 
 from signalbox.commands.run import main
 from signalbox.jobs.spec import JobId
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import DEADLINE_S, ended, error_line, line, read_until, until
 from tests.support.wire.control_stand_in import H1, H2, Running
 
 RUN = [sys.executable, "-m", "signalbox", "run"]
@@ -50,21 +50,6 @@ def running(
             yield process
         finally:
             process.kill()
-
-
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout
-    return process.stdout.readline().strip()
-
-
-def error_line(process: subprocess.Popen[str]) -> str:
-    assert process.stderr
-    return process.stderr.readline()
-
-
-def ended(process: subprocess.Popen[str], said: str = "end\n") -> tuple[int, str, str]:
-    out, err = process.communicate(said, timeout=DEADLINE_S)
-    return process.returncode, out, err
 
 
 def run(*words: str, **more: Any) -> tuple[int, str, str]:
@@ -101,9 +86,9 @@ def test_a_program_that_joins_takes_the_job_over(api: Running) -> None:
         assert process.stdin
         assert error_line(process) == "signalbox: job 'job' is announced\n"
         print("join", file=process.stdin, flush=True)
-        assert line(process) == "joined"
+        assert line(process) == "joined\n"
         assert jobs(api)[JobId("job")].spec.transfers
-        assert ended(process) == (0, "", "")
+        assert ended(process, "end\n") == (0, "", "")
     assert not jobs(api)
 
 
@@ -111,10 +96,10 @@ def test_another_rank_than_the_first_is_the_command_itself(api: Running) -> None
     command = ("sh", "-c", "echo $$ $SIGNALBOX_JOB; grep SigIgn: /proc/$$/status; read line")
     environ = os.environ | {"OMPI_COMM_WORLD_RANK": "1"}
     with running(*HOSTS, "--", *command, address=api.addresses[0], env=environ) as process:
-        assert line(process) == f"{process.pid} job"
+        assert line(process) == f"{process.pid} job\n"
         assert not int(line(process).split()[1], 16) & 1 << signal.SIGPIPE - 1, "as Python has it"
         assert not jobs(api)
-        assert ended(process) == (0, "", "")
+        assert ended(process, "end\n") == (0, "", "")
 
 
 def test_the_command_has_its_environment(api: Running) -> None:
@@ -136,6 +121,7 @@ def test_the_command_runs_without_a_controller_and_one_line_says_so() -> None:
 def test_the_command_runs_while_the_controller_hangs() -> None:
     with ExitStack() as stack:
         silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        silent.settimeout(DEADLINE_S)
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         process = stack.enter_context(running(*HOSTS, "--", *HOLD, address=address))
         stack.enter_context(silent.accept()[0])  # and is never answered
@@ -177,7 +163,7 @@ def test_on_one_host_there_is_nothing_to_announce() -> None:
     environ = os.environ | {"SLURM_JOB_NODELIST": "n1"}
     with running("--verbose", "--", "bash", "-c", "read line; exit 0", env=environ) as process:
         assert error_line(process) == "signalbox: job 'job' is on one host: there is nothing to announce\n"
-        assert ended(process, "")[0] == 0
+        assert ended(process)[0] == 0
 
 
 # ---- invalid usage
@@ -258,10 +244,10 @@ while True:
 def test_signals_are_passed_on_once() -> None:
     default = ["env", "--default-signal=INT,HUP,QUIT"]  # also where the tests run under nohup
     with running("--hosts", H1, "--", sys.executable, "-c", SIGNALS, before=default) as process:
-        assert line(process) == "ready"
+        assert line(process) == "ready\n"
         for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
             process.send_signal(signal.Signals[name])
-            assert line(process) == name
+            assert line(process) == f"{name}\n"
         assert ended(process) == (7, "", "")
 
 
@@ -274,7 +260,7 @@ def test_signals_that_are_ignored_stay_ignored() -> None:
 
 def test_a_killed_wrapper_leaves_the_command_running() -> None:
     with running("--hosts", H1, "--", "sh", "-c", "echo started; read line; echo $line") as process:
-        assert line(process) == "started"
+        assert line(process) == "started\n"
         process.kill()
         process.wait(DEADLINE_S)
         assert ended(process, "goes on\n")[1] == "goes on\n"
@@ -313,10 +299,9 @@ def test_keys_of_a_terminal_reach_the_command_once_stop_it_and_a_shell_continues
     program = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{SHELL}"  # makes it the controlling terminal
     with subprocess.Popen([sys.executable, "-c", program], start_new_session=True, **pipes) as shell:
         os.close(terminal)
-        said = os.fdopen(control, "rb+", buffering=0)
         for key, answers in KEYS:
-            said.write(key)
+            os.write(control, key)
             for answer in answers:
-                assert said.readline().strip() == answer
+                assert read_until(control, b"\n").strip() == answer
         assert shell.wait(DEADLINE_S) == 0
-        said.close()
+    os.close(control)

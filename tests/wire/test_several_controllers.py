@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,11 @@ from signalbox.mapping import duration
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import MAY_BE_REPLACED
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, beside, until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.etcd import running_etcd
 from tests.support.wire.secured import Secured, status_of
-
-LONG_S = 60.0
 
 # ---- with controllers that behave as a test wants
 
@@ -81,9 +80,10 @@ class Simple(pb_grpc.JobServiceServicer, health_pb2_grpc.HealthServicer):
 
     def WatchJobs(self, _: Any, context: Any) -> Iterator[pb.WatchJobsResponse]:  # noqa: N802
         left = threading.Event()
-        context.add_callback(left.set)
+        goes_on = context.add_callback(left.set)
         yield pb.WatchJobsResponse(snapshot=True, resume_token=str(self.number))
-        left.wait()
+        if goes_on:
+            left.wait()
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def answered_by(client: Client) -> float:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take a controller for silent soon."""
     monkeypatch.setattr(active_channel, "SILENT_S", 0.05)
-    monkeypatch.setattr(active_channel, "PROBE_S", 0.5)
+    monkeypatch.setattr(active_channel, "PROBE_S", 1.0)
 
 
 def test_the_active_controller_is_found_wherever_it_is_in_the_list() -> None:
@@ -126,7 +126,7 @@ def test_the_active_controller_is_found_wherever_it_is_in_the_list() -> None:
 
 def test_calls_and_streams_go_on_at_the_next_controller() -> None:
     port = reserve_port()
-    with ExitStack() as ends, simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", LONG_S) as client:
+    with ExitStack() as ends, simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", DEADLINE_S) as client:
         lost: list[SignalboxError] = []
         watch = resuming(client.watch_jobs, lost.append)
         assert (answered_by(client), next(watch).resume_token) == (1, "1")
@@ -140,7 +140,7 @@ def test_calls_and_streams_go_on_at_the_next_controller() -> None:
 def test_a_controller_that_takes_no_call_is_passed_over_though_it_answers_probes() -> None:
     with simple(1) as stopping, simple(2) as second:
         stopping.error = Stopping("the controller is stopping")
-        with Client(f"{stopping.address},{second.address}", LONG_S) as client:
+        with Client(f"{stopping.address},{second.address}", DEADLINE_S) as client:
             client._channel._left = second.address  # is probed later than the first
             assert answered_by(client) == 2
 
@@ -148,7 +148,7 @@ def test_a_controller_that_takes_no_call_is_passed_over_though_it_answers_probes
 @pytest.mark.usefixtures("impatient")
 def test_a_silent_controller_is_left_with_its_streams() -> None:
     port = reserve_port()
-    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", LONG_S) as client:
+    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", DEADLINE_S) as client:
         watch = resuming(client.watch_jobs)
         assert (answered_by(client), next(watch).resume_token) == (1, "1")
         first.silent = True
@@ -160,7 +160,7 @@ def test_a_silent_controller_is_left_with_its_streams() -> None:
 def test_a_stream_alone_leaves_a_silent_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(active_channel, "STREAM_PROBE_S", 0.05)
     port = reserve_port()
-    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", LONG_S) as client:
+    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", DEADLINE_S) as client:
         watch = resuming(client.watch_jobs)
         assert next(watch).resume_token == "1"
         first.silent = True
@@ -170,7 +170,7 @@ def test_a_stream_alone_leaves_a_silent_controller(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("impatient")
 def test_a_slow_answer_is_waited_for_and_the_call_is_not_repeated() -> None:
-    with simple(1) as slow, Client(f"{slow.address},127.0.0.1:{reserve_port()}", LONG_S) as client:
+    with simple(1) as slow, Client(f"{slow.address},127.0.0.1:{reserve_port()}", DEADLINE_S) as client:
         slow.slow_s = 0.5
         assert answered_by(client) == 1
         assert slow.calls == 1
@@ -179,7 +179,7 @@ def test_a_slow_answer_is_waited_for_and_the_call_is_not_repeated() -> None:
 def test_a_change_that_was_not_saved_is_made_by_the_controller_that_has_replaced_this_one() -> None:
     """A controller that is cut off from etcd does not know that it was replaced."""
     port = reserve_port()
-    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", LONG_S) as client:
+    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", DEADLINE_S) as client:
         assert answered_by(client) == 1
         first.error = Unavailable("the state cannot be saved", 1.0)
         with simple(2, port) as second:
@@ -193,7 +193,7 @@ def test_a_change_that_was_not_saved_is_made_by_the_controller_that_has_replaced
 def test_a_lease_is_renewed_at_the_controller_that_has_replaced_this_one() -> None:
     """A controller that is cut off from etcd renews leases, which the active one does not know."""
     port = reserve_port()
-    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", LONG_S) as client:
+    with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", DEADLINE_S) as client:
         first.may_be_replaced = True
         assert answered_by(client) == 1
         with simple(2, port) as second:
@@ -204,7 +204,7 @@ def test_a_lease_is_renewed_at_the_controller_that_has_replaced_this_one() -> No
 
 
 def test_a_change_that_was_not_saved_is_an_error_when_no_other_controller_answers() -> None:
-    with simple(1) as only, Client(f"{only.address},127.0.0.1:{reserve_port()}", LONG_S) as client:
+    with simple(1) as only, Client(f"{only.address},127.0.0.1:{reserve_port()}", DEADLINE_S) as client:
         only.error = Unavailable("the state cannot be saved", 1.0)
         with pytest.raises(Unavailable, match="the state cannot be saved"):
             answered_by(client)
@@ -230,20 +230,12 @@ def test_the_error_has_the_reason_with_which_a_controller_refuses_calls() -> Non
 
 
 def test_closing_the_client_ends_the_search() -> None:
-    client, found = Client(f"127.0.0.1:{reserve_port()},127.0.0.1:{reserve_port()}", LONG_S), list[type]()
-
-    def ask() -> None:
-        try:
-            answered_by(client)
-        except SignalboxError as error:
-            found.append(type(error))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
+    client = Client(f"127.0.0.1:{reserve_port()},127.0.0.1:{reserve_port()}", DEADLINE_S)
+    answer = beside(answered_by, client)
     until(lambda: client._channel._finding.locked())
     client.close()
-    thread.join(LONG_S)
-    assert found == [Unreachable]
+    with pytest.raises(Unreachable):
+        answer.result(DEADLINE_S)
 
 
 def test_what_top_and_web_show_is_that_of_the_next_controller() -> None:
@@ -302,31 +294,32 @@ def active_and_standby(folder: Path, store: str) -> Iterator[tuple[ControllerPro
         ends.callback(second.kill)
         ends.callback(first.kill)
         first.start("--standby")
-        wait_for(lambda: "event=ready" in first.log.read_text(), "the active controller", LONG_S)
+        wait_for(lambda: "event=ready" in first.log.read_text(), "the active controller", DEADLINE_S)
         second.start("--standby")
-        wait_for(lambda: "standing by" in second.log.read_text(), "the standby", LONG_S)
+        wait_for(lambda: "standing by" in second.log.read_text(), "the standby", DEADLINE_S)
         yield first, second, ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 @pytest.mark.parametrize("store", [pytest.param("sqlite", marks=pytest.mark.long), "etcd"])
 def test_clients_go_on_at_the_standby_when_the_active_controller_is_killed(store: str, tmp_path: Path) -> None:
-    with active_and_standby(tmp_path, store) as (first, second, addresses), Client(addresses, LONG_S) as client:
+    with active_and_standby(tmp_path, store) as (first, second, addresses), Client(addresses, DEADLINE_S) as client:
         token = client.register_job(ring("kept")).lease_token
         seen: list[set[str]] = []
 
         def watch() -> None:
-            with Client(addresses, LONG_S) as other:
+            """Watch until the second snapshot."""
+            with Client(addresses, DEADLINE_S) as other:
                 snapshots = (message for message in resuming(other.watch_jobs) if message.snapshot)
-                seen.extend({job.spec.job_id for job in message.jobs} for message in snapshots)
+                seen.extend({job.spec.job_id for job in message.jobs} for message in islice(snapshots, 2))
 
-        threading.Thread(target=watch, daemon=True).start()
-        until(lambda: len(seen) == 1)
+        watched = beside(watch)
+        until(lambda: len(seen) == 1 or watched.done())
         with signalbox.join("joined", endpoints=["10.3.0.1", "10.3.0.2"], lease_s=30.0, address=addresses) as joined:
             until(lambda: joined.registered)
             first.kill()
             assert client.update_job(ring("kept", size=2000), lease_token=token).revision == 2
             assert client.renew_lease("kept", token) > 0
-            until(lambda: len(seen) == 2)
+            watched.result(DEADLINE_S)
             assert seen[1] == {"kept", "joined"}
             joined.iteration(0.5)
             with Client(second.address) as standby:

@@ -25,12 +25,12 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.live.state import Kind
 from signalbox.top.app import HELP, Details, Table, Top
 from tests.support.command_line import Signalbox, signalbox
+from tests.support.waiting import DEADLINE_S, read_until
 from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
 
 SMALL, LARGE = (80, 24), (200, 60)
-WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def screen(pilot: Pilot[None]) -> str:
 
 
 async def until(pilot: Pilot[None], shows: Callable[[str], bool]) -> str:
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + DEADLINE_S
     while not shows(found := screen(pilot)):
         assert time.monotonic() < end, found
         await pilot.pause(0.05)
@@ -205,18 +205,12 @@ def in_terminal(address: str) -> Iterator[Terminal]:
     environment = {**os.environ, "TERM": "xterm-256color"}
     process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     try:
-        read_until(ours, b"language")
+        assert read_until(ours, b"language").endswith(b"language")
         yield Terminal(process, ours, theirs, before)
     finally:
         process.kill()
         process.wait()
         os.close(theirs)
-
-
-def read_until(terminal: int, text: bytes) -> None:
-    said = b""
-    while text not in said:
-        said += os.read(terminal, 65536)
 
 
 @pytest.mark.parametrize("end", [b"q", signal.SIGTERM, pytest.param(b"\x03", marks=pytest.mark.long)])
@@ -226,8 +220,8 @@ def test_the_terminal_is_as_before(address: str, end: bytes | signal.Signals) ->
             os.write(ours, end)
         else:
             process.send_signal(end)
-        read_until(ours, b"\x1b[?1049l")
-        assert process.wait(WAIT_S) == 0
+        assert read_until(ours, b"\x1b[?1049l").endswith(b"\x1b[?1049l")
+        assert process.wait(DEADLINE_S) == 0
         assert termios.tcgetattr(theirs) == before
         os.close(ours)
 
@@ -237,7 +231,7 @@ def test_it_ends_on_a_terminal_that_takes_nothing(address: str, number: signal.S
     with in_terminal(address) as (process, ours, theirs, _):
         termios.tcflow(theirs, termios.TCOOFF)
         process.send_signal(number)
-        assert process.wait(WAIT_S) == 128 + number
+        assert process.wait(DEADLINE_S) == 128 + number
         local_flags = termios.tcgetattr(theirs)[3]
         assert local_flags & termios.ECHO
         assert local_flags & termios.ICANON
@@ -247,7 +241,7 @@ def test_it_ends_on_a_terminal_that_takes_nothing(address: str, number: signal.S
 def test_it_ends_when_its_terminal_closes_although_nobody_sends_a_signal(address: str) -> None:
     with in_terminal(address) as (process, ours, _, _):
         os.close(ours)
-        process.wait(WAIT_S)
+        process.wait(DEADLINE_S)
 
 
 def test_it_needs_a_terminal(signalbox: Signalbox) -> None:

@@ -10,11 +10,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,19 +28,12 @@ from mininet_topos.trainer.sockets import find, find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
 from signalbox.jobs.spec import Algorithm, JobId, Striping
 from signalbox.jobs.subflows import port_classes
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import DEADLINE_S, in_parallel, until
 from tests.support.wire.control_stand_in import H1, H2, VIA_SPINE, Running
-
-T = TypeVar("T")
 
 
 def addresses(size: int) -> tuple[str, ...]:
     return tuple(f"127.0.0.{rank + 1}" for rank in range(size))
-
-
-def in_parallel(size: int, body: Callable[[int], T]) -> list[T]:
-    with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(body, range(size), timeout=DEADLINE_S))
 
 
 def mesh_of(

@@ -26,7 +26,7 @@ NEAR, FAR = (H1, H2), ("10.0.8.1", "10.0.9.1")
 @pytest.fixture
 def client(api: Running) -> Iterator[Client]:
     """Yield a client that has registered job a on the hosts ``NEAR``, and job b on the hosts ``FAR``."""
-    with Client(api.addresses[0], timeout_s=10) as client:
+    with Client(api.addresses[0]) as client:
         client.register_job(ring("a", NEAR))
         client.register_job(ring("b", FAR))
         yield client
@@ -99,7 +99,7 @@ def test_specs_with_too_many_virtual_links_in_all_are_refused_before_these_are_m
 
 
 def test_a_request_counts_as_so_many_calls() -> None:
-    with running_api(max_client_calls_per_s=20) as api, Client(api.addresses[0], timeout_s=10) as client:
+    with running_api(max_client_calls_per_s=20) as api, Client(api.addresses[0]) as client:
         client.register_job(ring("a", NEAR))
         entries = [ring("a", NEAR)] * 200
         with pytest.raises(InvalidInput, match="is also in"):

@@ -25,6 +25,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import AlarmKind
 from tests.support import waiting
+from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import BACK, H1, H2, SPINE2, VIA_SPINE, Running, running_api
 from tests.wire.test_roles import client as caller
@@ -290,13 +291,11 @@ def test_routes_are_resumed_when_it_is_certain_whose_they_are(api: Running, clie
     overtaken = {job_id: replace(job, registration=Registration(ring())) for job_id, job in jobs.items()}
     api.control.board.publish(replace(api.control.status, jobs=overtaken))
     watch = client.watch_routes("ring", first.resume_token)
-    received: list[Any] = []
-    reader = threading.Thread(target=lambda: received.append(next(watch)))
-    reader.start()
+    received = beside(next, watch)
     waiting.until(lambda: api.control.board._listeners)
     api.control.set_route(FlowId(H1, H2), VIA_SPINE)
-    reader.join(60)
-    assert [(message.uid, message.generation) for message in received] == [(first.uid, first.generation + 1)]
+    message = received.result(DEADLINE_S)
+    assert (message.uid, message.generation) == (first.uid, first.generation + 1)
     watch.close()
 
 
@@ -308,12 +307,9 @@ def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
             client.register_job(ring())
             watch = resuming(client.watch_jobs, lost.append, pause=lambda _: None)
             assert len(next(watch).jobs) == 1
-            received: list[Any] = []
-            reader = threading.Thread(target=lambda: received.append(next(watch)))
-            reader.start()
+            received = beside(next, watch)
         with running_api(address):
-            reader.join(60)
-            (message,) = received
+            message = received.result(DEADLINE_S)
             assert message.snapshot
             assert not message.jobs
             assert isinstance(lost[0], Unreachable)

@@ -6,10 +6,9 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -22,10 +21,9 @@ from mininet_topos.trainer.training import StopRequest
 from mininet_topos.trainer.whole_job import connections, iterations
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import Compute, JobSpec
+from tests.support.waiting import DEADLINE_S, in_parallel
 
 SIZE = 5
-DEADLINE_S = 60.0
-T = TypeVar("T")
 Pair = tuple[str, str]
 
 GROUPS = {
@@ -66,11 +64,6 @@ def spec_of(collectives: list[Any], transfers: list[Any]) -> JobSpec:
     return spec.model_copy(update={"endpoints": tuple(f"127.0.1.{rank + 1}" for rank in range(SIZE))})
 
 
-def in_parallel(body: Callable[[int], T]) -> list[T]:
-    with ThreadPoolExecutor(SIZE) as pool:
-        return list(pool.map(body, range(SIZE), timeout=DEADLINE_S))
-
-
 def train_together(
     job: WholeJob,
     directory: Path,
@@ -88,7 +81,7 @@ def train_together(
                 finished(iteration)
             return done
 
-    return in_parallel(one_rank)
+    return in_parallel(SIZE, one_rank)
 
 
 @pytest.mark.parametrize("collective", [*COLLECTIVES, None], ids=lambda each: each[0] if each else "transfers")
@@ -158,7 +151,7 @@ def test_when_a_rank_ends_all_others_end(tmp_path: Path) -> None:
                 list(running)
             return str(lost.value)
 
-    assert in_parallel(one_rank)[3] == "left"
+    assert in_parallel(SIZE, one_rank)[3] == "left"
 
 
 def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) -> None:

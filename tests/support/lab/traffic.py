@@ -7,6 +7,7 @@ import sys
 
 from mininet_topos.lab.lab import Lab
 from tests.support.lab.pings import address
+from tests.support.waiting import line
 
 PORT = 7000
 _SINK = f"""
@@ -31,8 +32,7 @@ def send(lab: Lab, source: str, sink: str, size: int) -> float:
     """Send ``size`` bytes, and return the rate in Mbit/s at which they arrived."""
     receiver = lab.popen(sink, [sys.executable, "-c", _SINK], stdout=subprocess.PIPE, text=True)
     try:
-        assert receiver.stdout
-        assert receiver.stdout.readline() == "ready\n"
+        assert line(receiver) == "ready\n"
         sender = lab.popen(source, [sys.executable, "-c", _SOURCE, address(lab, sink), str(size)])
         assert sender.wait(60) == 0
         return float(receiver.communicate(timeout=60)[0])

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
 from controller.config import Config
+from controller.core.messages import Message
 from controller.fabric.messages import ConnectionRefused, SwitchConnected
 from controller.fabric.topology import Dpid
-from controller.tables.messages import InstallStage
+from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import RuleMod, Stage
 from mininet_topos.controller_process import reserve_port
 from tests.support.wire.fake_switch import FakeSwitch
@@ -33,6 +34,16 @@ class Bench(NamedTuple):
     def install(self, change_id: int, dpids: Sequence[int], *mods: RuleMod) -> None:
         """Send the same changes to the switches, as one stage."""
         self.controller.send(InstallStage(change_id, Stage("test", {Dpid(dpid): mods for dpid in dpids})))
+
+    def results(self, change_id: int, *dpids: int) -> Mapping[Dpid, SwitchResult]:
+        """Return the results of a change at these switches; late switches have a report of their own."""
+
+        def found(messages: Sequence[Message]) -> Mapping[Dpid, SwitchResult] | None:
+            reports = [m.results for m in messages if isinstance(m, StageDone) and m.change_id == change_id]
+            results = {dpid: result for report in reports for dpid, result in report.items()}
+            return results if results.keys() >= {*dpids} else None
+
+        return self.controller.wait_for(found)
 
     @contextmanager
     def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
@@ -60,7 +71,7 @@ def running_bench(framework: Framework | None = None, known: Sequence[Dpid] = ()
 def config(**openflow: Any) -> Config:
     return Config.model_validate(
         {
-            "openflow": {"port": reserve_port(), "barrier_timeout_s": 0.5, **openflow},
+            "openflow": {"port": reserve_port(), "barrier_timeout_s": 2.0, **openflow},
             "discovery": {"probe_interval_s": 0.1, "link_timeout_s": 0.5},
             "counters": {"interval_s": 0.2},
         }

@@ -5,7 +5,6 @@ It also publishes a status."""
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +46,7 @@ from signalbox.errors import NO_SUCH_NAME, InvalidInput, NotKnownYet, SignalboxE
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
 from tests.support import status_example
+from tests.support.waiting import DEADLINE_S, beside
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
 H1, H2 = "10.0.1.1", "10.0.2.1"
@@ -253,8 +253,7 @@ def running_api(*listen: str, members: MemberPort | None = None, **config: Any) 
     """Run the real server on the addresses, in front of the stand-in. ``members``: port for other members."""
     board = StatusBoard()
     control = ControlStandIn(board)
-    thread = threading.Thread(target=control.run, name="control-stand-in")
-    thread.start()
+    ended = beside(control.run)
     settings = ApiConfig(listen=listen or ("127.0.0.1:0",), **config)
     server = ApiServer(settings, board, control.put, LeaseTokens(), members=members)
     try:
@@ -262,4 +261,4 @@ def running_api(*listen: str, members: MemberPort | None = None, **config: Any) 
     finally:
         server.stop(grace_s=0.2)
         control.inbox.put(None)
-        thread.join()
+        ended.result(DEADLINE_S)

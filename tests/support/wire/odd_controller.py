@@ -96,9 +96,7 @@ class _Endless(_Odd):
         return iter(())
 
     def _never(self, _: Any, context: Any) -> Any:
-        ended = Event()
-        context.add_callback(ended.set)
-        ended.wait()
+        list(_and_wait(None, context))
 
     GetJob = ListRoutes = Explain = _never
 
@@ -111,9 +109,10 @@ def _job() -> pb.Job:
 
 def _and_wait(message: Any, context: Any) -> Iterator[Any]:
     ended = Event()
-    context.add_callback(ended.set)
+    goes_on = context.add_callback(ended.set)
     yield message
-    ended.wait()
+    if goes_on:
+        ended.wait()
 
 
 @contextmanager

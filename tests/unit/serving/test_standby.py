@@ -2,8 +2,8 @@
 
 import os
 import signal
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -17,19 +17,17 @@ from controller.store.directory_claim import MARK
 from controller.store.sqlite_store import SqliteStore
 from signalbox.errors import InvalidInput
 from tests.support.known_members import only_member
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, beside, until
 
 
-def once(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
-    """Start a thread that acts once the condition holds."""
+def once(condition: Callable[[], object], act: Callable[[], object]) -> Future[object]:
+    """Act in another thread once the condition holds."""
 
-    def run() -> None:
+    def acts() -> object:
         until(condition)
-        act()
+        return act()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
+    return beside(acts)
 
 
 def test_a_free_directory_is_taken_at_once_and_without_one_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
@@ -45,9 +43,9 @@ def test_a_free_directory_is_taken_at_once_and_without_one_there_is_nothing_to_w
 def test_a_signal_ends_the_wait_and_changes_nothing(tmp_path: Path, number: signal.Signals) -> None:
     active, handler = SqliteStore(tmp_path), signal.getsignal(number)
     assert active.claim()
-    thread = once(active.has_standby, lambda: os.kill(os.getpid(), number))
+    acted = once(active.has_standby, lambda: os.kill(os.getpid(), number))
     assert not wait_for_turn(SqliteStore(tmp_path))
-    thread.join()
+    acted.result(DEADLINE_S)
     assert active.owner() == str(os.getpid())
     assert signal.getsignal(number) is handler
     active.close()
@@ -64,9 +62,9 @@ def test_the_end_of_the_other_is_noticed_and_the_active_sees_who_waits_only_whil
         seen.append(active.has_standby())
         active.close()
 
-    thread = once(active.has_standby, end)
+    ended = once(active.has_standby, end)
     assert wait_for_turn(waiting)
-    thread.join()
+    ended.result(DEADLINE_S)
     assert seen == [True]
     assert not active.has_standby()
     waiting.close()
@@ -86,9 +84,9 @@ def test_a_directory_that_takes_no_mark_is_waited_for_all_the_same(
         return claim(wait)
 
     monkeypatch.setattr(waiting, "claim", claimed)
-    thread = once(lambda: claims == [False, True], active.close)
+    closed = once(lambda: claims == [False, True], active.close)
     assert wait_for_turn(waiting)
-    thread.join()
+    closed.result(DEADLINE_S)
     waiting.close()
 
 

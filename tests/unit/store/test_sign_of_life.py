@@ -6,16 +6,14 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 
 from controller.store import sign_of_life
 from controller.store.sign_of_life import SignOfLife, Watch
 from signalbox.addresses import host_and_port
-from tests.support.waiting import until
-
-LONG_S = 20.0
+from tests.support.waiting import DEADLINE_S, beside, until
 
 
 @pytest.fixture
@@ -30,7 +28,7 @@ def test_the_end_of_the_process_is_noticed(sign: SignOfLife) -> None:
         watch.follow(sign.address, ended.set)
         until(lambda: watch.known)
         sign.close()
-        assert ended.wait(LONG_S)
+        assert ended.wait(DEADLINE_S)
 
 
 def test_a_connection_that_ends_alone_says_nothing(sign: SignOfLife, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,13 +57,12 @@ def test_another_process_at_the_address_says_nothing_when_it_ends(sent: bytes) -
     watch, ended, stopping = Watch(), Event(), Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
-        given = (f"{host}:{port} word", ended.set, stopping)
-        watching = Thread(target=watch._run, args=given)
-        watching.start()
+        server.settimeout(DEADLINE_S)
+        watching = beside(watch._run, f"{host}:{port} word", ended.set, stopping)
         with server.accept()[0] as connection:
             server.close()
             connection.sendall(sent)
-    watching.join()
+    watching.result(DEADLINE_S)
     assert not ended.is_set()
 
 
@@ -83,6 +80,6 @@ def test_a_listener_without_free_descriptors_accepts_connections_later(
     with closing(Watch()) as watch:
         monkeypatch.setattr(socket.socket, "accept", refused)
         with socket.create_connection(host_and_port(sign.address.split()[0])):
-            assert failed.wait(LONG_S)
+            assert failed.wait(DEADLINE_S)
             watch.follow(sign.address, lambda: None)
             until(lambda: watch.known)

@@ -8,7 +8,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -45,6 +45,7 @@ from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import Mode
 from tests.support.by_id import registered
+from tests.support.waiting import DEADLINE_S, beside
 
 
 def spec(job_id: str) -> JobSpec:
@@ -527,12 +528,11 @@ def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
 def test_who_waits_has_the_directory_as_soon_as_it_is_free(tmp_path: Path) -> None:
     first, second = SqliteStore(tmp_path), SqliteStore(tmp_path)
     assert first.claim()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(second.claim, wait=True)
-        with pytest.raises(TimeoutError):
-            waiting.result(0.05)  # on a busy machine a wrong, early answer may arrive later; the test then passes
-        first.close()
-        assert waiting.result(60)
+    waiting = beside(second.claim, True)
+    with pytest.raises(TimeoutError):
+        waiting.result(0.05)  # on a busy machine a wrong, early answer may arrive later; the test then passes
+    first.close()
+    assert waiting.result(DEADLINE_S)
     assert not first.claim()
     second.close()
 
