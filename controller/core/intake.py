@@ -137,8 +137,8 @@ class Intake:
                 return commands(*self._state.commits.done(revision, now))
             case StateNotSaved(why):
                 return self._not_saved(why, now)
-            case Tick(at):
-                return self._tick(now, at)
+            case Tick(at, is_claimed):
+                return self._tick(now, at, is_claimed)
             case NewSettings(config):
                 self._config = config
                 self._state.take_settings(config, now)
@@ -546,7 +546,7 @@ class Intake:
 
     # ---- time
 
-    def _tick(self, now: float, at: float) -> Effects:
+    def _tick(self, now: float, at: float, is_claimed: bool) -> Effects:
         """Handle a tick; ``at`` is the time in seconds since 1970."""
         s = self._state
         effects = commands(*s.sync.tick(now))
@@ -563,7 +563,7 @@ class Intake:
             effects |= self._jobs_changed(now) | at_once(Work.SAVE)
         if s.silences.of:
             s.silences.tick(at)
-        if s.commits.retry_due(now):
+        if s.commits.trial_due(now, is_claimed):
             effects |= at_once(Work.SAVE)
         if s.phases.adopting:
             effects |= self._adopt_if_complete(now)

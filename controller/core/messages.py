@@ -41,6 +41,8 @@ class Tick:
 
     at: float = field(default_factory=time.time, compare=False)
     """Time in seconds since 1970, used only to record when something happened."""
+    is_claimed: bool = True
+    """Whether this process still has the claim of the state; without it, commits fail."""
 
 
 @dataclass(frozen=True, slots=True)

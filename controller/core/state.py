@@ -97,7 +97,8 @@ class Commits:
         self._given: SavedState | None = None
         self._given_known = self.known
         self._given_at = 0.0
-        self._retry_at = 0.0
+        self._trial_at = 0.0
+        self._is_claimed = True
         self._under_way: list[_Held] = []
         self._next: list[_Held] = []
 
@@ -138,11 +139,12 @@ class Commits:
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
         """Return the command that writes the difference between ``state`` and the state on disk.
 
-        If nothing differs, the replies to the waiting requests are returned instead. After a failure, an empty
-        difference is written too, to find out whether the disk works again. Must not be called while ``busy``."""
+        If nothing differs, the replies to the waiting requests are returned instead. An empty difference is written
+        too after a failure and without the claim, to find out whether changes can be saved. Must not be called while
+        ``busy``."""
         changed = changes(self.on_disk, state)
         self._under_way, self._next = self._next, []
-        if not changed and not self.why:
+        if not changed and not self.why and self._is_claimed:
             return list(self._answered(now))
         self._given, self._given_known, self._given_at = state, known, now
         return [SaveState(state, changed)]
@@ -163,7 +165,7 @@ class Commits:
         """Record that the commit under way failed: undo all requests that wait and return their refusals."""
         self._given, self.why = None, why
         self.failures += 1
-        self._retry_at = now + RETRY_S
+        self._trial_at = now + RETRY_S
         held, self._under_way, self._next = [*self._under_way, *self._next], [], []
         for request in reversed(held):
             request.undo(now)
@@ -174,9 +176,12 @@ class Commits:
         """Reply to a request that was undone."""
         return Unavailable(f"the change cannot be saved ({self.why}), so it was not made; try again later", RETRY_S)
 
-    def retry_due(self, now: float) -> bool:
-        """Return whether a failed commit is to be tried again now."""
-        return bool(self.why) and not self.busy and now >= self._retry_at
+    def trial_due(self, now: float, is_claimed: bool) -> bool:
+        """Return whether to find out now, by a commit, if changes can be saved: after a failure or without the claim.
+
+        So an alarm says that changes are refused before anybody asks for one."""
+        self._is_claimed = is_claimed
+        return not self.busy and now >= self._trial_at and (bool(self.why) or not is_claimed)
 
     def trouble(self, now: float) -> str:
         """Return why a restart would lose changes made now; empty when commits succeed."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.config import Config, FabricConfig
-from controller.core.messages import Message
+from controller.core.messages import Message, Tick
 from controller.core.state import Commits, KnownJobs
 from controller.jobs.messages import (
     DeregisterJob,
@@ -88,6 +88,23 @@ def test_connections_that_cannot_be_saved_are_those_before(fabric: FakeFabric) -
     fabric.send(RegisterJob(other))
     fabric.send(ReportConnections(JobId("other"), HOSTS[0], second))
     assert answers(fabric) == [fabric.job("other").uid, None], "what was refused is free"
+
+
+def test_an_alarm_says_that_changes_are_refused_before_anybody_asks_for_one(fabric: FakeFabric) -> None:
+    """A controller without the claim of the state tries an empty commit."""
+    fabric.disk_error = "etcd does not answer"
+    fabric.run(1)
+    assert not alarms(fabric), "nothing is to be saved"
+    fabric.send(Tick(is_claimed=False))
+    fabric.run(1)
+    assert alarms(fabric) == {AlarmKind.STATE_NOT_SAVED}
+    failures = fabric.status.state_failures
+    fabric.send(Tick(is_claimed=False))
+    fabric.run(1)
+    assert fabric.status.state_failures == failures, "the next trial is not due yet"
+    fabric.disk_error = ""
+    fabric.run(6)
+    assert not alarms(fabric)
 
 
 def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: FakeFabric) -> None:
