@@ -8,7 +8,7 @@ names that other distributions may import. docs/architecture.md has the pictures
 - ``control_loop``: the one thread that decides.
 - ``status``, ``alarms``: the frozen picture of the controller that all readers share.
 - ``config``: the configuration file as a frozen object.
-- ``memo``, ``shared_map``: derived values and large mappings, updated in time proportional to the changes.
+- ``shared_map``: large mappings and derived values, updated in time proportional to the changes.
 - ``child``, ``answerer``: child processes of the controller, and a child process that answers questions.
 - ``extensions``: loads the extension that is configured.
 """

@@ -35,7 +35,6 @@ from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.fabric.topology import Dpid
 from controller.jobs import messages
 from controller.jobs.messages import EndReason, not_found
-from controller.memo import Memo
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question
 from controller.planning.analysis.results import PlanProof
 from controller.planning.messages import (
@@ -45,6 +44,7 @@ from controller.planning.messages import (
     Request,
     SetMode,
 )
+from controller.shared_map import Memo
 from controller.status import JobStatus, Status, StatusBoard
 from controller.store.members import NO_MEMBERS
 from controller.tables.purpose import ordered

@@ -20,8 +20,8 @@ from controller.api.watch_table import Rows
 from controller.demand.job_demand import JobDemand
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Switch
-from controller.memo import Memo
 from controller.planning.plan import Plan
+from controller.shared_map import Memo
 from controller.status import DrainStatus, JobEnd, JobStatus, Status
 from signalbox.jobs.spec import JobId
 from signalbox.mapping import message_of, timestamp

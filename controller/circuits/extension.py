@@ -26,8 +26,8 @@ from controller.fabric.messages import MastershipLost, PortChanged, ProbeAnew, S
 from controller.fabric.parts import WhyNot
 from controller.fabric.topology import Fabric, PortRef
 from controller.jobs.job import Job
-from controller.memo import Row, per_key
 from controller.planning.problem import PlanLimits, Routes
+from controller.shared_map import Row, per_key
 from controller.status import ExtensionStatus
 from controller.tables.messages import StageDone, SwitchRules
 from signalbox.errors import InvalidInput, SignalboxError, cut
@@ -41,7 +41,7 @@ class CircuitExtension(Extension):
     - ``fibres``: fibres that are not as configured.
     - ``wirings``: jobs that wait for circuits.
 
-    Cached results (``memo.Row``), which are computed again when their inputs change:
+    Cached results (``shared_map.Row``), which are computed again when their inputs change:
 
     - ``interfaces``: interfaces that work.
     - ``unwired``: reasons why jobs wait.

@@ -24,7 +24,7 @@ from controller.circuits.cross_connects import changes, connected_by, cross_conn
 from controller.circuits.status import FibreStatus, OpticalStatus
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Port, PortNo, PortRef
 from controller.histogram import Histogram
-from controller.memo import MemoPerKey
+from controller.shared_map import MemoPerKey
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
 from controller.tables.rules import FlowRule, RuleSet, Stage
 from controller.tables.switch_sync import SwitchSync

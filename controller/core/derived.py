@@ -1,8 +1,8 @@
 """Table of derived values.
 
 A row is a function and its inputs: state (``s``) or other rows (``self``). Calling a row returns its value. The
-function is called again only when an input has changed (``controller.memo``). Function objects (``Flows()``, ``Pins()``
-…) and the functions of ``per_key`` and ``joined`` also keep results per job, flow or switch.
+function is called again only when an input has changed (``controller.shared_map``). Function objects (``Flows()``,
+``Pins()`` …) and the functions of ``per_key`` and ``joined`` also keep results per job, flow or switch.
 
 A flow without a path is not delivered, whatever the planner or ECMP does. After a start, parts that may still appear
 are not reported as missing.
@@ -48,7 +48,6 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch, leaves_of, ports_by_switch
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
-from controller.memo import Index, Row, joined, per_key, when
 from controller.planning.planned import Slowdowns
 from controller.planning.problem import (
     FlowId,
@@ -58,7 +57,7 @@ from controller.planning.problem import (
     flow_ids,
     missing_hosts,
 )
-from controller.shared_map import updated
+from controller.shared_map import Index, Row, joined, per_key, updated, when
 from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.control_table import adopting_rules
 from controller.tables.counted_links import CountedLinks, Uncounted, UncountedLinks

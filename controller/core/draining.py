@@ -16,8 +16,8 @@ from controller.fabric.drains import DrainedPart, Sender
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef, is_up
-from controller.memo import MemoPerKey
 from controller.planning.problem import FlowId
+from controller.shared_map import MemoPerKey
 from controller.status import DrainState, DrainStatus
 from controller.tables.counters import CounterIntake
 from controller.tables.pins import NO_FLOWS

@@ -26,8 +26,7 @@ from controller.demand.job_demand import JobDemand
 from controller.demand.pair_counters import PairCounters, Totals
 from controller.demand.watched_job import WatchedJob
 from controller.jobs.job import Announcements, Job, count_pairs
-from controller.memo import ChangedKeys, Memo, MemoPerKey, per_key
-from controller.shared_map import SharedMap, differing, updated
+from controller.shared_map import ChangedKeys, Memo, MemoPerKey, SharedMap, differing, per_key, updated
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import IterationTime

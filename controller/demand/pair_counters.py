@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
-from controller.memo import Memo
+from controller.shared_map import Memo
 from signalbox.jobs.subflows import Pair
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from controller.demand.judgement import FOLLOWED, UNDECLARED, Judge
 from controller.demand.payload_windows import Window
 from controller.fabric.counter_samples import Floats
-from controller.memo import Memo
+from controller.shared_map import Memo
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Pair
 

@@ -27,7 +27,7 @@ from controller.demand.traffic_patterns import MOST_MIXED, Pattern, TrafficPatte
 from controller.fabric.counter_samples import Rows
 from controller.fabric.link_load import LAG_S
 from controller.jobs.job import Announcements, Job, count_pairs, count_to_learn, pairs_to_count
-from controller.memo import Memo
+from controller.shared_map import Memo
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.subflows import Connections, Pair

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.topology import Fabric, Host, Link, LinkId
-from controller.memo import Memo
+from controller.shared_map import Memo
 
 Key = TypeVar("Key", bound=Hashable)
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples
 from controller.fabric.recent_uses import Counted, Pair, RecentUses, Users, UsesOf
 from controller.fabric.topology import Fabric, LinkId, PortRef
-from controller.memo import Memo
+from controller.shared_map import Memo
 
 PARTS = 3
 """Number of equal parts of the window of ``LinkLoad``; rates are measured over the last one, two and three parts."""

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from controller.fabric.parts import End, Part, PartKey, PartKind
 from controller.fabric.topology import Fabric, LinkId
-from controller.memo import Memo
 from controller.observability.families import FAMILIES
 from controller.observability.shapes import Family, LinkLabels, Snapshot
+from controller.shared_map import Memo
 from controller.status import StatusBoard
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

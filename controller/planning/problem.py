@@ -14,7 +14,6 @@ from typing import Protocol
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Fabric, Host, Link, LinkId, Path
-from controller.memo import ChangedKeys
 from controller.planning.demands import demands
 from controller.planning.flows import Flow as Flow
 from controller.planning.flows import FlowId as FlowId
@@ -27,7 +26,7 @@ from controller.planning.numbered import Floats as Floats
 from controller.planning.numbered import Ints as Ints
 from controller.planning.numbered import Links, Numbers
 from controller.planning.tiers import Tiers, find_tiers
-from controller.shared_map import SharedMap, differing, updated
+from controller.shared_map import ChangedKeys, SharedMap, differing, updated
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId, Striping
 from signalbox.jobs.subflows import Dividing

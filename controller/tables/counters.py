@@ -19,7 +19,7 @@ from controller.demand.pair_counters import PairCounters
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
-from controller.memo import Memo
+from controller.shared_map import Memo
 from controller.tables.default_table import Dropped, dropped_packets
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.pinned_table import counted

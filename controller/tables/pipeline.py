@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from controller.fabric.shortest_paths import ShortestPaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, PortNo, PortRef, Switch, moved_hosts, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf
-from controller.memo import Memo, MemoPerKey
-from controller.shared_map import differing, updated
+from controller.shared_map import Memo, MemoPerKey, differing, updated
 from controller.tables import control_table, default_table
 from controller.tables.default_table import Gateway, GatewayPorts
 from controller.tables.pinned_table import Pin

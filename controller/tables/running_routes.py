@@ -14,9 +14,8 @@ from itertools import chain, takewhile
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths, Hops, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
-from controller.memo import Memo, per_key
 from controller.planning.problem import FlowId, Route, Routes, Subflow, flow_ids, whole
-from controller.shared_map import SharedMap, differing, updated
+from controller.shared_map import Memo, SharedMap, differing, per_key, updated
 from controller.tables.pinned_table import Part, Pin, counted, read_pin
 from controller.tables.pins import PinnedJob, parts_of
 from controller.tables.rules import FlowRule, Output, RuleSet, Table, job_owner

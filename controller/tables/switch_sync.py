@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import Literal, TypeVar
 
 from controller.fabric.topology import Dpid, Fabric
-from controller.memo import MemoPerKey
+from controller.shared_map import MemoPerKey
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.pinned_table import on_ecmp
 from controller.tables.rules import (

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid
-from controller.memo import Memo
-from controller.shared_map import SharedMap, updated
+from controller.shared_map import Memo, SharedMap, updated
 from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable, FlowRule, GroupRule, OtherTable, Rule, RuleSet, Table
 from controller.tables.switch_sync import Refusal

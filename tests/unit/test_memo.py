@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.memo import ChangedKeys, Index, Memo, MemoPerKey, Row, joined, per_key, when
-from controller.shared_map import SharedMap
+from controller.shared_map import ChangedKeys, Index, Memo, MemoPerKey, Row, SharedMap, joined, per_key, when
 
 
 def test_the_same_inputs_give_the_same_object() -> None:

@@ -14,7 +14,7 @@ from controller.demand.watched_job import WatchedJob
 from controller.fabric.host_discovery import MAX_QUESTIONS
 from controller.fabric.messages import SendArpRequest
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SaveState
-from controller.memo import Row
+from controller.shared_map import Row
 from controller.tables import pinned_table, pins
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId

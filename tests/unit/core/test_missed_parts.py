@@ -27,7 +27,7 @@ from controller.fabric.parts import (
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.job import Job
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.memo import Index
+from controller.shared_map import Index
 from signalbox.errors import Unavailable
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Mode
