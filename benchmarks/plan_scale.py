@@ -32,7 +32,8 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan
-from controller.planning.problem import Flow, FlowId, Flows, PlanLimits, Snapshot, capacities
+from controller.planning.problem import Flow, FlowId, PlanLimits
+from controller.planning.snapshot import Flows, Snapshot, capacities
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
 from offline.scenarios.generator import generate, jobs_of, ring_lines

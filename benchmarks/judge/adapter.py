@@ -22,7 +22,8 @@ from controller.planning.analysis.requests import FabricNames
 from controller.planning.certificate import certificate
 from controller.planning.plan import NoPlan, answered
 from controller.planning.planner import plan
-from controller.planning.problem import PlanLimits, Problem, take_snapshot
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.snapshot import take_snapshot
 from offline.scenarios.workload_job import WorkloadJob
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId

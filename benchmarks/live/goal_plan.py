@@ -27,8 +27,8 @@ from controller.fabric.messages import LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference
-from controller.planning.messages import Planned, SolvePlan
-from controller.planning.plan import GoalPlan, Plan
+from controller.planning.messages import SolvePlan
+from controller.planning.plan import GoalPlan, Plan, Planned
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of

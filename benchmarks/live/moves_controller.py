@@ -16,8 +16,7 @@ import typer
 
 from controller.config import load
 from controller.planning.messages import PlanningRequest, SolvePlan
-from controller.planning.plan import Plan, PlanTimes
-from controller.planning.planned import decided
+from controller.planning.plan import Plan, PlanTimes, decided
 from controller.planning.problem import FlowId, Problem, Route, whole
 from controller.planning.process import OnCrash, Put
 from controller.serving.serve import serve

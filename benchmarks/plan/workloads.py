@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.planning.demands import ideal_communication_s
+from controller.planning.snapshot import ideal_communication_s
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
 from offline.scenarios.generator import generate, jobs_of

@@ -48,15 +48,9 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch, leaves_of, ports_by_switch
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
-from controller.planning.planned import Slowdowns
-from controller.planning.problem import (
-    FlowId,
-    Flows,
-    Snapshot,
-    capacities,
-    flow_ids,
-    missing_hosts,
-)
+from controller.planning.plan import Slowdowns
+from controller.planning.problem import FlowId, flow_ids
+from controller.planning.snapshot import Flows, Snapshot, capacities, missing_hosts
 from controller.shared_map import Index, Row, joined, per_key, updated, when
 from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.control_table import adopting_rules

@@ -75,9 +75,10 @@ from controller.planning.analysis.requests import (
     WhatIf,
     analysis_request,
 )
-from controller.planning.messages import Planned, Replan, Request, SetMode
-from controller.planning.planned import Slowdowns
-from controller.planning.problem import FlowId, missing_hosts
+from controller.planning.messages import Replan, Request, SetMode
+from controller.planning.plan import Planned, Slowdowns
+from controller.planning.problem import FlowId
+from controller.planning.snapshot import missing_hosts
 from controller.silence import EndSilence, SilenceAlarms
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
 from controller.tables.running_routes import installed_hosts

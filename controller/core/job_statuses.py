@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
-from controller.planning.demands import ideal_time_s
-from controller.planning.planned import Slowdowns
+from controller.planning.plan import Slowdowns
 from controller.planning.problem import FlowId, Route, route_of
+from controller.planning.snapshot import ideal_time_s
 from controller.shared_map import ChangedKeys, SharedMap, differing, updated
 from controller.status import JobState, JobStatus
 from controller.tables.confirmed_routes import NO_ROUTES

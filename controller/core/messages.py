@@ -27,8 +27,8 @@ from controller.fabric.topology import Fabric, PortRef
 from controller.jobs.job import Job
 from controller.jobs.messages import Arrangement, SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
-from controller.planning.messages import Planned, Request, SolvePlan, WorkOutSlowdowns
-from controller.planning.planned import Slowdowns
+from controller.planning.messages import Request, SolvePlan, WorkOutSlowdowns
+from controller.planning.plan import Planned, Slowdowns
 from controller.planning.problem import Routes
 from controller.status import NO_EXTENSION, ExtensionStatus
 from controller.tables.messages import FromSwitches, ToSwitches

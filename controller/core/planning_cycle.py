@@ -23,10 +23,10 @@ from controller.demand.job_demand import DemandSource
 from controller.fabric.topology import Fabric, Host, Link, LinkId
 from controller.histogram import Histogram
 from controller.jobs.job import Job
-from controller.planning.messages import Planned, ReplanOutcome, SolvePlan, WorkOutSlowdowns
-from controller.planning.plan import GoalPlanLeft, NoPlan, Plan
-from controller.planning.planned import Slowdowns
-from controller.planning.problem import PlanLimits, Snapshot, left_bps
+from controller.planning.messages import ReplanOutcome, SolvePlan, WorkOutSlowdowns
+from controller.planning.plan import GoalPlanLeft, NoPlan, Plan, Planned, Slowdowns
+from controller.planning.problem import PlanLimits
+from controller.planning.snapshot import Snapshot, left_bps
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 from signalbox.jobs.spec import JobId

@@ -8,24 +8,25 @@ certificate and the decision whether to adopt it, or the reason why there is no 
 The modules, in the order in which a request passes them:
 
 - ``process``: the controller's end of the planning process. It sends the changes since the previous request
-  (``differences``) and replaces a planning process that ends.
+  (``snapshot``) and replaces a planning process that ends.
 - ``worker``: the threads in the planning process, one for repairs and one for plans. ``answers`` keeps the state that
   the next request needs.
-- ``problem``, ``flows``, ``numbered``: the input, as types and as arrays.
+- ``snapshot``, ``problem``: the input, as types and as arrays.
 - ``planner``: routings from the cheapest method to the most expensive, until one is proven optimal.
 - ``closed_forms``, ``three_tiers``, ``greedy``, ``relief``, and the packages ``whole_flows`` and ``split_flows``: the
   methods.
 - ``bounds``, ``slowdown_vector``: lower bounds of the slowdowns of every routing.
 - ``plan_check``: checks a plan, and shares no code with the methods.
-- ``plan``: the plan, and ``decide``, which says whether the plan is worth its moves. ``planned``: the facts about a
-  plan that the control loop needs.
+- ``plan``: the plan, ``decide``, which says whether the plan is worth its moves, and the facts about a plan that the
+  control loop needs.
 - ``goal_plan``, ``transition``: goal plans that take more moves than one cycle may make.
 
 The other modules:
 
-- ``efficiency``: the definitions of load, slowdown and efficiency, which all other modules use.
+- ``efficiency``: the definitions of load, slowdown and efficiency, which all other modules use, and the slowdowns
+  under hashing.
 - ``certificate``, ``witnesses``, ``verify``: proofs. ``verify`` needs nothing but Python, and is
   docs/verify_plan.py too.
-- ``ecmp``, ``baselines``: the slowdowns under hashing and under published schemes.
+- ``baselines``: the slowdowns under published schemes.
 - ``analysis``: questions about the running network.
 """

@@ -19,11 +19,11 @@ import structlog
 
 from controller.planning.baselines import baseline_slowdowns
 from controller.planning.goal_plan import solved
-from controller.planning.messages import Planned, PlanningRequest, SolvePlan
-from controller.planning.plan import GoalPlan, NoPlan
-from controller.planning.planned import Slowdowns, slowdowns
+from controller.planning.messages import PlanningRequest, SolvePlan
+from controller.planning.plan import GoalPlan, NoPlan, Planned, Slowdowns, slowdowns
 from controller.planning.planner import repair_first
-from controller.planning.problem import Problem, Routed
+from controller.planning.problem import Problem
+from controller.planning.snapshot import Routed
 
 log = structlog.get_logger(__name__)
 

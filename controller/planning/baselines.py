@@ -16,8 +16,7 @@ import numpy as np
 
 from controller.planning.closed_forms import proper_coloring
 from controller.planning.common_links import CommonLinks, find_common_links
-from controller.planning.ecmp import NextHops, hashed_links, hashed_slowdown, nic_slowdown
-from controller.planning.efficiency import FabricLoads
+from controller.planning.efficiency import FabricLoads, NextHops, hashed_links, hashed_slowdown, nic_slowdown
 from controller.planning.greedy import PathChoices, largest_set_first
 from controller.planning.planner import Fault, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
@@ -54,7 +53,7 @@ class Numbered:
         return max(self.nic_slowdown, float(loads.of(links[:, None]).max(initial=0.0)))
 
     def hashed(self, seed: int) -> Ints:
-        """Return the links of each flow under ECMP, as ``ecmp.hashed_links`` does."""
+        """Return the links of each flow under ECMP, as ``hashed_links`` does."""
         return hashed_links(self.problem, self.next_hops, seed)
 
 

@@ -30,8 +30,7 @@ import numpy as np
 
 from controller.planning.crossings import crossings
 from controller.planning.efficiency import Peaks, nic_slowdowns, peaks
-from controller.planning.numbered import Bools, Floats, Ints, distinct
-from controller.planning.problem import Problem
+from controller.planning.problem import Bools, Floats, Ints, Problem, distinct
 from signalbox.jobs.spec import JobId
 
 _SIZES = 16

@@ -38,8 +38,7 @@ from controller.planning import residual_links
 from controller.planning.bounds import Bounds
 from controller.planning.common_links import CommonLinks, common_links_of, find_common_links, parts
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
-from controller.planning.numbered import Floats, Ints, NumberedRoutes, Numbers, distinct
-from controller.planning.problem import Problem
+from controller.planning.problem import Floats, Ints, NumberedRoutes, Numbers, Problem, distinct
 
 _ROUNDING = 1e-9
 _NEARLY = 0.05

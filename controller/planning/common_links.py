@@ -19,8 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
-from controller.planning.numbered import Around, Ints, Links, Numbers
-from controller.planning.problem import Flow, Problem
+from controller.planning.problem import Around, Flow, Ints, Links, Numbers, Problem
 
 _EQUAL = 1e-9
 

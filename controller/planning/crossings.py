@@ -20,9 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
-from controller.planning.numbered import Ints, distinct
-from controller.planning.problem import Problem
-from controller.planning.tiers import Tiers
+from controller.planning.problem import Ints, Problem, Tiers, distinct
 
 
 class Place(NamedTuple):

@@ -34,8 +34,19 @@ from controller.planning import greedy
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.efficiency import first_difference, job_slowdowns
-from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, answered, draft, relative_gain
-from controller.planning.planned import NO_ROUTES, Planned, decided, in_place
+from controller.planning.plan import (
+    NO_ROUTES,
+    Drafts,
+    GoalPlan,
+    NoPlan,
+    Plan,
+    Planned,
+    answered,
+    decided,
+    draft,
+    in_place,
+    relative_gain,
+)
 from controller.planning.planner import judged, plan, relieved, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows import search

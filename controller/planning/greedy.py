@@ -18,8 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from controller.fabric.topology import Dpid
-from controller.planning.ecmp import NextHops
-from controller.planning.efficiency import Increments, loads_of, passing
+from controller.planning.efficiency import Increments, NextHops, loads_of, passing
 from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
 
 _MOST_PATHS = 512

@@ -23,8 +23,7 @@ import numpy as np
 from controller.planning.bounds import Bounds
 from controller.planning.closed_forms import nearly_equal, proper_coloring
 from controller.planning.common_links import CommonLinks, common_links_of, find_common_links, parts
-from controller.planning.numbered import Ints, NumberedRoutes, Numbers
-from controller.planning.problem import Flow, FlowId, Problem, Routes
+from controller.planning.problem import Flow, FlowId, Ints, NumberedRoutes, Numbers, Problem, Routes
 
 _ROUNDING = 1e-9
 

@@ -16,10 +16,9 @@ from controller.jobs.messages import (
     UpdateJobs,
 )
 from controller.planning.analysis.requests import Question
-from controller.planning.plan import GoalPlanLeft, Plan
-from controller.planning.planned import Planned as Planned
-from controller.planning.planned import Slowdowns
-from controller.planning.problem import PlanLimits, Snapshot
+from controller.planning.plan import GoalPlanLeft, Plan, Planned, Slowdowns
+from controller.planning.problem import PlanLimits
+from controller.planning.snapshot import Snapshot
 from controller.silence import EndSilence, SilenceAlarms
 from signalbox.words import Mode
 

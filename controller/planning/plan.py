@@ -1,44 +1,46 @@
-"""Results of the planner: a checked plan with its certificate, or the reason why there is no plan.
+"""Results of the planner: a checked plan with its certificate, and whether the plan is worth its moves.
 
-In: routes from any of the solvers, as candidates (``Draft``). Out: the order of candidates, and a ``Plan`` whose claims
-the checker can verify."""
+In: routes from any of the solvers, as candidates (``Draft``). Out: the order of candidates; a ``Plan`` whose claims the
+checker can verify, or a ``NoPlan``; a ``Planned``, which has the plan, the decision and all facts that the control loop
+needs. The planning threads compute these facts: with tens of thousands of pinned flows they take seconds, for which the
+control loop would block."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_slowdowns
-from controller.planning.numbered import NumberedRoutes
-from controller.planning.problem import FlowId, Problem, Route, Routes, Subflow, whole
+from controller.planning.efficiency import (
+    SLOWDOWN_TOLERANCE,
+    EcmpSlowdown,
+    ecmp_job_slowdowns,
+    first_difference,
+    job_slowdowns,
+    outweighed,
+    phase_slowdowns,
+)
+from controller.planning.problem import FlowId, NumberedRoutes, Problem, Route, Routes, Subflow, whole
+from controller.shared_map import SharedMap
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
 
 Certificate = Literal["optimal", "gap", "heuristic"]
 
+
 BOUNDING_SOLVERS = ("cpsat", "lp", "ilp")
 """Solvers that search for the optimum, and return a lower bound when they stop early."""
-
 _MOST_NAMED = 3
 """Largest number of flows that one sentence lists by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class EcmpSlowdown:
-    """Statistics of a slowdown under ECMP hashing, over seeded random draws on one snapshot.
+ECMP_SEED = 1
 
-    It is the slowdown of one job, or in a plan the slowdown of the worst job."""
 
-    mean: float
-    p95: float
-
-    def is_as_good_as(self, slowdown: float, min_gain: float) -> bool:
-        """Return whether at most 5 % of the draws exceed ``slowdown`` by more than ``min_gain`` (relative)."""
-        return self.p95 <= slowdown * (1 + min_gain)
+NO_ROUTES: Routes = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,3 +403,117 @@ def _blocked(before: tuple[float, ...], goal: GoalPlan) -> Decision:
 
 def _flows(count: int) -> str:
     return f"{count} flow" if count == 1 else f"{count} flows"
+
+
+# ---- answers for the control loop
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Answer to one ``SolvePlan``: a repair, or the plan that follows it."""
+
+    answer: Plan | NoPlan
+    """Plan, or the reason why there is none.
+
+    Subflows keep their current source-port classes where possible, so that rules and connections stay."""
+    repair: bool = False
+    """Whether the plan only gives new paths to flows whose own paths are lost."""
+    decision: Decision | None = None
+    """Decision whether to adopt the plan; None without a plan."""
+    slowdowns: Slowdowns | None = None
+    """Slowdowns under the plan's routes; None when ``decision`` is None."""
+    repaired: int = 0
+    """Number of flows whose path was lost and that have another path in the plan."""
+    goal: GoalPlanLeft | None = None
+    """Summary of the goal plan that is left when the plan is adopted; None when no goal plan is left."""
+    for_now: bool = False
+    """Whether the plan is for the phases that jobs send now (``Problem.now``), not for all phases."""
+
+    @property
+    def plan(self) -> Plan:
+        """Plan of the answer. Raises ``SignalboxError`` when there is none."""
+        return answered(self.answer)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the planner considers the plan worth its moves."""
+        return self.decision is not None and self.decision.adopt
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdowns:
+    """Slowdowns of jobs under certain routes, or the worst slowdown under each published scheme.
+
+    Slowdowns of jobs are for the traffic that the jobs send now. The planner computes the slowdowns under the schemes
+    after the plan, for the plan's problem, and sends them in an object of their own."""
+
+    generation: int
+    """Generation of the problem."""
+    of_job: Mapping[JobId, float] = field(default_factory=dict)
+    of_phase: Mapping[JobId, Mapping[int, float]] = field(default_factory=dict)
+    """Slowdown of each phase; empty when some flows are not pinned."""
+    outweighed: frozenset[JobId] = frozenset()
+    """Jobs that may be slower than predicted, see ``efficiency.outweighed``."""
+    of_scheme: Mapping[str, float] | None = None
+    """Worst slowdown under each published scheme; None when this object has slowdowns of jobs."""
+
+
+def slowdowns(problem: Problem, draws: int) -> Slowdowns | None:
+    """Return the slowdowns of the running routes; None when a path of these routes is lost.
+
+    A flow whose path is lost does not run as planned. ``draws``: number of random draws of ECMP."""
+    if problem.broken:
+        return None
+    problem = problem.now
+    running = {flow.id: flow.current for flow in problem.flows if flow.current is not None}
+    of_job = ecmp_job_slowdowns(problem, running, draws, ECMP_SEED)
+    pinned = len(running) == len(problem.flows)
+    of_phase = phase_slowdowns(problem, running) if pinned else {}
+    return Slowdowns(problem.generation, of_job, of_phase, outweighed(problem, running))
+
+
+def decided(
+    problem: Problem,
+    plan: Plan,
+    min_gain: float | None,
+    running: Routes = NO_ROUTES,
+    stay: Plan | None = None,
+    goal: GoalPlan | None = None,
+) -> Planned:
+    """Return the plan with the decision whether to adopt it, and its slowdowns.
+
+    ``min_gain``, ``stay``, ``goal``: see ``plan.decide``. When ``min_gain`` is None the plan is a repair, which is
+    adopted at once.
+    ``running``: all running routes. The mapping of the plan's routes shares its unchanged parts with ``running``, so
+    that the control loop need not compare the routes one by one."""
+    plan = _placed(problem, plan)
+    decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain, stay, goal)
+    if stay and not decision.moving:
+        plan = _placed(problem, stay)
+    gone = {flow.id for flow in problem.flows if flow.current is not None} - problem.in_force
+    shared = SharedMap.of(running).become(plan.routes)
+    now, routes = problem.now, plan.routes
+    of_job = plan.job_slowdown if now is problem else job_slowdowns(now, routes)
+    found = Slowdowns(problem.generation, of_job, phase_slowdowns(now, routes), outweighed(now, routes))
+    return Planned(replace(plan, routes=shared), min_gain is None, decision, found, len(gone & routes.keys()))
+
+
+def _placed(problem: Problem, plan: Plan) -> Plan:
+    """Return the plan with the subflows of each flow in their current source-port classes where possible."""
+    routes = {flow.id: in_place(plan.routes[flow.id], flow.current) for flow in problem.flows if flow.id in plan.routes}
+    return replace(plan, routes=routes, moves=problem.moves(routes))
+
+
+def in_place(route: Route, running: Route | None) -> Route:
+    """Return ``route`` with its subflows reordered, so that as many as possible keep their source-port class.
+
+    Return the object ``running`` itself when nothing changes."""
+    if running is None or route == running:
+        return running or route
+    if len(route) == 1:
+        return route
+    left = {subflow.path: subflow for subflow in route}
+    kept = [left.pop(subflow.path, None) for subflow in running[: len(route)]]
+    kept += [None] * (len(route) - len(kept))
+    rest = iter(left.values())
+    return tuple(subflow or next(rest) for subflow in kept)

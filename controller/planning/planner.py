@@ -29,11 +29,21 @@ import structlog
 from controller.planning import closed_forms, greedy, joining, three_tiers
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, slowdown_bounds
-from controller.planning.ecmp import ecmp_slowdown
-from controller.planning.efficiency import first_difference
-from controller.planning.plan import Draft, Drafts, NoPlan, Plan, PlanTimes, certified, compare, draft, slowdowns_proven
+from controller.planning.efficiency import ecmp_slowdown, first_difference
+from controller.planning.plan import (
+    Draft,
+    Drafts,
+    NoPlan,
+    Plan,
+    Planned,
+    PlanTimes,
+    certified,
+    compare,
+    decided,
+    draft,
+    slowdowns_proven,
+)
 from controller.planning.plan_check import check
-from controller.planning.planned import Planned, decided
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.relief import relieve
 from controller.planning.slowdown_vector import SlowdownVector

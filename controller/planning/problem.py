@@ -1,49 +1,147 @@
-"""Input of the planner: one immutable snapshot of link capacities, candidate paths and flows.
+"""Input of the planner: one immutable problem of link capacities, candidate paths and flows, also as arrays.
 
-The demands of the flows are defined in ``flows``; ``Problem.numbers`` holds the same snapshot as arrays."""
+A *flow* is a virtual link of one job with known ends: all bytes that the job sends from one host to another. A *route*
+says how the flow travels: whole on one path, or in *subflows*, each with a share of the bytes. A flow may take part in
+several phases of its job, with a demand in each:
+
+- The ideal time of a phase is its communication time when the job is alone on an idle fabric. The busiest NIC sets it.
+- The demand of a flow in a phase is its bits / the ideal time, in bit/s. When all flows of the phase send at their
+  demands, they all end together.
+
+The phases of one job never overlap, so the load of a link counts only the job's largest phase on it
+(``efficiency``).
+
+``Links`` and ``Numbers`` are the arrays with which bounds, closed forms, slowdowns and searches compute. Closed forms
+return their routes as ``NumberedRoutes``. ``Tiers`` are the pods and planes of a fabric with three tiers: a *pod* is a
+group of leaves with cables to the same aggregation switches. A *plane* has one aggregation switch in every pod, and the
+cores that these switches share. A path between two pods stays in one plane. A *common link* is a cable that every
+switch of a tier has: a common edge link leads from every leaf to the same plane, a common core link from every pod to
+the same core. A path between two pods takes the same common edge link and the same common core link up and down.
+
+Source of the tiers: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM
+2008, section 3."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
-from typing import Protocol
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Fabric, Host, Link, LinkId, Path
-from controller.planning.demands import demands
-from controller.planning.flows import Flow as Flow
-from controller.planning.flows import FlowId as FlowId
-from controller.planning.flows import Route as Route
-from controller.planning.flows import Routes as Routes
-from controller.planning.flows import Subflow as Subflow
-from controller.planning.flows import flow_ids as flow_ids
-from controller.planning.flows import whole as whole
-from controller.planning.numbered import Floats as Floats
-from controller.planning.numbered import Ints as Ints
-from controller.planning.numbered import Links, Numbers
-from controller.planning.tiers import Tiers, find_tiers
-from controller.shared_map import ChangedKeys, SharedMap, differing, updated
-from signalbox.jobs.collectives import VirtualLink
-from signalbox.jobs.spec import JobId, Striping
+from controller.fabric.topology import Dpid, LinkId, Path
+from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing
 
-MIN_CAPACITY_FRACTION = 0.05
-"""Fraction of a link's capacity that stays available to announced traffic, however much background was measured.
+Bools = NDArray[np.bool_]
 
-Background traffic that adapts its rate gives way to the jobs, and the planner cannot solve a problem in which a link
-has no capacity."""
 
-SILENT_PART = 0.01
-"""Fraction of a job's demand that is planned while the job's reported connections carry no traffic.
+Ints = NDArray[np.int64]
 
-The fraction is large enough to give the job a route of its own where there is room. It is too small to take room from a
-job that sends."""
 
-Pairs = frozenset[tuple[str, str]]
+Floats = NDArray[np.float64]
+
+
+# ---- flows and routes
+
+
+class FlowId(NamedTuple):
+    """Source and destination address of a flow, and two fields that distinguish flows with equal addresses.
+
+    At most one job without an ``owner`` may announce a pair of addresses."""
+
+    src_ip: str
+    dst_ip: str
+    owner: str = ""
+    """Job of the flow where several jobs share the pair, see ``signalbox.jobs.subflows``; else empty."""
+    subflow: int = 0
+    """Number of this subflow where the job has divided the pair into equal subflows; else 0."""
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.src_ip, self.dst_ip
+
+    @property
+    def back(self) -> FlowId:
+        """Flow in the opposite direction."""
+        return self._replace(src_ip=self.dst_ip, dst_ip=self.src_ip)
+
+    @property
+    def joined(self) -> FlowId:
+        """Common id of all equal subflows of the same pair and owner."""
+        return FlowId(self.src_ip, self.dst_ip, self.owner) if self.subflow else self
+
+
+def flow_ids(dividing: Dividing, pair: tuple[str, str]) -> tuple[FlowId, ...]:
+    """Return the ids of a job's flows between a pair of addresses: one, or one per equal subflow."""
+    return tuple(FlowId(*pair, dividing.owner, subflow) for subflow in range(len(dividing.subflows(pair).weights)))
+
+
+class Subflow(NamedTuple):
+    """Part of a flow that takes one path."""
+
+    path: Path
+    share: float
+    """Share of the flow's bytes, in (0, 1]."""
+
+
+Route = tuple[Subflow, ...]
+"""Subflows of one flow. Subflow i has source-port class i (``signalbox.jobs.subflows``). The shares add up to 1."""
+
+
+Routes = Mapping[FlowId, Route]
+
+
+def whole(path: Path) -> Route:
+    """Return the route of a flow that takes one path."""
+    return (Subflow(path, 1.0),)
+
+
+def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route | None:
+    """Return the route of all traffic of a job between a pair of addresses.
+
+    Return None when a flow of the job between the addresses has no route."""
+    ids, weights = flow_ids(dividing, pair), dividing.subflows(pair).weights
+    if len(ids) == 1:
+        return routes.get(ids[0])
+    subflows = [routes.get(flow) for flow in ids]
+    return (
+        tuple(Subflow(subflow[0].path, weight) for subflow, weight in zip(subflows, weights, strict=True) if subflow)
+        if all(subflows)
+        else None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Demand of one job between two hosts, and the route that it has now."""
+
+    id: FlowId
+    job_id: JobId
+    src_leaf: Dpid
+    dst_leaf: Dpid
+    nic_links: tuple[LinkId, LinkId]
+    """Uplink of the source host and downlink of the destination host, which the flow loads on every path."""
+    demand_bps: tuple[tuple[int, float], ...]
+    """Demand of each phase in bit/s (bits of the phase / its ideal time), in ascending order of phases."""
+    current: Route | None = None
+    """Route that the flow is pinned to now; None when ECMP routes it."""
+    max_subflows: int = 1
+    """Largest number of subflows into which the job can divide the flow; 1 for a flow that stays whole."""
+    paced: bool = False
+    """Whether each subflow is sent at a steady rate of its own."""
+    idle_phases: frozenset[int] = frozenset()
+    """Phases of other traffic patterns, which the job does not send now and will not send for some time."""
+
+
+# ---- problems
 
 
 @dataclass(frozen=True)
@@ -140,35 +238,6 @@ class Problem:
         )
 
 
-FlowsOf = Mapping[JobId, tuple[Flow, ...]]
-"""Flows of each job."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Parts from which a problem is made. Consecutive snapshots share the parts that have not changed."""
-
-    generation: int
-    capacity_bps: Mapping[LinkId, float]
-    paths: CandidatePaths
-    flows: FlowsOf
-    """Flows without their routes, which are in ``routes``."""
-    routes: Routes
-    drained: frozenset[LinkId] = frozenset()
-
-    @cached_property
-    def problem(self) -> Problem:
-        """Problem of this snapshot, computed from scratch."""
-        return self.problem_of(Routed())
-
-    def problem_of(self, routed: Routed) -> Problem:
-        """Return the problem of this snapshot, reusing the flows that have not changed since the previous problem.
-
-        ``routed`` must be the object with which the previous problem was made."""
-        flows = in_order(routed(self.flows, self.routes))
-        return Problem(self.generation, self.capacity_bps, self.paths, flows, self.drained)
-
-
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
     """Limits of one planning run."""
@@ -218,159 +287,287 @@ class PlanLimits:
         return self.until - time.perf_counter()
 
 
-# ---- problems made from the state of the network
+# ---- problems as arrays
 
 
-def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route | None:
-    """Return the route of all traffic of a job between a pair of addresses.
+_DENSE, _SMALL = 8, 65_536
+"""Limit of the size of a table over all key values: ``_DENSE`` rows per key plus ``_SMALL`` rows.
 
-    Return None when a flow of the job between the addresses has no route."""
-    ids, weights = flow_ids(dividing, pair), dividing.subflows(pair).weights
-    if len(ids) == 1:
-        return routes.get(ids[0])
-    subflows = [routes.get(flow) for flow in ids]
-    return (
-        tuple(Subflow(subflow[0].path, weight) for subflow, weight in zip(subflows, weights, strict=True) if subflow)
-        if all(subflows)
-        else None
+Up to this size the table is cheaper than sorting the keys."""
+
+
+class Links:
+    """Links of a problem as arrays. Raises ``KeyError`` with the link when a link between switches has no capacity.
+
+    - ``number``: the number of each link, which is its position in ``capacity_bps``; links of NICs included.
+    - ``fabric``: numbers of the links between switches, in the order of ``CandidatePaths.far_end``.
+    - ``tail``, ``head``: numbers (``switch``) of the switches where each link of ``fabric`` begins and ends."""
+
+    def __init__(self, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths) -> None:
+        far_end = paths.far_end
+        self.number: Mapping[LinkId, int] = dict(zip(capacity_bps, itertools.count()))
+        self.capacity_bps: Floats = np.fromiter(capacity_bps.values(), np.float64, len(self.number))
+        self.fabric: Ints = _ints((self.number[link] for link in far_end), len(far_end))
+        tails = [link.dpid for link in far_end]
+        self.switch: Mapping[Dpid, int] = {dpid: n for n, dpid in enumerate(sorted({*tails, *far_end.values()}))}
+        self.tail: Ints = _ints(map(self.switch.__getitem__, tails), len(tails))
+        self.head: Ints = _ints(map(self.switch.__getitem__, far_end.values()), len(tails))
+        self._far_end = far_end
+        self._around: dict[tuple[tuple[Dpid, ...], bool], Around] = {}
+
+    @cached_property
+    def ids(self) -> Sequence[LinkId]:
+        """Links in the order of their numbers (``number``)."""
+        return list(self.number)
+
+    @cached_property
+    def dpids(self) -> Sequence[Dpid]:
+        """Switches in the order of their numbers (``switch``)."""
+        return list(self.switch)
+
+    def around(self, leaves: Sequence[Dpid], *, outward: bool) -> Around:
+        """Return the links between switches that lead out of ``leaves``, or into ``leaves``.
+
+        Rows are sorted by switch, then by the switch at the other end, then by capacity (fastest first), then by
+        port."""
+        found = self._around.get((tuple(leaves), outward))
+        if found is None:
+            found = self._around[tuple(leaves), outward] = self._find_around(leaves, outward)
+        return found
+
+    def _find_around(self, leaves: Sequence[Dpid], outward: bool) -> Around:
+        here, there = (self.tail, self.head) if outward else (self.head, self.tail)
+        place = np.full(len(self.switch), -1)
+        for number, leaf in enumerate(leaves):
+            if leaf in self.switch:
+                place[self.switch[leaf]] = number
+        rows = np.flatnonzero(place[here] >= 0)
+        at, other = place[here[rows]], there[rows]
+        keys = [self._port[rows], -self.capacity_bps[self.fabric[rows]]] if self._parallel else []
+        order = np.lexsort((*keys, other, at))
+        rows, at, other = rows[order], at[order], other[order]
+        first = np.flatnonzero((np.diff(at, prepend=-1) != 0) | (np.diff(other, prepend=-1) != 0))
+        cable = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
+        return Around(at, other, cable, self.fabric[rows])
+
+    @cached_property
+    def _parallel(self) -> bool:
+        """Whether a pair of switches has several cables between them."""
+        return len(np.unique(self.tail * len(self.switch) + self.head)) < len(self.tail)
+
+    @cached_property
+    def _port(self) -> Ints:
+        return _ints((link.port for link in self._far_end), len(self._far_end))
+
+
+class Around(NamedTuple):
+    """Links out of some switches, or into some switches; one link per row."""
+
+    at: Ints
+    """Position of the switch in the argument ``leaves``."""
+    other: Ints
+    """Number of the switch at the other end."""
+    cable: Ints
+    """Index of the cable among the cables between the same two switches."""
+    link: Ints
+    """Number of the link."""
+
+
+class Numbers:
+    """Flows and demands of a problem as arrays. Raises ``KeyError`` with the link when a host's link has no capacity.
+
+    Links have the numbers of ``Links.number``, flows their position in ``Problem.flows``, jobs their position in the
+    sorted ``job_ids``. An *entry* is one flow in one phase, a *cell* one job in one phase.
+
+    - ``capacity_bps``: per link.
+    - ``leaves``: the switches at which flows begin or end, ascending.
+    - ``src``, ``dst``: per flow the positions of its leaves in ``leaves``.
+    - ``job``, ``nics``, ``peak_bps``, ``most``: per flow its job, its two NIC links, its largest demand, its
+      ``max_subflows``.
+    - ``entry_flow``, ``entry_bps``, ``entry_cell``: per entry its flow, its demand, its cell.
+    - ``cell_job``, ``cell_phase``: per cell its job and phase, ascending."""
+
+    def __init__(self, flows: Sequence[Flow], links: Links) -> None:
+        number, count = links.number, len(flows)
+        self.capacity_bps = links.capacity_bps
+        sources, targets = [flow.src_leaf for flow in flows], [flow.dst_leaf for flow in flows]
+        self.leaves = sorted({*sources, *targets})
+        leaf_number = {leaf: index for index, leaf in enumerate(self.leaves)}
+        self.src = _ints(map(leaf_number.__getitem__, sources), count)
+        self.dst = _ints(map(leaf_number.__getitem__, targets), count)
+        jobs = [flow.job_id for flow in flows]
+        self.job_ids = sorted(set(jobs))
+        job_number = {job: index for index, job in enumerate(self.job_ids)}
+        self.job = _ints(map(job_number.__getitem__, jobs), count)
+        nics = itertools.chain.from_iterable([flow.nic_links for flow in flows])
+        self.nics = _ints((number[link] for link in nics), 2 * count).reshape(-1, 2)
+        self.most = _ints((flow.max_subflows for flow in flows), count)
+        demands = [flow.demand_bps for flow in flows]
+        self._entries = _ints(map(len, demands), count)
+        self._first = np.cumsum(self._entries) - self._entries
+        self._single = bool((self._entries == 1).all())
+        self.entry_flow = np.repeat(np.arange(count), self._entries)
+        self.entry_bps = np.array([bps for demand in demands for _, bps in demand], np.float64)
+        self.peak_bps = np.zeros(count)
+        np.fmax.at(self.peak_bps, self.entry_flow, self.entry_bps)
+        phases = np.array([phase for demand in demands for phase, _ in demand], np.int64)
+        width = int(phases.max(initial=0)) + 1
+        used, self.entry_cell = distinct(self.job[self.entry_flow] * width + phases)
+        self.cell_job, self.cell_phase = used // width, used % width
+
+    def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
+        """Return (index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
+        if self._single:
+            return np.arange(len(flows)), flows
+        times = self._entries[flows]
+        row = np.repeat(np.arange(len(flows)), times)
+        return row, self._first[flows[row]] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+
+    @cached_property
+    def crossing(self) -> Ints:
+        """Numbers of the flows whose ends are at different leaves."""
+        return np.flatnonzero(self.src != self.dst)
+
+
+class NumberedRoutes(NamedTuple):
+    """Routes of a problem's flows as arrays, one row per subflow of each flow between different leaves.
+
+    The rows of one flow are adjacent. Flows within one leaf have no row."""
+
+    flow: Ints
+    links: Ints
+    """Numbers of the links of each subflow's path; shape (rows, hops)."""
+    share: Floats
+
+    @classmethod
+    def joined(cls, parts: Iterable[NumberedRoutes]) -> NumberedRoutes:
+        """Return the rows of all parts, one after the other. There must be at least one part."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def link_rows(paths: Sequence[Path], number: Mapping[LinkId, int]) -> Ints:
+    """Return the numbers of each path's links; shape (paths, links of the longest path).
+
+    Shorter paths repeat their last link."""
+    longest = max(map(len, paths), default=0)
+    filled = ((*path, *path[-1:] * (longest - len(path))) for path in paths)
+    return np.array([[number[link] for link in path] for path in filled], np.int64)
+
+
+def distinct(keys: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct keys in ascending order, and the position of each key among them.
+
+    The result is that of ``np.unique``; small keys are not sorted, which is faster. Keys must be at least 0."""
+    size = int(keys.max(initial=-1)) + 1
+    if size > _DENSE * len(keys) + _SMALL:
+        return np.unique(keys, return_inverse=True)
+    there = np.zeros(size, bool)
+    there[keys] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[keys]
+
+
+def _ints(values: Iterable[int], count: int) -> Ints:
+    return np.fromiter(values, np.int64, count)
+
+
+# ---- three tiers
+
+
+_Switches = tuple[Dpid, ...]
+
+
+TierLinks = tuple[LinkId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Pods and planes of a fabric, by number.
+
+    Planes are in descending order of their number of common core links; planes without common core links are left
+    out."""
+
+    pod: Mapping[Dpid, int]
+    """Pod of each leaf."""
+    plane: tuple[int, ...]
+    """Plane of each common edge link, ascending."""
+    up: Mapping[Dpid, TierLinks]
+    """Links from each leaf to aggregation switches, by common edge link."""
+    down: Mapping[Dpid, TierLinks]
+    """Links from aggregation switches to each leaf, by common edge link."""
+    core_up: Sequence[Sequence[TierLinks]]
+    """Links to cores, indexed by plane, then pod, then common core link."""
+    core_down: Sequence[Sequence[TierLinks]]
+    """Links from cores, indexed by plane, then pod, then common core link."""
+
+    @property
+    def core_links(self) -> list[int]:
+        """Number of common core links of each plane."""
+        return [len(pods[0]) for pods in self.core_up]
+
+
+def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
+    """Return the tiers above ``leaves``, which must lie in at least two pods; None when there are no three tiers."""
+    pods = _pods(paths, sorted(leaves))
+    planes = _planes(paths, pods)
+    if not planes:
+        return None
+    plane_of = {agg: plane for plane, aggs in enumerate(planes.values()) for agg in aggs}
+    common: set[tuple[int, ...]] = set()
+
+    def outward(switch: Dpid, number: Mapping[Dpid, int]) -> TierLinks:
+        return by_number((number.get(paths.far_end[link], -1), link) for link in paths.links_from(switch))
+
+    def inward(switch: Dpid, number: Mapping[Dpid, int]) -> TierLinks:
+        return by_number((number.get(link.dpid, -1), link) for link in paths.links_into(switch))
+
+    def by_number(links: Iterable[tuple[int, LinkId]]) -> TierLinks:
+        """Return the links that lead to numbered switches, ordered by the number of the switch."""
+        ordered = sorted(link for link in links if link[0] >= 0)
+        common.add(tuple([number for number, _ in ordered]))
+        return tuple([link for _, link in ordered])
+
+    up, down = ({leaf: way(leaf, plane_of) for leaf in pods} for way in (outward, inward))
+    if len(common) > 1:
+        return None
+    plane = common.pop()
+    core_up, core_down = (
+        [[way(agg, dict(zip(cores, cores, strict=True))) for agg in aggs] for cores, aggs in planes.items()]
+        for way in (outward, inward)
     )
+    number = {aggs: pod for pod, aggs in enumerate(dict.fromkeys(pods.values()))}
+    return Tiers({leaf: number[aggs] for leaf, aggs in pods.items()}, plane, up, down, core_up, core_down)
 
 
-class Announced(Protocol):
-    """Properties of a job that the planner needs; the job is registered, or read from a file."""
-
-    @property
-    def id(self) -> JobId: ...
-    @property
-    def virtual_links(self) -> tuple[VirtualLink, ...]: ...
-    @property
-    def pairs(self) -> Pairs:
-        """Pairs (source address, destination address) of the virtual links."""
-
-    @property
-    def dividing(self) -> Dividing:
-        """Ways in which the job can divide each virtual link into subflows."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether the job does not send yet, see ``SILENT_PART``."""
-
-    @property
-    def idle_phases(self) -> frozenset[int]:
-        """Phases that the job does not send now, see ``Flow``."""
+def _pods(paths: CandidatePaths, leaves: Sequence[Dpid]) -> dict[Dpid, _Switches]:
+    """Return the aggregation switches of each leaf's pod; empty when pods overlap."""
+    pods = {leaf: tuple(sorted({paths.far_end[link] for link in paths.links_from(leaf)})) for leaf in leaves}
+    aggs = [agg for of_pod in set(pods.values()) for agg in of_pod]
+    apart = len(set(aggs)) == len(aggs) and pods.keys().isdisjoint(aggs)
+    into = all({link.dpid for link in paths.links_into(leaf)} == set(of_pod) for leaf, of_pod in pods.items())
+    return pods if apart and into else {}
 
 
-def missing_hosts(hosts: Mapping[str, Host], addresses: frozenset[str]) -> tuple[str, ...]:
-    """Return the addresses that belong to no known host, sorted."""
-    return tuple(sorted(addresses - hosts.keys()))
+def _planes(paths: CandidatePaths, pods: Mapping[Dpid, _Switches]) -> dict[_Switches, list[Dpid]]:
+    """Return the aggregation switches of each plane, one per pod; empty when the cores do not form planes.
 
-
-def capacities(
-    links: Mapping[LinkId, Link], hosts: Mapping[str, Host], background_bps: Mapping[LinkId, float]
-) -> dict[LinkId, float]:
-    """Return the capacity (bit/s) for announced traffic of each directed link, including the links of hosts."""
-    bps = {link_id: link.capacity_bps for link_id, link in links.items()}
-    for host in hosts.values():
-        bps[host.uplink] = bps[host.downlink] = host.nic_bps
-    for link, background in background_bps.items():
-        if link in bps:
-            bps[link] = left_bps(bps[link], background)
-    return bps
-
-
-def left_bps(capacity_bps: float, background_bps: float) -> float:
-    """Return the capacity (bit/s) of a link that its background leaves for announced traffic."""
-    return max(MIN_CAPACITY_FRACTION * capacity_bps, capacity_bps - background_bps)
-
-
-class Flows:
-    """Cache of the flows of all jobs, without routes.
-
-    It recomputes only the flows of jobs that have changed, and of jobs whose hosts have changed."""
-
-    def __init__(self) -> None:
-        self._changed = ChangedKeys[JobId]()
-        self._hosts: Mapping[str, Host] = {}
-        self._flows: FlowsOf = SharedMap()
-
-    def __call__(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host]) -> FlowsOf:
-        """Return the flows of each job. All hosts of ``jobs`` must be known."""
-        changed, gone = self._changed(jobs)
-        looked_at = dict.fromkeys(changed)
-        if others := {ip for ip, *_ in differing(self._hosts, hosts)}:
-            of_others = (
-                job_id for job_id, job in jobs.items() if any(not others.isdisjoint(pair) for pair in job.pairs)
-            )
-            looked_at.update(dict.fromkeys(of_others))
-        self._hosts = hosts
-        flows = {job_id: _flows(jobs[job_id], hosts) for job_id in looked_at}
-        self._flows = updated(self._flows, {**flows, **dict.fromkeys(gone)})
-        return self._flows
-
-
-class Routed:
-    """Cache of the flows with their current routes. It recomputes only jobs whose flows or routes have changed."""
-
-    def __init__(self) -> None:
-        self._flows: FlowsOf = {}
-        self._routes: Routes = {}
-        self._job_of: dict[FlowId, JobId] = {}
-        self._routed: FlowsOf = SharedMap()
-
-    def __call__(self, flows: FlowsOf, routes: Routes) -> FlowsOf:
-        """Return the flows of each job with their current routes. ``routes`` has the routes of the pinned flows."""
-        changed = [*differing(self._flows, flows)]
-        for _, before, _ in changed:
-            for flow in before or ():
-                del self._job_of[flow.id]
-        for job_id, _, now in changed:
-            self._job_of.update(dict.fromkeys((flow.id for flow in now or ()), job_id))
-        anew = {job_id: None for job_id, *_ in changed}
-        others = (self._job_of.get(flow) for flow, *_ in differing(self._routes, routes))
-        anew.update(dict.fromkeys(job_id for job_id in others if job_id is not None))
-        self._flows, self._routes = flows, routes
-        self._routed = updated(
-            self._routed, {job_id: _routed(flows[job_id], routes) if job_id in flows else None for job_id in anew}
-        )
-        return self._routed
-
-
-def in_order(flows: FlowsOf) -> tuple[Flow, ...]:
-    """Return the flows of all jobs in one tuple, ordered by job id."""
-    return tuple(chain.from_iterable(flows[job_id] for job_id in sorted(flows)))
-
-
-def take_snapshot(
-    generation: int,
-    fabric: Fabric,
-    jobs: Iterable[Announced],
-    background_bps: Mapping[LinkId, float],
-    routes: Routes,
-    max_paths: int,
-) -> Problem:
-    """Return the problem of a network, computed from scratch."""
-    flows = in_order(Routed()(Flows()({job.id: job for job in jobs}, fabric.hosts), routes))
-    capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
-    return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
-
-
-def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
-    part = SILENT_PART if job.silent else 1.0
-    paced = job.dividing.striping is Striping.PACED
-    nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-
-    def flows(pair: tuple[str, str], demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
-        src, dst = (hosts[ip] for ip in pair)
-        nic_links = (src.uplink, dst.downlink)
-        weights, max_subflows = job.dividing.subflows(pair)
-        for subflow, weight in enumerate(weights):
-            own_bps = tuple((phase, part * weight * bps) for phase, bps in demand_bps)
-            flow_id = FlowId(*pair, job.dividing.owner, subflow)
-            ends = src.at.dpid, dst.at.dpid
-            yield Flow(flow_id, job.id, *ends, nic_links, own_bps, None, max_subflows, paced, job.idle_phases)
-
-    return tuple(flow for item in demands(job.virtual_links, nic_bps).items() for flow in flows(*item))
-
-
-def _routed(flows: tuple[Flow, ...], routes: Routes) -> tuple[Flow, ...]:
-    return tuple(replace(flow, current=routes[flow.id]) if flow.id in routes else flow for flow in flows)
+    The key of a plane is its cores, each repeated once per cable to a pod."""
+    aggs = {agg: pod for pod, of_pod in enumerate(dict.fromkeys(pods.values())) for agg in of_pod}
+    above = {agg: [paths.far_end[link] for link in paths.links_from(agg)] for agg in aggs}
+    reached: defaultdict[Dpid, set[int]] = defaultdict(set)
+    for agg, switches in above.items():
+        for switch in switches:
+            reached[switch].add(aggs[agg])
+    cores = {switch for switch, of_pods in reached.items() if len(of_pods) > 1}
+    planes: defaultdict[_Switches, list[Dpid]] = defaultdict(list)
+    for agg, switches in above.items():
+        own = tuple(sorted(switch for switch in switches if switch in cores))
+        if own != tuple(sorted(link.dpid for link in paths.links_into(agg) if link.dpid in cores)):
+            return {}
+        if own:
+            planes[own].append(agg)
+    pod_count = len(set(aggs.values()))
+    whole = all([aggs[agg] for agg in those] == list(range(pod_count)) for those in planes.values())
+    shared = [core for own in planes for core in set(own)]
+    if not whole or len(set(shared)) < len(shared) or not aggs.keys().isdisjoint(reached):
+        return {}
+    return dict(sorted(planes.items(), key=lambda plane: (-len(plane[0]), plane[0])))

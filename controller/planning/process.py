@@ -1,7 +1,7 @@
 """Planning in a separate process, whose interpreter OpenFlow, the control loop and the API do not share.
 
 In: requests of the control loop. Out: answers, put into the loop's inbox. The two processes exchange only changes
-(``differences``). The controller's end has three threads: one sends the newest request, one receives answers, one
+(``snapshot``). The controller's end has three threads: one sends the newest request, one receives answers, one
 checks that the process still answers.
 
 When the process ends, a new process replaces it. The new process gets the newest request if the plan for this request
@@ -24,12 +24,19 @@ from typing import Protocol
 import structlog
 
 from controller.child import Child
-from controller.planning import differences
-from controller.planning.differences import NO_SNAPSHOT, SnapshotDelta, SomeRoutes
-from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutSlowdowns
-from controller.planning.plan import NoPlan
-from controller.planning.planned import Slowdowns
+from controller.planning.messages import Answer, PlanningRequest, SolvePlan, WorkOutSlowdowns
+from controller.planning.plan import NoPlan, Planned, Slowdowns
 from controller.planning.problem import Routes
+from controller.planning.snapshot import (
+    NO_SNAPSHOT,
+    SnapshotDelta,
+    SomeRoutes,
+    changed,
+    changes,
+    in_parts,
+    in_parts_without_routes,
+    with_routes,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -258,8 +265,8 @@ class _Child(Child):
         if not asked:
             self._waits_since = time.monotonic()
         self.asked = request
-        changes = differences.in_parts(differences.changes(before, request.snapshot))
-        self.send(*changes, replace(request, snapshot=NO_SNAPSHOT))
+        parts = in_parts(changes(before, request.snapshot))
+        self.send(*parts, replace(request, snapshot=NO_SNAPSHOT))
 
     def has_received(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
         """Return whether ``begin`` and the request, if there is one, have been sent to the process."""
@@ -285,7 +292,7 @@ class _Child(Child):
             return []
         if not found.repair:
             self._answered = generation
-        return [differences.with_routes(found, routes, asked.snapshot.routes)]
+        return [with_routes(found, routes, asked.snapshot.routes)]
 
 
 def _work(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
@@ -299,7 +306,7 @@ def _work(connection: Connection, begin: Callable[[], object] | None, make: Make
         packed: list[object] = [answer]
         if isinstance(answer, Planned):
             generation = answer.answer.generation
-            routes, rest = differences.in_parts_without_routes(answer, running[generation])
+            routes, rest = in_parts_without_routes(answer, running[generation])
             packed = [*routes, rest]
             for before in [] if answer.repair else [each for each in [*running] if each <= generation]:
                 del running[before]
@@ -316,7 +323,7 @@ def _work(connection: Connection, begin: Callable[[], object] | None, make: Make
         except (EOFError, OSError):
             os._exit(0)  # even while a solver runs
         if isinstance(received, SnapshotDelta):
-            snapshot = differences.changed(snapshot, received)
+            snapshot = changed(snapshot, received)
         elif isinstance(received, PlanningRequest):
             if isinstance(received, SolvePlan):
                 running[snapshot.generation] = snapshot.routes

@@ -27,9 +27,8 @@ from controller.planning.efficiency import (
     loads_of,
     passing,
 )
-from controller.planning.numbered import link_rows
 from controller.planning.plan import Draft, paths_used
-from controller.planning.problem import Ints, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.problem import Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
 from controller.planning.split_flows.dividing import that_fit
 from controller.planning.split_flows.shares import exactly_one
 from signalbox.jobs.spec import JobId

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.planning.common_links import CommonLinks
-from controller.planning.numbered import Bools, Floats, Ints, NumberedRoutes, Numbers
+from controller.planning.problem import Bools, Floats, Ints, NumberedRoutes, Numbers
 
 _EQUAL = 1e-9
 _SHIFTS = 16

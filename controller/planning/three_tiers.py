@@ -1,6 +1,6 @@
 """Routing in closed form on three tiers: flows get a plane first, then a core of their plane.
 
-In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Common links: see ``tiers``.
+In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Common links: see ``problem``.
 
 - *Whole flows*. Colour the flows between leaves with the common edge links, evenly in every leaf and in every pod.
   Then, in each plane, colour its flows between pods with the common core links, evenly in every pod. A colouring needs
@@ -29,9 +29,8 @@ from controller.planning.bounds import Bounds
 from controller.planning.closed_forms import nearly_equal
 from controller.planning.common_links import crossing
 from controller.planning.nested_coloring import nested_coloring
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, whole
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, Tiers, whole
 from controller.planning.solver import cp_model, solver_within
-from controller.planning.tiers import Tiers
 
 _ROUNDING = 1e-9
 _NOTHING = 1e-12

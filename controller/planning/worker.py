@@ -21,8 +21,7 @@ import structlog
 
 from controller.planning.answers import Answers, slowdowns_of
 from controller.planning.messages import Answer, PlanningRequest, WorkOutSlowdowns
-from controller.planning.plan import Plan
-from controller.planning.planned import Slowdowns
+from controller.planning.plan import Plan, Slowdowns
 from controller.planning.problem import Problem
 
 log = structlog.get_logger(__name__)

@@ -14,11 +14,10 @@ from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, N
 from controller.planning.baselines import QUICK, Numbered
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.certificate import certificate, document
-from controller.planning.ecmp import NextHops, hashed_links
+from controller.planning.efficiency import NextHops, hashed_links
 from controller.planning.goal_plan import same_inputs, solved
 from controller.planning.greedy import PathChoices
-from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, answered, decide, draft
-from controller.planning.planned import Planned
+from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, Planned, answered, decide, draft
 from controller.planning.planner import Fault, judged, plan
 from controller.planning.solver import cp_model, solver_within
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from controller.fabric.shortest_paths import CandidatePaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.planning.analysis.requests import FabricNames
-from controller.planning.demands import ideal_communication_s
 from controller.planning.problem import (
     Flow,
     FlowId,
@@ -17,8 +16,8 @@ from controller.planning.problem import (
     Subflow,
     flow_ids,
     route_of,
-    take_snapshot,
 )
+from controller.planning.snapshot import ideal_communication_s, take_snapshot
 
 __all__ = (
     "CandidatePaths",

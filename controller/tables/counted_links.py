@@ -9,7 +9,8 @@ from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Fabric, Host, Link, LinkId
 from controller.jobs.job import Job
-from controller.planning.problem import FlowId, Pairs
+from controller.planning.problem import FlowId
+from controller.planning.snapshot import Pairs
 from controller.shared_map import ChangedKeys, differing, updated
 from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import PinSet

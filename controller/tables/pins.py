@@ -17,7 +17,8 @@ from typing import Protocol
 from controller.fabric.shortest_paths import ShortestPaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, moved_hosts
 from controller.jobs.job import Announcements, Announcing
-from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, flow_ids
+from controller.planning.problem import FlowId, Route, Routes, flow_ids
+from controller.planning.snapshot import Announced, Pairs
 from controller.shared_map import Index, Memo, SharedMap, differing, updated
 from controller.tables.pinned_table import Announcement, Part, Pin, Way, both_directions, reverse_path
 from controller.tables.rules import job_owner

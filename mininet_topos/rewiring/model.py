@@ -26,12 +26,11 @@ from controller.circuits.wiring.evaluation import (
 )
 from controller.circuits.wiring.finder import Orders
 from controller.circuits.wiring.traffic import in_rings, traffic_of
-from controller.planning.demands import ideal_time_s
-from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.efficiency import phase_slowdowns
+from controller.planning.efficiency import NextHops, hashed_links, phase_slowdowns
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.snapshot import ideal_time_s
 from mininet_topos.demo.report import ideal_goodput_bps
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of

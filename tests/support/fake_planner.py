@@ -7,11 +7,18 @@ from dataclasses import replace
 from typing import TypeVar
 
 from controller.core.messages import Message
-from controller.planning import differences
 from controller.planning.answers import Answers, slowdowns_of
-from controller.planning.messages import Planned, PlanningRequest, WorkOutSlowdowns
-from controller.planning.plan import GoalPlan
-from controller.planning.problem import Snapshot
+from controller.planning.messages import PlanningRequest, WorkOutSlowdowns
+from controller.planning.plan import GoalPlan, Planned
+from controller.planning.snapshot import (
+    NO_SNAPSHOT,
+    Snapshot,
+    changed,
+    changes,
+    in_parts,
+    in_parts_without_routes,
+    with_routes,
+)
 
 Kind = TypeVar("Kind")
 
@@ -24,7 +31,7 @@ class FakePlanner:
     def __init__(self) -> None:
         self.goals: dict[int, GoalPlan] = {}
         self._answers = Answers()
-        self._sent = self._received = differences.NO_SNAPSHOT
+        self._sent = self._received = NO_SNAPSHOT
 
     def answers(self, request: PlanningRequest) -> list[Message]:
         """Return the answers to a request of the control loop.
@@ -44,15 +51,15 @@ class FakePlanner:
         return [*answers, *([passed(found)] if found else [])]
 
     def _over_there(self, snapshot: Snapshot) -> Snapshot:
-        for part in differences.in_parts(differences.changes(self._sent, snapshot)):
-            self._received = differences.changed(self._received, passed(part))
+        for part in in_parts(changes(self._sent, snapshot)):
+            self._received = changed(self._received, passed(part))
         self._sent = snapshot
         return self._received
 
     def _back(self, answer: Planned, asked: Snapshot) -> Message:
-        parts, rest = passed(differences.in_parts_without_routes(answer, self._received.routes))
+        parts, rest = passed(in_parts_without_routes(answer, self._received.routes))
         found = {flow: route for part in parts for flow, route in part.items()}
-        return differences.with_routes(rest, found, asked.routes)
+        return with_routes(rest, found, asked.routes)
 
 
 def passed(message: Kind) -> Kind:

@@ -7,7 +7,8 @@ from typing import Any
 
 from controller.core.messages import Command, Message
 from controller.jobs.messages import StateSaved
-from controller.planning.messages import Planned, SolvePlan
+from controller.planning.messages import SolvePlan
+from controller.planning.plan import Planned
 from tests.support.fake_fabric import FakeFabric
 
 

@@ -14,7 +14,8 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, P
 from controller.histogram import Histogram
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
-from controller.planning.plan import EcmpSlowdown, Plan, PlanTimes
+from controller.planning.efficiency import EcmpSlowdown
+from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
 from controller.silence import Silence
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus

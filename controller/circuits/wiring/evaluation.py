@@ -21,11 +21,11 @@ from controller.circuits.wiring.finder import Found, ranked
 from controller.circuits.wiring.traffic import Traffic, in_rings, traffic_of
 from controller.fabric.topology import Dpid, Fabric, Host, Link, Port, PortNo, PortRef, Switch
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.demands import ideal_time_s
 from controller.planning.efficiency import phase_slowdowns
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan, repair
-from controller.planning.problem import PlanLimits, Problem, take_snapshot
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.snapshot import ideal_time_s, take_snapshot
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import Compute, JobId, JobSpec
 from signalbox.jobs.subflows import Dividing, Pair

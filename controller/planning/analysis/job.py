@@ -25,10 +25,15 @@ from controller.planning.analysis.results import (
     Verdict,
 )
 from controller.planning.bounds import Cuts, slowdown_bounds
-from controller.planning.ecmp import ecmp_job_slowdowns, hashed_job_slowdowns
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, job_slowdowns
+from controller.planning.efficiency import (
+    SLOWDOWN_TOLERANCE,
+    EcmpSlowdown,
+    ecmp_job_slowdowns,
+    hashed_job_slowdowns,
+    job_loads,
+    job_slowdowns,
+)
 from controller.planning.goal_plan import outlook
-from controller.planning.plan import EcmpSlowdown
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Routes
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId

@@ -19,8 +19,8 @@ from controller.demand.job_demand import JobDemand
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.job import Job
 from controller.jobs.messages import Arrangement
-from controller.planning.demands import ideal_communication_s
-from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, missing_hosts
+from controller.planning.problem import Flow, PlanLimits, Problem
+from controller.planning.snapshot import Snapshot, ideal_communication_s, missing_hosts
 from signalbox.errors import NotFound, NotKnownYet, cut
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind

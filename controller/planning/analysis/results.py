@@ -12,8 +12,8 @@ from typing import Literal
 from controller.demand.job_demand import JobDemand
 from controller.fabric.topology import LinkId
 from controller.planning.analysis.requests import FlowEnds
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE
-from controller.planning.plan import Certificate, EcmpSlowdown
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, EcmpSlowdown
+from controller.planning.plan import Certificate
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 

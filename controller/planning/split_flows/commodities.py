@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId, Path
-from controller.planning.ecmp import NextHops
-from controller.planning.numbered import link_rows
-from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
+from controller.planning.efficiency import NextHops
+from controller.planning.problem import Floats, Flow, Ints, Problem, Routes, link_rows
 from signalbox.jobs.spec import JobId
 
 Bools = NDArray[np.bool_]

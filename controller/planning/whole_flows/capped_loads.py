@@ -15,8 +15,7 @@ import numpy as np
 
 from controller.fabric.topology import Dpid
 from controller.planning.efficiency import Increments
-from controller.planning.numbered import link_rows
-from controller.planning.problem import Floats, Ints, Problem
+from controller.planning.problem import Floats, Ints, Problem, link_rows
 
 Links = tuple[int, ...]
 

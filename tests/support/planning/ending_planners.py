@@ -11,9 +11,8 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from controller.planning.messages import Planned, PlanningRequest, WorkOutSlowdowns
-from controller.planning.plan import NoPlan
-from controller.planning.planned import Slowdowns
+from controller.planning.messages import PlanningRequest, WorkOutSlowdowns
+from controller.planning.plan import NoPlan, Planned, Slowdowns
 from controller.planning.process import OnCrash, Planner, Put
 
 

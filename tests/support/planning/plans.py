@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.planning.efficiency import job_slowdowns
-from controller.planning.numbered import NumberedRoutes
 from controller.planning.plan import Plan, answered
 from controller.planning.plan_check import check
 from controller.planning.planner import plan, repair
-from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.problem import NumberedRoutes, PlanLimits, Problem, Routes
 
 EXACT = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 

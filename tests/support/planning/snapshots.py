@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from controller.planning.planned import NO_ROUTES
-from controller.planning.problem import Problem, Routes, Snapshot
+from controller.planning.plan import NO_ROUTES
+from controller.planning.problem import Problem, Routes
+from controller.planning.snapshot import Snapshot
 
 
 def snapshot_of(problem: Problem, generation: int, routes: Routes = NO_ROUTES) -> Snapshot:

@@ -15,8 +15,9 @@ from controller.demand.job_demand import DemandSource
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
+from controller.planning.efficiency import EcmpSlowdown
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import EcmpSlowdown, GoalPlanLeft, Plan, PlanTimes
+from controller.planning.plan import GoalPlanLeft, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.default_table import Dropped

@@ -23,7 +23,7 @@ from controller.planning.analysis.results import (
     Present,
     Verdict,
 )
-from controller.planning.plan import EcmpSlowdown
+from controller.planning.efficiency import EcmpSlowdown
 from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind

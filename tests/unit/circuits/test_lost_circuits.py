@@ -12,7 +12,8 @@ from controller.core.messages import Message, WorkedOut
 from controller.fabric.messages import ArpSeen, LinkLost, PortChanged
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.jobs.messages import ReportIterations
-from controller.planning.messages import Planned, PlanningRequest
+from controller.planning.messages import PlanningRequest
+from controller.planning.plan import Planned
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind

@@ -11,8 +11,9 @@ from controller.config import FabricConfig
 from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
-from controller.planning.messages import Planned, SetMode
-from controller.planning.plan import EcmpSlowdown, Plan
+from controller.planning.efficiency import EcmpSlowdown
+from controller.planning.messages import SetMode
+from controller.planning.plan import Plan, Planned
 from controller.planning.problem import FlowId
 from controller.tables.messages import Counters, PortCount, SwitchRules, TablesRead
 from controller.tables.pinned_table import pin_key

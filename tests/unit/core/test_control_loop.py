@@ -11,7 +11,7 @@ from controller.fabric.messages import ArpSeen, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, UpdateJob
 from controller.planning.messages import ModeSet, Replan, ReplanOutcome, SetMode
-from controller.planning.planned import Slowdowns
+from controller.planning.plan import Slowdowns
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowRule, Table, cookie_owner, job_owner

@@ -14,7 +14,8 @@ from controller.config import Config
 from controller.fabric.messages import ArpSeen, DrainParts, LinkSeen, UndrainParts
 from controller.fabric.topology import Dpid, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
-from controller.planning.messages import Planned, SetMode
+from controller.planning.messages import SetMode
+from controller.planning.plan import Planned
 from controller.tables import pins
 from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.counted_links import CountedLinks

@@ -11,7 +11,8 @@ from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_slowdowns
-from controller.planning.messages import Planned, SetMode
+from controller.planning.messages import SetMode
+from controller.planning.plan import Planned
 from signalbox.words import Mode
 from tests.support.fake_fabric import ring_job
 from tests.support.late_answers import LateAnswers

@@ -11,7 +11,7 @@ from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.planning.planned import Slowdowns
+from controller.planning.plan import Slowdowns
 from controller.status import JobStatus
 from offline.scenarios.fabrics import leaf_spine
 from signalbox.jobs.spec import JobId

@@ -10,8 +10,8 @@ import pytest
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
-from controller.planning.messages import ModeSet, Planned, Replan, ReplanOutcome, SetMode, SolvePlan
-from controller.planning.planned import decided
+from controller.planning.messages import ModeSet, Replan, ReplanOutcome, SetMode, SolvePlan
+from controller.planning.plan import Planned, decided
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, host_prefix
 from signalbox.jobs.spec import JobId, JobSpec

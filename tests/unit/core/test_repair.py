@@ -11,8 +11,8 @@ from controller.alarms import text
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
-from controller.planning.messages import Planned, Replan, ReplanOutcome, SetMode
-from controller.planning.plan import Plan
+from controller.planning.messages import Replan, ReplanOutcome, SetMode
+from controller.planning.plan import Plan, Planned
 from controller.serving.event_log import events
 from controller.tables.messages import StageDone
 from controller.tables.rules import NARROW

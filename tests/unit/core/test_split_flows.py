@@ -16,8 +16,7 @@ from controller.config import JobsConfig
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState, UpdateJob
 from controller.planning.messages import Replan, SetMode, SolvePlan
-from controller.planning.plan import Plan
-from controller.planning.planned import decided
+from controller.planning.plan import Plan, decided
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key

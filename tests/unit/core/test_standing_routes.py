@@ -13,7 +13,7 @@ import pytest
 from controller.config import Config
 from controller.fabric.topology import Dpid, LinkId, PortRef
 from controller.jobs.messages import RegisterJob
-from controller.planning.messages import Planned
+from controller.planning.plan import Planned
 from controller.planning.problem import FlowId
 from controller.tables import pins
 from offline.scenarios.topologies import fat_tree

@@ -15,7 +15,8 @@ from controller.fabric.link_load import LAG_S, LinkLoad, Measured
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import LinkId
-from controller.planning.problem import FlowId, capacities
+from controller.planning.problem import FlowId
+from controller.planning.snapshot import capacities
 from controller.tables.pinned_table import Pin
 from controller.tables.running_routes import possible_links
 from offline.scenarios.fabrics import leaf_spine

@@ -9,9 +9,8 @@ import pytest
 from controller.fabric.topology import Dpid, LinkId, Path, PortNo
 from controller.planning import goal_plan
 from controller.planning.answers import TRIES, Answers
-from controller.planning.messages import Planned, SolvePlan
-from controller.planning.plan import NoPlan, Plan
-from controller.planning.planned import in_place
+from controller.planning.messages import SolvePlan
+from controller.planning.plan import NoPlan, Plan, Planned, in_place
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Route, Subflow, whole
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.planning.baselines import Numbered, baseline_slowdowns, first_fit, fold_coloring
-from controller.planning.ecmp import ecmp_slowdown
+from controller.planning.efficiency import ecmp_slowdown
 from controller.planning.problem import Ints, PlanLimits, Problem
 from tests.support.planning.fabrics import RATE, across, demo_flows, flow, leaf_spine, problem_of, two_leaves
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
 from controller.planning.goal_plan import solved
-from controller.planning.plan import relative_gain
+from controller.planning.plan import Planned, relative_gain, slowdowns
 from controller.planning.plan_check import check
-from controller.planning.planned import Planned, slowdowns
 from controller.planning.problem import Flow, PlanLimits, Problem
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of

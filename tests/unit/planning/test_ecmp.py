@@ -8,8 +8,7 @@ from itertools import permutations
 import pytest
 
 from controller.fabric.topology import PortNo
-from controller.planning.ecmp import NextHops, ecmp_job_slowdowns, ecmp_slowdown, hashed_links
-from controller.planning.efficiency import job_slowdowns
+from controller.planning.efficiency import NextHops, ecmp_job_slowdowns, ecmp_slowdown, hashed_links, job_slowdowns
 from controller.planning.problem import PlanLimits, Subflow, whole
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import (

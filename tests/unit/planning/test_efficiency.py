@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from controller.planning.demands import demands, ideal_communication_s, ideal_time_s
 from controller.planning.efficiency import (
     first_difference,
     job_slowdowns,
@@ -15,6 +14,7 @@ from controller.planning.efficiency import (
     phase_slowdowns,
 )
 from controller.planning.problem import Flow, Subflow, whole
+from controller.planning.snapshot import demands, ideal_communication_s, ideal_time_s
 from signalbox.jobs.collectives import VirtualLink
 from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
 from tests.support.planning.loads import link_loads

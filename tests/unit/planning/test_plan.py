@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import EcmpSlowdown
 from controller.planning.goal_plan import solved
 from controller.planning.plan import (
     Draft,
     Drafts,
-    EcmpSlowdown,
     GoalPlan,
     NoPlan,
     PlanTimes,

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.planning.plan import EcmpSlowdown, Plan, answered
+from controller.planning.efficiency import EcmpSlowdown
+from controller.planning.plan import Plan, answered
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes, Subflow, whole

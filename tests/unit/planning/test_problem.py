@@ -16,23 +16,16 @@ from controller.fabric.topology import Dpid, Host, PortNo, PortRef
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.planning.demands import demands
-from controller.planning.numbered import distinct
-from controller.planning.problem import (
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Routes, Subflow, distinct, whole
+from controller.planning.snapshot import (
     MIN_CAPACITY_FRACTION,
-    Flow,
-    FlowId,
     Flows,
-    PlanLimits,
-    Problem,
     Routed,
-    Routes,
-    Subflow,
     capacities,
+    demands,
     in_order,
     missing_hosts,
     take_snapshot,
-    whole,
 )
 from offline.scenarios.fabrics import leaf_spine
 from signalbox.jobs.collectives import VirtualLink

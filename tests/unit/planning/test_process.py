@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from controller.planning import process
-from controller.planning.messages import Answer, Planned, SolvePlan, WorkOutSlowdowns
-from controller.planning.plan import NoPlan, Plan, answered
-from controller.planning.planned import NO_ROUTES, Slowdowns
+from controller.planning.messages import Answer, SolvePlan, WorkOutSlowdowns
+from controller.planning.plan import NO_ROUTES, NoPlan, Plan, Planned, Slowdowns, answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Routes
 from controller.planning.process import PlanningProcess

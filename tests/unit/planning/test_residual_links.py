@@ -17,9 +17,8 @@ from controller.planning import closed_forms
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.common_links import common_links_between, common_links_of, find_common_links, parts
 from controller.planning.efficiency import job_slowdowns
-from controller.planning.numbered import NumberedRoutes
 from controller.planning.plan import routes_of
-from controller.planning.problem import Problem
+from controller.planning.problem import NumberedRoutes, Problem
 from tests.support.planning.fabrics import RATE, across, fabric_of, flow, leaf_spine, problem_of
 from tests.support.planning.plans import worst
 from tests.support.planning.split_problems import split

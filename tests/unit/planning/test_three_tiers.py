@@ -14,9 +14,8 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric
 from controller.planning import planner
 from controller.planning.plan import Drafts
-from controller.planning.problem import Flow
+from controller.planning.problem import Flow, Tiers, find_tiers
 from controller.planning.three_tiers import Room, choose
-from controller.planning.tiers import Tiers, find_tiers
 from offline.scenarios import fabrics
 from tests.support.planning.fabrics import (
     RATE,

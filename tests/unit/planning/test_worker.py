@@ -12,9 +12,8 @@ from typing import NoReturn
 import pytest
 
 from controller.planning import answers, goal_plan, planner
-from controller.planning.messages import Planned, SolvePlan, WorkOutSlowdowns
-from controller.planning.plan import NoPlan, Plan, answered
-from controller.planning.planned import Slowdowns
+from controller.planning.messages import SolvePlan, WorkOutSlowdowns
+from controller.planning.plan import NoPlan, Plan, Planned, Slowdowns, answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.worker import PlanningWorker

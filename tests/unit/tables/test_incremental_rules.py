@@ -12,7 +12,8 @@ from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.planning.problem import FlowId, Flows, Problem, Route, Routed, Routes, capacities, in_order, whole
+from controller.planning.problem import FlowId, Problem, Route, Routes, whole
+from controller.planning.snapshot import Flows, Routed, capacities, in_order
 from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.counted_links import CountedLinks
 from controller.tables.pinned_table import Pin

@@ -13,7 +13,7 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortR
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.planning.planned import in_place
+from controller.planning.plan import in_place
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pins import Pins, PinSet, parts_of

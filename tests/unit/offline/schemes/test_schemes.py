@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric, Path
-from controller.planning.ecmp import ecmp_slowdown
+from controller.planning.efficiency import ecmp_slowdown
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, PlanLimits, Problem, whole

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.planning import greedy
 from controller.planning.baselines import baseline_slowdowns
-from controller.planning.ecmp import NextHops
+from controller.planning.efficiency import NextHops
 from controller.planning.greedy import PathChoices
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check

@@ -7,19 +7,19 @@ import random
 
 import pytest
 
-from controller.planning import differences
-from controller.planning.differences import (
+from controller.planning import snapshot
+from controller.planning.plan import Planned, answered, decided
+from controller.planning.planner import repair
+from controller.planning.problem import FlowId, Problem, Routes, whole
+from controller.planning.snapshot import (
     NO_SNAPSHOT,
+    Snapshot,
     changed,
     changes,
     in_parts,
     in_parts_without_routes,
     with_routes,
 )
-from controller.planning.plan import answered
-from controller.planning.planned import Planned, decided
-from controller.planning.planner import repair
-from controller.planning.problem import FlowId, Problem, Routes, Snapshot, whole
 from controller.shared_map import updated
 from tests.support.planning.fabrics import leaf_spine, problem_of, ring
 from tests.support.planning.snapshots import snapshot_of
@@ -49,7 +49,7 @@ def a_snapshot(draw: random.Random, before: Snapshot) -> Snapshot:
 
 @pytest.mark.parametrize("many", [1, 7, 1000])
 def test_the_parts_of_all_differences_make_the_snapshot(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "MANY", many)
+    monkeypatch.setattr(snapshot, "MANY", many)
     draw = random.Random(many)
     sent = there = NO_SNAPSHOT
     for _ in range(60):
@@ -67,7 +67,7 @@ def test_the_parts_of_all_differences_make_the_snapshot(many: int, monkeypatch: 
 
 
 def test_routes_come_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "MANY", 2)
+    monkeypatch.setattr(snapshot, "MANY", 2)
     problem = problem_of(FABRIC, [of for job in ("job1", "job2") for of in JOBS[job]])
     gone = FlowId("10.0.0.1", "10.0.1.1")
     first = problem.flows[0]
@@ -76,9 +76,9 @@ def test_routes_come_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     parts, rest = in_parts_without_routes(planned, running)
     assert [len(part) for part in parts] == [2, 2, 2, 2]
     assert not rest.plan.routes
-    changed = {flow: route for part in parts for flow, route in part.items()}
-    assert (changed[gone], first.id in changed) == (None, False)
-    assert with_routes(rest, changed, running) == planned
+    found = {flow: route for part in parts for flow, route in part.items()}
+    assert (found[gone], first.id in found) == (None, False)
+    assert with_routes(rest, found, running) == planned
 
 
 def repaired(problem: Problem) -> Planned:
