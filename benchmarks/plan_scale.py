@@ -28,8 +28,7 @@ import typer
 from benchmarks.measures import report
 from benchmarks.plan.workloads import LINK_BPS, SEED, with_subflows
 from benchmarks.random_flows import STEP_BYTES, random_flows
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, FlowId, PlanLimits

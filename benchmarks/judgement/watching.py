@@ -13,7 +13,7 @@ from benchmarks.judgement.windows import Polls
 from controller.demand.job_demand import Difference, JobDemand
 from controller.demand.measured_demand import MeasuredDemand
 from controller.demand.watched_job import FEWEST_BYTES
-from controller.fabric.recent_uses import Counted
+from controller.fabric.counter_samples import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry

@@ -30,7 +30,7 @@ from controller.core.messages import Extension
 from controller.core.state import State, published, unsaved
 from controller.demand.job_demand import JobDemand
 from controller.demand.measured_demand import MeasuredJobs
-from controller.fabric.background import background, planned_background
+from controller.fabric.counter_samples import NO_USES
 from controller.fabric.drains import (
     NOT_DRAINED,
     Drain,
@@ -41,11 +41,23 @@ from controller.fabric.drains import (
     with_links,
     without,
 )
-from controller.fabric.islands import Islands, connected, islands_beside_the_largest
+from controller.fabric.link_load import background, planned_background
 from controller.fabric.parts import Part, PartKey, PartKind, host_key, switch_key, unique_name
-from controller.fabric.recent_uses import NO_USES
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch, leaves_of, ports_by_switch
+from controller.fabric.topology import (
+    CandidatePaths,
+    Dpid,
+    Fabric,
+    Host,
+    Islands,
+    Link,
+    LinkId,
+    PortRef,
+    Switch,
+    connected,
+    islands_beside_the_largest,
+    leaves_of,
+    ports_by_switch,
+)
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.planning.plan import Slowdowns

@@ -32,6 +32,7 @@ from controller.core.planning_cycle import has_slowed
 from controller.core.sending import Input
 from controller.core.state import State
 from controller.demand.measured_demand import only_counted_otherwise
+from controller.fabric.counter_samples import NO_USES
 from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import (
     ArpSeen,
@@ -49,7 +50,6 @@ from controller.fabric.messages import (
     UndrainParts,
 )
 from controller.fabric.parts import MAX_NAMES, Part, PartKey, PartKind
-from controller.fabric.recent_uses import NO_USES
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.job import Job
 from controller.jobs.messages import (

@@ -28,13 +28,11 @@ from controller.core.planning_cycle import LoadEvents, PlanningCycle
 from controller.core.sending import Adoption, Departures, LinkLosses, Phases, Sending
 from controller.demand.job_demand import JobDemand
 from controller.demand.measured_demand import MeasuredDemand
-from controller.fabric.background import RecentBackground
+from controller.fabric.counter_samples import UsesOf
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
-from controller.fabric.known_parts import KnownParts
-from controller.fabric.link_load import LinkLoad
-from controller.fabric.parts import Declared
-from controller.fabric.recent_uses import UsesOf
+from controller.fabric.link_load import LinkLoad, RecentBackground
+from controller.fabric.parts import Declared, KnownParts
 from controller.fabric.refusals import Refusals
 from controller.fabric.topology import Dpid, Fabric, Port, Switch, port_refs
 from controller.fabric.topology_state import TopologySettings, TopologyState

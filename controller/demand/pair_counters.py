@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.fabric.counter_samples import Floats, Rows
-from controller.fabric.recent_uses import Counted
+from controller.fabric.counter_samples import Counted, Floats, Rows
 from controller.fabric.topology import Dpid
 from controller.shared_map import Memo
 from signalbox.jobs.subflows import Pair

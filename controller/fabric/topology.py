@@ -1,15 +1,21 @@
-"""Snapshot of the fabric: switches, directed links and hosts.
+"""Snapshot of the fabric: switches, directed links and hosts, and the shortest paths in it.
 
 This module defines the vocabulary of all later stages. Only ``topology_state`` makes snapshots, and nothing changes
 them. The fabric is a multigraph: two cables between two switches are two links, and a path names ports, never only
-switches.
+switches. Only switches forward packets, hosts never do.
+
+``ShortestPaths`` has the next hops and the distance of every switch for each destination, and updates them as links
+appear and vanish. ``CandidatePaths`` has the planner's candidate paths for each pair of switches. An island is a set of
+switches that all reach each other.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
 from typing import Literal, NamedTuple, NewType
 
 from controller.shared_map import differing
@@ -156,3 +162,371 @@ def moved_hosts(before: Mapping[str, Host], now: Mapping[str, Host]) -> frozense
     """Return the addresses of hosts that appeared, vanished or moved to another switch."""
     changes = differing(before, now)
     return frozenset(ip for ip, was, host in changes if not (was and host and was.at.dpid == host.at.dpid))
+
+
+# ---- shortest paths
+
+Hops = Mapping[Dpid, tuple[LinkId, ...]]
+"""Next hops to one destination: for each switch that reaches it, its outgoing links on shortest paths, sorted.
+
+The destination has no entry; parallel cables are separate next hops."""
+
+LinksInto = Mapping[Dpid, Sequence[LinkId]]
+
+
+class Towards(NamedTuple):
+    """Next hops to one destination, and the distance of every switch that reaches it, in links."""
+
+    hops: Hops
+    distance: Mapping[Dpid, int]
+
+
+def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
+    """Return the next hops to each destination, with one breadth-first search each."""
+    into = links_into(fabric.links)
+    return {dst: _search(into, dst).hops for dst in destinations}
+
+
+class ShortestPaths:
+    """Next hops of successive fabric snapshots.
+
+    For most destinations, a link that appears or vanishes changes only the next hops of one switch. Destinations to
+    which distances change are searched again. An unchanged destination keeps its object."""
+
+    def __init__(self) -> None:
+        self._links: Mapping[LinkId, Link] = {}
+        self._known: dict[Dpid, Towards] = {}
+
+    def towards(self, fabric: Fabric, destinations: Iterable[Dpid]) -> Mapping[Dpid, Towards]:
+        """Return the next hops to each destination; the same object as before where nothing changed."""
+        before, self._links = self._links, fabric.links
+        changes = [*differing(before, self._links)]
+        gone, new = [was for _, was, _ in changes if was], [link for _, _, link in changes if link]
+        into: LinksInto | None = None
+        towards = {}
+        for dst in destinations:
+            kept = _without(self._known[dst], gone) if dst in self._known else None
+            kept = _with(kept, new) if kept else None
+            if kept is None:
+                into = into or links_into(self._links)
+                kept = _search(into, dst)
+            towards[dst] = kept
+        self._known = towards
+        return towards
+
+
+def _without(towards: Towards, gone: Iterable[Link]) -> Towards | None:
+    """Return the next hops without lost links.
+
+    Returns None when a switch loses its last next hop, because distances then change."""
+    for link in gone:
+        here = towards.hops.get(link.src.dpid, ())
+        if link.id in here:
+            left = tuple(hop for hop in here if hop != link.id)
+            if not left:
+                return None
+            towards = Towards({**towards.hops, link.src.dpid: left}, towards.distance)
+    return towards
+
+
+def _with(towards: Towards, new: Iterable[Link]) -> Towards | None:
+    """Return the next hops with new links; None when a link shortens the distance of a switch."""
+    for link in new:
+        there, here = towards.distance.get(link.dst.dpid), towards.distance.get(link.src.dpid)
+        if there is None or (here is not None and here < there + 1):
+            continue
+        if here is None or here > there + 1:
+            return None
+        hops = tuple(sorted((*towards.hops[link.src.dpid], link.id)))
+        towards = Towards({**towards.hops, link.src.dpid: hops}, towards.distance)
+    return towards
+
+
+def links_into(links: Mapping[LinkId, Link]) -> LinksInto:
+    """Return the links into each switch."""
+    into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+    for link_id, link in links.items():
+        into[link.dst.dpid].append(link_id)
+    return into
+
+
+def _search(into: LinksInto, dst: Dpid) -> Towards:
+    """Search breadth-first from the destination: links from switches at the next distance are next hops."""
+    hops: dict[Dpid, tuple[LinkId, ...]] = {}
+    distance, level = {dst: 0}, [dst]
+    while level:
+        found: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        for dpid in level:
+            for link in into.get(dpid, ()):
+                if link.dpid not in distance:
+                    found[link.dpid].append(link)
+        hops |= {dpid: tuple(sorted(links)) for dpid, links in found.items()}
+        distance |= dict.fromkeys(found, distance[level[0]] + 1)
+        level = list(found)
+    return Towards(dict(sorted(hops.items())), distance)
+
+
+class CandidatePaths:
+    """Equal-cost shortest paths of one fabric snapshot, computed on request and then cached.
+
+    ``max_paths``: largest number of candidates for a pair of switches more than two links apart, which may have
+    exponentially many paths."""
+
+    stretch = 0
+    """Number of links by which a path may be longer than the shortest; 0 for candidates of a running controller."""
+
+    def __init__(self, fabric: Fabric, max_paths: int) -> None:
+        self._fabric = fabric
+        self.max_paths = max_paths
+        self.far_end: dict[LinkId, Dpid] = {link_id: link.dst.dpid for link_id, link in fabric.links.items()}
+        """Switch that each fabric link leads to."""
+        self._out: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        self._into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        for link_id in sorted(fabric.links):
+            self._out[link_id.dpid].append(link_id)
+            self._into[self.far_end[link_id]].append(link_id)
+        self._next = {dpid: frozenset(self.far_end[link] for link in links) for dpid, links in self._out.items()}
+        self._previous = {dpid: frozenset(link.dpid for link in links) for dpid, links in self._into.items()}
+        self._second: dict[Dpid, frozenset[Dpid]] = {}
+        self._second_last: dict[Dpid, frozenset[Dpid]] = {}
+        self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
+        self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
+        self._cut: set[tuple[Dpid, Dpid]] = set()
+        self._searched: dict[Dpid, Towards] = {}
+
+    @property
+    def links(self) -> Mapping[LinkId, Link]:
+        return self._fabric.links
+
+    @cached_property
+    def _direct(self) -> Mapping[tuple[Dpid, Dpid], Sequence[LinkId]]:
+        direct: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
+        for links in self._out.values():
+            for link in links:
+                direct[link.dpid, self.far_end[link]].append(link)
+        return direct
+
+    def without(self, links: Collection[LinkId]) -> CandidatePaths:
+        """Return the candidate paths of the same fabric without these links."""
+        left = {link_id: link for link_id, link in self._fabric.links.items() if link_id not in links}
+        return CandidatePaths(replace(self._fabric, links=left), self.max_paths)
+
+    def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
+        """Return the shortest paths: no path if there is none, one empty path from a switch to itself.
+
+        The order is deterministic and alternates between the next hops at every switch. The first k paths use as many
+        different first links as k paths can, so a limit does not prefer one spine."""
+        found = self._found.get((src, dst))
+        if found is None:
+            found = self._found[src, dst] = self._find(src, dst)
+        return found
+
+    def cut(self, src: Dpid, dst: Dpid) -> bool:
+        """Return whether there are more shortest paths than ``between`` returns."""
+        self.between(src, dst)
+        return (src, dst) in self._cut
+
+    def ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
+        """Return the first links and the last links of all shortest paths, without computing the paths."""
+        before, after = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
+        match self.distance(src, dst):
+            case 2:
+                first = last = before & after
+            case 4:  # every walk of four links is a shortest path
+                to, fro = self._two_back(dst), self._two_on(src)
+                first = frozenset([switch for switch in before if not to.isdisjoint(self._next.get(switch, ()))])
+                last = frozenset([switch for switch in after if not fro.isdisjoint(self._previous.get(switch, ()))])
+            case _:
+                return self._searched_ends(src, dst)
+        out, into = self._out[src], self._into[dst]
+        return (
+            [link for link in out if self.far_end[link] in first] if len(first) < len(before) else out,
+            [link for link in into if link.dpid in last] if len(last) < len(after) else into,
+        )
+
+    def _searched_ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
+        """Return the result of ``ends`` from a search along the next hops."""
+        hops = self._towards(dst).hops
+        here, last = {src}, set[LinkId]()
+        while here:
+            onward = [link for dpid in here for link in hops.get(dpid, ())]
+            last.update(link for link in onward if self.far_end[link] == dst)
+            here = {self.far_end[link] for link in onward}
+        return hops.get(src, ()), [link for link in self._into[dst] if link in last]
+
+    def leads(self, path: Path, src: Dpid, dst: Dpid) -> bool:
+        """Return whether the path exists and is a shortest path from ``src`` to ``dst``, or an allowed detour."""
+        here = src
+        for link in path:
+            if link.dpid != here or link not in self.far_end:
+                return False
+            here = self.far_end[link]
+        return here == dst and (self.is_shortest(len(path), src, dst) or self.is_detour(path, src, dst))
+
+    def is_detour(self, path: Path, src: Dpid, dst: Dpid) -> bool:  # noqa: ARG002
+        """Return whether the path is an allowed path that is longer than the shortest."""
+        return False
+
+    def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
+        """Return whether a path of this length in links from ``src`` to ``dst`` is a shortest path.
+
+        The result is valid only if there is a path of this length."""
+        if length == 2 and src != dst:
+            return dst not in self._next.get(src, ())
+        if length == 4 and src != dst:
+            return self._near(src, dst) is None
+        return length == self.distance(src, dst)
+
+    def connected(self, src: Dpid, dst: Dpid) -> bool:
+        """Return whether there is a path."""
+        return self.distance(src, dst) is not None
+
+    def distance(self, src: Dpid, dst: Dpid) -> int | None:
+        """Return the length of a shortest path in links; None if there is no path."""
+        pair = (src, dst)
+        if pair not in self._distances:
+            self._distances[pair] = self._measure(src, dst)
+        return self._distances[pair]
+
+    def links_from(self, dpid: Dpid) -> Sequence[LinkId]:
+        """Return the fabric links out of a switch, in port order."""
+        return self._out.get(dpid, ())
+
+    def links_into(self, dpid: Dpid) -> Sequence[LinkId]:
+        """Return the fabric links into a switch, in the order of their sources."""
+        return self._into.get(dpid, ())
+
+    def links_between(self, src: Dpid, dst: Dpid) -> Sequence[LinkId]:
+        """Return the links from one switch to a neighbour, in port order."""
+        return self._direct.get((src, dst), ())
+
+    def _measure(self, src: Dpid, dst: Dpid) -> int | None:
+        if src == dst:
+            return 0
+        near = self._near(src, dst)
+        if near is None and not self._two_on(src).isdisjoint(self._two_back(dst)):
+            return 4
+        return near or self._towards(dst).distance.get(src)
+
+    def _near(self, src: Dpid, dst: Dpid) -> int | None:
+        """Return the distance of two different switches if it is at most 3, else None."""
+        on, before = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
+        if dst in on:
+            return 1
+        if not on.isdisjoint(before):
+            return 2
+        return None if self._two_on(src).isdisjoint(before) else 3
+
+    def _two_on(self, src: Dpid) -> frozenset[Dpid]:
+        """Return the switches at the end of walks of two links from ``src``."""
+        found = self._second.get(src)
+        if found is None:
+            on = [self._next.get(switch, frozenset()) for switch in self._next.get(src, ())]
+            found = self._second[src] = frozenset().union(*on)
+        return found
+
+    def _two_back(self, dst: Dpid) -> frozenset[Dpid]:
+        """Return the switches at the start of walks of two links to ``dst``."""
+        found = self._second_last.get(dst)
+        if found is None:
+            back = [self._previous.get(switch, frozenset()) for switch in self._previous.get(dst, ())]
+            found = self._second_last[dst] = frozenset().union(*back)
+        return found
+
+    def _find(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
+        """Return the shortest paths. Paths of up to two links, as in a leaf-spine fabric, need no search."""
+        if src == dst:
+            return ((),)
+        if direct := self._direct.get((src, dst)):
+            return tuple((link,) for link in direct)
+        seconds = [(link, self._direct.get((self.far_end[link], dst), ())) for link in self._out.get(src, ())]
+        rounds = max((len(rest) for _, rest in seconds), default=0)
+        if rounds:
+            return tuple((link, rest[r]) for r in range(rounds) for link, rest in seconds if r < len(rest))
+        found = tuple(islice(self._paths(self._towards(dst).hops, src, dst), self.max_paths + 1))
+        if len(found) > self.max_paths:
+            self._cut.add((src, dst))
+        return found[: self.max_paths]
+
+    def _towards(self, dst: Dpid) -> Towards:
+        if dst not in self._searched:
+            self._searched[dst] = _search(self._into, dst)
+        return self._searched[dst]
+
+    def _paths(self, hops: Hops, src: Dpid, dst: Dpid) -> Iterator[Path]:
+        """Yield the shortest paths from ``src`` one by one, because there may be exponentially many."""
+        if src == dst:
+            yield ()
+            return
+        waiting = [(link, self._paths(hops, self.far_end[link], dst)) for link in hops.get(src, ())]
+        yield from self._in_turn(waiting)
+
+    @staticmethod
+    def _in_turn(waiting: Sequence[tuple[LinkId, Iterator[Path]]]) -> Iterator[Path]:
+        """Yield each link followed by a path of its iterator, alternating between links until none has another path."""
+        while waiting:
+            still = []
+            for link, rests in waiting:
+                rest = next(rests, None)
+                if rest is not None:
+                    yield (link, *rest)
+                    still.append((link, rests))
+            waiting = still
+
+
+# ---- islands
+
+ALONE = Dpid(-1)
+"""Island of a host that reaches no other host, because its port is down or its switch is not connected."""
+
+Islands = Mapping[str, Dpid]
+"""Islands of all hosts that are not on the largest island, by address of the host.
+
+The name of an island is the smallest dpid of its switches, or ``ALONE``."""
+
+
+def islands_beside_the_largest(
+    switches: Mapping[Dpid, Switch], links: Mapping[LinkId, Link], hosts: Mapping[str, Host]
+) -> Islands:
+    """Return the islands of hosts that are not on the largest island; empty while all hosts can reach each other."""
+    island = island_of(switches, links)
+    of_host = {ip: island[host.at.dpid] if is_up(switches, host.at) else ALONE for ip, host in hosts.items()}
+    sizes = Counter(found for found in of_host.values() if found != ALONE)
+    largest = max(sizes, key=lambda found: (sizes[found], -found), default=None)
+    return {ip: found for ip, found in of_host.items() if found != largest}
+
+
+def connected(islands: Islands, src_ip: str, dst_ip: str) -> bool:
+    """Return whether there is a path between two known hosts."""
+    return islands.get(src_ip) == islands.get(dst_ip) != ALONE
+
+
+def island_of(switches: Iterable[Dpid], links: Mapping[LinkId, Link]) -> dict[Dpid, Dpid]:
+    """Return the island of each switch: the smallest dpid of the switches that it can reach in both directions."""
+    onward: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
+    back: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
+    one_way = False
+    for link in links.values():
+        onward[link.src.dpid].add(link.dst.dpid)
+        back[link.dst.dpid].add(link.src.dpid)
+        one_way |= link.one_way
+    island: dict[Dpid, Dpid] = {}
+    for first in sorted(switches):
+        if first not in island:
+            found = _reached(first, onward, island)
+            if one_way:
+                found &= _reached(first, back, island)
+            island |= dict.fromkeys(found, first)
+    return island
+
+
+def _reached(first: Dpid, beside: Mapping[Dpid, set[Dpid]], without: Container[Dpid]) -> set[Dpid]:
+    """Return the switches that can be reached from ``first``, including ``first``.
+
+    ``beside``: neighbours of each switch. ``without``: switches that are skipped."""
+    reached, ahead = {first}, [first]
+    while ahead:
+        new = [dpid for dpid in beside.get(ahead.pop(), ()) if dpid not in reached and dpid not in without]
+        reached.update(new)
+        ahead += new
+    return reached

@@ -35,8 +35,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, LinkId, Path
+from controller.fabric.topology import CandidatePaths, Dpid, LinkId, Path
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing
 

@@ -18,8 +18,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeVar
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Fabric, Host, Link, LinkId
+from controller.fabric.topology import CandidatePaths, Fabric, Host, Link, LinkId
 from controller.jobs.job import Overhead
 from controller.planning.plan import Planned
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from controller.fabric.shortest_paths import CandidatePaths, Towards
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.fabric.topology import (
+    CandidatePaths,
+    Dpid,
+    Fabric,
+    Host,
+    Link,
+    LinkId,
+    Path,
+    Port,
+    PortNo,
+    PortRef,
+    Switch,
+    Towards,
+)
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.problem import (
     Flow,

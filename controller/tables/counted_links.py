@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain, zip_longest
 
-from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Fabric, Host, Link, LinkId
+from controller.fabric.counter_samples import NO_USES, Uses, UsesOf
+from controller.fabric.topology import CandidatePaths, Fabric, Host, Link, LinkId
 from controller.jobs.job import Job
 from controller.planning.problem import FlowId
 from controller.planning.snapshot import Pairs

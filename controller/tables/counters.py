@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from controller.demand.pair_counters import PairCounters
+from controller.fabric.counter_samples import Counted
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
 from controller.shared_map import Memo
 from controller.tables.default_table import Dropped, dropped_packets

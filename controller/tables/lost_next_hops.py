@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from controller.fabric.shortest_paths import LinksInto, links_into
-from controller.fabric.topology import Dpid, Link, LinkId, PortNo
+from controller.fabric.topology import Dpid, Link, LinkId, LinksInto, PortNo, links_into
 from controller.tables.rules import GroupRule, RuleSet
 from controller.tables.switch_rules import ecmp_group_id, path_group_id
 

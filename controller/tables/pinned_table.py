@@ -16,7 +16,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
-from controller.fabric.recent_uses import Counted
+from controller.fabric.counter_samples import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
 from controller.planning.problem import FlowId, Route
 from controller.tables.rules import (

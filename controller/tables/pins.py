@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
-from controller.fabric.shortest_paths import ShortestPaths
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, moved_hosts
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, ShortestPaths, moved_hosts
 from controller.jobs.job import Announcements, Announcing
 from controller.planning.problem import FlowId, Route, Routes, flow_ids
 from controller.planning.snapshot import Announced, Pairs

@@ -9,8 +9,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from controller.fabric.shortest_paths import ShortestPaths, Towards
-from controller.fabric.topology import Dpid, Fabric, Host, PortNo, PortRef, Switch, moved_hosts, ports_by_switch
+from controller.fabric.topology import (
+    Dpid,
+    Fabric,
+    Host,
+    PortNo,
+    PortRef,
+    ShortestPaths,
+    Switch,
+    Towards,
+    moved_hosts,
+    ports_by_switch,
+)
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.shared_map import Memo, MemoPerKey, differing, updated
 from controller.tables import control_table, default_table

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, takewhile
 
-from controller.fabric.recent_uses import Counted, Uses
-from controller.fabric.shortest_paths import CandidatePaths, Hops, next_hops
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.fabric.counter_samples import Counted, Uses
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, Hops, LinkId, Path, PortNo, PortRef, next_hops
 from controller.planning.problem import FlowId, Route, Routes, Subflow, flow_ids, whole
 from controller.shared_map import Memo, SharedMap, differing, per_key, updated
 from controller.tables.pinned_table import Part, Pin, counted, read_pin

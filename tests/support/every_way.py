@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, PortNo, PortRef
 from controller.planning.problem import FlowId
 from signalbox.jobs.subflows import port_classes
 from tests.support.fake_fabric import FakeFabric

@@ -10,7 +10,7 @@ import numpy as np
 
 from controller.demand.job_demand import JobDemand
 from controller.demand.measured_demand import MeasuredDemand
-from controller.fabric.recent_uses import Counted
+from controller.fabric.counter_samples import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product, repeat
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId, PortNo
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_slowdowns
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from offline.scenarios import fabrics

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.plan_scale import published_greedy
 from benchmarks.random_flows import random_flows
-from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import CandidatePaths
 from controller.planning.snapshot import Flows, Snapshot, capacities
 from offline.scenarios.fabrics import leaf_spine, without_random_links
 from offline.scenarios.generator import jobs_of

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from controller.config import Config
 from controller.fabric.messages import SwitchConnected, SwitchLeft
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId, Route, Subflow

@@ -14,7 +14,7 @@ from controller.core.alarms import demand_alarm
 from controller.demand import watched_job
 from controller.demand.job_demand import DemandSource, Difference, Finding, JobDemand
 from controller.demand.measured_demand import BATCH, MeasuredDemand
-from controller.fabric.recent_uses import Counted
+from controller.fabric.counter_samples import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry

@@ -7,7 +7,7 @@ import pytest
 
 from controller.demand import pair_counters
 from controller.demand.pair_counters import PairCounters, Totals
-from controller.fabric.recent_uses import Counted
+from controller.fabric.counter_samples import Counted
 from controller.fabric.topology import Dpid
 from signalbox.jobs.subflows import Pair, exactly
 

@@ -10,11 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.background import HOLD_S, LEFT_S, RecentBackground, background, planned_background
-from controller.fabric.link_load import LAG_S, LinkLoad, Measured
-from controller.fabric.recent_uses import Counted, Uses
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import LinkId
+from controller.fabric.counter_samples import Counted, Uses
+from controller.fabric.link_load import (
+    HOLD_S,
+    LAG_S,
+    LEFT_S,
+    LinkLoad,
+    Measured,
+    RecentBackground,
+    background,
+    planned_background,
+)
+from controller.fabric.topology import CandidatePaths, LinkId
 from controller.planning.problem import FlowId
 from controller.planning.snapshot import capacities
 from controller.tables.pinned_table import Pin

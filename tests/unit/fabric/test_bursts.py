@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from controller.fabric.counter_samples import Counted
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from tests.support.link_figures import background_of
 from tests.support.long_cases import with_long

@@ -9,8 +9,17 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.shortest_paths import CandidatePaths, ShortestPaths, next_hops
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path, PortNo
+from controller.fabric.topology import (
+    CandidatePaths,
+    Dpid,
+    Fabric,
+    Link,
+    LinkId,
+    Path,
+    PortNo,
+    ShortestPaths,
+    next_hops,
+)
 from offline.scenarios.fabrics import fat_tree
 from offline.scenarios.fabrics import leaf_spine as hosts_on_leaves
 from tests.support.planning.fabrics import fabric_of, leaf_spine, link_between

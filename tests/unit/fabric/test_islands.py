@@ -7,8 +7,16 @@ from types import MappingProxyType
 
 import pytest
 
-from controller.fabric.islands import ALONE, Islands, connected, islands_beside_the_largest
-from controller.fabric.topology import Dpid, Fabric, PortNo, Switch
+from controller.fabric.topology import (
+    ALONE,
+    Dpid,
+    Fabric,
+    Islands,
+    PortNo,
+    Switch,
+    connected,
+    islands_beside_the_largest,
+)
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.topologies import leaf_spine
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.background import background
-from controller.fabric.counter_samples import LinkStatus
-from controller.fabric.link_load import LinkLoad
-from controller.fabric.recent_uses import Counted, Uses
+from controller.fabric.counter_samples import Counted, LinkStatus, Uses
+from controller.fabric.link_load import LinkLoad, background
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
 from offline.scenarios.fabrics import leaf_spine
 from tests.support.link_figures import background_of, bytes_total, rate_bps

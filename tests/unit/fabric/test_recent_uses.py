@@ -9,8 +9,7 @@ from itertools import chain
 
 import pytest
 
-from controller.fabric.counter_samples import Samples
-from controller.fabric.recent_uses import Counted, RecentUses, Uses, UsesOf
+from controller.fabric.counter_samples import Counted, RecentUses, Samples, Uses, UsesOf
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from tests.support.long_cases import with_long
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric
 from controller.planning import greedy
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.certificate import certificate

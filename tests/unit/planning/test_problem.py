@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Host, PortNo, PortRef
+from controller.fabric.topology import CandidatePaths, Dpid, Host, PortNo, PortRef
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry

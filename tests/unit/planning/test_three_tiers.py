@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric
 from controller.planning import planner
 from controller.planning.plan import Drafts
 from controller.planning.problem import Flow, Tiers, find_tiers

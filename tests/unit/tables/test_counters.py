@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from controller.demand.pair_counters import PairCounters
+from controller.fabric.counter_samples import Counted
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.planning.problem import FlowId
 from controller.tables import default_table

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry

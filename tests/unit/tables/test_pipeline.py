@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.messages import ArpSeen
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, PortNo, PortRef
 from controller.planning.problem import FlowId
 from controller.tables import switch_rules
 from controller.tables.pinned_table import Pin, pin_key

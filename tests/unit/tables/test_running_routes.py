@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.fabric.recent_uses import Counted
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.fabric.counter_samples import Counted
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry

@@ -8,8 +8,7 @@ import networkx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.shortest_paths import CandidatePaths, next_hops
-from controller.fabric.topology import Dpid, Fabric, Path
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, Path, next_hops
 from offline.scenarios.detours import StretchedPaths
 from tests.support.planning.fabrics import fabric_of, leaf_spine, link_between
 

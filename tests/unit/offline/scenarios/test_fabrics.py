@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId
 from offline.scenarios.fabrics import (
     cable_links,
     fat_tree,

@@ -8,9 +8,17 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from controller.fabric import known_parts
-from controller.fabric.known_parts import CAUSE_S, KnownParts
-from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, Part, PartKey, PartKind
+from controller.fabric.parts import (
+    CAUSE_S,
+    Declared,
+    DeclaredBundle,
+    DeclaredCable,
+    DeclaredSwitch,
+    KnownParts,
+    Part,
+    PartKey,
+    PartKind,
+)
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.fabric.topology_state import DeclaredHost
 from signalbox.errors import Conflict, InvalidInput
@@ -207,7 +215,7 @@ def test_a_switch_into_which_nothing_was_ever_plugged_is_not_remembered(
 
 
 def test_there_is_a_limit_to_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_parts, "MOST_OF_A_KIND", 3)
+    monkeypatch.setattr("controller.fabric.parts.MOST_OF_A_KIND", 3)
     scene = Scene()
     scene.show(fabric(hosts={f"10.0.1.{n}": (1, 5) for n in range(1, 9)}))
     scene.show(fabric(hosts={f"10.0.1.{n}": (1, 5) for n in range(1, 9)}, dark=[(1, 5)]))
