@@ -34,7 +34,7 @@ from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, Fabric
-from controller.planning import answers, goal_plan
+from controller.planning import answers
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
@@ -224,7 +224,7 @@ def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
 
 def dealing_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
     """Return a worker that plans with ``dealt_plan``; it runs in the planning process."""
-    vars(goal_plan)["plan"], vars(answers)["baseline_slowdowns"] = dealt_plan, lambda *_: {}
+    vars(answers)["plan"], vars(answers)["baseline_slowdowns"] = dealt_plan, lambda *_: {}
     return PlanningWorker(put, on_crash)
 
 

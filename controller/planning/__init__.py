@@ -10,7 +10,7 @@ The modules, in the order in which a request passes them:
 - ``process``: the controller's end of the planning process. It sends the changes since the previous request
   (``snapshot``) and replaces a planning process that ends.
 - ``worker``: the threads in the planning process, one for repairs and one for plans. ``answers`` keeps the state that
-  the next request needs.
+  the next request needs, such as goal plans, which take more moves than one cycle may make.
 - ``snapshot``, ``problem``: the input, as types and as arrays.
 - ``planner``: routings from the cheapest method to the most expensive, until one is proven optimal.
 - ``closed_forms``, ``three_tiers``, ``greedy``, ``relief``, and the packages ``whole_flows`` and ``split_flows``: the
@@ -19,7 +19,7 @@ The modules, in the order in which a request passes them:
 - ``plan_check``: checks a plan, and shares no code with the methods.
 - ``plan``: the plan, ``decide``, which says whether the plan is worth its moves, and the facts about a plan that the
   control loop needs.
-- ``goal_plan``, ``transition``: goal plans that take more moves than one cycle may make.
+- ``transition``: the moves of one cycle towards a goal plan.
 
 The other modules:
 

@@ -1,36 +1,88 @@
-"""Answers to planning requests, one after the other, and the state that the next request needs.
+"""Answers to planning requests, the state that the next request needs, and plans with a cap on moves.
 
-In: ``SolvePlan``. Out: up to four answers:
+In: ``SolvePlan``. Out: up to four answers, which the caller requests separately, also from different threads: the
+repair, when routes are broken; the plan; the slowdowns of the running routes, if these routes stay; the slowdowns of
+published schemes. When nothing has changed since the previous request, the answers to that request are reused.
 
-- the repair, when routes are broken;
-- the plan;
-- the slowdowns of the running routes, if these routes stay;
-- the slowdowns of published schemes for the same problem.
+A plan with more moves than the cap is a *goal plan*, and every cycle makes some of its moves. A cycle uses the cap in
+one of two ways; the planner takes the way that gives the smaller slowdowns:
 
-The caller requests each answer separately, and different threads may do so. When nothing has changed since the
-previous request, the answers to that request are reused."""
+- *Step*: as many flows as allowed change to their routes in the goal plan (``transition.step``).
+- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whatever its routes, filled up with a
+  step.
+
+When a step is possible, the planner takes a jump only on one of two conditions:
+
+- Steps lead from the jump to the goal plan in at most ceil(moves / cap) cycles, where moves is the number of all moves
+  of the goal plan. The goal plan is then reached at most one cycle later than by steps alone.
+- No further steps lead from the step to the goal plan either. Another goal plan may then have to follow.
+
+Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when no better moves
+are found in time. When there are too many flows to find a goal plan in time, each cycle takes the best plan within the
+cap, as long as a plan is found that moves any flow.
+
+The running routes never get worse, so they stay when no moves improve them. The planner then names the smallest group
+of the goal plan's moves that would improve the routes, unless it ran out of time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import structlog
 
+from controller.planning import greedy
+from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.baselines import baseline_slowdowns
-from controller.planning.goal_plan import solved
+from controller.planning.bounds import Bounds, slowdown_bounds
+from controller.planning.efficiency import first_difference, job_slowdowns
 from controller.planning.messages import PlanningRequest, SolvePlan
-from controller.planning.plan import GoalPlan, NoPlan, Planned, Slowdowns, slowdowns
-from controller.planning.planner import repair_first
-from controller.planning.problem import Problem
+from controller.planning.plan import (
+    NO_ROUTES,
+    Drafts,
+    GoalPlan,
+    NoPlan,
+    Plan,
+    Planned,
+    Slowdowns,
+    answered,
+    decided,
+    draft,
+    in_place,
+    relative_gain,
+    slowdowns,
+)
+from controller.planning.planner import judged, plan, relieved, repair, repair_first
+from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.snapshot import Routed
+from controller.planning.split_flows import search
+from controller.planning.transition import Stuck, smallest_group, step
+from controller.planning.whole_flows.search import MAX_FLOWS
 
 log = structlog.get_logger(__name__)
+
 
 TRIES = 3
 """Number of attempts at a plan whose search the time limit cuts short, while the request stays the same.
 
 Between attempts the load of the machine changes, but the best plan that the planner can find seldom changes."""
+_SHARE = 0.5
+"""Share of the time limit that the search for the goal plan leaves to a jump and a step together.
+
+The jump and the step each have this share of the time limit as their budget of deterministic time."""
+_WAY_S = 500e-6
+"""Seconds per flow that a goal plan, a jump and a step need in total.
+
+With less time, a cycle makes the best plan found within the cap. When that plan moves nothing, the cycle looks for a
+goal plan and takes as long again."""
+_PARTS = (1.0, 0.85, 0.7, 0.5)
+"""Fractions of the cap that the first part of a jump may use; the rest is for moves towards the goal plan."""
+
+
+Cycle = tuple[Plan | NoPlan, GoalPlan | None]
+"""Plan of a cycle, and the goal plan that is left after the cycle; None when no goal plan is left."""
 
 
 class Answers:
@@ -125,3 +177,299 @@ def slowdowns_of(problem: Problem, draws: int) -> Slowdowns | None:
     except Exception:
         log.exception("slowdowns failed", generation=problem.generation)
         return None
+
+
+# ---- goal plans
+
+
+def solved(
+    problem: Problem,
+    limits: PlanLimits,
+    min_gain: float = 0.0,
+    held: GoalPlan | None = None,
+    running: Routes = NO_ROUTES,
+) -> tuple[Planned, GoalPlan | None]:
+    """Return the plan with the decision whether to adopt it, and the goal plan that is left when the plan is adopted.
+
+    ``min_gain``, ``running``: see ``decided``. ``held``: the goal plan that an earlier cycle left."""
+    answer, goal = plan_towards(problem, limits, held)
+    if isinstance(answer, NoPlan):
+        return Planned(answer), None
+    if of_now := _for_now(problem, answer, limits, min_gain):
+        problem, answer, goal = problem.now, of_now, None
+    stay = repair(problem) if answer.moves and not all(map(problem.is_in_force, problem.flows)) else None
+    planned = decided(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, goal)
+    decision = planned.decision
+    assert decision
+    if of_now:
+        decision = replace(decision, reason=f"for what jobs send now: {decision.reason}")
+    adopted = decision.adopt and decision.moving
+    left = goal if goal and (goal.blocked or (adopted and goal.moves)) else None
+    planned = replace(planned, decision=decision, goal=left.left if left else None, for_now=of_now is not None)
+    return planned, left
+
+
+def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
+    """Return a plan of ``problem.now`` that is better than ``union`` by ``min_gain`` (relative); None if there is none.
+
+    ``union`` is the plan for all phases. A plan for all traffic patterns together serves each pattern, and no flow
+    moves when a job changes its pattern. But every flow has one route in all patterns. In rare cases the best routes
+    for one pattern are worse for another pattern; then the planner takes routes for the present patterns alone. Flows
+    that send nothing now stay on their routes, or start with their routes in ``union``. The search gets the whole time
+    limit again."""
+    now = problem.now
+    if now is problem:
+        return None
+    slowdowns = tuple(sorted(job_slowdowns(now, union.routes).values(), reverse=True))
+    if first_difference(slowdowns, slowdown_bounds(now).vector) is None:
+        return None
+    found = plan(now, limits)
+    if isinstance(found, NoPlan) or relative_gain(slowdowns, found.sorted_slowdowns) < min_gain:
+        return None
+    routes = dict(found.routes)
+    for flow in now.flows:
+        if not flow.demand_bps and flow.id in union.routes:
+            routes[flow.id] = flow.current if flow.current and now.is_in_force(flow) else union.routes[flow.id]
+    return replace(found, routes=routes, moves=problem.moves(routes))
+
+
+def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) -> Cycle:
+    """Return the plan for this cycle, and the goal plan that it leads to; the goal plan may be None.
+
+    ``held``: the goal plan that an earlier cycle left. It is dropped when anything but the running routes has
+    changed."""
+    limits = limits.begun()
+    if not limits.max_moves:
+        return plan(problem, limits), None
+    if held and same_inputs(held.problem, problem):
+        going_on = _Way(problem, limits, held.plan).go_on(held)
+        if going_on:
+            return going_on
+    if limits.allows("goal", _WAY_S * len(problem.flows)):
+        quick = relieved(problem, limits)
+        if isinstance(quick, NoPlan):
+            return quick, None
+    else:
+        quick = plan(problem, limits)
+        if isinstance(quick, NoPlan) or quick.moves or len(problem.flows) > MAX_FLOWS:
+            return quick, None
+        limits = replace(limits, until=math.inf).begun()
+    found = plan(problem, replace(limits.sooner(_SHARE * limits.time_limit_s), max_moves=None))
+    if isinstance(found, NoPlan) or found.moves <= (limits.max_moves or 0):
+        return found, None
+    return _Way(problem, limits, _by_common_links(problem, limits, found)).begin(quick.routes)
+
+
+def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
+    """Return a plan in closed form that is as good as ``found`` and needs no more cycles, or else ``found``.
+
+    In the closed form the same few common links change for all leaves, so steps are seldom blocked."""
+    routes = aligned_cutting(problem, None)
+    if routes is None or not limits.max_moves:
+        return found
+    by_common_links = draft(problem, "aligned-cutting", routes)
+    cycles, others = math.ceil(by_common_links.moves / limits.max_moves), math.ceil(found.moves / limits.max_moves)
+    if cycles > others or first_difference(by_common_links.vector, found.sorted_slowdowns) is not None:
+        return found
+    free = replace(limits, max_moves=None, ecmp_draws=0)
+    answer = judged(problem, free, lambda _: Drafts([by_common_links]))
+    return found if isinstance(answer, NoPlan) else answer
+
+
+def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> tuple[Plan, Plan, int | None]:
+    """Return the plan that is reached in the end, the plan of the first cycle, and the largest number of cycles needed.
+
+    The number is None when no moves within the cap lead to the first of these plans. Raises ``SignalboxError`` when
+    there is no plan; ``where`` becomes a part of the error's text."""
+    if limits.max_moves == 0:
+        found = answered(plan(problem, replace(limits, max_moves=None)), where)
+        return found, found, None if found.moves else 0
+    answer, goal = plan_towards(problem, limits, None)
+    first = answered(answer, where)
+    if goal is None:
+        return first, first, min(1, first.moves)
+    cycles = 1 + math.ceil(goal.moves / (limits.max_moves or 1))
+    return goal.plan, first, None if goal.blocked else cycles
+
+
+def same_inputs(a: Problem, b: Problem) -> bool:
+    """Return whether the problems differ at most in the running routes."""
+    return (
+        a.capacity_bps == b.capacity_bps
+        and a.paths.far_end == b.paths.far_end
+        and len(a.flows) == len(b.flows)
+        and all(
+            (one.id, one.job_id, one.demand_bps, one.max_subflows, one.nic_links)
+            == (other.id, other.job_id, other.demand_bps, other.max_subflows, other.nic_links)
+            for one, other in zip(a.flows, b.flows, strict=True)
+        )
+    )
+
+
+class _Way:
+    """Search for the moves of one cycle on the way from the running routes to the routes of a goal plan."""
+
+    def __init__(self, problem: Problem, limits: PlanLimits, aim: Plan) -> None:
+        self._problem = problem
+        self._limits = limits
+        self._cap = limits.max_moves or 0
+        self._aim = aim
+        self._running = greedy.assign(problem, keep_current=True)
+        self._free = frozenset(flow.id for flow in problem.flows if not problem.is_in_force(flow))
+        self._goal: Routes = {flow: in_place(route, self._running.get(flow)) for flow, route in aim.routes.items()}
+        self._part = replace(limits, time_limit_s=_SHARE * limits.time_limit_s)
+        self._cut_short = aim.cut_short
+
+    def begin(self, quick: Routes) -> Cycle:
+        """Return the first cycle.
+
+        ``quick``: the best known routes within the cap; in the worst case the running routes."""
+        quick = self._placed(quick)
+        routes, jump = self._first, self._jump(quick)
+        if isinstance(routes, Stuck):
+            better = (found for found in (jump, quick) if found and self._better(found, self._running))
+            routes = next(better, None) or self._by_plan
+            return self._answer(routes, held=False) if self._better(routes, self._running) else self._blocked()
+        if jump and self._better(jump, routes) and (self._leads_on(jump) or not self._leads_on(routes)):
+            routes = jump
+        return self._answer(routes, held=False)
+
+    def go_on(self, held: GoalPlan) -> Cycle | None:
+        """Return the next cycle towards the goal plan; None when another goal plan may be better.
+
+        Another goal plan may be better when ``held`` is no better than the running routes, or when no step leads
+        towards ``held``."""
+        if held.blocked and self._cap <= held.searched and self._problem.flows == held.problem.flows:
+            return self._judged(self._running), held
+        if not self._better(self._goal, self._running):
+            return None
+        if self._problem.moves(self._goal) <= self._cap:
+            return self._answer(self._goal, held=True)
+        return None if isinstance(self._first, Stuck) else self._answer(self._first, held=True)
+
+    @cached_property
+    def _first(self) -> Routes | Stuck:
+        """Routes after a step from the running routes; ``Stuck`` when no step is found."""
+        return self._step(self._running, self._cap)
+
+    @property
+    def _over(self) -> bool:
+        return self._limits.left_s <= 0
+
+    def _step(self, start: Routes, most: int, free: frozenset[FlowId] = frozenset()) -> Routes | Stuck:
+        return step(self._problem, start, self._goal, most, self._free | free, self._part)
+
+    def _leads_on(self, routes: Routes) -> bool:
+        """Return whether steps from ``routes`` reach the goal plan within ceil(moves of the goal plan / cap) cycles.
+
+        Return True when the time ends before a step fails."""
+        for _ in range(math.ceil(self._aim.moves / self._cap)):
+            if self._left(routes) <= self._cap or self._over:
+                return True
+            further = self._step(routes, self._cap)
+            if isinstance(further, Stuck):
+                return not further.final
+            routes = further
+        return self._left(routes) == 0
+
+    def _jump(self, quick: Routes) -> Routes | None:
+        """Return the routes of a jump, filled up with a step; None when no jump moves any flow.
+
+        If possible, the jump does not increase the number of cycles until the goal plan is reached."""
+        cycles = math.ceil(self._aim.moves / self._cap)
+        found: Routes | None = None
+        for most in self._sizes():
+            if self._over:
+                break
+            routes = self._within(most, quick)
+            moves = self._problem.moves(routes)
+            if not moves:
+                break
+            found = found or routes
+            if self._left(routes) - (self._cap - moves) <= self._cap * (cycles - 1):
+                found = routes
+                break
+        if self._over and self._better(quick, found or self._running):
+            return quick
+        return None if found is None else self._filled(found)
+
+    def _sizes(self) -> list[int]:
+        """Return the caps to try: one cap, or several caps when the closed form applies, which is fast enough."""
+        parts = _PARTS if aligned_cutting(self._problem, None) else _PARTS[:1]
+        return [max(1, int(part * self._cap)) for part in parts]
+
+    def _filled(self, routes: Routes) -> Routes:
+        """Return ``routes`` with the rest of the cap used for moves towards the goal plan."""
+        moved = frozenset(flow for flow, route in routes.items() if route != self._running.get(flow))
+        more = self._step(routes, self._cap - self._problem.moves(routes), moved)
+        return routes if isinstance(more, Stuck) else more
+
+    def _within(self, most: int, quick: Routes) -> Routes:
+        """Return the best routes found with at most ``most`` moves; in the worst case the running routes."""
+        problem, limits = self._problem, self._part
+        routes = aligned_cutting(problem, most)
+        if routes is not None:
+            return self._placed(routes)
+        if all(flow.max_subflows == 1 for flow in problem.flows):
+            return self._by_plan
+        if search.fits(problem, limits, "jump"):
+            by_lp = search.relieve(problem, limits, slowdown_bounds(problem), self._aim.routes)
+            return self._placed(by_lp) if by_lp and not self._better(quick, by_lp) else quick
+        return quick
+
+    @cached_property
+    def _by_plan(self) -> Routes:
+        """Best routes within the cap that are found in time, or else the running routes.
+
+        When no step leads on, some time is reserved to name the smallest group of moves."""
+        limits = replace(self._part, ecmp_draws=0)
+        if isinstance(self._first, Stuck):
+            limits = limits.sooner(_SHARE * min(limits.left_s, limits.time_limit_s))
+        found = None if self._over else plan(self._problem, limits)
+        self._cut_short |= not isinstance(found, Plan) or found.cut_short
+        return self._placed(found.routes) if isinstance(found, Plan) else self._running
+
+    def _placed(self, routes: Routes) -> Routes:
+        return {flow: in_place(route, self._running.get(flow)) for flow, route in routes.items()}
+
+    def _left(self, routes: Routes) -> int:
+        return sum(routes.get(flow) != route for flow, route in self._goal.items())
+
+    def _better(self, routes: Routes, others: Routes) -> bool:
+        slowdowns, other = draft(self._problem, "", routes).vector, draft(self._problem, "", others).vector
+        index = first_difference(slowdowns, other)
+        return index is not None and slowdowns[index] < other[index]
+
+    def _blocked(self) -> Cycle:
+        """Return the cycle when no step leads on: the smallest group of moves is made if it is within the cap.
+
+        Otherwise nothing moves, and the goal plan names the group. The search for the group can find moves that the
+        search for a step misses, because a step has more to decide. No group is named when the time is over before the
+        group is proven to be the smallest."""
+        flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
+        together = {**self._running, **{flow: self._goal[flow] for flow in flows}}
+        if self._problem.moves(together) <= self._cap:
+            return self._answer(together, held=False)
+        if self._over and not smallest:
+            return self._answer(self._running, held=False)
+        log.warning("no moves within the cap lead towards the goal plan", max_moves=self._cap, together=len(flows))
+        searched = 0 if self._cut_short or self._over else self._cap
+        goal = GoalPlan(self._aim, self._problem, self._left(self._running), False, flows, smallest, searched)
+        return self._judged(self._running), goal
+
+    def _answer(self, routes: Routes, held: bool) -> Cycle:
+        return self._judged(routes), GoalPlan(self._aim, self._problem, self._left(routes), held)
+
+    def _judged(self, routes: Routes) -> Plan | NoPlan:
+        """Return the routes as a plan, with the lower bounds that are proven for the goal plan."""
+
+        def drafts(bounds: Bounds) -> Drafts:
+            proven = bounds.vector
+            if proven and self._aim.bound > proven[0]:
+                proven = (self._aim.bound, *sorted(bounds.job.values(), reverse=True)[1:])
+            return Drafts([draft(self._problem, "goal", routes)], proven)
+
+        answer = judged(self._problem, self._limits, drafts)
+        if isinstance(answer, NoPlan):
+            return answer
+        return replace(answer, cut_short=answer.cut_short or self._cut_short)

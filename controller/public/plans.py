@@ -11,11 +11,11 @@ from controller.config import PlanningConfig
 from controller.planning.analysis.failures import Progress, analyse_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, Network
+from controller.planning.answers import same_inputs, solved
 from controller.planning.baselines import QUICK, Numbered
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.certificate import certificate, document
 from controller.planning.efficiency import NextHops, hashed_links
-from controller.planning.goal_plan import same_inputs, solved
 from controller.planning.greedy import PathChoices
 from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, Planned, answered, decide, draft
 from controller.planning.planner import Fault, judged, plan

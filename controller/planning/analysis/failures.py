@@ -26,9 +26,9 @@ from dataclasses import replace
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.planning.analysis.requests import AnalyseFailures, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
+from controller.planning.answers import outlook
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, NextHops, ecmp_slowdown
-from controller.planning.goal_plan import outlook
 from controller.planning.plan import answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem

@@ -24,6 +24,7 @@ from controller.planning.analysis.results import (
     LeafCut,
     Verdict,
 )
+from controller.planning.answers import outlook
 from controller.planning.bounds import Cuts, slowdown_bounds
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
@@ -33,7 +34,6 @@ from controller.planning.efficiency import (
     job_loads,
     job_slowdowns,
 )
-from controller.planning.goal_plan import outlook
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Routes
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, Path, PortNo
-from controller.planning import goal_plan
+from controller.planning import answers
 from controller.planning.answers import TRIES, Answers
 from controller.planning.messages import SolvePlan
 from controller.planning.plan import NoPlan, Plan, Planned, in_place
@@ -29,7 +29,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         generations.append(problem.generation)
         return plan(problem, limits)
 
-    monkeypatch.setattr(goal_plan, "plan", noted)
+    monkeypatch.setattr(answers, "plan", noted)
     return generations
 
 

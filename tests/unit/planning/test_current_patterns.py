@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
-from controller.planning.goal_plan import solved
+from controller.planning.answers import solved
 from controller.planning.plan import Planned, relative_gain, slowdowns
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, PlanLimits, Problem

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from controller.planning import goal_plan, greedy
+from controller.planning import answers, greedy
+from controller.planning.answers import outlook, plan_towards, same_inputs, solved
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import job_slowdowns
-from controller.planning.goal_plan import outlook, plan_towards, same_inputs, solved
 from controller.planning.plan import Draft, GoalPlan, NoPlan, Plan, answered, paths_used
 from controller.planning.plan_check import check
 from controller.planning.planner import plan, repair
@@ -171,7 +171,7 @@ def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
 
 def test_without_time_for_a_goal_cycles_move_what_helps_within_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = on_one_of_eight()
-    monkeypatch.setattr(goal_plan, "_WAY_S", math.inf)
+    monkeypatch.setattr(answers, "_WAY_S", math.inf)
     slowdown = 8.0
     while slowdown > 1.0:
         answer, left = towards(problem, 4)
@@ -202,7 +202,7 @@ def time_is_over_with_the_targets_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
         return found
 
-    monkeypatch.setattr(goal_plan, "plan", late)
+    monkeypatch.setattr(answers, "plan", late)
 
 
 @pytest.mark.parametrize("subflows", [1, 2])
@@ -239,8 +239,8 @@ def test_it_is_not_said_that_there_are_no_moves_when_there_was_no_time_to_look(m
 def test_where_neither_steps_nor_leaps_help_the_best_plan_within_the_cap_is_made(
     monkeypatch: pytest.MonkeyPatch, subflows: int
 ) -> None:
-    monkeypatch.setattr(goal_plan, "step", lambda *_: Stuck(final=True))
-    monkeypatch.setattr(goal_plan, "relieved", lambda problem, _: repair(problem))
+    monkeypatch.setattr(answers, "step", lambda *_: Stuck(final=True))
+    monkeypatch.setattr(answers, "relieved", lambda problem, _: repair(problem))
     monkeypatch.setattr("controller.planning.split_flows.search.relieve", lambda *_: None)
     answer, left = towards(on_one_of_eight(subflows), 3)
     assert (answer.moves, answer.max_slowdown) == (3, 5.0)
@@ -252,9 +252,9 @@ def test_a_group_within_the_cap_is_moved_when_a_step_was_not_found(monkeypatch: 
     def no_other(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
         return plan(problem, limits) if limits.max_moves is None else NoPlan(problem.generation, "time is over")
 
-    monkeypatch.setattr(goal_plan, "step", lambda *_: Stuck(final=False))
-    monkeypatch.setattr(goal_plan, "relieved", lambda problem, _: repair(problem))
-    monkeypatch.setattr(goal_plan, "plan", no_other)
+    monkeypatch.setattr(answers, "step", lambda *_: Stuck(final=False))
+    monkeypatch.setattr(answers, "relieved", lambda problem, _: repair(problem))
+    monkeypatch.setattr(answers, "plan", no_other)
     answer, left = towards(on_one_of_eight(), 3)
     assert (answer.moves, answer.max_slowdown) == (1, 7.0)
     assert left

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from controller.planning.answers import solved
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import EcmpSlowdown
-from controller.planning.goal_plan import solved
 from controller.planning.plan import (
     Draft,
     Drafts,

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from controller.planning import answers, goal_plan, planner
+from controller.planning import answers, planner
 from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import NoPlan, Plan, Planned, Slowdowns, answered
 from controller.planning.planner import plan
@@ -102,7 +102,7 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
         assert go_on.wait(DEADLINE_S)
         return plan(problem, limits)
 
-    monkeypatch.setattr(goal_plan, "plan", slow)
+    monkeypatch.setattr(answers, "plan", slow)
     planning = PlanningWorker(inbox.put, inbox.crashes.put)
     planning.submit(request(1))
     assert solving.wait(DEADLINE_S)
@@ -180,7 +180,7 @@ def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
     assert inbox.compared.get(timeout=DEADLINE_S).of_scheme == {}
     assert inbox.answer().generation == 1
     with monkeypatch.context() as patch:
-        patch.setattr(goal_plan, "plan", defect)
+        patch.setattr(answers, "plan", defect)
         planning.submit(request(2))
         assert inbox.answer() == NoPlan(2, "planning failed: ZeroDivisionError: a bug")
     planning.submit(request(3))
