@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.circuits.wiring.break_even import COST_RATIO
 from controller.circuits.wiring.circuits import Wiring
-from controller.circuits.wiring.evaluation import Evaluated, Rates, Way, evaluated, fabric_of
+from controller.circuits.wiring.evaluation import COST_RATIO, Evaluated, Rates, Way, evaluated, fabric_of
 from controller.circuits.wiring.finder import published
 from controller.fabric.topology import Fabric
 from controller.planning.plan import NoPlan, Plan

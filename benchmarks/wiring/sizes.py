@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.wiring.independent import most_and_mean_hops
+from controller.circuits.wiring.circuits import Floats, total_and_most
 from controller.circuits.wiring.finder import Found, find
-from controller.circuits.wiring.hops import Floats, total_and_most
 from controller.circuits.wiring.rings import geometric_steps
 from controller.circuits.wiring.traffic import Rings, Traffic
 from offline.design.exact import best_steps, least_mean_hops

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.circuits.cabling import Cabling
+from controller.circuits.fibres import Cabling
 from controller.circuits.job_wiring import JobWiring
 from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef

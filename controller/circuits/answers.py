@@ -1,22 +1,87 @@
-"""Answers to questions about the wiring (the circuits) of a job.
+"""Wirings for a running controller: the best parallelization of one job, its circuits, and replacements for lost ones.
 
-They are computed in a separate process, because each answer needs many plans.
-"""
+In: a question of the control loop. Out: the answer, or an error with the reason for its absence. ``signalbox design
+wiring`` uses the same model (docs/wiring.md)."""
 
 from __future__ import annotations
 
-from importlib import import_module
+import math
 
-from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
+from controller.circuits.questions import FindWiring, FoundWiring, MendedWiring, MendWiring, PlacedRoutes
+from controller.circuits.wiring.circuits import Port, Wiring
+from controller.circuits.wiring.evaluation import (
+    COST_RATIO,
+    FIRST_PORT,
+    GIGABIT,
+    Answer,
+    Evaluated,
+    Offer,
+    Rates,
+    Way,
+    answers,
+    evaluated_on,
+)
+from controller.circuits.wiring.finder import Found
+from controller.circuits.wiring.mending import mended
+from controller.circuits.wiring.traffic import traffic_as_it_runs
+from controller.fabric.topology import Path
+from controller.planning.problem import PlanLimits
+from signalbox.jobs.spec import JobSpec
+
+MENDED_LIMITS = PlanLimits(time_limit_s=0.5, ecmp_draws=0)
+"""Limits of the plan that computes the times on a mended wiring; the new circuits wait for this plan."""
 
 
-def prepare() -> None:
-    """Import the modules that only this process needs, before the first question."""
-    import_module("controller.circuits.live")
+def find_wiring(asked: FindWiring) -> FoundWiring:
+    """Return the best wiring for a job. Raises ``SignalboxError`` when the planner has no answer."""
+    interface_gbps, interfaces = asked.interface_bps / GIGABIT, len(asked.optical)
+    rates = Rates(interface_gbps, interfaces * interface_gbps / COST_RATIO)
+    ways = tuple(
+        Way(each.name, asked.spec.of_parallelization(each.name), each.compute) for each in asked.spec.parallelizations
+    )
+    offer = Offer(asked.job_id, len(asked.servers), ways or (Way("", asked.spec, ()),))
+    (answer,) = answers([offer], interfaces, rates, asked.limits)
+    best = answer.best
+    runs = best.spec.model_copy(update={"endpoints": asked.spec.endpoints})
+    times_s = best.planned_s, best.bound_s, best.other_s
+    refused = refusal(answer) if answer.refused else ""
+    return FoundWiring(best.name, runs, best.found.wiring.peers, *times_s, refused, _placed(best, runs))
 
 
-def answer(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
-    """Return the answer to a question. Raises ``SignalboxError`` when the planner has no answer."""
-    from controller.circuits.live import find_wiring, mend_wiring
+def mend_wiring(asked: MendWiring) -> MendedWiring:
+    """Return a wiring in place of a damaged one. Raises ``SignalboxError`` when the planner has no answer."""
+    runs, parallelization = asked.wiring.runs, asked.wiring.parallelization
+    traffic = traffic_as_it_runs(runs)
+    wiring = mended(traffic.pairs, Wiring(len(asked.servers), asked.peers), asked.lost, asked.dead, asked.fixed)
+    found = Found(traffic, wiring, (), asked.interface_bps)
+    if math.isinf(found.expected_time_s):
+        return MendedWiring(wiring.peers, math.inf, math.inf)
+    compute = next((each.compute for each in asked.spec.parallelizations if each.name == parallelization), ())
+    interface_gbps = asked.interface_bps / GIGABIT
+    rates = Rates(interface_gbps, wiring.interfaces * interface_gbps / COST_RATIO)
+    best = evaluated_on(found, Way(parallelization, runs, compute), rates, MENDED_LIMITS)
+    return MendedWiring(wiring.peers, best.planned_s, best.bound_s)
 
-    return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)
+
+def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
+    """Return the routes of the plan, with the addresses of ``runs`` in place of the planner's."""
+    address = dict(zip(best.spec.endpoints, runs.endpoints, strict=True))
+
+    def ports(path: Path) -> tuple[Port, ...]:
+        return tuple(Port(link.dpid - 1, link.port - FIRST_PORT) for link in path)
+
+    return {
+        flow._replace(src_ip=address[flow.src_ip], dst_ip=address[flow.dst_ip]): tuple(
+            (ports(path), share) for path, share in route
+        )
+        for flow, route in best.plan.routes.items()
+    }
+
+
+def refusal(answer: Answer) -> str:
+    """Return a sentence that names the better alternative, and both times of an iteration."""
+    best, other = answer.best, answer.other
+    return (
+        f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: {other.other_s:.4g} s per iteration, "
+        f"{best.planned_s:.4g} s on circuits (the same bytes need {best.break_even.time_ratio:.4g} times as long there)"
+    )

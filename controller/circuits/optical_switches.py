@@ -1,7 +1,7 @@
 """Control of optical switches: makes the wanted circuits, without packet loss where possible.
 
 In: the circuits that jobs own, the cross-connects that were read from optical switches, answers to changes. Out: the
-active circuits, which rules may use, and changes. A change has three steps:
+active circuits, which rules may use, changes, and the published state. A change has three steps:
 
 1. Circuits that the change ends become inactive, so that rules lead around them.
 2. When switches have confirmed these rules and the queued packets have left, the change is sent to the optical
@@ -10,8 +10,12 @@ active circuits, which rules may use, and changes. A change has three steps:
    them.
 
 A ``SwitchSync`` keeps the rules of optical switches, and the times at which to read them. A circuit that no job owns
-stays until its ports are needed. A disconnected optical switch keeps its cross-connects. Pure; ``now`` is monotonic
-seconds."""
+stays until its ports are needed. A disconnected optical switch keeps its cross-connects.
+
+A cross-connect is a rule in the only table of the bridge that emulates an optical switch: only ``in_port`` →
+``output``. A port that gets another connection is dark in between: its rule is deleted first, and the new rule is added
+later. Pure; ``now`` is monotonic seconds.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +23,47 @@ import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller.circuits.cabling import Cabling, Circuits
-from controller.circuits.cross_connects import changes, connected_by, cross_connects
-from controller.circuits.status import FibreStatus, OpticalStatus
+from controller.circuits.fibres import Cabling, Circuits
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Port, PortNo, PortRef
 from controller.histogram import Histogram
 from controller.shared_map import MemoPerKey
+from controller.status import ExtensionSwitch
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
-from controller.tables.rules import FlowRule, RuleSet, Stage
+from controller.tables.rules import (
+    FlowKey,
+    FlowRule,
+    Match,
+    Output,
+    RuleMod,
+    RuleSet,
+    Stage,
+    Table,
+    cookie,
+    mods_between,
+)
 from controller.tables.switch_sync import SwitchSync
+
+
+@dataclass(frozen=True, slots=True)
+class FibreStatus:
+    """Port of an optical switch that leads to a server."""
+
+    port: PortNo
+    interface: PortRef
+    """Interface of the server at the port."""
+    up: bool
+    """True while the port is up and the optical switch is connected."""
+    out_port: PortNo | None
+    """Port by which the incoming light leaves, as last read; None before the first reading or without cross-connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpticalStatus(ExtensionSwitch):
+    """State of one optical switch."""
+
+    fibres: tuple[FibreStatus, ...]
+    """Ports that lead to servers, ordered by port number."""
+
 
 MISSING_S = 5.0
 """Seconds without a probe after which a circuit is missing.
@@ -386,3 +422,38 @@ def _optical_status(
 
 def _at(dpid: Dpid, connected: Mapping[PortNo, PortNo]) -> Mapping[PortRef, PortRef]:
     return {PortRef(dpid, src): PortRef(dpid, dst) for src, dst in connected.items()}
+
+
+PRIORITY = 100
+
+
+def cross_connects(connected: Mapping[PortNo, PortNo]) -> RuleSet:
+    return RuleSet.of(
+        FlowRule(FlowKey(Table.CONTROL, PRIORITY, Match(in_port=src)), cookie(Table.CONTROL), (Output(dst),))
+        for src, dst in connected.items()
+    )
+
+
+def connected_by(rules: RuleSet) -> Mapping[PortNo, PortNo]:
+    """Return the cross-connects of these rules.
+
+    Rules of other forms do not count as cross-connects. They differ from all wanted rules, so the controller deletes
+    them."""
+    found = {}
+    for key, rule in rules.flows.items():
+        src = key.match.in_port
+        if src is not None and key == FlowKey(Table.CONTROL, PRIORITY, Match(in_port=src)) and len(rule.actions) == 1:
+            (action,) = rule.actions
+            if isinstance(action, Output):
+                found[src] = action.port
+    return found
+
+
+def changes(wanted: RuleSet, held: RuleSet) -> tuple[RuleMod, ...]:
+    """Return the modifications from ``held`` to ``wanted``: all deletions, then all additions.
+
+    A rule whose actions change is deleted and added again."""
+    mods = list(mods_between(wanted, held))
+    new = {mod.rule.key: mod.rule for mod in mods if mod.op != "delete" and isinstance(mod.rule, FlowRule)}
+    gone = (rule for key, rule in held.flows.items() if key in new or key not in wanted.flows)
+    return (*(RuleMod("delete", rule) for rule in gone), *(RuleMod("add", rule) for rule in new.values()))

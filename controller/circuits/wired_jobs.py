@@ -13,11 +13,18 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from controller.circuits.cabling import Cabling
-from controller.circuits.damage import Damage
-from controller.circuits.job_wiring import JobWiring, wiring_of
-from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
-from controller.circuits.places import circuits_of, mended_wiring, mending, routes_of
+from controller.circuits.fibres import Cabling
+from controller.circuits.job_wiring import Damage, JobWiring, wiring_of
+from controller.circuits.questions import (
+    FindWiring,
+    FoundWiring,
+    MendedWiring,
+    MendWiring,
+    circuits_of,
+    mended_wiring,
+    mending,
+    routes_of,
+)
 from controller.fabric.topology import Dpid, Host, Link, LinkId, PortRef
 from controller.jobs.job import Job
 from controller.planning.problem import PlanLimits, Routes

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from controller.circuits.wiring.break_even import COST_RATIO
-from controller.circuits.wiring.circuits import Wiring
-from controller.circuits.wiring.evaluation import Answer, Evaluated, Offer, Rates, Way, answers
-from controller.circuits.wiring.hops import hops_by_offset
+from controller.circuits.wiring.circuits import Wiring, hops_by_offset
+from controller.circuits.wiring.evaluation import COST_RATIO, Answer, Evaluated, Offer, Rates, Way, answers
 from controller.circuits.wiring.rings import Steps, chosen_steps, totient_steps
 from controller.circuits.wiring.traffic import RINGS
 

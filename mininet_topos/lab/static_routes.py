@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from controller.circuits.wiring.circuits import Wiring
-from controller.circuits.wiring.hops import hops_between
+from controller.circuits.wiring.circuits import Wiring, hops_between
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
 from offline.scenarios.topologies import Host

@@ -11,8 +11,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from controller.circuits.live import find_wiring, mend_wiring
-from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
+from controller.circuits.answers import find_wiring, mend_wiring
+from controller.circuits.questions import FindWiring, FoundWiring, MendedWiring, MendWiring
 from controller.circuits.wiring.circuits import Wiring
 from signalbox.jobs.spec import JobSpec
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from controller.circuits.wiring.break_even import COST_RATIO
 from controller.circuits.wiring.circuits import Wiring
 from controller.circuits.wiring.evaluation import (
+    COST_RATIO,
     Answer,
     Offer,
     Rates,

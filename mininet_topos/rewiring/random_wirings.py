@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 
-from controller.circuits.wiring.circuits import Wiring
-from controller.circuits.wiring.hops import UNREACHED, hops_between
+from controller.circuits.wiring.circuits import UNREACHED, Wiring, hops_between
 
 _EXCHANGES = 20
 """Number of attempts per circuit to exchange the destinations of two circuits of one interface."""

@@ -11,11 +11,10 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
-from controller.circuits.answers import answer
 from controller.circuits.extension import CircuitExtension
 from controller.circuits.job_wiring import JobWiring, wiring_of
-from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
-from controller.circuits.status import OpticalStatus
+from controller.circuits.optical_switches import OpticalStatus
+from controller.circuits.questions import FindWiring, FoundWiring, MendedWiring, MendWiring, answer
 from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricConfig, OpticalSwitch
 from controller.core.messages import Command, Message, WorkedOut, WorkOut
 from controller.fabric.messages import LinkSeen, ProbeAnew, SwitchConnected

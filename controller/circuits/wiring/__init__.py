@@ -4,9 +4,9 @@ Pure; imports ``planning`` and the stages before it. docs/wiring.md has the mode
 
 In: a job, its servers, the optical switches. Out: a wiring with its routes and times.
 
-- ``circuits``: circuits and hops over them. ``traffic``: the bytes that a job sends in rings and between pairs.
-- ``finder``: searches for the best wiring. ``assignment``: an exact matching for one optical switch.
-- ``evaluation``: the times of a parallelization on a wiring.
-- ``break_even``: the share of forwarded traffic above which direct connection loses.
+- ``circuits``: circuits, hops over them, and their load.
+- ``traffic``: the bytes that a job sends in rings and between pairs.
+- ``finder``: the search for the best wiring. ``rings``: circulant wirings, and routes on them.
+- ``evaluation``: the times of a parallelization on a wiring, and on one switch of the same cost.
 - ``mending``: replacements for lost circuits.
 """

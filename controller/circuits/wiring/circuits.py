@@ -1,16 +1,23 @@
-"""Wiring of a direct-connect fabric: the receiving server of each interface of each server.
+"""Wiring of a direct-connect fabric, the hops over its circuits, and the load of each circuit.
 
 Every server has interfaces 0 to d-1. Interface k of all servers is connected to optical switch k, which passes the
 light of a server on to one other server: a *circuit*. Circuits are simplex, so an optical switch is a partial
 permutation of the servers. Any directed graph with at most d circuits out of and into each server consists of d such
-permutations (König). Servers forward for each other. Servers and interfaces are numbered from 0."""
+permutations (König). Servers forward for each other. Servers and interfaces are numbered from 0.
+
+*Hops* are the numbers of circuits on shortest paths from server to server. A set of servers is a Python integer with
+one bit per server. A breadth-first search from all 1,024 servers at once then takes milliseconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 Peers = tuple[int | None, ...]
 """Receiving server of each server through one interface; None for a dark interface."""
@@ -119,3 +126,131 @@ def circulant(servers: int, steps: Sequence[int]) -> Wiring:
 def _step(peers: Peers, servers: int) -> int | None:
     steps = {None if peer is None else (peer - server) % servers for server, peer in enumerate(peers)}
     return steps.pop() if len(steps) == 1 else None
+
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+UNREACHED = -1
+"""Value in place of the number of hops for a pair that no circuits connect."""
+
+
+def hops_between(wiring: Wiring) -> Ints:
+    """Return the hops from the row's server to the column's server, shape (servers, servers).
+
+    The diagonal is 0; entries of pairs that no circuits connect are ``UNREACHED``."""
+    servers = wiring.servers
+    if wiring.steps is not None:
+        by_offset = np.array(hops_by_offset(servers, wiring.steps))
+        numbers = np.arange(servers)
+        found: Ints = by_offset[(numbers[None, :] - numbers[:, None]) % servers]
+        return found
+    reached = [1 << server for server in range(servers)]
+    missing = np.zeros((servers, servers), np.int64)
+    while True:
+        further = [_union(reached, to, mine) for mine, to in zip(reached, wiring.successors, strict=True)]
+        missing += ~_unpacked(reached, servers)
+        if further == reached:
+            break
+        reached = further
+    return np.where(_unpacked(reached, servers), missing, UNREACHED)
+
+
+def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
+    """Return for each offset the hops from any server i to server (i + offset) mod n, over circuits of these steps.
+
+    If steps are values of coins, the hops are the least number of coins that add up to the offset modulo the number of
+    servers. An offset that no coins add up to is ``UNREACHED``."""
+    hops: Ints = np.full(servers, UNREACHED)
+    for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
+        hops[reached] = count
+    return tuple(hops.tolist())
+
+
+def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None:
+    """Return the sum and the largest of ``hops_by_offset`` over all offsets; None when an offset is not reached.
+
+    This must be fast, because a search calls it for thousands of sets of steps."""
+    counts = [reached.bit_count() for reached in _first_reached(servers, steps)]
+    if sum(counts) < servers - 1:
+        return None
+    return sum(hops * count for hops, count in enumerate(counts, start=1)), len(counts)
+
+
+def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tuple[float, int] | None:
+    """Return the sum of ``hops_by_offset`` times ``weights``, and the largest number of hops over all offsets.
+
+    None when an offset is not reached."""
+    reached = _unpacked([*_first_reached(servers, steps)], servers)
+    if reached.sum() < servers - 1:
+        return None
+    return float(np.arange(1, len(reached) + 1) @ (reached @ weights)), len(reached)
+
+
+def _first_reached(servers: int, steps: Sequence[int]) -> Iterator[int]:
+    """Yield the set of offsets at one hop, then the set at two hops, and so on, until the next set is empty."""
+    full = (1 << servers) - 1
+    reached = front = 1
+    while True:
+        ahead = 0
+        for step in steps:
+            ahead |= front << step | front >> servers - step
+        front = ahead & full & ~reached
+        if not front:
+            return
+        yield front
+        reached |= front
+
+
+def mean_hops(hops: Ints, weights: Floats | None = None) -> float:
+    """Return the mean of the hops over all pairs of different servers.
+
+    ``weights``: weight of each pair, such as its bytes; shape (servers, servers). The mean is ``inf`` when a pair with
+    a positive weight is not connected, and 0 without such pairs."""
+    counted = ~np.eye(len(hops), dtype=bool) if weights is None else weights > 0
+    if (hops[counted] == UNREACHED).any():
+        return float("inf")
+    weight = np.ones(int(counted.sum())) if weights is None else weights[counted]
+    return float((hops[counted] * weight).sum() / weight.sum()) if len(weight) else 0.0
+
+
+def diameter(hops: Ints) -> int | None:
+    """Return the largest number of hops of any pair; None when a pair is not connected."""
+    return None if (hops == UNREACHED).any() else int(hops.max())
+
+
+def _union(reached: Sequence[int], to: Sequence[int], mine: int) -> int:
+    for server in to:
+        mine |= reached[server]
+    return mine
+
+
+def _unpacked(sets: Sequence[int], servers: int) -> NDArray[np.bool_]:
+    """Return sets of servers as booleans; shape (sets, servers)."""
+    size = (servers + 7) // 8
+    raw = np.frombuffer(b"".join(each.to_bytes(size, "little") for each in sets), np.uint8)
+    bits = np.unpackbits(raw.reshape(len(sets), size), axis=1, bitorder="little")
+    return bits[:, :servers].astype(bool)
+
+
+def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
+    """Return the bytes that each interface sends into its circuit; shape (interfaces, servers).
+
+    Every server divides its traffic evenly over all shortest paths. These loads are the average result of hashing.
+    Their maximum is an upper bound for the best routing with subflows of any size.
+
+    ``hops``, ``sent``: hops and bytes from the row's server to the column's server; the columns may be only some of the
+    servers. Pairs that are not connected are left out."""
+    waiting = np.where(hops > 0, sent, 0.0)
+    loads = np.zeros((wiring.interfaces, wiring.servers))
+    active = [np.array([peer is not None for peer in peers]) for peers in wiring.peers]
+    to = [np.array([0 if peer is None else peer for peer in peers]) for peers in wiring.peers]
+    for left in range(int(hops.max()), 0, -1):
+        here = np.where(hops == left, waiting, 0.0)
+        nearer = [(hops[peers] == left - 1) & on[:, None] for peers, on in zip(to, active, strict=True)]
+        share = here / np.maximum(1, sum(each.astype(int) for each in nearer))
+        for interface, (peers, on, near) in enumerate(zip(to, active, nearer, strict=True)):
+            passed = np.where(near, share, 0.0)
+            loads[interface] += passed.sum(axis=1)
+            waiting[peers[on]] += passed[on]
+    return loads

@@ -13,9 +13,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-from controller.circuits.wiring.circuits import Circuit, Peers, Port, Wiring
-from controller.circuits.wiring.hops import UNREACHED, Floats, hops_between
-from controller.circuits.wiring.spreading import spread
+from controller.circuits.wiring.circuits import UNREACHED, Circuit, Floats, Peers, Port, Wiring, hops_between, spread
 
 Cost = tuple[float, float, float, float]
 """Cost of a wiring, compared entry by entry.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.circuits.wiring.hops import Floats
+from controller.circuits.wiring.circuits import Floats
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import Algorithm, Collective, JobSpec, ParallelGroup
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.api import convert, convert_fabric, convert_plan, pages
 from controller.api.pages import page_token
-from controller.circuits.status import FibreStatus, OpticalStatus
+from controller.circuits.optical_switches import FibreStatus, OpticalStatus
 from controller.demand.job_demand import DemandSource
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.job import Reported, Vitals

@@ -15,9 +15,9 @@ import pytest
 
 from controller.api.convert import job_message
 from controller.api.convert_fabric import fabric_message
-from controller.circuits.cross_connects import PRIORITY, connected_by
 from controller.circuits.job_wiring import JobWiring, wiring_of
-from controller.circuits.messages import FindWiring, MendWiring
+from controller.circuits.optical_switches import PRIORITY, connected_by
+from controller.circuits.questions import FindWiring, MendWiring
 from controller.circuits.wired_jobs import NOT_KNOWN
 from controller.core.messages import Command, Message, Tick, WorkedOut
 from controller.fabric.messages import LinkLost, LinkSeen, ProbeAnew

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.circuits.cabling import Circuits, cabling_of
-from controller.circuits.fibres import FibreState
+from controller.circuits.fibres import Circuits, FibreState, cabling_of
 from controller.fabric.topology import PortRef
 from tests.support.optical_fabric import FIRST_OPTICAL, ref
 

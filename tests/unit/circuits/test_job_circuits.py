@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.circuits.cabling import cabling_of
-from controller.circuits.cross_connects import cross_connects
-from controller.circuits.messages import FoundWiring
-from controller.circuits.optical_switches import OpticalSwitches
+from controller.circuits.fibres import cabling_of
+from controller.circuits.optical_switches import OpticalSwitches, cross_connects
+from controller.circuits.questions import FoundWiring
 from controller.circuits.wired_jobs import MAKING, NOT_KNOWN, RAILS
 from controller.core.messages import Command, Message, WorkedOut
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef

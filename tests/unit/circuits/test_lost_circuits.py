@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from controller.alarms import text
-from controller.circuits.messages import MendWiring
+from controller.circuits.questions import MendWiring
 from controller.core.messages import Message, WorkedOut
 from controller.fabric.messages import ArpSeen, LinkLost, PortChanged
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from controller.alarms import text
-from controller.circuits.cabling import cabling_of
-from controller.circuits.cross_connects import PRIORITY, cross_connects
-from controller.circuits.optical_switches import OpticalSwitches
+from controller.circuits.fibres import cabling_of
+from controller.circuits.optical_switches import PRIORITY, OpticalSwitches, cross_connects
 from controller.fabric.messages import LinkLost, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob

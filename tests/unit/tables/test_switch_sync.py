@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.circuits.cross_connects import changes
+from controller.circuits.optical_switches import changes
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
 from controller.tables import switch_sync
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules

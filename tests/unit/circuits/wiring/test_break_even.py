@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from controller.circuits.wiring.break_even import BreakEven
+from controller.circuits.wiring.evaluation import BreakEven
 
 
 def test_it_loses_from_the_ratio_on_at_which_both_are_equal() -> None:

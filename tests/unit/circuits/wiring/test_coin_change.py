@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.circuits.wiring.circuits import Wiring, circulant
-from controller.circuits.wiring.coin_change import Way, coin_change_routes, ways_by_offset, ways_of_flows
-from controller.circuits.wiring.hops import UNREACHED, hops_by_offset
+from controller.circuits.wiring.circuits import UNREACHED, Wiring, circulant, hops_by_offset
+from controller.circuits.wiring.rings import Way, coin_change_routes, ways_by_offset, ways_of_flows
 from controller.fabric.topology import PortNo
 from controller.planning.plan import Plan
 from controller.planning.planner import repair

@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.circuits.wiring.assignment import completed, heaviest_matching
-from controller.circuits.wiring.circuits import Wiring, circulant
-from controller.circuits.wiring.finder import Found, find, published
-from controller.circuits.wiring.hops import hops_between
-from controller.circuits.wiring.spreading import spread
+from controller.circuits.wiring.circuits import Wiring, circulant, hops_between, spread
+from controller.circuits.wiring.finder import Found, completed, find, heaviest_matching, published
 from controller.circuits.wiring.traffic import Traffic, in_rings, traffic_of
 from offline.design.exact import least_mean_hops
 from signalbox.jobs.collectives import virtual_links

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.circuits.wiring.circuits import Circuit, Port, Wiring, circulant
-from controller.circuits.wiring.hops import UNREACHED, Floats, hops_between
+from controller.circuits.wiring.circuits import (
+    UNREACHED,
+    Circuit,
+    Floats,
+    Port,
+    Wiring,
+    circulant,
+    hops_between,
+    spread,
+)
 from controller.circuits.wiring.mending import mended
-from controller.circuits.wiring.spreading import spread
 
 
 def ring(servers: int, step: int, size: float) -> Floats:

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.circuits.wiring.circuits import Wiring, circulant
-from controller.circuits.wiring.hops import UNREACHED, diameter, hops_between, hops_by_offset, mean_hops, total_and_most
+from controller.circuits.wiring.circuits import (
+    UNREACHED,
+    Wiring,
+    circulant,
+    diameter,
+    hops_between,
+    hops_by_offset,
+    mean_hops,
+    total_and_most,
+)
 from controller.circuits.wiring.rings import chosen_steps, geometric_steps, ring_order, totient_steps
 from tests.unit.circuits.wiring.test_circuits import wirings
 

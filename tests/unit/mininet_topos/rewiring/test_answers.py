@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from controller.circuits.messages import FindWiring, FoundWiring
+from controller.circuits.questions import FindWiring, FoundWiring
 from controller.circuits.wiring.circuits import circulant
 from controller.fabric.topology import Dpid
 from controller.planning.problem import PlanLimits

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.circuits.wiring.circuits import Wiring
-from controller.circuits.wiring.hops import UNREACHED, hops_between, hops_by_offset, mean_hops
+from controller.circuits.wiring.circuits import UNREACHED, Wiring, hops_between, hops_by_offset, mean_hops
 from controller.circuits.wiring.rings import chosen_steps
 from offline.design.exact import best_steps, least_mean_hops
 from tests.unit.circuits.wiring.test_circuits import wirings

@@ -1,23 +1,93 @@
-"""Translation between ports of the fabric and the positions that identify them in questions and answers about wirings.
+"""Questions about the wirings of jobs, and their answers. Another process answers: each answer needs many plans.
 
-Pure."""
+A question identifies a server by its position in ``servers``, and an optical switch by its position in ``optical``. An
+interface has the number of its optical switch (``Place``). The last functions translate between these positions and
+ports of the fabric. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import chain, product, starmap
 
-from controller.circuits.cabling import Cabling
-from controller.circuits.damage import Damage
-from controller.circuits.job_wiring import JobWiring
-from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
+from controller.circuits.fibres import Cabling
+from controller.circuits.job_wiring import Damage, JobWiring
 from controller.circuits.wiring.circuits import Circuit, Peers
 from controller.circuits.wiring.circuits import Port as Place
 from controller.fabric.topology import Dpid, LinkId, Path, PortRef
 from controller.jobs.job import Job
-from controller.planning.problem import Routes, Subflow
+from controller.planning.problem import FlowId, PlanLimits, Routes, Subflow
+from signalbox.jobs.spec import JobId, JobSpec
+
+PlacedRoutes = Mapping[FlowId, tuple[tuple[tuple[Place, ...], float], ...]]
+"""Route of each flow: per subflow the sending interfaces on its path, and its share (0 to 1) of the flow's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindWiring:
+    """Question for the best parallelization of a job, and its circuits."""
+
+    job_id: JobId
+    uid: str
+    """Id of the registration."""
+    spec: JobSpec
+    servers: tuple[Dpid, ...]
+    """Servers of the job's addresses, in the order in which ranks name them."""
+    optical: tuple[Dpid, ...]
+    """Optical switches at which each of the servers has an interface."""
+    interface_bps: float
+    """Rate of these interfaces in bit/s."""
+    limits: PlanLimits
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWiring:
+    """Answer to ``FindWiring``. Times are as in ``JobWiring``."""
+
+    parallelization: str
+    runs: JobSpec
+    """Spec of the job as it runs on the circuits, with the chosen rings."""
+    peers: tuple[Peers, ...]
+    """Receiving server, by optical switch and then by sending server; None where there is no circuit."""
+    planned_s: float
+    bound_s: float
+    other_s: float
+    refused: str = ""
+    """Reason why the job should not run on circuits; empty when it should."""
+    routes: PlacedRoutes = field(default_factory=dict)
+    """Routes on which an iteration takes ``planned_s``; some flows may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MendWiring:
+    """Question for circuits in place of the lost circuits of a job. Undescribed fields are as in ``FindWiring``."""
+
+    job_id: JobId
+    uid: str
+    spec: JobSpec
+    wiring: JobWiring
+    servers: tuple[Dpid, ...]
+    optical: tuple[Dpid, ...]
+    interface_bps: float
+    peers: tuple[Peers, ...]
+    """Peers of the job's wiring."""
+    lost: frozenset[Circuit]
+    """Circuits of the wiring that do not work although both interfaces do."""
+    dead: frozenset[Place]
+    """Interfaces that do not work."""
+    fixed: frozenset[int]
+    """Optical switches at which no circuit can be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class MendedWiring:
+    """Answer to ``MendWiring``. Fields are as in ``FoundWiring``; times are ``inf`` when some traffic has no path."""
+
+    peers: tuple[Peers, ...]
+    planned_s: float
+    bound_s: float
 
 
 def circuits_of(
@@ -94,3 +164,15 @@ def mending(
         frozenset(map(place, dead)),
         frozenset(number for number, dpid in enumerate(optical) if dpid in unable),
     )
+
+
+def prepare() -> None:
+    """Import the modules that only this process needs, before the first question."""
+    import_module("controller.circuits.answers")
+
+
+def answer(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
+    """Return the answer to a question. Raises ``SignalboxError`` when the planner has no answer."""
+    from controller.circuits.answers import find_wiring, mend_wiring
+
+    return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)
