@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
 
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
@@ -38,7 +38,6 @@ class JobStatuses:
         self._changed = ChangedKeys[JobId]()
         self._other_slowdowns = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
-        self._routes: dict[JobId, _Routed] = {}
         self._other_pairs: Counter[JobId] = Counter()
         self._times: dict[JobId, Mapping[int, float]] = {}
         self._statuses: Mapping[JobId, JobStatus] = SharedMap()
@@ -59,69 +58,58 @@ class JobStatuses:
         ``slowdowns``: slowdowns of the jobs that have any. ``waiting``: reasons why jobs wait for the extension,
         such as for circuits of optical switches."""
         changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(slowdowns.outweighed, True))
-        others = {ip for ip, *_ in differing(self._hosts, hosts)}
+        moved = {ip for ip, *_ in differing(self._hosts, hosts)}
         self._hosts = hosts
-        referring = (
-            job_id for job_id, job in jobs.items() if others and not others.isdisjoint(job.virtual_links.addresses)
-        )
-        anew = {*changed, *referring}
-        for job_id in anew:
-            job = jobs[job_id]
-            known = self._routes.get(job_id)
-            self._routes[job_id] = _routed(
-                job,
-                job_id in missing or job_id in waiting,
-                hosts,
-                confirmed.get(job_id, NO_ROUTES),
-                job_id in slowdowns.outweighed,
-            )
-            self._other_pairs[job_id] += known is not None and known.routes.keys() != self._routes[job_id].routes.keys()
+        referring = [
+            job_id for job_id, job in jobs.items() if moved and not moved.isdisjoint(job.virtual_links.addresses)
+        ]
+        statuses: dict[JobId, JobStatus] = {}
+        for job_id in {*changed, *referring}:
+            job, known = jobs[job_id], self._statuses.get(job_id)
+            routes = _routes(job, confirmed.get(job_id, NO_ROUTES))
+            self._other_pairs[job_id] += known is not None and known.routes.keys() != routes.keys()
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
-        statuses = {
-            job_id: _job_status(
-                jobs[job_id],
-                missing.get(job_id, ()),
-                without_path.get(job_id, 0),
-                self._routes[job_id],
-                self._times[job_id],
-                generation.get(job_id, 0),
-                self._other_pairs[job_id],
-                slowdowns.of_job.get(job_id, 0.0),
-                slowdowns.of_phase.get(job_id, NO_PHASES),
-                waiting.get(job_id, ""),
+            split = any(route is not None and len(route) > 1 for route in routes.values())
+            pending = job_id in missing or job_id in waiting
+            statuses[job_id] = JobStatus(
+                registration=job.registration,
+                state="pending" if pending else _routed_state(hosts, routes),
+                missing_hosts=missing.get(job_id, ()),
+                vitals=job.vitals,
+                slowdown=0.0,
+                ideal_communication_s=sum(self._times[job_id].values()) if job.per_iteration else 0.0,
+                efficiency_allowed=0.0,
+                prediction_withheld=prediction_withheld(job, split, job_id in slowdowns.outweighed),
+                routes=routes,
+                routes_generation=generation.get(job_id, 0) + self._other_pairs[job_id],
+                dividing=job.dividing,
+                routes_known=generation.get(job_id, 0) > 0,
+                waiting=waiting.get(job_id, ""),
+                planned=job.sending,
             )
-            for job_id in anew.union(
-                self._other_slowdowns(jobs, without_path, slowdowns.of_job, slowdowns.of_phase).changed
+        others = self._other_slowdowns(jobs, without_path, slowdowns.of_job, slowdowns.of_phase).changed
+        for job_id in {*statuses, *others}:
+            status = statuses.get(job_id) or self._statuses[job_id]
+            slowdown, of_phase = slowdowns.of_job.get(job_id, 0.0), slowdowns.of_phase.get(job_id, NO_PHASES)
+            statuses[job_id] = replace(
+                status,
+                slowdown=0.0 if status.state == "pending" else slowdown,
+                efficiency_allowed=_efficiency(self._times[job_id], slowdown, of_phase),
+                flows_without_path=without_path.get(job_id, 0),
             )
-        }
         for job_id in gone:
-            for of_job in (self._routes, self._times, self._other_pairs):
-                of_job.pop(job_id, None)
+            self._times.pop(job_id, None)
+            self._other_pairs.pop(job_id, None)
         self._statuses = updated(self._statuses, {**dict.fromkeys(gone), **statuses})
         return self._statuses
 
 
-class _Routed(NamedTuple):
-    """Fields of a job's status that depend on its confirmed routes."""
-
-    state: JobState
-    withheld: str
-    """Reason why no prediction is published; empty if a prediction is published."""
-    routes: Mapping[FlowId, Route | None]
-
-
-def _routed(
-    job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mapping[FlowId, Route], outweighed: bool
-) -> _Routed:
+def _routes(job: Job, confirmed: Mapping[FlowId, Route]) -> Mapping[FlowId, Route | None]:
+    """Return the confirmed route of every flow of the job; None for a flow without one."""
     owner, pairs = job.dividing.owner, job.virtual_links.in_phases
-    routes: Mapping[FlowId, Route | None] = (
-        {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in pairs}
-        if confirmed
-        else dict.fromkeys([FlowId(src, dst, owner) for src, dst in pairs])
-    )
-    state = "pending" if pending else _routed_state(hosts, routes)
-    split = any(route is not None and len(route) > 1 for route in routes.values())
-    return _Routed(state, prediction_withheld(job, split, outweighed), routes)
+    if not confirmed:
+        return dict.fromkeys([FlowId(src, dst, owner) for src, dst in pairs])
+    return {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in pairs}
 
 
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
@@ -130,39 +118,11 @@ def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
     return ideal_time_s(job.sending, nic_bps, job.overhead)
 
 
-def _job_status(
-    job: Job,
-    missing: tuple[str, ...],
-    without_path: int,
-    routed: _Routed,
-    times_s: Mapping[int, float],
-    generation: int,
-    other_pairs: int,
-    slowdown: float,
-    phase_slowdown: Mapping[int, float],
-    waiting: str,
-) -> JobStatus:
+def _efficiency(times_s: Mapping[int, float], slowdown: float, of_phase: Mapping[int, float]) -> float:
+    """Return the ideal time, divided by the time that the slowdowns allow. ``times_s``: ideal times by phase."""
     ideal_s = sum(times_s.values())
-    allowed_s = (
-        sum(phase_slowdown.get(p, 1.0) * t0 for p, t0 in times_s.items()) if phase_slowdown else slowdown * ideal_s
-    )
-    return JobStatus(
-        registration=job.registration,
-        state=routed.state,
-        missing_hosts=missing,
-        flows_without_path=without_path,
-        vitals=job.vitals,
-        slowdown=0.0 if missing or waiting else slowdown,
-        ideal_communication_s=ideal_s if job.per_iteration else 0.0,
-        efficiency_allowed=ideal_s / allowed_s if allowed_s else 0.0,
-        prediction_withheld=routed.withheld,
-        routes=routed.routes,
-        dividing=job.dividing,
-        routes_generation=generation + other_pairs,
-        routes_known=generation > 0,
-        waiting=waiting,
-        planned=job.sending,
-    )
+    allowed_s = sum(of_phase.get(p, 1.0) * s for p, s in times_s.items()) if of_phase else slowdown * ideal_s
+    return ideal_s / allowed_s if allowed_s else 0.0
 
 
 def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | None]) -> JobState:
