@@ -28,7 +28,6 @@ from controller.core.draining import Drained
 from controller.core.job_statuses import JobStatuses
 from controller.core.messages import Extension
 from controller.core.state import State, published, unsaved
-from controller.demand.job_demand import JobDemand
 from controller.demand.measured_demand import MeasuredJobs
 from controller.fabric.counter_samples import NO_USES
 from controller.fabric.drains import (
@@ -49,7 +48,6 @@ from controller.fabric.topology import (
     Fabric,
     Host,
     Islands,
-    Link,
     LinkId,
     PortRef,
     Switch,
@@ -59,7 +57,6 @@ from controller.fabric.topology import (
     ports_by_switch,
 )
 from controller.jobs.job import Job
-from controller.jobs.messages import Registration
 from controller.planning.plan import Slowdowns
 from controller.planning.problem import FlowId, flow_ids
 from controller.planning.snapshot import Flows, Snapshot, capacities, missing_hosts
@@ -72,7 +69,6 @@ from controller.tables.pins import FlowsByLink, Pins, flows_on, lost_links
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
 from controller.tables.unknown_hosts import KeepUnknown
-from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
 
 Value = TypeVar("Value")
@@ -97,7 +93,7 @@ class Derived:
 
         self.jobs = Row(MeasuredJobs(), lambda: (s.jobs.jobs, s.demand.demands))
         """Accepted jobs, with the virtual links that the planner uses for them."""
-        self.missing = Row(joined(addresses, _missing), lambda: (s.jobs.jobs, s.fabric.hosts))
+        self.missing = Row(joined(lambda job: job.addresses, _missing), lambda: (s.jobs.jobs, s.fabric.hosts))
         """Addresses of the unknown hosts of each job; a job without unknown hosts has no entry."""
         self.ready = Row(per_key(_if_ready), lambda: (self.jobs(), self.missing(), extension.waiting()))
         """Jobs that can be planned: all their hosts are known, and the extension does not make them wait."""
@@ -105,9 +101,9 @@ class Derived:
         """Flows of the jobs that wait for unknown hosts."""
         self.flows = Row(Flows(), lambda: (self.ready(), s.fabric.hosts))
         """Flows to plan, by job, without routes."""
-        self.registrations = Row(per_key(_registration), lambda: (s.jobs.jobs,))
+        self.registrations = Row(per_key(lambda _, job: job.registration), lambda: (s.jobs.jobs,))
         """Registration of each job, to be saved."""
-        self.measured = Row(per_key(_measured), lambda: (s.demand.demands,))
+        self.measured = Row(per_key(lambda _, demand: demand.held), lambda: (s.demand.demands,))
         """Measured virtual links of each job that is planned with them, to be saved."""
         self.polled_soon = Row(leaves_of, lambda: (s.demand.soon, s.fabric.hosts))
         """Leaf switches whose counters are polled more often, to learn the traffic of jobs on their hosts sooner."""
@@ -137,14 +133,14 @@ class Derived:
             is_drained, Row(with_links, lambda: (s.fabric, self.forwarding_links())), lambda: s.fabric
         )
         """Fabric of the forwarding links, from which rules are derived."""
-        self.closed = Row(_closed, lambda: (one_way, extension.links))
+        self.closed = Row(lambda links: one_way - links.keys(), lambda: (extension.links,))
         """All one-way ports that the extension connects to no other port at the moment."""
         self.routed_lost_links = Row(lost_links, lambda: (self.flows_by_link(), s.fabric.links))
         """Lost links that running routes use."""
 
         # ---- the problem
 
-        self.paths = Row(_paths, lambda: (self.plannable(), max_paths))
+        self.paths = Row(lambda links: CandidatePaths(Fabric(links=links), max_paths), lambda: (self.plannable(),))
         """Candidate paths between switches over the plannable links."""
         self.ports = Row(_ports, lambda: (s.fabric.switches,))
         """All ports of the known switches; counters of any other port are ignored."""
@@ -244,7 +240,9 @@ class Derived:
         """Jobs as they may be published, without changes that are not on disk."""
         self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
         """Demand of each job as it may be published, without changes that are not on disk."""
-        self.published_missing = Row(joined(addresses, _missing), lambda: (self.published_jobs(), s.fabric.hosts))
+        self.published_missing = Row(
+            joined(lambda job: job.addresses, _missing), lambda: (self.published_jobs(), s.fabric.hosts)
+        )
         """Addresses of the unknown hosts of each published job; a job without unknown hosts has no entry."""
         self.published_waiting: Callable[[], Mapping[JobId, str]] = lambda: extension.waiting_as_published(
             self.published_jobs()
@@ -253,7 +251,7 @@ class Derived:
         self.islands = Row(islands_beside_the_largest, lambda: (s.fabric.switches, self.plannable(), s.fabric.hosts))
         """Hosts that cannot reach the largest group of connected hosts."""
         self.parted = Row(
-            joined(addresses_of_flows, count_without_path),
+            joined(lambda job: job.virtual_links.addresses, count_without_path),
             lambda: (self.published_jobs(), s.fabric.hosts, self.islands()),
         )
         """Number of flows without a path, by job; a job without such flows has no entry."""
@@ -290,9 +288,13 @@ class Derived:
         """Hosts that jobs or the inventory file name, with the jobs that name them."""
         self.saved_parts = Row(per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
         """Parts of the fabric to be saved for a restart."""
-        self.known_switches = Row(per_key(if_switch), lambda: (s.parts.parts,))
+        self.known_switches = Row(
+            per_key(lambda _, part: part if part.kind is PartKind.SWITCH else None), lambda: (s.parts.parts,)
+        )
         """Switches among the known parts of the fabric, by part key."""
-        self.down_parts = Row(per_key(if_down), lambda: (s.parts.parts,))
+        self.down_parts = Row(
+            per_key(lambda _, part: part if part.down_since is not None else None), lambda: (s.parts.parts,)
+        )
         """Parts that are down."""
         self.drained_keys = Row(drained_keys, lambda: (s.drains.parts, self.down_parts()))
         """Drained switches, and the drained cables that are down."""
@@ -350,18 +352,6 @@ def _drained_flows(
     return flows_on(frozenset[LinkId]().union(*(part.links for part in parts.values())), on, waiting)
 
 
-def _closed(one_way: frozenset[PortRef], links: Mapping[PortRef, PortRef]) -> frozenset[PortRef]:
-    return one_way - links.keys()
-
-
-def _registration(_: JobId, job: Job) -> Registration:
-    return job.registration
-
-
-def _measured(_: JobId, demand: JobDemand) -> VirtualLinks | None:
-    return demand.held
-
-
 def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:
     return {job_id: value for job_id, value in of_job.items() if job_id not in jobs} if jobs else of_job
 
@@ -375,26 +365,12 @@ def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:
     return frozenset(PortRef(dpid, port) for dpid, switch in switches.items() for port in switch.ports)
 
 
-def _paths(links: Mapping[LinkId, Link], max_paths: int) -> CandidatePaths:
-    return CandidatePaths(Fabric(links=links), max_paths)
-
-
 def _adopting_rules(
     fabric: Fabric, installed: Mapping[Dpid, RuleSet], rate_pps: int, one_way: Mapping[Dpid, object]
 ) -> Mapping[Dpid, RuleSet]:
     return {
         dpid: adopting_rules(fabric.switches[dpid], held, rate_pps, dpid in one_way) for dpid, held in installed.items()
     }
-
-
-def addresses(job: Job) -> frozenset[str]:
-    """Return the addresses of the hosts that a job must have."""
-    return job.addresses
-
-
-def addresses_of_flows(job: Job) -> frozenset[str]:
-    """Return the addresses of the hosts that the planned flows of a job connect."""
-    return job.virtual_links.addresses
 
 
 def named_parts(job: Job) -> Iterable[PartKey]:
@@ -407,14 +383,6 @@ def count_without_path(job: Job, hosts: Mapping[str, Host], islands: Islands) ->
     pairs = job.pairs if islands else ()
     unconnected = (src in hosts and dst in hosts and not connected(islands, src, dst) for src, dst in pairs)
     return sum(unconnected) or None
-
-
-def if_down(_: PartKey, part: Part) -> Part | None:
-    return part if part.down_since is not None else None
-
-
-def if_switch(_: PartKey, part: Part) -> Part | None:
-    return part if part.kind is PartKind.SWITCH else None
 
 
 def saved_part(_: PartKey, part: Part, named: frozenset[JobId] | None) -> Part | None:

@@ -109,25 +109,13 @@ def _foreign(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
     return [host for host in addresses if host not in named and host not in hosts]
 
 
-class _Size(NamedTuple):
-    """Memory that a requested job needs (``size``), and the facts about it for an error message."""
-
-    wanted: Wanted
-    has: str
-    """Phrase of an error message that states the number of virtual links or connections of the job."""
-    links: int
-    """Number of the job's virtual links, or of its connections if it has more connections than links."""
-    needs: int
-    """Size of the requested job, as returned by the function ``size``."""
-    had: int
-    """Size of the job that the requested job replaces; 0 for a new job."""
-
-
 def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
     """Raise ``Exhausted`` when all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
 
     Virtual links are counted without making them, because the links of one small request can take megabytes."""
-    sizes = []
+    had = needs = 0
+    # first job that needs more than it had: its links or connections in words, their number, and its size
+    larger: tuple[Wanted, str, int, int] | None = None
     for one in wanted:
         held, registration = one.held, one.registration
         sends_alike = held is not None and registration.runs == held.registration.runs
@@ -137,21 +125,20 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
         has, connections = f"makes {links} virtual links", count_connections(one.reports, registration.spec.transport)
         if connections > links:
             has, links = f"has {connections} connections (each counts as a virtual link)", connections
-        had = size(held.spec, links_of(held)) if held else 0
-        sizes.append(_Size(one, has, links, size(registration.spec, links), had))
-    had, needs = sum(one.had for one in sizes), sum(one.needs for one in sizes)
-    if needs <= had or have - had + needs <= limit:
+        before, after = size(held.spec, links_of(held)) if held else 0, size(registration.spec, links)
+        had, needs = had + before, needs + after
+        if larger is None and after > before:
+            larger = one, has, links, after
+    if larger is None or needs <= had or have - had + needs <= limit:
         return
-    first = next(one for one in sizes if one.needs > one.had)
-    others = have - had + needs - first.needs
-    named = (
-        f" and names that take as much memory as {first.needs - first.links} more" if first.needs > first.links else ""
-    )
-    with in_entry(first.wanted.entry):
+    first, has, links, after = larger
+    others = have - had + needs - after
+    named = f" and names that take as much memory as {after - links} more" if after > links else ""
+    with in_entry(first.entry):
         raise Exhausted(
-            f"job '{first.wanted.registration.job_id}' {first.has}{named}; the other jobs have {others}, and at most "
+            f"job '{first.registration.job_id}' {has}{named}; the other jobs have {others}, and at most "
             f"{limit} are allowed (jobs.max_virtual_links)",
-            about=limit_reached("jobs.max_virtual_links", limit, others, first.needs),
+            about=limit_reached("jobs.max_virtual_links", limit, others, after),
         )
 
 
