@@ -9,19 +9,20 @@ In: commands of the control loop, through ``outbox``, which wakes the hub. Out: 
 
 Setting up a connection:
 
-- ``listener``, ``transport``, ``openflow_framing``: accept connections, plain or with TLS, and split the byte stream
-  into messages.
+- ``run_hub``, ``openflow_framing``: accept connections, and split the byte stream into messages.
 - ``handshake``, then ``admission``: OpenFlow handshake, then one connection per dpid, with the controller as master.
-- ``connection``, ``limits``: one greenlet receives and one watches the time. Sending never waits. A peer that sends
-  more than its share is not read for a while.
+- ``connection``, ``limits``: one greenlet receives and one watches the time, plain or with TLS. Sending never waits. A
+  peer that sends more than its share is not read for a while.
+- ``waiting_room``: connections to a standby.
 
 Using a connection:
 
 - ``app``: Ryu's app, which connects messages and commands to the other modules.
 - ``installer``: sends a stage with a barrier per switch, and reports confirmed and refused changes.
-- ``rule_reader``, ``counter_poller``, ``table_poller``: read rules, counters and table sizes.
+- ``given_rules``: reads rules, and knows the entries that a switch may hold, so that entries that a switch invents cost
+  nothing.
+- ``pollers``: read counters and table sizes.
 - ``discovery``, ``ethernet_frames``: discovery of links by signed LLDP probes; frames of LLDP and ARP.
-- ``openflow_encode``, ``openflow_decode``, ``openflow_parts``: conversion between rules and bytes. Bytes of switches
-  are not trusted: every length is checked, and ``Malformed`` ends the connection, never the process.
-- ``given_rules``: entries that a switch may hold, so that entries that a switch invents cost nothing.
+- ``openflow_encode``, ``openflow_decode``: conversion between rules and bytes. Bytes of switches are not trusted: every
+  length is checked, and ``Malformed`` ends the connection, never the process.
 """

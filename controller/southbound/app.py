@@ -33,7 +33,6 @@ from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.admission import MASTERSHIP_LOST, Admission
 from controller.southbound.connection import Connection
-from controller.southbound.counter_poller import CounterPoller, LearningPoller
 from controller.southbound.discovery import Discovery
 from controller.southbound.framework import (
     DEAD_DISPATCHER,
@@ -45,15 +44,13 @@ from controller.southbound.framework import (
     pause,
     spawn,
 )
-from controller.southbound.given_rules import GivenRules
+from controller.southbound.given_rules import GivenRules, RuleReader
 from controller.southbound.installer import Installer
-from controller.southbound.limits import Put, limited_log
+from controller.southbound.limits import PortChanges, Put, limited_log
 from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import Frame
 from controller.southbound.outbox import Outbox
-from controller.southbound.port_changes import PortChanges
-from controller.southbound.rule_reader import RuleReader
-from controller.southbound.table_poller import TablePoller
+from controller.southbound.pollers import CounterPoller, LearningPoller, TablePoller
 from controller.tables.messages import (
     Counters,
     InstallStage,

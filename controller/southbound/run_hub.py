@@ -1,21 +1,38 @@
 """Main loop of the southbound: the framework's hub in the main thread, with the app and the listener.
 
-In: the configuration, commands through the ``Outbox``. Out: messages for the control loop.
+In: the configuration, commands through the ``Outbox``. Out: messages for the control loop. The listener counts and logs
+refused connections. Each connection has a greenlet of its own, so that an error of a peer ends only its own
+connection.
 """
 
 from __future__ import annotations
 
+import socket
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import structlog
 
-from controller.config import Config
+from controller.config import Config, OpenFlowConfig
+from controller.fabric.messages import ConnectionRefused, RefusalReason
 from controller.fabric.topology import Dpid
-from controller.southbound.framework import AppManager, cfg, ofp_handler, wait_readable
-from controller.southbound.limits import Put
-from controller.southbound.listener import Listener, listen
+from controller.southbound.connection import LOOK_AGAIN_S, MOST_WAITING, Connection
+from controller.southbound.framework import (
+    AppManager,
+    Events,
+    HubSocket,
+    cfg,
+    green_socket,
+    ofp_handler,
+    pause,
+    spawn,
+    wait_readable,
+)
+from controller.southbound.limits import Backlog, Limits, Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.tls import TlsContext
 from signalbox.addresses import is_loopback
@@ -97,3 +114,151 @@ def _short_turns() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+log = structlog.get_logger(__name__)
+
+BACKLOG = 512
+MAX_HANDSHAKES = 256
+"""Largest number of connections in their handshake, unless half of ``max_connections`` is less.
+
+One more connection ends the oldest handshake of the address with the most handshakes."""
+LOG_S = 10.0
+LOG_LINES = 4
+"""Largest number of refusals logged per ``LOG_S`` seconds; further refusals are only counted."""
+PAUSE_S = 0.5
+
+
+class ListenError(OSError):
+    """The controller cannot listen on the OpenFlow address."""
+
+
+def listen(openflow: OpenFlowConfig) -> Any:
+    """Return a listening socket that shares its port with no other process. Raises ``ListenError``."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(openflow.host, openflow.port, type=socket.SOCK_STREAM)[0]
+        sock = green_socket(family, kind)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ListenError(f"cannot listen for OpenFlow on {openflow.host} port {openflow.port}: {reason}") from None
+    return sock
+
+
+class Listener:
+    """Acceptor of connections; switches can connect after ``start``."""
+
+    def __init__(
+        self,
+        sock: Any,
+        openflow: OpenFlowConfig,
+        tls: TlsContext,
+        put: Put,
+        outbox: Outbox,
+        known: Iterable[Dpid] = (),
+    ) -> None:
+        """Prepare the limits. ``known``: switches of the fabric."""
+        self._socket = sock
+        self._openflow = openflow
+        self._tls = tls
+        self._put = put
+        self._outbox = outbox
+        self._in_handshake: dict[Connection, None] = {}
+        self._limits = Limits(openflow, known)
+        self._backlog = Backlog()
+        self._events = Events()
+        self._ignored: Counter[str] = Counter()
+        self._logged = 0
+        self._closed = False
+
+    def start(self) -> None:
+        spawn(self._outbox, self._report)
+        spawn(self._outbox, self._accept)
+
+    def close(self) -> None:
+        """Refuse new connections; existing ones continue."""
+        self._closed = True
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            while self._backlog.waiting > MOST_WAITING:
+                pause(LOOK_AGAIN_S)  # until the control loop has counted earlier refusals
+            try:
+                sock, address = self._socket.accept()
+            except OSError as error:
+                if self._closed:
+                    return
+                # Out of file descriptors, or the peer is gone: temporary.
+                log.warning("cannot accept a connection", why=str(error))
+                pause(PAUSE_S)
+                continue
+            hub_socket = HubSocket(sock)
+            connection = Connection(
+                hub_socket,
+                address[0],
+                address[1],
+                self._openflow,
+                self._tls.current,
+                self._events,
+                self._refused,
+                self._ignored,
+                self._limits,
+                self._outbox,
+            )
+            self._make_room()
+            refused = self._limits.connect(connection.address)
+            if refused:
+                pause()  # lets the connection that was just ended free its place
+                refused = self._limits.connect(connection.address)
+            if refused:
+                connection.refuse(*refused)
+                hub_socket.close()
+                continue
+            self._in_handshake[connection] = None
+            spawn(self._outbox, partial(self._serve, connection))
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            connection.serve()
+        finally:
+            dpid = None if connection.id is None else Dpid(connection.id)
+            self._limits.leave(connection.address, dpid, len(connection.ports))
+            self._in_handshake.pop(connection, None)
+
+    def _make_room(self) -> None:
+        """End the oldest handshake of the address with the most handshakes, if there are too many handshakes."""
+        for connection in [connection for connection in self._in_handshake if connection.id is not None]:
+            del self._in_handshake[connection]
+        most = min(MAX_HANDSHAKES, self._openflow.max_connections // 2)
+        if len(self._in_handshake) >= most:
+            ((address, _),) = Counter(connection.address for connection in self._in_handshake).most_common(1)
+            oldest = next(connection for connection in self._in_handshake if connection.address == address)
+            del self._in_handshake[oldest]
+            oldest.refuse("silent", f"{most} newer connections wait for their handshake")
+
+    def _refused(self, connection: Connection, reason: RefusalReason, why: str) -> None:
+        dpid = None if connection.id is None else Dpid(connection.id)
+        self._put(ConnectionRefused(connection.peer, dpid, reason), self._backlog)
+        self._logged += 1
+        if self._logged <= LOG_LINES:
+            switch = {} if dpid is None else {"dpid": f"{dpid:#x}"}
+            log.warning("connection refused", peer=connection.peer, reason=reason, why=why, **switch)
+
+    def _report(self) -> None:
+        """Log every ``LOG_S`` seconds how many refusals had no log line, and how many messages were ignored."""
+        while True:
+            if self._logged > LOG_LINES:
+                log.warning("more connections refused", count=self._logged - LOG_LINES)
+            if self._ignored:
+                kinds = ", ".join(f"{kind}: {count}" for kind, count in self._ignored.items())
+                log.warning("messages ignored", kinds=kinds)
+            self._logged = 0
+            self._ignored.clear()
+            pause(LOG_S)

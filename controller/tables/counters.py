@@ -59,7 +59,7 @@ LATE_INTERVALS = 2
 STALE_INTERVALS = 10
 """Number of intervals after which counters are stale.
 
-An unanswered poll takes three intervals (``southbound.counter_poller``)."""
+An unanswered poll takes three intervals (``southbound.pollers``)."""
 
 CountersKind = Literal["ports", "flows"]
 

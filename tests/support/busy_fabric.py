@@ -17,7 +17,7 @@ from controller.core.messages import Command, Message
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, LinkId, PortRef
 from controller.planning.problem import FlowId
-from controller.southbound.counter_poller import TIMES
+from controller.southbound.pollers import TIMES
 from controller.tables.messages import LearningCounters, PollHalfway, PollLearning
 from controller.tables.pinned_table import LEARNING_PRIORITY, pin_key
 from controller.tables.rules import FlowKey

@@ -10,8 +10,7 @@ from controller.core.messages import Message
 from controller.fabric.messages import PortChanged, SwitchFloods
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound.given_rules import MORE_BYTES
-from controller.southbound.limits import MAX_SWITCH_PORTS
-from controller.southbound.port_changes import AT_ONCE
+from controller.southbound.limits import AT_ONCE, MAX_SWITCH_PORTS
 from controller.tables.messages import Counters, ReadRules, SwitchRules
 from controller.tables.rules import FlowKey, Match, Table, cookie
 from tests.support.waiting import DEADLINE_S

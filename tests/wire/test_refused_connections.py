@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
-from controller.southbound.listener import MAX_HANDSHAKES
+from controller.southbound.run_hub import MAX_HANDSHAKES
 from tests.support.waiting import DEADLINE_S
 from tests.support.wire.bench import Bench, running_bench
 from tests.support.wire.fake_switch import (

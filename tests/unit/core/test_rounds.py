@@ -13,9 +13,9 @@ import pytest
 from controller.demand.pair_counters import PairCounters
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Dpid
-from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Reply
+from controller.southbound.pollers import CounterPoller
 from controller.tables.counters import CounterIntake
 from controller.tables.messages import Counters
 from offline.scenarios.fabrics import leaf_spine

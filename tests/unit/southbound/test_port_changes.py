@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid, Port, PortNo
-from controller.southbound.port_changes import AT_ONCE, PERIOD_S, PortChanges
+from controller.southbound.limits import AT_ONCE, PERIOD_S, PortChanges
 
 A, B = Dpid(1), Dpid(2)
 

@@ -8,11 +8,10 @@ import pytest
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.southbound import multipart
 from controller.southbound.framework import ofp
-from controller.southbound.given_rules import MORE_BYTES, GivenRules
+from controller.southbound.given_rules import MORE_BYTES, GivenRules, RuleReader
 from controller.southbound.multipart import Reply
 from controller.southbound.openflow_encode import mod_message
 from controller.southbound.openflow_framing import Malformed
-from controller.southbound.rule_reader import RuleReader
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import (
     Bucket,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.southbound.counter_poller import METERS_EVERY, PATIENCE, TIMES, CounterPoller, LearningPoller
 from controller.southbound.framework import ofp
 from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Reply
 from controller.southbound.openflow_decode import UNSUPPORTED
+from controller.southbound.pollers import METERS_EVERY, PATIENCE, TIMES, CounterPoller, LearningPoller
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.rules import FlowKey, FlowRule, Match, Table, cookie, learning_cookie
 from tests.support.asked_switches import AskedSwitches

@@ -9,7 +9,7 @@ import pytest
 from controller.fabric.topology import Dpid
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Reply
-from controller.southbound.table_poller import LIMITS_APART_S, LIMITS_EVERY_S, PATIENCE_S, TablePoller
+from controller.southbound.pollers import LIMITS_APART_S, LIMITS_EVERY_S, TABLES_PATIENCE_S, TablePoller
 from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable, OtherTable, Table
 from tests.support.asked_switches import AskedSwitches
@@ -92,7 +92,7 @@ def test_what_a_switch_refuses_is_not_asked_for_again_until_it_is_back(refused: 
 
 def test_a_switch_that_does_not_answer_is_asked_again_when_the_poll_is_given_up() -> None:
     wire = Wire()
-    wire.run(PATIENCE_S)
+    wire.run(TABLES_PATIENCE_S)
     assert wire.kinds() == [*ALL]
     wire.run(2 * EVERY_S)
     assert wire.kinds() == [*ALL, ENTRIES]
