@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from controller.config import TlsFiles
-from signalbox.certificate_files import CERTIFICATE, KEY, no_password, problem, refuse_open
+from signalbox.credentials import CERTIFICATE, KEY, no_password, problem, refuse_open
 from signalbox.errors import InvalidInput
 
 

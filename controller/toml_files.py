@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, PydanticOmit
 
 from signalbox.errors import MAX_PROBLEMS, InvalidInput, field_problems
-from signalbox.standard_input import called, read_bytes
+from signalbox.files import called, read_bytes
 from signalbox.toml_text import MAX_TOML_BYTES, table
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -15,12 +15,11 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import signalbox
-from signalbox.jobs.reports import Connected
+from signalbox.jobs.reports import Connected, Step
 from signalbox.jobs.subflows import PortClass
 from signalbox.membership import Ended
 from signalbox.route_following import Route, Share, Subflow, shares_of
 from signalbox.socket_bytes import Exchanged
-from signalbox.step import Step
 
 HEAD = """\
 # Python

@@ -17,26 +17,17 @@ from signalbox.commands import (
     alarms,
     analysis,
     describe,
-    events,
     get,
     jobs,
-    keep,  # noqa: F401  adds a command to jobs
-    kubernetes,
-    maintenance,
-    members,
     network,
-    report,
+    programs,
     rules,
     run,
-    top,
-    topology,  # noqa: F401  adds a command to get
     traces,  # noqa: F401  adds a command to jobs
     watch,
-    web,
 )
-from signalbox.commands.bash_completion import for_bash
 from signalbox.commands.exit_status import ExitStatus, exit_status
-from signalbox.commands.usage import Commands
+from signalbox.commands.usage import Commands, for_bash
 from signalbox.distributions import installed
 from signalbox.errors import MAX_PROBLEMS, InvalidInput, SignalboxError, legible
 
@@ -49,22 +40,17 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(jobs.commands, name="jobs")
-app.add_typer(network.commands)
-app.add_typer(maintenance.commands)
-app.add_typer(members.commands)
-app.add_typer(events.commands)
-app.add_typer(watch.commands, name="watch")
-app.add_typer(alarms.commands, name="alarms")
-app.add_typer(get.commands, name="get")
-app.add_typer(describe.commands, name="describe")
-app.add_typer(rules.commands)
-app.add_typer(analysis.commands)
-app.add_typer(report.commands)
-app.add_typer(run.commands)
-app.add_typer(kubernetes.commands)
-app.add_typer(top.commands)
-app.add_typer(web.commands)
+for each in (
+    network.commands,
+    alarms.event_commands,
+    rules.commands,
+    analysis.commands,
+    programs.commands,
+    run.commands,
+):
+    app.add_typer(each)
+for name, group in (("jobs", jobs), ("watch", watch), ("alarms", alarms), ("get", get), ("describe", describe)):
+    app.add_typer(group.commands, name=name)
 
 
 def main() -> None:

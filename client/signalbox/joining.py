@@ -27,16 +27,15 @@ from signalbox import process_exit
 from signalbox.addresses import DEFAULT_ADDRESS, api_addresses, host_and_port
 from signalbox.credentials import Credentials
 from signalbox.errors import Gone, InvalidInput, SignalboxError
-from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
+from signalbox.job_ids import HOW_TO_NAME_THE_JOB, job_id_of_environment, rank_of, takes_over
+from signalbox.jobs.reports import REPORT_S, Connected, IterationTime, Step
 from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import Pair
-from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment, rank_of, takes_over
 from signalbox.membership import ENDS, Ended, Membership
 from signalbox.remote_client import RemoteClient, end_process
 from signalbox.rounds import LEAVE_S, Rounds
 from signalbox.route_following import Route, RouteFollower, Shares, shares_of
 from signalbox.socket_bytes import Exchanged, OwnSockets
-from signalbox.step import Step
 
 CALL_S = 5.0
 """Time-out of one call in seconds. A call that was too slow is repeated, and takes effect once."""

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from signalbox.errors import InvalidInput
-from signalbox.host_addresses import Nics, address_map
+from signalbox.host_addresses import Nics, address_map, with_addresses
 from signalbox.jobs.spec import JobSpec
-from signalbox.named_hosts import with_addresses
 from signalbox.spec_files import FORMS, jobs_in
 
 AGAIN_S = 10.0

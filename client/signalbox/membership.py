@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from signalbox.errors import (
@@ -30,7 +30,6 @@ from signalbox.errors import (
     Unreachable,
     WrongLeaseToken,
 )
-from signalbox.exchanges import Change
 from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.rounds import FIRST_PAUSE_S, pause_after
@@ -91,6 +90,13 @@ class Controller(Protocol):
     ) -> object: ...
     def deregister_job(self, job_id: str, lease_token: str) -> object: ...
     def close(self) -> None: ...
+
+
+class Change(NamedTuple):
+    """New spec of a job, and the lease token of its registration."""
+
+    spec: JobSpec
+    lease_token: str
 
 
 class Membership:

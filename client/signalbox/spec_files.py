@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.file_forms import job_in
+from signalbox.files import MAX_FIELDS, MAX_LISTS, MAX_VALUES, called, read_text
 from signalbox.jobs.spec import JobSpec
-from signalbox.standard_input import MAX_FIELDS, MAX_LISTS, MAX_VALUES, called, read_text
 from signalbox.toml_text import table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from signalbox.errors import FieldProblem, InvalidInput
-from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS
+from signalbox.files import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS
 
 MAX_TOML_BYTES = 8 << 20
 """Largest size of a TOML text in bytes."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import yaml
 
 from signalbox.errors import InvalidInput, cut
-from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS, MAX_LISTS, MAX_VALUES
+from signalbox.files import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS, MAX_LISTS, MAX_VALUES
 
 MAX_DOCUMENTS = 10_000
 """Largest number of documents in one text."""

@@ -18,7 +18,7 @@ from controller.api.identities import Identities
 from controller.config import ApiConfig, TlsFiles
 from controller.tls import server_context
 from signalbox.errors import InvalidInput
-from signalbox.standard_input import read_small
+from signalbox.files import read_small
 
 log = structlog.get_logger(__name__)
 

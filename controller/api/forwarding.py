@@ -29,7 +29,7 @@ from controller.api.servers import Servers
 from controller.config import ApiConfig
 from controller.log_limit import LimitedLog
 from controller.store.members import Member, Membership
-from signalbox.secret_files import of_another_user
+from signalbox.files import of_another_user
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)

@@ -31,9 +31,9 @@ from pydantic_core import PydanticCustomError
 from controller.jobs.messages import NO_QUOTA, HostPrefixes, Quota
 from controller.toml_files import Table, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.files import of_another_user, open_to_others
 from signalbox.ip_addresses import NETWORK_FORM, Network, network_of
 from signalbox.jobs.spec import at_most
-from signalbox.secret_files import of_another_user, open_to_others
 
 TOKEN_PREFIX = "sbx_"
 """Prefix of each token, so that tools that search files for secrets recognize it."""

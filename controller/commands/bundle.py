@@ -33,7 +33,7 @@ from signalbox.commands.output import fields, waiting
 from signalbox.credentials import Credentials
 from signalbox.distributions import installed
 from signalbox.errors import SignalboxError
-from signalbox.whole_file import write
+from signalbox.files import write
 
 commands = typer.Typer()
 

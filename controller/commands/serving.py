@@ -11,7 +11,7 @@ from controller import config
 from controller.commands import bundle, state, token, verify
 from controller.serving import exposure, haproxy, preflight
 from signalbox.commands.output import file_to_read
-from signalbox.standard_input import STANDARD_INPUT
+from signalbox.files import STANDARD_INPUT
 
 
 def add_to(app: typer.Typer) -> None:

@@ -24,11 +24,11 @@ from controller.store.configured import store_of
 from controller.store.exported import Exported, parsed, text_of
 from controller.store.records import FORMAT, Key, Kind, Unreadable, changes, decode
 from controller.store.store import Store
-from signalbox import whole_file
+from signalbox import files
 from signalbox.commands.output import AsJson, escape, file_to_read, show
 from signalbox.errors import InvalidInput
+from signalbox.files import STANDARD_INPUT, called, read_bytes
 from signalbox.jobs.collectives import virtual_links
-from signalbox.standard_input import STANDARD_INPUT, called, read_bytes
 
 commands = typer.Typer(
     help="List or drop saved jobs, raise the epoch, or move the state, while no controller runs.", no_args_is_help=True
@@ -116,7 +116,7 @@ def export_saved(
         secret = store.secret(in_use=bool(saved.jobs) or not is_idle)
         owner, where = store.owner(), store.where
     assert secret is not None
-    whole_file.write(file, text_of(Exported(saved, secret, saved.revision)))
+    files.write(file, text_of(Exported(saved, secret, saved.revision)))
     typer.echo(f"exported {_size(saved)} of {where}", err=file == STANDARD_INPUT)
     if not is_idle:
         typer.echo(f"warning: a controller may use the state ({owner}); later changes are not in the file", err=True)

@@ -10,7 +10,7 @@ import typer
 
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.errors import SignalboxError
-from signalbox.standard_input import STANDARD_INPUT, called
+from signalbox.files import STANDARD_INPUT, called
 
 commands = typer.Typer()
 

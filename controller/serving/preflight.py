@@ -26,7 +26,7 @@ from controller.store.configured import STATE_FILES, store_of
 from controller.store.disk import full
 from signalbox.addresses import host_and_port
 from signalbox.errors import FieldProblem, InvalidInput, cut
-from signalbox.secret_files import of_another_user, open_to_others, replaceable
+from signalbox.files import of_another_user, open_to_others, replaceable
 
 
 def check(config: Config) -> None:

@@ -20,7 +20,7 @@ from controller.config import Config, TlsFiles
 from controller.status import StatusBoard
 from controller.tls import certificate_fields, der_parts
 from signalbox.errors import FieldProblem, InvalidInput
-from signalbox.standard_input import read_small
+from signalbox.files import read_small
 
 log = structlog.get_logger(__name__)
 

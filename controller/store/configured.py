@@ -18,9 +18,9 @@ from controller.store.members import Member
 from controller.store.records import ChangedRecords, Written
 from controller.store.sqlite_store import FILE, SqliteStore
 from controller.store.store import Done, Store, epoch_at
-from signalbox.certificate_files import client_problems
+from signalbox.credentials import client_problems
 from signalbox.errors import InvalidInput
-from signalbox.secret_files import of_another_user, open_to_others
+from signalbox.files import of_another_user, open_to_others
 
 STATE_FILES = (FILE, lease_secret.FILE)
 """Files of the store in the state directory, which nobody else may read."""

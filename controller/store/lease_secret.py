@@ -12,7 +12,7 @@ from pathlib import Path
 
 from controller.store.disk import full, sync_directory
 from signalbox.errors import InvalidInput
-from signalbox.secret_files import of_another_user, open_to_others
+from signalbox.files import of_another_user, open_to_others
 
 SECRET_BYTES = 32
 CHECKSUM_BYTES = 8

@@ -39,10 +39,10 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from offline.scenarios.topologies import Host
 from signalbox.client import Client
-from signalbox.commands.report import of_client
+from signalbox.commands.programs import of_client
 from signalbox.errors import SignalboxError
+from signalbox.files import write
 from signalbox.mapping import seconds, word_in
-from signalbox.whole_file import write
 from signalbox.words import Mode
 
 REPORT = "report.html"

@@ -31,8 +31,7 @@ from signalbox.commands.analysis import (
     show_failures,
     show_job,
 )
-from signalbox.commands.connecting import AskingCommand
-from signalbox.commands.naming import completed, job_names
+from signalbox.commands.connecting import AskingCommand, completed, job_names
 from signalbox.commands.output import waiting
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind

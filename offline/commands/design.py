@@ -20,9 +20,9 @@ from offline.design.question import COUNTED, Objective, Upper
 from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
+from signalbox.files import STANDARD_INPUT
 from signalbox.jobs.spec import MAX_SUBFLOWS
 from signalbox.spec_files import placed
-from signalbox.standard_input import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from controller.public.problems import Fabric

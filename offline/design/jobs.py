@@ -24,11 +24,11 @@ from offline.design.question import Question, Term, term_s
 from offline.design.shape import LEAST_GBPS, Ints, Shape
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.file_forms import JobInFile, addresses_in
+from signalbox.files import called
 from signalbox.jobs.library_profiles import formula
 from signalbox.jobs.spec import MAX_COMPUTE, MAX_ENDPOINTS, Algorithm, Collective, Compute, JobSpec, Library, Number
 from signalbox.models import Parallelism, misfits
 from signalbox.spec_files import PlaceOf, data_in, placed
-from signalbox.standard_input import called
 
 GIGABITS = 8e-9
 """Gigabits of one byte."""

@@ -18,9 +18,9 @@ from controller.public.wirings import Offer, Way
 from offline.design.jobs import JobInDesign
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.file_forms import addresses_in, job_in, misplaced_parallelizations, parallelizations_in
+from signalbox.files import called
 from signalbox.jobs.spec import MAX_ENDPOINTS
 from signalbox.spec_files import data_in, placed
-from signalbox.standard_input import called
 
 _ONLY_HERE = ("weight", "placement", "compute", "parallelizations", "hosts", "endpoints", "ranks_per_host")
 """Fields of a job that are not copied into the spec of a parallelization."""

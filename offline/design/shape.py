@@ -20,9 +20,9 @@ from pydantic import Field, ValidationError
 
 from offline.design.question import Limits, Rates, Relation
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.files import called
 from signalbox.jobs.spec import Frozen, Number, Whole
 from signalbox.spec_files import PlaceOf, data_in, placed
-from signalbox.standard_input import called
 
 MAX_DIMENSIONS = 8
 MAX_NPUS = 1 << 20

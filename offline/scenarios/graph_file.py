@@ -22,7 +22,7 @@ from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.topologies import OFFLINE, Circuit, Switch, Topology, wire, with_circuits
 from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
-from signalbox.standard_input import called, read_bytes
+from signalbox.files import called, read_bytes
 
 _RESERVED = ":>, "
 """Characters that separate names of cables and paths, and so cannot be part of a name."""

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from controller.public.problems import Fabric, ideal_communication_s
 from offline.scenarios.workload_job import WorkloadJob
 from signalbox.errors import FieldProblem, InvalidInput, cut
+from signalbox.files import read_bytes
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId, Striping
-from signalbox.standard_input import read_bytes
 
 SUFFIX = ".txt"
 _LARGEST = 10**18

@@ -14,8 +14,8 @@ from mininet_topos.joining.launch import ROOT
 from mininet_topos.joining.slurm import Slurm, missing, plain_namespaces, slurm_cluster
 from mininet_topos.joining.slurm_hooks import installed_hooks
 from mininet_topos.lab.record import LabError
+from signalbox.commands.get import topology_conf, tree
 from signalbox.jobs.spec import JobId
-from signalbox.slurm_topology import topology_conf, tree
 from tests.support.lab.needs import needs
 from tests.support.lab.waits import wait_for
 from tests.support.wire.control_stand_in import Running, running_api

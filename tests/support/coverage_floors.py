@@ -21,7 +21,6 @@ FLOORS: Mapping[str, int] = {
     "client/signalbox/kubernetes": 73,
     "client/signalbox/launching": 84,
     "client/signalbox/live": 97,
-    "client/signalbox/ranks": 97,
     "client/signalbox/report": 90,
     "client/signalbox/top": 78,
     "client/signalbox/torch": 0,

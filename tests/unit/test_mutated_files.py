@@ -26,9 +26,9 @@ from controller.config import Config, load
 from controller.serving import inventory
 from controller.toml_files import MAX_MARKS
 from signalbox.errors import MAX_PROBLEMS, MAX_TEXT_CHARS, FieldProblem, InvalidInput
+from signalbox.files import MAX_FIELDS, MAX_LISTS, MAX_VALUES
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS
 from signalbox.spec_files import MAX_JOBS, MAX_SPEC_BYTES, jobs_in
-from signalbox.standard_input import MAX_FIELDS, MAX_LISTS, MAX_VALUES
 from signalbox.toml_text import MAX_MARKS as MAX_OF_JOBS
 from signalbox.toml_text import MAX_TOML_BYTES
 from tests.support.doc_pages import ROOT

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from signalbox.client import Client
-from signalbox.commands.bash_completion import whole_words
+from signalbox.commands.usage import whole_words
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import Running
 

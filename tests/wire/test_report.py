@@ -21,7 +21,7 @@ from controller.jobs.messages import RegisterJob, ReportIterations
 from signalbox.commands.output import fields
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.report import bundle
+from signalbox.report import gathered
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.fabric_messages import leaf_spine
@@ -210,12 +210,12 @@ def test_a_bundle_that_cannot_be_read_is_an_error_that_says_why(
 def test_no_more_is_unpacked_than_a_bundle_may_have(
     signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(gathered, "MAX_BYTES", 100_000)
     taken = tmp_path / "ticket.tar.gz"
     taken.write_bytes(packed({"signalbox/other": bytes(10_000_000), **STATUS}))
     assert "has more than" in signalbox("report", "-", "--from", taken).err
     monkeypatch.undo()
-    monkeypatch.setattr(bundle, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(gathered, "MAX_FILE_BYTES", 10)
     taken.write_bytes(packed(STATUS))
     assert "status.json: has more than" in signalbox("report", "-", "--from", taken).err
 

@@ -22,10 +22,9 @@ from benchmarks.web.process import WebPage, web_page
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.live.colours import LIGHT, colour
-from signalbox.live.picture import picture
+from signalbox.live.picture import LIGHT, colour, picture
 from signalbox.live.state import State
-from signalbox.web.options import on_route
+from signalbox.web.charts import on_route
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.wire.odd_controller import CODE, TWICE, endless_controller, odd_controller
 from tests.support.wire.served_fabric import ServedFabric

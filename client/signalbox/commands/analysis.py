@@ -13,11 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from signalbox.commands.connecting import AskingCommand, connect
+from signalbox.commands.connecting import AskingCommand, completed, connect, job_names, part_names
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.naming import completed, job_names, part_names
-from signalbox.commands.output import escape, show, waiting
-from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.commands.output import Column, Fitted, escape, facts, show, waiting
 from signalbox.live.shown import counted, optional, word
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb

@@ -10,23 +10,22 @@ from rich.console import Group, RenderableType
 
 from signalbox.client import Client
 from signalbox.commands import optical, printing, printing_jobs
-from signalbox.commands.connecting import AskingCommand, connect
-from signalbox.commands.naming import (
+from signalbox.commands.connecting import (
     HOST,
     LINK,
     SWITCH,
+    AskingCommand,
     all_switch_names,
     completed,
+    connect,
     host_names,
     job_names,
     link_names,
     the,
 )
-from signalbox.commands.output import show
+from signalbox.commands.output import Column, Fitted, facts, show
 from signalbox.commands.printing import job_counts, not_known, with_use, yes_or_no
-from signalbox.commands.tables import Column, Fitted, facts
-from signalbox.live.crossing import flows_at_switch, hashed, subflows_by_link
-from signalbox.live.jobs import without_route
+from signalbox.live.jobs import flows_at_switch, hashed, subflows_by_link, without_route
 from signalbox.live.shown import optional, percent, rate, route_words, word
 from signalbox.live.state import load
 from signalbox.mapping import word_in

@@ -1,37 +1,59 @@
-"""``signalbox get``: list all things of one kind, or the named ones, with one line each."""
+"""``signalbox get``: list all things of one kind, or the named ones, with one line each.
+
+``get topology`` prints the cabling in the form of Slurm's plugin topology/tree. Each switch of the tree has its nodes,
+or the switches below it. The format has only trees, so switches with the same connections are merged: all spines of a
+leaf-spine fabric become one switch, and so do the upper switches of each pod of a fat-tree. A fabric of circuits is
+refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
 from typer.core import TyperGroup
 
 from signalbox.commands import optical, printing, printing_jobs
-from signalbox.commands.connecting import AskingCommand, connect
-from signalbox.commands.naming import (
+from signalbox.commands.connecting import (
     ALARM,
     HOST,
     JOB,
     LINK,
     SWITCH,
+    AskingCommand,
     Kind,
     alarm_names,
     all_switch_names,
     completed,
+    connect,
     host_names,
     job_names,
     link_names,
     named,
     tell_missing,
 )
-from signalbox.commands.output import escape, fields, show
+from signalbox.commands.output import (
+    Column,
+    Fitted,
+    document,
+    escape,
+    fields,
+    file_to_read,
+    for_programs,
+    printable,
+    show,
+)
 from signalbox.commands.printing import job_counts, not_known, with_use
-from signalbox.commands.tables import Column, Fitted
-from signalbox.live.crossing import hashed, jobs_in_words, subflows_by_link
+from signalbox.errors import SignalboxError
+from signalbox.host_addresses import Nics, address_map
+from signalbox.live.jobs import hashed, jobs_in_words, subflows_by_link
+from signalbox.live.picture import distances
 from signalbox.live.rows import link_cells
+from signalbox.live.shown import natural
 from signalbox.live.state import load
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
@@ -194,3 +216,151 @@ def _show(
 def _gone(kind: Kind, names: Sequence[str] | None, down: Sequence[pb.DownPart]) -> list[str]:
     gone = [part.name for part in down if word_in(part, "kind") == kind.name and not names]
     return [f"Down: {escape(', '.join(gone))}; signalbox fabric lists since when."] if gone else []
+
+
+class NoTree(SignalboxError):
+    """The fabric cannot be described as a tree."""
+
+
+def refuse_circuits(circuits: Sequence[str]) -> None:
+    """Raise ``NoTree`` when the fabric has circuits; ``circuits`` are the names of one-way links.
+
+    Circuits are connected anew for each job, so the distances between nodes change."""
+    if circuits:
+        raise NoTree(
+            f"the fabric has {len(circuits)} circuits of optical switches (such as {circuits[0]}): it is not a tree, "
+            "and it changes with its jobs. Let Slurm choose nodes without a topology.conf"
+        )
+
+
+class TreeSwitch(NamedTuple):
+    """A switch of the tree, with ``nodes`` or with ``switches`` below it."""
+
+    name: str
+    nodes: tuple[str, ...]
+    switches: tuple[str, ...]
+
+
+def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) -> list[TreeSwitch]:
+    """Return the switches of the tree.
+
+    ``cables``: pairs of switch names. ``nodes``: nodes of each switch that has some; such a switch is a leaf. A switch
+    is in tier k when its nearest leaf is k cables away. For each k, the tree has one switch above each set of leaves
+    that are connected through switches of tiers up to k."""
+    neighbours: defaultdict[str, set[str]] = defaultdict(set)
+    for one, other in cables:
+        neighbours[one].add(other)
+        neighbours[other].add(one)
+    leaves = sorted((leaf for leaf in nodes if nodes[leaf]), key=natural)
+    found = [TreeSwitch(leaf, tuple(sorted(nodes[leaf], key=natural)), ()) for leaf in leaves]
+    tops = {leaf: leaf for leaf in leaves}  # topmost switch above each leaf so far
+    tier_of = distances(neighbours, leaves)
+    for tier in range(max(tier_of.values(), default=0) + 1):
+        number = 0
+        for part in _parts(neighbours, leaves, {switch for switch, its in tier_of.items() if its <= tier}):
+            below = list(dict.fromkeys(tops[leaf] for leaf in part))
+            if len(below) > 1:
+                number += 1
+                name = f"tier{tier}-{number}"
+                while name in neighbours:
+                    name += "-"
+                found.append(TreeSwitch(name, (), tuple(below)))
+                tops |= dict.fromkeys(part, name)
+    return found
+
+
+def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set[str]) -> Iterator[list[str]]:
+    """Yield the sets of leaves connected through the switches in ``among``, ordered by the first leaf of each set."""
+    left = dict.fromkeys(leaves)
+    while left:
+        reached = {next(iter(left))}
+        last = list(reached)
+        while last:
+            last = list({n for switch in last for n in neighbours.get(switch, ()) if n in among} - reached)
+            reached |= set(last)
+        part = [leaf for leaf in left if leaf in reached]
+        yield part
+        for leaf in part:
+            del left[leaf]
+
+
+def topology_conf(switches: Iterable[TreeSwitch]) -> str:
+    """Return the text of a file topology.conf(5).
+
+    Characters that Slurm refuses in a name become underscores; names stay distinct."""
+    switches = [*switches]
+    called: dict[str, str] = {}
+    for switch in switches:
+        name = re.sub(r"[^\w.-]", "_", switch.name)
+        while name in called.values():
+            name += "-"
+        called[switch.name] = name
+    below = [
+        f"Nodes={','.join(switch.nodes)}"
+        if switch.nodes
+        else f"Switches={','.join(called[name] for name in switch.switches)}"
+        for switch in switches
+    ]
+    return "".join(f"SwitchName={called[switch.name]} {its}\n" for switch, its in zip(switches, below, strict=True))
+
+
+@commands.command(cls=AskingCommand)
+def topology(
+    addresses: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with names and addresses of nodes, as for signalbox jobs keep; other hosts are left out.",
+            parser=file_to_read,
+        ),
+    ] = None,
+) -> None:
+    """Print the cabling as Slurm's topology.conf: leaves with their nodes, above them one switch per connected part.
+
+    With --json: the same as a list."""
+    names = address_map(addresses) if addresses else None
+    with connect() as client:
+        fabric = client.get_fabric()
+    refuse_circuits([link.name for link in fabric.links if link.one_way])
+    called = _called(fabric)
+    nodes = {dpid: of for dpid, of in _nodes(fabric, names).items() if dpid in called}
+    cables = [(link.src.dpid, link.dst.dpid) for link in fabric.links]
+    between = [(called[src], called[dst]) for src, dst in cables if {src, dst} <= called.keys()]
+    found = tree(between, {called[dpid]: of for dpid, of in nodes.items()})
+    if for_programs():
+        typer.echo(document({"switches": [switch._asdict() for switch in found]}, indent=2))
+    else:
+        typer.echo(printable(topology_conf(found)), nl=False)
+    _tell(fabric, names, {node for of in nodes.values() for node in of})
+
+
+def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
+    """Return the names of switches by dpid; a name that several switches have is followed by the dpid."""
+    bearers = Counter(switch.name for switch in fabric.switches)
+    return {
+        switch.dpid: switch.name if bearers[switch.name] == 1 else f"{switch.name}-{switch.dpid}"
+        for switch in fabric.switches
+    }
+
+
+def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> dict[int, list[str]]:
+    """Return the nodes of each switch, by dpid. A node is at the switch of its first known address."""
+    at = {host.ip: host.at.dpid for host in fabric.hosts}
+    known = {ip: (ip,) for ip in at} if names is None else names
+    nodes: defaultdict[int, list[str]] = defaultdict(list)
+    for name, nics in known.items():
+        if place := next((at[ip] for ip in nics if ip in at), None):
+            nodes[place].append(name)
+    return nodes
+
+
+def _tell(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None, found: set[str]) -> None:
+    """Report on stderr the parts and nodes that the output lacks: Slurm gives jobs no nodes that are not in it."""
+    down = [part.name for part in fabric.parts_down]
+    if down:
+        typer.echo(f"left out, because they are down: {printable(', '.join(down))}", err=True)
+    if names is not None:
+        unnamed = {host.ip for host in fabric.hosts} - {ip for nics in names.values() for ip in nics}
+        for what, which in (("without a name", unnamed), ("not found", names.keys() - found)):
+            if which:
+                typer.echo(f"left out, because they are {what}: {', '.join(sorted(which))}", err=True)

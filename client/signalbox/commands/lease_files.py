@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from signalbox.addresses import listed
 from signalbox.errors import InvalidInput
-from signalbox.secret_files import open_to_others
+from signalbox.files import open_to_others
 
 _ENDING = ".token"
 MAX_NAME = 180

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 
 from signalbox.commands import printing
-from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.commands.output import Column, Fitted, facts
 from signalbox.live.shown import counted
 from signalbox.v1 import signalbox_pb2 as pb
 

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from signalbox.client import Client
-from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.commands.output import Column, Fitted, facts
 from signalbox.live.shown import goal, optional, route_words, slowdown
 from signalbox.v1 import signalbox_pb2 as pb
 

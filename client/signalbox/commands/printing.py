@@ -8,10 +8,8 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from signalbox.commands.output import escape, fields
-from signalbox.commands.tables import Column, Fitted, facts
-from signalbox.live.crossing import CrossingSubflow, ListedRoute, jobs_of
-from signalbox.live.jobs import planned_for
+from signalbox.commands.output import Column, Fitted, escape, facts, fields
+from signalbox.live.jobs import CrossingSubflow, ListedRoute, jobs_of, planned_for
 from signalbox.live.rows import link_cells
 from signalbox.live.shown import (
     alarm_line,

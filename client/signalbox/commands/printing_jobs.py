@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from signalbox.commands.output import escape
+from signalbox.commands.output import Column, Fitted, escape, facts
 from signalbox.commands.printing import ENDS, route_columns, route_rows
-from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
 from signalbox.live.jobs import (

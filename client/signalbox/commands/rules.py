@@ -10,11 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
-from signalbox.commands.connecting import AskingCommand, connect
-from signalbox.commands.naming import SWITCH, completed, job_names, switch_names, the
+from signalbox.commands.connecting import SWITCH, AskingCommand, completed, connect, job_names, switch_names, the
 from signalbox.commands.optical import all_switches
-from signalbox.commands.output import show
-from signalbox.commands.tables import Column, Fitted
+from signalbox.commands.output import Column, Fitted, show
 from signalbox.errors import InvalidInput
 from signalbox.live.shown import counted, word
 from signalbox.mapping import word_in

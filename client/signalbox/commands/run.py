@@ -17,10 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from signalbox.errors import InvalidInput
-from signalbox.job_ids import JOB_ID, JOB_ID_FORM
-from signalbox.launchers import HOW_TO_NAME_THE_JOB, JOB, TAKE_OVER, job_id_of_environment, takes_over
-from signalbox.launching.announcement import Announcement, log
-from signalbox.launching.child import NOT_EXECUTABLE, NOT_FOUND, Child
+from signalbox.job_ids import (
+    HOW_TO_NAME_THE_JOB,
+    JOB,
+    JOB_ID,
+    JOB_ID_FORM,
+    TAKE_OVER,
+    job_id_of_environment,
+    takes_over,
+)
+from signalbox.launching.announcement import NOT_EXECUTABLE, NOT_FOUND, Announcement, Child, log
 from signalbox.launching.launch import announces, launch_of
 
 if TYPE_CHECKING:
@@ -192,7 +198,7 @@ def _spec_of(
     from signalbox.host_addresses import addresses_of, endpoints_of
     from signalbox.ip_addresses import network_of
     from signalbox.jobs.spec import JobSpec
-    from signalbox.launching.torch import is_own
+    from signalbox.launching.launch import is_own
 
     launch = launch_of(command, environ)
     ranks = named or launch.ranks

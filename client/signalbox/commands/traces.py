@@ -15,9 +15,9 @@ import typer
 from signalbox.commands.jobs import commands
 from signalbox.commands.output import file_to_read
 from signalbox.errors import InvalidInput
+from signalbox.files import STANDARD_INPUT
 from signalbox.jobs.spec import JobSpec
 from signalbox.spec_files import part_of_a_job
-from signalbox.standard_input import STANDARD_INPUT
 
 OF_THE_TRACE = dict.fromkeys(("collectives", "transfers", "parallelizations"), "comes from the trace; leave it out")
 

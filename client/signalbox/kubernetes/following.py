@@ -12,8 +12,7 @@ from typing import Protocol
 
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec
-from signalbox.kubernetes.announcing import Idle, Pod, Ready, announcement, is_annotated, job_id
-from signalbox.kubernetes.kinds import Body, JobKey
+from signalbox.kubernetes.announcing import Body, Idle, JobKey, Pod, Ready, announcement, is_annotated, job_id
 from signalbox.membership import Ended
 
 log = logging.getLogger("signalbox")

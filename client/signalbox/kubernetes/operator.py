@@ -20,8 +20,8 @@ import kopf
 
 from signalbox.errors import SignalboxError
 from signalbox.keeping import Keeper
+from signalbox.kubernetes.announcing import KINDS, Body, Kind
 from signalbox.kubernetes.following import Following
-from signalbox.kubernetes.kinds import KINDS, Body, Kind
 from signalbox.membership import Ended
 
 CHECK_S = 60.0

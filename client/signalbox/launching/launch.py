@@ -1,6 +1,8 @@
-"""Find out, before a job runs, which process announces it and on which hosts its ranks are.
+"""Hosts of the ranks of a command, from the launcher that it names, and the process that announces the job.
 
-``launch_of`` uses the command and the environment, and reads files that the command names."""
+PyTorch's launchers are ``torchrun``, ``python -m torch.distributed.run`` and ``accelerate launch``. Such a launcher
+runs once per node and does not know the other nodes. It knows the number of nodes, which node this is, and where the
+nodes meet."""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from signalbox.launchers import rank_of
-from signalbox.launching import mpi, torch
-from signalbox.launching.schedulers import Host, allocated
+from signalbox.job_ids import rank_of
+from signalbox.launching import mpi
+from signalbox.launching.mpi import Host, allocated
 
 LOCAL = ("localhost",)
 
@@ -39,7 +41,7 @@ def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
         ranks, interfaces = mpi.ranks_and_interfaces(command[1:], environ, allocated(environ, step=False))
         return Launch(tuple(ranks) or LOCAL, interfaces=tuple(interfaces))
     if words := _torch_words(program, command):
-        return _of_torch(torch.nodes_of(words[1:], environ, accelerate=program == "accelerate"), environ)
+        return _of_torch(nodes_of(words[1:], environ, accelerate=program == "accelerate"), environ)
     if program == "srun":
         return _of(
             _nodelist(command[1:]) or allocated(environ, step=False), "srun names no nodes, and there is no Slurm job"
@@ -54,7 +56,7 @@ def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     A PyTorch launcher that knows its node's number announces the job on the first node only. Otherwise rank 0 announces
     the job, or a process without a rank. Reads no files."""
     words = _torch_words(os.path.basename(command[0]), command)
-    if words and (first := torch.nodes_of(words[1:], environ).first) is not None:
+    if words and (first := nodes_of(words[1:], environ).first) is not None:
         return first
     return rank_of(environ) in (None, 0)
 
@@ -67,11 +69,11 @@ def _torch_words(program: str, command: Sequence[str]) -> Sequence[str]:
         return command[1:]
     if re.fullmatch(r"python[\d.]*", program) and "-m" in command:
         words = command[command.index("-m") + 1 :]
-        return words if words and words[0] in torch.MODULES else ()
+        return words if words and words[0] in MODULES else ()
     return ()
 
 
-def _of_torch(nodes: torch.Nodes, environ: Mapping[str, str]) -> Launch:
+def _of_torch(nodes: Nodes, environ: Mapping[str, str]) -> Launch:
     if nodes.count == 1:
         return Launch(LOCAL)
     hosts = [Host(host.name, nodes.ranks_per_node) for host in allocated(environ, step=True)]
@@ -94,3 +96,80 @@ def _nodelist(words: Sequence[str]) -> list[Host]:
             text = value if is_joined else "".join(words[at + 1 : at + 2])
             return [] if "/" in text else [Host(host, None) for host in host_names(text)]
     return []
+
+
+MODULES = {"torch.distributed.run", "torch.distributed.launch"}
+
+_FLAGS = {"standalone", "no-python", "module", "m", "run-path", "virtual-local-rank", "help", "h", "use-env"}
+"""Options without a value. All other options have a value, except those of accelerate in ``_ACCELERATE_FLAGS``."""
+_ACCELERATE_FLAGS = ("use-", "multi-gpu", "cpu", "tpu", "ipex", "debug", "quiet", "q", "enable-", "same-network")
+"""Beginnings of accelerate's options without a value."""
+_CALLED = {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr"}
+"""Torchrun's names of accelerate's options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of a job.
+
+    - ``count``: largest number of nodes; None when it is unknown
+    - ``ranks_per_node``: ranks on each node; 1 when ``--nproc-per-node`` is not a positive number
+    - ``first``: whether this is the first node; None when it is unknown
+    - ``meeting``: host where the nodes meet, which is the first node; empty when it is unknown"""
+
+    count: int | None
+    ranks_per_node: int
+    first: bool | None
+    meeting: str
+
+
+def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool = False) -> Nodes:
+    """Return the nodes of the job that a launcher starts.
+
+    ``words``: the launcher's words after its name. ``environ``: environment, whose variables such as ``PET_NNODES``
+    replace missing options."""
+    given = _options(words, accelerate)
+
+    def value(name: str) -> str:
+        return given.get(name) or environ.get(f"PET_{name.replace('-', '_').upper()}", "")
+
+    most = value("nnodes").rpartition(":")[2]
+    count = int(most) if most.isdigit() else None if accelerate else 1
+    per_node = value("nproc-per-node")
+    if "standalone" in given:
+        count = 1
+    first = int(value("node-rank")) == 0 if value("node-rank").isdigit() else None
+    meeting = re.sub(r":\d+$", "", value("rdzv-endpoint") or value("master-addr")).strip("[]")
+    return Nodes(count, int(per_node) if per_node.isdigit() and int(per_node) else 1, first, meeting)
+
+
+def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
+    """Return the options before the training program, by their long names."""
+    found: dict[str, str] = {}
+    left = iter(words)
+    for word in left:
+        if not word.startswith("-"):
+            break
+        name, is_joined, value = word.lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        flag = name in _FLAGS or (accelerate and name.startswith(_ACCELERATE_FLAGS))
+        found[_CALLED.get(name, name)] = value if is_joined or flag else next(left, "")
+    return found
+
+
+def is_own(host: str) -> bool:
+    """Return whether the host is this machine; True when the name does not resolve. May wait for the resolver."""
+    import socket  # its import takes a moment that other launchers do not need
+
+    try:
+        answers = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return True
+    for family, kind, protocol, _, address in answers:
+        with socket.socket(family, kind, protocol) as own:
+            try:
+                own.bind(address)
+            except OSError:
+                continue
+            return True
+    return False

@@ -3,5 +3,5 @@
 Messages of the API become one ``State`` and words for it, which ``web``, ``top``, ``report`` and the commands show.
 
 - ``state``, ``following``: the state, assembled from watches, and the threads that keep it up to date
-- ``picture``, ``crossing``, ``colours``: the fabric as a picture, and the flows that cross links
-- ``jobs``, ``happened``, ``rows``, ``shown``: words for jobs and events, rows of tables, all other words"""
+- ``picture``: the fabric as a picture
+- ``jobs``, ``rows``, ``shown``: words for jobs, events with rows of tables, all other words"""

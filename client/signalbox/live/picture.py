@@ -1,23 +1,29 @@
-"""A fabric as a picture: switches in tiers, cables with the loads of both directions, one-way circuits.
+"""A fabric as a picture: switches in tiers, cables with the loads of both directions, circuits; and its colours.
 
 The time is linear in the fabric. Small fabrics are drawn as a graph, large ones (more than ``MOST_CABLES`` cables) as a
-matrix of each tier and the next."""
+matrix of each tier and the next.
+
+Loads have five steps of cividis (Nuñez, Anderton, Renslow: Optimizing colormaps with consideration for color vision
+deficiency, PLOS ONE 2018), which people with and without colour vision deficiency read alike. Parts that are down or
+drained differ in more than colour wherever they are drawn: by dashes, or by a word."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from math import cos, pi, sin
+from typing import TypeVar
 
-from signalbox.live.crossing import LinkAt
+from signalbox.live.jobs import LinkAt
 from signalbox.live.shown import MOST_CHARS, NAME_CHARS, counted, natural, percent, short
 from signalbox.live.state import State, load
-from signalbox.slurm_topology import distances
 from signalbox.v1 import signalbox_pb2 as pb
+
+Switch = TypeVar("Switch", int, str)
 
 MOST_CABLES, MOST_SWITCHES = 256, 1024
 """Largest numbers of cables and switches that can be distinguished in a graph."""
@@ -268,6 +274,16 @@ def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[
     return {dpid: tiers.get(dpid, of_stem.get(_stem(name), LEAVES)) for dpid, name in names.items()}
 
 
+def distances(neighbours: Mapping[Switch, set[Switch]], first: Iterable[Switch]) -> dict[Switch, int]:
+    """Return the distance in cables from each switch to the nearest of ``first``, without unreachable switches."""
+    found = dict.fromkeys(first, 0)
+    for switch in (queue := list(found)):
+        beyond = [each for each in neighbours.get(switch, ()) if each not in found]
+        found |= dict.fromkeys(beyond, found[switch] + 1)
+        queue += beyond
+    return found
+
+
 def _unused_ports(switch: pb.Switch, state: State) -> bool:
     return any(port.up and (switch.dpid, port.number) not in state.links for port in switch.ports)
 
@@ -362,3 +378,43 @@ def _id(a: LinkAt, b: LinkAt) -> str:
 def _lower_first(ends: tuple[int, int], nodes: Mapping[int, Node]) -> tuple[int, int]:
     first, second = sorted(ends, key=lambda dpid: (nodes[dpid].tier, dpid))
     return first, second
+
+
+SCALE = ("#00224e", "#434e6c", "#7d7c78", "#bcae6c", "#fee838")
+"""Colours from load 0 to 1, equally spaced; in between they are mixed linearly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """Colours that depend on the background."""
+
+    background: str
+    text: str
+    faint: str
+    unknown: str
+    """Colour of a load that is not measured."""
+    down: str
+    drained: str
+    scale: tuple[str, ...]
+
+
+LIGHT = Paper("#ffffff", "#1b1f24", "#6b7280", "#c4c8ce", "#c4320a", "#6d4aa2", SCALE[::-1])
+DARK = Paper("#14171c", "#e6e8eb", "#9aa2ad", "#4a4f57", "#ff7a4d", "#b79be8", SCALE)
+"""Palettes in which an empty link is nearly as bright as the background, and a full link is not."""
+
+
+def colour(load: float | None, paper: Paper) -> str:
+    """Return the colour of a load as ``#rrggbb``. Loads are limited to 0 to 1; None is unknown."""
+    if load is None:
+        return paper.unknown
+    place = min(max(load, 0.0), 1.0) * (len(paper.scale) - 1)
+    step = min(int(place), len(paper.scale) - 2)
+    mixed = (
+        round(int(low, 16) + (int(high, 16) - int(low, 16)) * (place - step))
+        for low, high in zip(_parts(paper.scale[step]), _parts(paper.scale[step + 1]), strict=True)
+    )
+    return "#" + "".join(f"{each:02x}" for each in mixed)
+
+
+def _parts(of: str) -> tuple[str, str, str]:
+    return of[1:3], of[3:5], of[5:7]

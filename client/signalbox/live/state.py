@@ -11,8 +11,7 @@ from math import nan
 from typing import Any
 
 from signalbox.errors import SignalboxError
-from signalbox.live.crossing import LinkAt
-from signalbox.live.jobs import urgency
+from signalbox.live.jobs import LinkAt, urgency
 from signalbox.live.shown import counted, short
 from signalbox.mapping import seconds_since_1970
 from signalbox.v1 import signalbox_pb2 as pb

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from signalbox.live.picture import Cable, Condition, Matrix, Node, Picture, counted_cables, described
-from signalbox.live.shown import counted, slowdown
-from signalbox.report.elements import Child, tag
-from signalbox.report.style import step
+from signalbox.live.shown import counted, short, slowdown
+from signalbox.report.elements import Child, step, tag
 
 WIDTH = 1080
 MARGIN = 30
@@ -29,10 +28,6 @@ CLASSES = {Condition.UP: "up", Condition.UNSYNCED: "unsynced", Condition.DRAINED
 def svg(width: float, height: float, label: str, *children: Child, **attributes: object) -> Element:
     view = f"0 0 {width:.0f} {height:.0f}"
     return tag("svg", children, viewBox=view, role="img", aria_label=label, **attributes)
-
-
-def short(name: str, most: int) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 # ---- a graph

@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from signalbox.live.crossing import CrossingSubflow, LinkAt, jobs_in_words, jobs_of, links_of, subflows_by_link
 from signalbox.live.jobs import (
     JOB_COLUMNS,
+    CrossingSubflow,
+    LinkAt,
     efficiency,
     job_cells,
     job_facts,
+    jobs_in_words,
+    jobs_of,
+    links_of,
     state_without_mark,
+    subflows_by_link,
     traffic_lines,
     without_route,
 )

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from signalbox.live.happened import event_line
 from signalbox.live.picture import Condition, Picture, picture
+from signalbox.live.rows import event_line
 from signalbox.live.shown import (
     TO_THE_SECOND,
     alarm_line,
@@ -25,10 +25,9 @@ from signalbox.live.shown import (
 from signalbox.live.state import out_of_use
 from signalbox.mapping import seconds, word_in
 from signalbox.report import drawing, jobs
-from signalbox.report.elements import Child, document, facts, table, tag
+from signalbox.report.elements import SHEET, STEPS, Child, document, facts, table, tag
 from signalbox.report.gathered import Gathered
 from signalbox.report.jobs import Crossing
-from signalbox.report.style import SHEET, STEPS
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 300

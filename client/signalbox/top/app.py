@@ -1,11 +1,20 @@
-"""Terminal view: four tables of a controller's current state. Only cells whose text changes are drawn again."""
+"""Terminal view: four tables of a controller's current state. Only cells whose text changes are drawn again.
+
+``signalbox top`` ends on a signal, or when its terminal closes, whatever its threads do. One thread receives the
+signals and all others block them, because the main thread may be blocked writing to a terminal that nobody reads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+import os
+import select
+import signal
+import termios
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
+from threading import Event, Thread
 from typing import ClassVar
 
 from rich.text import Text
@@ -20,9 +29,8 @@ from textual.widgets import DataTable, Footer, Input, Static
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.live import rows
-from signalbox.live.crossing import ListedRoute, flows_over
 from signalbox.live.following import TAKE_S, Following
-from signalbox.live.jobs import Job, traffic_lines, wiring_line, without_route
+from signalbox.live.jobs import Job, ListedRoute, flows_over, traffic_lines, wiring_line, without_route
 from signalbox.live.shown import printable, route_words, short
 from signalbox.live.state import Kind
 
@@ -310,3 +318,54 @@ class Top(App[None]):
         at = next((at for at, link in links if link.name == name), None)
         held = [f"{route.job_id}: {route.src} > {route.dst}" for route in flows_over(self._client.list_routes(), {at})]
         return "\n".join(held) or "no pinned flow travels over it"
+
+
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+LOOK_S = 0.3
+"""Seconds between two checks of the terminal."""
+GRACE_S = 1.0
+"""Seconds that the process has to end by itself; after that it is ended without cleanup."""
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Block the signals for ``ended_by_signals``, also in threads that are started later."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def ended_by_signals(end: Callable[[], None], terminal: int) -> Iterator[None]:
+    """Call ``end`` from another thread after a signal, or when the ``terminal`` (a descriptor) has closed.
+
+    A process that still runs ``GRACE_S`` later is ended, with its terminal settings restored."""
+    settings = termios.tcgetattr(terminal)
+    over = Event()
+
+    def watch() -> None:
+        received = None
+        while received is None and not _closed(terminal):
+            received = signal.sigtimedwait(SIGNALS, LOOK_S)
+            if over.is_set():
+                return
+        end()
+        time.sleep(GRACE_S)
+        with suppress(termios.error):
+            termios.tcsetattr(terminal, termios.TCSANOW, settings)
+        os._exit(128 + (received.si_signo if received else signal.SIGHUP))
+
+    Thread(target=watch, name="ending", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _closed(terminal: int) -> bool:
+    """Return whether the other end of the terminal is closed."""
+    poll = select.poll()
+    poll.register(terminal, 0)
+    return bool(poll.poll(0))

@@ -25,14 +25,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from signalbox import joining
 from signalbox.errors import InvalidInput
 from signalbox.ip_addresses import checked, own_address
+from signalbox.job_ids import HOW_TO_NAME_THE_JOB, job_id_of_environment
+from signalbox.jobs.reports import Step
 from signalbox.jobs.spec import SENDS, JobSpec
 from signalbox.joining import OnRoutes
-from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment
 from signalbox.membership import Ended
-from signalbox.ranks.announcement import RankReport, endpoints_of, gradients_of, groups_of
-from signalbox.ranks.exchange import Exchange
-from signalbox.ranks.marks import Window
-from signalbox.step import Step
+from signalbox.ranks import Exchange, RankReport, Window, endpoints_of, gradients_of, groups_of
 from signalbox.torch import process_groups
 from signalbox.torch.calls import CALLS
 from signalbox.traces.flight_recorder import job_spec_of

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from signalbox.errors import InvalidInput
-from signalbox.ranks.announcement import UNNAMED, Gradients, Group
+from signalbox.ranks import UNNAMED, Gradients, Group
 
 _UNTOLD = {"": UNNAMED, "undefined": UNNAMED, "default_pg": "default"}
 """Names of groups that the program does not describe, by the description that PyTorch then sets."""

@@ -23,8 +23,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessages
 
 from signalbox.errors import InvalidInput, cut
+from signalbox.files import called, opened
 from signalbox.jobs.spec import JobSpec
-from signalbox.standard_input import called, opened
 from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration, refuse_incomplete
 from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, with_amounts
 

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from signalbox.errors import InvalidInput, cut
+from signalbox.files import called, opened
 from signalbox.jobs.spec import JobSpec
-from signalbox.standard_input import called, opened
 from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration, refuse_incomplete
 from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, library_of, with_amounts
 

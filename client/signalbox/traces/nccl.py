@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.files import called, opened
 from signalbox.jobs.library_profiles import formula
 from signalbox.jobs.spec import Algorithm, JobSpec, Library
-from signalbox.standard_input import called, opened
 from signalbox.traces.calls import SEND, Amount, Call, Kind, per_iteration
 from signalbox.traces.nccl_log import MAX_LINE_BYTES, Log, Member, NcclCall, Process, read
 from signalbox.traces.specs import transfer, with_traffic

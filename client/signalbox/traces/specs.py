@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from signalbox.errors import InvalidInput
+from signalbox.files import called
 from signalbox.jobs.collectives import check
 from signalbox.jobs.spec import MAX_ENDPOINTS, Algorithm, JobSpec, Library
-from signalbox.standard_input import called
 from signalbox.traces.calls import SEND, Amount, Kind
 
 REDUCE, GATHER, SCATTER = "reduce", "gather", "scatter"

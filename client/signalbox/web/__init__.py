@@ -1,4 +1,4 @@
 """Live page for ``signalbox web``, with NiceGUI. Needs the extra ``web``.
 
-``board`` is shared by all viewers, ``page`` serves one viewer, ``asking`` calls the controller for it. ``guard``
-decides which requests are answered. ``charts`` and the modules that it uses make the options of ECharts."""
+``board`` is shared by all viewers, ``page`` serves one viewer, ``asking`` calls the controller for it. ``serving`` is
+the server, and decides which requests are answered. ``charts`` and ``beside`` make the options of ECharts."""

@@ -1,8 +1,8 @@
-"""Questions of one viewer to the controller, and the label that shows the answers."""
+"""Questions of one viewer to the controller, the label that shows the answers, and other sentences of the page."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -10,9 +10,11 @@ from nicegui import run, ui
 
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
-from signalbox.live.picture import Cable
-from signalbox.live.shown import short
-from signalbox.web.said import carried
+from signalbox.live.jobs import ListedRoute, flows_over, jobs_of
+from signalbox.live.picture import Cable, Picture, counted_cables
+from signalbox.live.shown import NAME_CHARS, counted, optional, percent, short, slowdown, word
+from signalbox.live.state import State, out_of_use
+from signalbox.mapping import word_in
 
 MOST_SAID = 20_000
 """Largest number of characters of an answer on the page."""
@@ -124,3 +126,44 @@ class Asking:
         except SignalboxError as error:
             self.say(str(error))
             return None
+
+
+def facts(state: State) -> str:
+    """Return one line on the state of the controller and its plan; empty before its first answer."""
+    if (status := state.status) is None:
+        return ""
+    efficiency = percent(optional(status, "network_efficiency"))
+    newest = state.slowdowns[-1] if state.slowdowns else None
+    plan = f" · worst slowdown {slowdown(newest.plan)}, under ECMP {slowdown(newest.ecmp)}" if newest else ""
+    return (
+        f"{word(word_in(status, 'mode'))} · {status.switches_in_sync} of {status.known_switches} switches in sync"
+        f" · {counted(status.jobs, 'job')} · efficiency {efficiency}{plan} · {short(status.version, NAME_CHARS)}"
+    )
+
+
+def wrong(state: State) -> str:
+    """Return why the drawing may not show the present fabric; empty when it does."""
+    if state.lost is None:
+        return "Waiting for the controller's first answer."
+    if state.lost:
+        return short(f"This view is out of date: {state.lost}")
+    return short(f"This view is incomplete: {state.refused}") if state.refused else ""
+
+
+def carried(cable: Cable, routes: Iterable[ListedRoute]) -> str:
+    """Return a sentence with the jobs whose flows travel over a cable, in either direction."""
+    jobs = jobs_of(flows_over(routes, {cable.up, cable.down}))
+    each = ", ".join(f"{job} ({counted(flows, 'flow')})" for job, flows in sorted(jobs.items()))
+    return f"It carries pinned flows of {each}." if each else "No pinned flow travels over it."
+
+
+def summary(state: State, picture: Picture) -> str:
+    """Return the picture in words, for people who cannot see it."""
+    full = [cable for cable in picture.cables if cable.load is not None]
+    busiest = max(full, key=lambda cable: cable.load or 0.0, default=None)
+    parts = [f"{len(picture.nodes)} switches, {counted_cables(picture.cables)}, {len(state.hosts)} hosts"]
+    parts += out_of_use(state)
+    if busiest:
+        kind = "circuit" if busiest.one_way else "cable"
+        parts.append(f"fullest {kind} {busiest.name} at {percent(busiest.load)}")
+    return "; ".join(parts)

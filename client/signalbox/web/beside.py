@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from signalbox.live.colours import Paper
 from signalbox.live.jobs import Job, PairDemand, busiest_pairs
-from signalbox.live.picture import Cable, Condition, Picture
+from signalbox.live.picture import Cable, Condition, Paper, Picture
 from signalbox.live.shown import NAME_CHARS, rate, short
 from signalbox.live.state import Slowdowns
-from signalbox.web.options import Options, common, value_axis
+from signalbox.web.charts import Options, common, value_axis
 
 MOST_POINTS = 600
 MOST_PAIRS = 20

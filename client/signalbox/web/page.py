@@ -12,16 +12,15 @@ from nicegui import ui
 
 from signalbox.client import Client
 from signalbox.live import rows
-from signalbox.live.colours import DARK, LIGHT, Paper
-from signalbox.live.crossing import LinkAt, circuits_of, links_of
-from signalbox.live.jobs import traffic_lines, wiring_line
-from signalbox.live.picture import Condition, Node, counted_cables, described
+from signalbox.live.jobs import LinkAt, circuits_of, links_of, traffic_lines, wiring_line
+from signalbox.live.picture import DARK, LIGHT, Condition, Node, Paper, counted_cables, described
+from signalbox.live.rows import Rows
 from signalbox.live.shown import short
 from signalbox.live.state import Kind
-from signalbox.web import beside, charts, matrix, said, tables
+from signalbox.web import asking, beside, charts
 from signalbox.web.asking import Asking, Newest
 from signalbox.web.board import Board
-from signalbox.web.options import Options
+from signalbox.web.charts import Options
 from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
 
 MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
@@ -94,7 +93,7 @@ class Page:
                 self._demand = ui.echart({}).classes("w-full h-60 chart-demand")
                 self._demand.set_visibility(False)
         ui.label("Events, the newest first (UTC)").classes("text-subtitle2")
-        self._events = tables.table("events", ("time", "event"))
+        self._events = table("events", ("time", "event"))
 
     def _build_fabric(self) -> None:
         with ui.row().classes("items-center w-full no-print"):
@@ -123,14 +122,14 @@ class Page:
 
     def _build_lists(self) -> None:
         ui.label("Alarms (UTC)").classes("text-subtitle2")
-        self._alarms = tables.table("alarms", ("since", "alarm"))
+        self._alarms = table("alarms", ("since", "alarm"))
         with ui.row().classes("items-center w-full"):
             ui.label("Jobs").classes("text-subtitle2")
             self._find = (
                 ui.input(placeholder="find", on_change=lambda: self._show_jobs()).props("dense").classes("w-28")
             )
             ui.button("Why is it slow? (e)", on_click=self._why_slow).props("dense no-caps").classes("no-print")
-        self._jobs = tables.table("jobs", ("job", "state", "flows", "slowdown", "measured"))
+        self._jobs = table("jobs", ("job", "state", "flows", "slowdown", "measured"))
         self._jobs.props(""" :table-row-class-fn="row => row.chosen ? 'chosen' : 'cursor-pointer'" """)
         for event in ("mouseover", "mouseleave"):
             self._jobs.on(event, lambda event: self._look(event.args), js_handler=ROW_LOOKED_AT)
@@ -176,23 +175,23 @@ class Page:
         if Kind.PLAN in changed:
             self._push(self._slowdowns, "slowdowns", beside.slowdowns(self._board.state.slowdowns, self._paper))
         if Kind.ALARMS in changed:
-            tables.fill(self._alarms, rows.alarms(self._board.state, MOST_ALARMS))
+            fill(self._alarms, rows.alarms(self._board.state, MOST_ALARMS))
         if Kind.EVENTS in changed:
-            tables.fill(self._events, rows.events(self._board.state, MOST_EVENTS))
+            fill(self._events, rows.events(self._board.state, MOST_EVENTS))
         if changed & {Kind.STATUS, Kind.REACHED, Kind.PLAN}:
             self._show_status()
 
     def _show_status(self) -> None:
-        wrong = said.wrong(self._board.state)
+        wrong = asking.wrong(self._board.state)
         self._banner.set_text(wrong)
         self._banner.set_visibility(bool(wrong))
-        self._facts.set_text(said.facts(self._board.state))
+        self._facts.set_text(asking.facts(self._board.state))
 
     def _show_parts(self) -> None:
         picture = self._board.picture
         names = self._board.once("names", lambda: _names(picture.nodes.values()))
         self._switch.set_options(names, value=self._dpid if self._dpid in names else None)
-        tiers = matrix.tier_names(picture)
+        tiers = charts.tier_names(picture)
         if self._tier not in tiers:
             self._tier = min(tiers, default=0)
         self._tiers.set_options(tiers, value=self._tier if tiers else None)
@@ -220,7 +219,7 @@ class Page:
         jobs = self._board.once("jobs", self._board.state.jobs_by_urgency)
         jobs = [job for job in jobs if find in job.spec.job_id.lower()] if find else jobs
         shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # without predicted and iterations
-        tables.fill(self._jobs, shown, self._job)
+        fill(self._jobs, shown, self._job)
         left = len(jobs) - len(shown)
         self._jobs_left.set_text(f"and {left:,} more; find them by name" if left else "")
         self._show_wiring()
@@ -247,7 +246,7 @@ class Page:
         self._graph.props["aria-label"] = self._in_words()
 
     def _in_words(self) -> str:
-        return self._board.once("summary", lambda: charts.summary(self._board.state, self._board.picture))
+        return self._board.once("summary", lambda: asking.summary(self._board.state, self._board.picture))
 
     def _draw_rates(self) -> None:
         view = self._view()
@@ -295,10 +294,10 @@ class Page:
         elif isinstance(data, dict) and "part" in data:
             self._take_part(str(data["part"]))
         elif isinstance(data, list) and len(data) > 1:
-            shown = picture.matrices.get(self._tier, matrix.NOTHING)
+            shown = picture.matrices.get(self._tier, charts.NOTHING)
             if cables := shown.cells.get((int(data[0]), int(data[1]))):
                 self._take_switch(cables[0].ends[0])
-                self._take_part(matrix.fullest(cables).part)
+                self._take_part(charts.fullest(cables).part)
 
     def _take_switch(self, dpid: int) -> None:
         node = self._board.picture.nodes.get(dpid)
@@ -427,3 +426,22 @@ def show_keys() -> None:
             ui.label(f"{key}: {what}")
         ui.button("Close", on_click=dialog.close).props("no-caps")
     dialog.on("hide", dialog.delete)
+
+
+def table(what: str, columns: Iterable[str]) -> ui.table:
+    """Return a small table that scrolls. ``what``: name of its rows, which an empty table shows, and its CSS class."""
+    shown = [{"name": name, "label": name, "field": name, "align": "left"} for name in columns]
+    made = ui.table(columns=shown, rows=[], row_key="number")
+    made.props(f'dense flat wrap-cells hide-pagination :rows-per-page-options=[0] no-data-label="no {what}"')
+    return made.classes(f"w-full max-h-80 {what}")
+
+
+def fill(filled: ui.table, rows: Rows, chosen: str = "") -> None:
+    """Fill a table if the rows differ from the browser's. ``chosen``: name of a row to mark."""
+    names = [column["name"] for column in filled.columns]
+    numbered = [
+        {"number": number, "chosen": row[0] == chosen, **dict(zip(names, row, strict=True))}
+        for number, row in enumerate(rows)
+    ]
+    if filled.rows != numbered:
+        filled.rows = numbered

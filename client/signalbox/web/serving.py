@@ -1,30 +1,45 @@
-"""Server of the page: one process with one client of the API, whose credentials stay in this process."""
+"""Server of the page: one process with one client of the API, whose credentials stay in this process.
+
+``Guard`` answers requests of browsers that opened the page, and refuses requests that pages of other sites make. A site
+can point a name of its own at this address (DNS rebinding), so names must be known; addresses need not be. Pages of
+such a site can connect here, or show this page in a frame to capture clicks. So the origin of a request must be known
+too, and answers forbid frames.
+
+The log of the process has one line per record, without control characters, and a limited number of lines. Data from
+browsers reaches NiceGUI and its server unfiltered: a wrong event raises an error in one of their tasks, and a browser
+can cause log messages. So the log has the kind and the place of an error, without a traceback."""
 
 from __future__ import annotations
 
+import ipaddress
+import logging
+import re
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
+from typing import NamedTuple
 
 import typer
 from nicegui import app, run, ui
 from nicegui.server import Server
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from signalbox.addresses import host_and_port
 from signalbox.client import Client
-from signalbox.errors import InvalidInput, SignalboxError, escaped
+from signalbox.errors import InvalidInput, SignalboxError, cut, escaped, legible
 from signalbox.live.following import TAKE_S, Following
 from signalbox.live.shown import short
-from signalbox.web import log_lines
 from signalbox.web.board import Board
-from signalbox.web.guard import Guard
 from signalbox.web.page import Page
 
 CONNECT_S = 30.0
@@ -95,7 +110,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
         # The server raises the signal again after it has stopped; this handler then does nothing more.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _end)
-        log_lines.configure()
+        _log_few_lines()
         ui.run(
             host=listen.host,
             port=listen.port,
@@ -108,7 +123,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
             reconnect_timeout=AWAY_S,
             message_history_length=0,  # a browser that was away loads the page again
             timeout_graceful_shutdown=STOP_S,
-            log_config=None,  # set by ``log_lines``
+            log_config=None,  # set by ``_log_few_lines``
         )
 
 
@@ -158,3 +173,136 @@ class Terminal:
             why = escaped(short(lost, MOST_WARNING_CHARS))
             typer.echo(f"warning: {why}" if lost else "The controller answers again.", err=True)
             self._lost = lost
+
+
+HEADERS = {
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class Guard:
+    """Filter of requests. ``names``: host names that requests may have, besides addresses and ``localhost``."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = {name.lower() for name in names if not _local_or_address(name)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+        elif problem := self._problem(Headers(scope=scope)):
+            await PlainTextResponse(f"{problem}\n", status_code=400)(scope, receive, send)
+        else:
+            await self._app(scope, receive, _with_headers(send))
+
+    def _problem(self, headers: Headers) -> str:
+        """Return why a request is refused; empty for a request that is answered."""
+        given = headers.get("host", "")
+        asked = _parsed(_HOST, given)
+        if asked is None:
+            return f"Host must be a name or an address, with or without a port (given: '{cut(given)}')"
+        if not _local_or_address(asked.host) and asked.host not in self._names:
+            return f"{asked.host} is not a known name of this page; add it with signalbox web --name NAME"
+        if "origin" in headers:
+            origin = _parsed(_ORIGIN, headers["origin"])
+            if origin is None or (origin != asked.over(origin.scheme) and origin.host not in self._names):
+                return "the request comes from another site's page"
+        return ""
+
+
+def _local_or_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
+_HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
+_ORIGIN = re.compile(rf"(?P<scheme>https?)://{_HOST.pattern}")
+_PORTS = {"http": 80, "https": 443}
+
+
+class _Site(NamedTuple):
+    """Host and port of a site.
+
+    ``port`` is None for the scheme's default port; ``scheme`` is empty when it is unknown."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+    def over(self, scheme: str) -> _Site:
+        return _Site(scheme, self.host, None if self.port == _PORTS[scheme] else self.port)
+
+
+def _parsed(form: re.Pattern[str], text: str) -> _Site | None:
+    """Return the site that a header names, in lower case; None when the header has another form."""
+    if not (found := form.fullmatch(text.lower())):
+        return None
+    parts = found.groupdict()
+    scheme, port = parts.get("scheme", ""), int(parts["port"]) if parts["port"] else None
+    site = _Site(scheme, parts["host"].strip("[]"), port)
+    return site.over(scheme) if scheme else site
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(HEADERS)
+        await send(message)
+
+    return sending
+
+
+MOST_LINES = 10
+"""Largest number of lines in each period of ``PERIOD_S`` seconds."""
+PERIOD_S = 10.0
+MAX_CHARS = 500
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        try:
+            said = record.getMessage()
+        except (TypeError, ValueError):
+            said = str(record.msg)
+        if record.exc_info and record.exc_info[1]:
+            error = record.exc_info[1]
+            place = traceback.extract_tb(error.__traceback__)[-1:]
+            at = "".join(f", {frame.filename}:{frame.lineno}" for frame in place)
+            said = f"{said.splitlines()[0] if said else 'failed'} ({type(error).__name__}: {cut(str(error))}{at})"
+        if len(said) > MAX_CHARS:
+            said = f"{said[: MAX_CHARS - 3]}..."
+        return f"{record.levelname.lower()}: {record.name}: {legible(said)}"
+
+
+class _Few(logging.Filter):
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._since, self._written, self._left_out = clock(), 0, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if self._clock() > self._since + PERIOD_S:
+            left_out, self._since, self._written, self._left_out = self._left_out, self._clock(), 0, 0
+            if left_out:
+                record.msg, record.args = f"({left_out} lines were left out) {record.msg}", record.args
+        self._written += 1
+        self._left_out += self._written > MOST_LINES
+        return self._written <= MOST_LINES
+
+
+def _log_few_lines() -> None:
+    """Replace the handlers of all loggers by one handler that writes a limited number of short lines to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines())
+    handler.addFilter(_Few())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    for logger in [*root.manager.loggerDict.values()]:
+        if isinstance(logger, logging.Logger):
+            logger.handlers.clear()
+            logger.propagate = True

@@ -8,9 +8,9 @@ import pytest
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import Conflict, HostNotAllowed, InvalidInput, SignalboxError, Unreachable, WrongLeaseToken
-from signalbox.exchanges import Change, update_with_others
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.keeping import Keeper
+from signalbox.keeping import Keeper, update_with_others
+from signalbox.membership import Change
 from tests.support.waiting import until
 from tests.unit.client.test_keeping import FakeController, kept
 

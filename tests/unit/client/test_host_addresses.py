@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from signalbox.errors import InvalidInput
-from signalbox.host_addresses import address_map, addresses_of, endpoints_of, host_names, hosts_named
-from signalbox.named_hosts import with_addresses
+from signalbox.host_addresses import address_map, addresses_of, endpoints_of, host_names, hosts_named, with_addresses
 from signalbox.spec_files import jobs_in
 
 RESOLVED = {"n1": ["10.0.1.1"], "n2": ["192.0.2.2", "10.0.2.1"], "10.0.9.9": ["10.0.9.9"]}

@@ -11,13 +11,12 @@ import pytest
 import signalbox
 from signalbox.credentials import Credentials
 from signalbox.errors import InvalidInput
-from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
+from signalbox.jobs.reports import REPORT_S, Connected, IterationTime, Step
 from signalbox.jobs.spec import JobSpec
 from signalbox.joining import AT_ONCE, _between
 from signalbox.membership import Ended, Membership
 from signalbox.remote_client import RemoteClient
 from signalbox.rounds import Rounds
-from signalbox.step import Step
 from tests.support.waiting import until
 
 ENDPOINTS = ["10.0.1.1", "10.0.2.1"]
@@ -226,7 +225,7 @@ def test_the_first_iterations_and_long_ones_are_reported_at_once(
 
 def test_a_step_is_timed_with_its_communication_unless_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("signalbox.step.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr("signalbox.jobs.reports.time", SimpleNamespace(perf_counter=lambda: now))
     reported: list[tuple[float | None, ...]] = []
 
     def report(*times: float | None) -> None:

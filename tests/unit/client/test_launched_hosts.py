@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from signalbox.errors import InvalidInput
-from signalbox.launchers import job_id_of_environment, rank_of
-from signalbox.launching.launch import LOCAL, Launch, announces, launch_of
-from signalbox.launching.torch import is_own
+from signalbox.job_ids import job_id_of_environment, rank_of
+from signalbox.launching.launch import LOCAL, Launch, announces, is_own, launch_of
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,22 @@ from signalbox import ip_addresses as addresses
 from signalbox.errors import InvalidInput
 from signalbox.ip_addresses import own_address
 from signalbox.jobs.spec import JobSpec
-from signalbox.ranks.announcement import Gradients, Group, RankReport, endpoints_of, gradients_of, groups_of
-from signalbox.ranks.exchange import GIVE_UP_S, IDLE_S, LEAST_POLL_S, POLL_S, Exchange
-from signalbox.ranks.marks import WINDOWS, Marks, Window
+from signalbox.ranks import (
+    GIVE_UP_S,
+    IDLE_S,
+    LEAST_POLL_S,
+    POLL_S,
+    WINDOWS,
+    Exchange,
+    Gradients,
+    Group,
+    Marks,
+    RankReport,
+    Window,
+    endpoints_of,
+    gradients_of,
+    groups_of,
+)
 
 # ---- addresses
 

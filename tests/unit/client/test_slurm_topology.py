@@ -2,7 +2,7 @@
 
 import pytest
 
-from signalbox.slurm_topology import NoTree, TreeSwitch, refuse_circuits, topology_conf, tree
+from signalbox.commands.get import NoTree, TreeSwitch, refuse_circuits, topology_conf, tree
 
 
 def leaf_spine(leaves: int, spines: int) -> list[tuple[str, str]]:

@@ -11,13 +11,12 @@ import pytest
 
 from signalbox.commands.lease_files import LeaseFiles
 from signalbox.errors import InvalidInput
-from signalbox.secret_files import of_another_user, open_to_others, replaceable
-from signalbox.whole_file import write
+from signalbox.files import of_another_user, open_to_others, replaceable, write
 
 ENDED_BEFORE_IT_IS_THERE = """
 import os, signal, sys
 from pathlib import Path
-from signalbox.whole_file import write
+from signalbox.files import write
 
 Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
 write(Path(sys.argv[1]), b"new")

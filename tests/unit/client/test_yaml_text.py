@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signalbox.errors import InvalidInput
-from signalbox.standard_input import MAX_DEPTH
+from signalbox.files import MAX_DEPTH
 from signalbox.yaml_text import documents, dump
 
 

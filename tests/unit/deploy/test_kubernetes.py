@@ -7,8 +7,7 @@ from typer.main import get_command
 
 from signalbox.cli import app
 from signalbox.jobs.spec import Library
-from signalbox.kubernetes.announcing import Pod, Ready, announcement, is_annotated
-from signalbox.kubernetes.kinds import KINDS, JobKey
+from signalbox.kubernetes.announcing import KINDS, JobKey, Pod, Ready, announcement, is_annotated
 from tests.support.doc_pages import PAGES, ROOT
 
 PAGE = next(page for page in PAGES if page.name == "docs/how-to/join-from-kubernetes.md")

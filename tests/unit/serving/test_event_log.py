@@ -13,7 +13,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.serving.event_log import OF_ALARMS, at_start, events, not_over
 from controller.status import DrainStatus, Repair, Status
 from signalbox.jobs.spec import JobId
-from signalbox.live.happened import sentence
+from signalbox.live.rows import sentence
 from signalbox.words import AlarmKind, EventKind, Mode
 from tests.support import optical_fabric
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -29,7 +29,7 @@ def details(before: Status, after: Status) -> list[tuple[str, dict[str, object]]
     found = [(what, of_it) for _, what, of_it in events(before, after)]
     for what, of_it in found:
         said = sentence(what, {name: str(value) for name, value in of_it.items()})
-        assert said, f"no sentence of {what} in signalbox.live.happened"
+        assert said, f"no sentence of {what} in signalbox.live.rows"
         assert "=" not in said
     return found
 

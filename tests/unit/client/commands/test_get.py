@@ -13,7 +13,7 @@ from controller.planning.problem import FlowId
 from controller.tables.counters import CountersRead
 from signalbox.client import Client
 from signalbox.commands import output
-from signalbox.commands.naming import completed, host_names, job_names, link_names, switch_names
+from signalbox.commands.connecting import completed, host_names, job_names, link_names, switch_names
 from signalbox.jobs.spec import JobId
 from tests.support.command_line import Signalbox, api, signalbox
 from tests.support.wire.api_calls import ring

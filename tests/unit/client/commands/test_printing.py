@@ -11,9 +11,8 @@ from rich.console import Console, Group, RenderableType
 
 from controller.alarms import Alarm
 from controller.api import convert, convert_fabric
-from signalbox.commands import describe, naming, optical, printing, printing_jobs
-from signalbox.commands.output import ALL_COLUMNS, fields
-from signalbox.commands.tables import Column, Fitted
+from signalbox.commands import connecting, describe, optical, printing, printing_jobs
+from signalbox.commands.output import ALL_COLUMNS, Column, Fitted, fields
 from signalbox.mapping import timestamp
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind
@@ -152,12 +151,12 @@ def test_what_is_down_is_not_said_to_be_unknown() -> None:
         pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf1:5>spine1", id="0x1:5 0x101:1"),
     ]
     for kind, names, said in (
-        (naming.SWITCH, ("spine3", "0x103"), "switch spine3 is down since 2001-09-09 01:46:40 UTC"),
-        (naming.LINK, ("leaf1:5>spine1", "leaf1:5", "leaf1:spine1"), "link leaf1:5>spine1 is down;"),
+        (connecting.SWITCH, ("spine3", "0x103"), "switch spine3 is down since 2001-09-09 01:46:40 UTC"),
+        (connecting.LINK, ("leaf1:5>spine1", "leaf1:5", "leaf1:spine1"), "link leaf1:5>spine1 is down;"),
     ):
         for name in names:
-            assert str(naming.none_such(kind, name, down)).startswith(said)
-    assert str(naming.none_such(naming.SWITCH, "spine4", down)).startswith("there is no switch 'spine4'")
+            assert str(connecting.none_such(kind, name, down)).startswith(said)
+    assert str(connecting.none_such(connecting.SWITCH, "spine4", down)).startswith("there is no switch 'spine4'")
 
 
 @pytest.mark.parametrize(("source", "learning", "in_row", "said"), [
@@ -304,9 +303,9 @@ def test_optical_switches_are_listed_with_ports_and_circuits_and_completed_where
     assert optical.tables(rings(5, (1, 2)).optical_switches) == []
     client: Any = SimpleNamespace(get_fabric=fabric)
     servers = [f"server{n}" for n in range(1, 6)]
-    assert naming.all_switch_names(client) == [*servers, "optical1", "optical2"]
-    assert naming.switch_names(client) == servers
-    assert naming.part_names(client) == servers, "circuits cannot be drained"
+    assert connecting.all_switch_names(client) == [*servers, "optical1", "optical2"]
+    assert connecting.switch_names(client) == servers
+    assert connecting.part_names(client) == servers, "circuits cannot be drained"
 
 
 def test_each_port_says_where_its_light_goes_and_for_which_job() -> None:

@@ -7,8 +7,18 @@ import pytest
 
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec, Library
-from signalbox.kubernetes.announcing import Idle, Outcome, Pod, Ready, Waiting, announcement, is_annotated, job_id
-from signalbox.kubernetes.kinds import KINDS, JobKey
+from signalbox.kubernetes.announcing import (
+    KINDS,
+    Idle,
+    JobKey,
+    Outcome,
+    Pod,
+    Ready,
+    Waiting,
+    announcement,
+    is_annotated,
+    job_id,
+)
 from tests.support.kubernetes_objects import annotate, named, recorded, replacement
 
 Object = dict[str, Any]

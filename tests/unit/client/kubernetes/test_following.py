@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from signalbox.jobs.spec import JobSpec
+from signalbox.kubernetes.announcing import Body
 from signalbox.kubernetes.following import Following
-from signalbox.kubernetes.kinds import Body
 from signalbox.membership import Ended
 from tests.support.kubernetes_objects import annotate, recorded, replacement
 

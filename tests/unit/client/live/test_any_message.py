@@ -16,17 +16,15 @@ from signalbox.client import Client
 from signalbox.commands import watch
 from signalbox.errors import SignalboxError
 from signalbox.live import rows
-from signalbox.live.colours import LIGHT
-from signalbox.live.crossing import circuits_of, links_of
-from signalbox.live.jobs import job_facts, traffic_lines
-from signalbox.live.picture import picture
+from signalbox.live.jobs import circuits_of, job_facts, links_of, traffic_lines
+from signalbox.live.picture import LIGHT, picture
 from signalbox.live.shown import MOST_CHARS, NAME_CHARS, drain_state, plan_facts
 from signalbox.live.state import State
 from signalbox.report.gathered import Gathered
 from signalbox.report.page import page
 from signalbox.top.app import of_job
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.web import beside, charts, said
+from signalbox.web import asking, beside, charts
 from tests.support.fabric_messages import leaf_spine
 from tests.support.long_cases import with_long
 
@@ -65,7 +63,7 @@ def test_a_view_shows_any_message(seed: int) -> None:
     options: list[Any] = [charts.fabric(drawn, tier, LIGHT, links_of(routes), "0x1") for tier in (0, *drawn.matrices)]
     options += [beside.cables_of(drawn, dpid, LIGHT) for dpid in drawn.nodes]
     options.append(beside.slowdowns(state.slowdowns, LIGHT))
-    sentences = [charts.summary(state, drawn), said.facts(state), said.wrong(state), rows.facts(state)]
+    sentences = [asking.summary(state, drawn), asking.facts(state), asking.wrong(state), rows.facts(state)]
     sentences += map(drain_state, state.drains.values())
     for job in state.jobs_by_urgency():
         options.append(beside.demand(job, LIGHT))
@@ -73,7 +71,7 @@ def test_a_view_shows_any_message(seed: int) -> None:
         sentences += [*traffic_lines(job), *map(str, job_facts(job).values()), of_job(job, "", routes)]
     table = [*rows.jobs(state.jobs.values()), *rows.links(state, 9), *rows.alarms(state, 9), *rows.events(state, 9)]
     assert all(len(cell) <= MOST_CHARS for row in table for cell in row)
-    sentences += [said.carried(cable, routes) for cable in drawn.cables]
+    sentences += [asking.carried(cable, routes) for cable in drawn.cables]
     assert json.dumps([options, sentences])
     assert plan_facts(state.plan or pb.Plan())
     assert page(Gathered("a test", 0.0, state, state.status or pb.GetStatusResponse(), routes))

@@ -6,10 +6,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from signalbox.live import rows
-from signalbox.live.colours import LIGHT
-from signalbox.live.happened import event_line
 from signalbox.live.jobs import traffic_lines, traffic_mark
-from signalbox.live.picture import picture
+from signalbox.live.picture import LIGHT, picture
+from signalbox.live.rows import event_line
 from signalbox.live.shown import moment, percent, rate, slowdown
 from signalbox.live.state import State, load
 from signalbox.report.gathered import Gathered

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from signalbox.live.colours import DARK, LIGHT, Paper, colour
-from signalbox.live.picture import picture
+from signalbox.live.picture import DARK, LIGHT, Paper, colour, picture
 from signalbox.live.state import Slowdowns, State
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.web import beside, charts, graph, matrix, said
-from signalbox.web.options import Options
+from signalbox.web import asking, beside, charts
+from signalbox.web.charts import Options
 from signalbox.web.style import PRIMARY
 from tests.support.circuit_messages import rings
 from tests.support.fabric_messages import leaf_spine, link, state_of
@@ -43,7 +42,7 @@ def test_text_buttons_and_rims_of_empty_links_are_seen_on_their_paper(paper: Pap
     inks = (paper.text, paper.faint, paper.down, paper.drained)
     assert min(contrast(ink, paper.background) for ink in inks) >= 4.5
     assert contrast(PRIMARY, "#ffffff") >= 4.5
-    options = graph.graph(picture(state_of(leaf_spine(1, 1))), paper, ())
+    options = charts.graph(picture(state_of(leaf_spine(1, 1))), paper, ())
     rims = [each["lineStyle"]["shadowColor"] for each in options["series"][0]["links"] if "part" in each]
     assert [contrast(rim, paper.background) >= 3 for rim in rims] == [True]
 
@@ -118,27 +117,27 @@ def test_a_cable_says_whose_flows_it_carries() -> None:
     routes = [pb.ListedRoute(job_id=job, src=f"10.0.1.{n}") for n, job in jobs]
     for route, at in zip(routes, [(2, 1), (0x101, 2), (2, 1), (1, 1)], strict=True):
         route.held.add().links.add(dpid=at[0], port=at[1])
-    assert said.carried(cable, routes) == "It carries pinned flows of other (1 flow), ring (2 flows)."
-    assert said.carried(cable, routes[3:]) == "No pinned flow travels over it."
+    assert asking.carried(cable, routes) == "It carries pinned flows of other (1 flow), ring (2 flows)."
+    assert asking.carried(cable, routes[3:]) == "No pinned flow travels over it."
 
 
 def test_the_first_lines_say_what_the_plan_gains_and_what_is_wrong_until_it_is_over() -> None:
     state = State()
-    assert said.facts(state) == ""
+    assert asking.facts(state) == ""
     counts: dict[str, Any] = {"switches_in_sync": 8, "known_switches": 8, "jobs": 2}
     state.status = pb.GetStatusResponse(mode=pb.MODE_PLANNED, version="1", **counts)
     state.slowdowns.append(Slowdowns(1.0, 1.0, 1.0, 2.335))
     expected = "planned · 8 of 8 switches in sync · 2 jobs · efficiency - · worst slowdown 1.000, under ECMP 2.335 · 1"
-    assert said.facts(state) == expected
+    assert asking.facts(state) == expected
     state = State()
-    assert "first answer" in said.wrong(state)
+    assert "first answer" in asking.wrong(state)
     state.take_lost("nobody answers")
-    assert said.wrong(state) == "This view is out of date: nobody answers"
+    assert asking.wrong(state) == "This view is out of date: nobody answers"
     state.take_lost("")
     state.take_refused("jobs", "no token")
-    assert said.wrong(state) == "This view is incomplete: no token"
+    assert asking.wrong(state) == "This view is incomplete: no token"
     state.take_refused("jobs", "")
-    assert said.wrong(state) == ""
+    assert asking.wrong(state) == ""
 
 
 def test_a_large_fabric_is_a_matrix_of_percents_where_what_is_not_measured_differs_from_what_is_not_there() -> None:
@@ -171,8 +170,8 @@ def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_choose
     back = link((0x101, 9), (1, 9), "spine1:9>leaf1", 0.704)
     state.take_fabric(pb.WatchFabricResponse(links=[*there, back]))
     found = picture(state)
-    assert matrix.fullest(found.matrices[0].cells[0, 0]).name == "leaf1:9>spine1"
-    assert matrix.cells(found.matrices[0])[0] == [0, 0, 70, 10, 70]
+    assert charts.fullest(found.matrices[0].cells[0, 0]).name == "leaf1:9>spine1"
+    assert charts.cells(found.matrices[0])[0] == [0, 0, 70, 10, 70]
 
 
 def test_text_from_outside_is_never_a_key_nor_html() -> None:
@@ -220,11 +219,11 @@ def test_the_picture_in_words(leaves: int) -> None:
     fabric = leaf_spine(leaves, 32)
     fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:40>spine2", id="x")
     state = state_of(fabric)
-    words = charts.summary(state, picture(state))
+    words = asking.summary(state, picture(state))
     counts = f"{leaves + 32} switches, {leaves * 32 + 1} cables, {leaves} hosts"
     assert words.startswith(f"{counts}; 1 part down; fullest cable")
     state.take_fabric(pb.WatchFabricResponse(drains=[pb.DrainedPart(name="spine2")]))
-    assert "; 1 part down; 1 part drained; " in charts.summary(state, picture(state)), "not its cables"
+    assert "; 1 part down; 1 part drained; " in asking.summary(state, picture(state)), "not its cables"
 
 
 def test_circuits_are_arrows_between_servers_on_a_circle() -> None:
@@ -241,7 +240,7 @@ def test_circuits_are_arrows_between_servers_on_a_circle() -> None:
     assert ends["server4:2>server1"] == ("0x4", "0x1")
     bright = {each["part"] for each in drawn["links"] if each["lineStyle"]["opacity"] == 1}
     assert bright == {"server1:2>server2", "server3:3>server2"}
-    assert charts.summary(state, picture(state)).startswith("4 switches, 8 circuits, 4 hosts; fullest circuit server")
+    assert asking.summary(state, picture(state)).startswith("4 switches, 8 circuits, 4 hosts; fullest circuit server")
     fabric = rings(3, (1,))
     fabric.links.append(link((2, 3), (1, 3), "server2:3>server1"))
     fabric.links[-1].one_way = True

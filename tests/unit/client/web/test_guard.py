@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
-from signalbox.web.guard import Guard
+from signalbox.web.serving import Guard
 
 OPENED = {"host": "127.0.0.1:8080"}
 

@@ -5,8 +5,7 @@ from itertools import count
 
 import pytest
 
-from signalbox.web.log_lines import MOST_LINES, PERIOD_S, _Few, _Lines
-from signalbox.web.serving import Terminal
+from signalbox.web.serving import MOST_LINES, PERIOD_S, Terminal, _Few, _Lines
 
 
 def test_it_says_once_where_the_page_is_and_each_time_that_the_controller_goes_and_comes(
