@@ -13,8 +13,7 @@ The modules, in the order in which a request passes them:
   the next request needs, such as goal plans, which take more moves than one cycle may make.
 - ``snapshot``, ``problem``: the input, as types and as arrays.
 - ``planner``: routings from the cheapest method to the most expensive, until one is proven optimal.
-- ``closed_forms``, ``three_tiers``, ``greedy``, ``relief``, and the packages ``whole_flows`` and ``split_flows``: the
-  methods.
+- ``closed_forms``, ``three_tiers``, ``greedy``, and the packages ``whole_flows`` and ``split_flows``: the methods.
 - ``bounds``, ``slowdown_vector``: lower bounds of the slowdowns of every routing.
 - ``plan_check``: checks a plan, and shares no code with the methods.
 - ``plan``: the plan, ``decide``, which says whether the plan is worth its moves, and the facts about a plan that the

@@ -34,7 +34,6 @@ from functools import cached_property
 import structlog
 
 from controller.planning import greedy
-from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.baselines import baseline_slowdowns
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.efficiency import first_difference, job_slowdowns
@@ -58,6 +57,7 @@ from controller.planning.planner import judged, plan, relieved, repair, repair_f
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.snapshot import Routed
 from controller.planning.split_flows import search
+from controller.planning.split_flows.leaf_spine import aligned_cutting
 from controller.planning.transition import Stuck, smallest_group, step
 from controller.planning.whole_flows.search import MAX_FLOWS
 

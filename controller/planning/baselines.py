@@ -14,8 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from controller.planning.closed_forms import proper_coloring
-from controller.planning.common_links import CommonLinks, find_common_links
+from controller.planning.closed_forms import CommonLinks, find_common_links, proper_coloring
 from controller.planning.efficiency import FabricLoads, NextHops, hashed_links, hashed_slowdown, nic_slowdown
 from controller.planning.greedy import PathChoices, largest_set_first
 from controller.planning.planner import Fault, refuse_faults

@@ -1,8 +1,15 @@
 """Routing in closed form on a leaf-spine, part by part: optimal when the leaves of each part are alike.
 
 In: a ``Problem``. Out: routes of the flows between leaves. None when some paths do not have two links, or when the
-leaves of a part have no common link. ``common_links`` defines *parts* of a fabric. A *common link* is a cable that all
-leaves of a part have to the same spine.
+leaves of a part have no common link.
+
+A flow loads links out of its source's leaf and links into its destination's leaf. Two flows belong to one *part* when
+they have the same source leaf or the same destination leaf, or when a chain of such flows connects them. Parts
+share no link between switches. A leaf can belong to two parts: its links out to one part, its links in to the other.
+
+A *common link* has a cable from every sending leaf to one spine, and a cable from this spine to every receiving leaf. A
+spine with several cables to each leaf has several common links. A cable that has failed at one leaf of the part belongs
+to no common link. The cables of the leaves that belong to no common link are *residual links*.
 
 Flows are edges of a bipartite multigraph, from the leaf of the source to the leaf of the destination. Edges that share
 a leaf on the same side get different colours; as many colours as the largest degree are enough (König's theorem).
@@ -18,6 +25,13 @@ a leaf on the same side get different colours; as many colours as the largest de
   its link's capacity, so that all common links are equally loaded. When all links of the leaves are common links and
   are alike, this load is the lower bound of the leaf's cut (``bounds``). A flow touches at most two segments if no
   segment is shorter than 1; with the slowest links first, segments may even be a little shorter.
+- *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
+  link, and the flows of its colours take its links. A few *late* flows cannot take these links, because one of their
+  leaves has no link to the spine. When flows are split, late flows get further colours, and all remaining colours are
+  cut onto the common links. When flows are whole, each late flow takes the common link where it meets the fewest flows.
+  Among several such links it takes the link where it slows the fewest other jobs.
+- *Whole flows first* serves flows in equal numbers of equal subflows: as many whole flows on every link as the slowdown
+  allows, and the subflows of the other flows on the remaining capacity.
 
 Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. The capacity of a common
 link is the smallest capacity of its links at any leaf. The slowdowns are computed from the routes and include
@@ -27,22 +41,38 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import rustworkx as rx
 
-from controller.planning import residual_links
+from controller.fabric.topology import Dpid, LinkId
 from controller.planning.bounds import Bounds
-from controller.planning.common_links import CommonLinks, common_links_of, find_common_links, parts
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
-from controller.planning.problem import Floats, Ints, NumberedRoutes, Numbers, Problem, distinct
+from controller.planning.problem import (
+    Around,
+    Bools,
+    Floats,
+    Flow,
+    FlowId,
+    Ints,
+    Links,
+    NumberedRoutes,
+    Numbers,
+    Problem,
+    distinct,
+)
 
+_EQUAL = 1e-9
 _ROUNDING = 1e-9
 _NEARLY = 0.05
 """Relative difference up to which demands are cut as if they were equal."""
+_SHIFTS = 16
+"""Largest number of assignments of spines to colours that are tried."""
 
 
 def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None:
@@ -70,9 +100,9 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
 def _colored(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
     """Return routes of whole flows over common links.
 
-    Residual links (``residual_links``) are used too if fewer flows then share a link."""
+    Residual links are used too if fewer flows then share a link."""
     residual = common.has_others and nearly_equal(numbers.peak_bps[flows])
-    over_all = residual_links.whole(numbers, flows, common, _even) if residual else None
+    over_all = _whole_over_residual_links(numbers, flows, common) if residual else None
     return over_all or color_evenly(numbers, flows, common)
 
 
@@ -92,7 +122,7 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, common: CommonLinks, floo
     if common.has_others and slowdown > floor * (1 + SLOWDOWN_TOLERANCE):
         ways = [
             (divided, _cut(int(divided.colors.max(initial=0)) + 1, fit, max_subflows))
-            for divided in residual_links.split(numbers, flows, common, demand_bps, _even)
+            for divided in _split_over_residual_links(numbers, flows, common, demand_bps)
         ]
         least, way = min(((max(one.slowdown for one in way), n) for n, way in enumerate(ways)), default=(math.inf, 0))
         if least < min(slowdown, in_turns) * (1 - SLOWDOWN_TOLERANCE):
@@ -110,6 +140,161 @@ def nearly_equal(peak_bps: Floats) -> float | None:
     """Return the largest demand (bit/s) when all demands are nearly equal, else None."""
     largest = float(peak_bps.max(initial=0.0))
     return largest if float(peak_bps.min(initial=largest)) >= (1 - _NEARLY) * largest > 0 else None
+
+
+# ---- parts and common links
+
+
+Cable = tuple[Dpid, int]
+"""Spine, and index of the cable among the cables between this spine and a leaf."""
+
+
+@dataclass(frozen=True)
+class CommonLinks:
+    """Common links of one part.
+
+    The path from a sender to a receiver over common link l is the sender's link out l and the receiver's link in l.
+
+    - ``senders``, ``receivers``: leaves that send and leaves that receive, ascending.
+    - ``out``: number of each sender's link out by common link; shape (senders, common links).
+    - ``into``: number of each receiver's link in by common link; shape (receivers, common links).
+    - ``bps``: per common link the smallest capacity of its links, descending.
+    - ``others``: residual links of senders and of receivers."""
+
+    links: Links
+    senders: Sequence[Dpid]
+    receivers: Sequence[Dpid]
+    out: Ints
+    into: Ints
+    bps: tuple[float, ...]
+    others: tuple[Around, Around]
+
+    @property
+    def count(self) -> int:
+        return len(self.bps)
+
+    @property
+    def alike(self) -> bool:
+        return self.bps[0] - self.bps[-1] <= _EQUAL * self.bps[0]
+
+    @property
+    def has_others(self) -> bool:
+        """Whether both senders and receivers have residual links."""
+        return all(len(side.at) for side in self.others)
+
+    @cached_property
+    def up(self) -> Mapping[Dpid, tuple[LinkId, ...]]:
+        """Links out of each sender, by common link."""
+        return self._by_leaf(self.senders, self.out)
+
+    @cached_property
+    def down(self) -> Mapping[Dpid, tuple[LinkId, ...]]:
+        """Links into each receiver, by common link."""
+        return self._by_leaf(self.receivers, self.into)
+
+    @cached_property
+    def up_residual(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
+        """Residual links out of each sender, by cable."""
+        return self._residual(self.senders, self.others[0])
+
+    @cached_property
+    def down_residual(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
+        """Residual links into each receiver, by cable."""
+        return self._residual(self.receivers, self.others[1])
+
+    def paths(self, numbers: Numbers, flows: Ints, common: Ints) -> Ints:
+        """Return the two links of each flow's path over its common link; shape (flows, 2)."""
+        row_out, row_in = self.rows(numbers, flows)
+        return np.stack([self.out[row_out, common], self.into[row_in, common]], axis=1)
+
+    def rows(self, numbers: Numbers, flows: Ints) -> tuple[Ints, Ints]:
+        """Return the positions of each flow's leaves in ``senders`` and ``receivers``."""
+        if self.senders == self.receivers == numbers.leaves:
+            return numbers.src[flows], numbers.dst[flows]
+        place_out = {leaf: row for row, leaf in enumerate(self.senders)}
+        place_in = {leaf: row for row, leaf in enumerate(self.receivers)}
+        row_out = np.array([place_out.get(leaf, -1) for leaf in numbers.leaves])[numbers.src[flows]]
+        row_in = np.array([place_in.get(leaf, -1) for leaf in numbers.leaves])[numbers.dst[flows]]
+        return row_out, row_in
+
+    def _by_leaf(self, leaves: Sequence[Dpid], links: Ints) -> dict[Dpid, tuple[LinkId, ...]]:
+        ids = self.links.ids
+        return {leaf: tuple([ids[link] for link in row]) for leaf, row in zip(leaves, links.tolist(), strict=True)}
+
+    def _residual(self, leaves: Sequence[Dpid], around: Around) -> dict[Dpid, dict[Cable, LinkId]]:
+        found: dict[Dpid, dict[Cable, LinkId]] = {leaf: {} for leaf in leaves}
+        ids, dpids = self.links.ids, self.links.dpids
+        for at, spine, cable, link in zip(*(column.tolist() for column in around), strict=True):
+            found[leaves[at]][dpids[spine], cable] = ids[link]
+        return found
+
+
+def find_common_links(problem: Problem) -> CommonLinks | None:
+    """Return the common links of all leaves at which flows begin or end; None unless these leaves are alike.
+
+    Leaves are alike when every cable belongs to a common link and all cables have the same capacity."""
+    numbers = problem.numbers
+    ends = np.concatenate([numbers.src[numbers.crossing], numbers.dst[numbers.crossing]])
+    leaves = [numbers.leaves[leaf] for leaf in np.unique(ends).tolist()]
+    common = common_links_between(problem, leaves, leaves)
+    if common is None or not common.alike or any(len(others.at) for others in common.others):
+        return None
+    fastest = max(float(numbers.capacity_bps[links].max()) for links in (common.out, common.into))
+    return common if fastest - common.bps[-1] <= _EQUAL * fastest else None
+
+
+def common_links_of(problem: Problem, flows: Ints) -> CommonLinks | None:
+    """Return the common links of the leaves at which these flows begin and end; None when there are none."""
+    numbers = problem.numbers
+    ends = (np.unique(of[flows]).tolist() for of in (numbers.src, numbers.dst))
+    return common_links_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))
+
+
+def common_links_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> CommonLinks | None:
+    """Return the common links of these leaves, the fastest first; None when there are none."""
+    links = problem.links
+    senders, receivers = sorted(set(senders)), sorted(set(receivers))
+    sides = links.around(senders, outward=True), links.around(receivers, outward=False)
+    spines = {links.dpids[spine] for side in sides for spine in np.unique(side.other).tolist()}
+    if not spines.isdisjoint([*senders, *receivers]):
+        return None
+    width = 1 + max(int(side.cable.max(initial=0)) for side in sides)
+    keys = [side.other * width + side.cable for side in sides]
+    common_link, at_leaves = np.unique(np.concatenate(keys), return_counts=True)
+    common_link = common_link[at_leaves == len(senders) + len(receivers)]
+    if not len(common_link):
+        return None
+    shared = [np.isin(key, common_link) for key in keys]
+    out, into = (side.link[those].reshape(-1, len(common_link)) for side, those in zip(sides, shared, strict=True))
+    bps = np.minimum(links.capacity_bps[out].min(axis=0), links.capacity_bps[into].min(axis=0))
+    order = np.argsort(-bps, kind="stable")
+    others = [Around(*(of[~those] for of in side)) for side, those in zip(sides, shared, strict=True)]
+    best_first = (out[:, order], into[:, order], tuple(bps[order].tolist()))
+    return CommonLinks(links, senders, receivers, *best_first, (others[0], others[1]))
+
+
+def crossing(problem: Problem) -> list[Flow]:
+    """Return the flows between different leaves."""
+    return [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
+
+
+def parts(numbers: Numbers, flows: Ints) -> list[Ints]:
+    """Return the parts of these flows, in the order of their first flows."""
+    leaves = len(numbers.leaves)
+    src, dst = numbers.src[flows], leaves + numbers.dst[flows]
+    root = np.arange(2 * leaves)
+    while True:
+        lowest = root.copy()
+        np.minimum.at(lowest, src, root[dst])
+        np.minimum.at(lowest, dst, root[src])
+        lowest = lowest[lowest]
+        if (lowest == root).all():
+            break
+        root = lowest
+    _, first, part = np.unique(root[src], return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))[part]
+    sizes = np.bincount(rank, minlength=1)
+    return np.split(flows[np.argsort(rank, kind="stable")], np.cumsum(sizes)[:-1])
 
 
 # ---- whole flows
@@ -244,3 +429,215 @@ def _subflows(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]
             subflows[color].append((common_link, share))
         start = end
     return subflows
+
+
+# ---- residual links
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Spines with residual links, one column each.
+
+    - ``out``, ``into``: link of each sender to each spine, and from each spine to each receiver; -1 where there is no
+      link; shape (leaves, spines).
+    - ``bps``: smallest capacity of these links."""
+
+    out: Ints
+    into: Ints
+    bps: float
+
+    @property
+    def count(self) -> int:
+        return len(self.out[0])
+
+
+def find_residual(common: CommonLinks) -> Residual | None:
+    """Return the spines with residual links from senders and to receivers; None when there is no such spine.
+
+    ``common`` must have residual links."""
+    width = 1 + max(int(side.cable.max(initial=0)) for side in common.others)
+    keys = [side.other * width + side.cable for side in common.others]
+    shared = np.intersect1d(keys[0], keys[1])
+    if not len(shared):
+        return None
+    tables = []
+    for side, key, leaves in zip(common.others, keys, (common.senders, common.receivers), strict=True):
+        table = np.full((len(leaves), len(shared)), -1)
+        rows = np.flatnonzero(np.isin(key, shared))
+        table[side.at[rows], np.searchsorted(shared, key[rows])] = side.link[rows]
+        tables.append(table)
+    bps = min(float(common.links.capacity_bps[table[table >= 0]].min()) for table in tables)
+    return Residual(tables[0], tables[1], bps)
+
+
+class _Placed(NamedTuple):
+    """Flows that are routed over spines with residual links."""
+
+    on: Bools
+    """Whether each flow is routed over a spine with residual links."""
+    links: Ints
+    """Links of the flows that are routed over such a spine; shape (number of these flows, 2)."""
+
+
+def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> _Placed:
+    """Route flows over their spines where both links exist.
+
+    ``spine`` has the column of each flow's spine, -1 for none."""
+    row_out, row_in = common.rows(numbers, flows)
+    links = np.stack([residual.out[row_out, spine], residual.into[row_in, spine]], axis=1)
+    on: Bools = (spine >= 0) & (links >= 0).all(axis=1)
+    return _Placed(on, links[on])
+
+
+class Divided(NamedTuple):
+    """Flows divided between residual links and common links."""
+
+    slowdown: float
+    """Slowdown on the residual links."""
+    over: NumberedRoutes
+    """Routes over the residual links."""
+    rest: Ints
+    """Flows that are left for the common links."""
+    colors: Ints
+    """Colours of the flows in ``rest``."""
+
+
+def _split_over_residual_links(
+    numbers: Numbers, flows: Ints, common: CommonLinks, demand_bps: float
+) -> Iterator[Divided]:
+    """Yield divisions that give each residual spine the mean number of colours per link, rounded down, then up.
+
+    The mean is over common links and residual spines."""
+    residual = find_residual(common)
+    if residual is None:
+        return
+    colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
+    count = int(colors.max()) + 1
+    least, rest = divmod(count, common.count + residual.count)
+    for each in range(max(1, least), least + 1 + (rest > 0)):
+        taken = min(count, each * residual.count)
+        late, found = _fewest_late(numbers, flows, common, residual, np.where(colors < taken, colors, -1))
+        further = _even(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
+        left = colors - taken
+        left[late] = count - taken + further
+        over = NumberedRoutes(flows[found.on], found.links, np.ones(len(found.links)))
+        yield Divided(each * demand_bps / residual.bps, over, flows[~found.on], left[~found.on])
+
+
+def _fewest_late(
+    numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, colors: Ints
+) -> tuple[Bools, _Placed]:
+    """Return which flows with a colour (at least 0) are late, and the routes of the other flows with a colour.
+
+    Several ways to assign spines to colours are tried. The best way minimises the largest number of late flows at one
+    leaf, because late flows need as many further colours."""
+
+    def shifted(by: int) -> tuple[int, Bools, _Placed]:
+        placed = _placed(numbers, flows, common, residual, np.where(colors < 0, -1, (colors + by) % residual.count))
+        late = (colors >= 0) & ~placed.on
+        return (
+            max(int(np.bincount(of[flows[late]], minlength=1).max()) for of in (numbers.src, numbers.dst)),
+            late,
+            placed,
+        )
+
+    best = shifted(0)
+    for by in range(1, min(_SHIFTS, residual.count)):
+        if best[0] <= 1:
+            break
+        best = min(best, shifted(by), key=itemgetter(0))
+    return best[1:]
+
+
+def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes | None:
+    """Return routes of whole flows over common and residual links.
+
+    None unless every residual spine is as fast as the common links, and residual links reduce the flows per link."""
+    residual = find_residual(common)
+    if residual is None or residual.bps < common.bps[0] * (1 - _EQUAL):
+        return None
+    degree = max(int(np.bincount(of[flows]).max()) for of in (numbers.src, numbers.dst))
+    if -(-degree // (common.count + residual.count)) >= -(-degree // common.count):
+        return None
+    colors = _even(numbers.src[flows], numbers.dst[flows], common.count + residual.count)
+    spine = np.where(colors < common.count, -1, colors - common.count)
+    found = _placed(numbers, flows, common, residual, spine)
+    late = (spine >= 0) & ~found.on
+    links = np.full((len(flows), 2), -1)
+    links[found.on] = found.links
+    on_common_links = spine < 0
+    links[on_common_links] = common.paths(numbers, flows[on_common_links], colors[on_common_links])
+    _place_late(numbers, flows, common, links, np.flatnonzero(late))
+    return NumberedRoutes(flows, links, np.ones(len(flows)))
+
+
+def _place_late(numbers: Numbers, flows: Ints, common: CommonLinks, links: Ints, late: Ints) -> None:
+    """Choose common links for the flows at the positions ``late``, and write them into ``links``."""
+    count: Floats = np.bincount(links[links >= 0], minlength=len(numbers.capacity_bps)).astype(np.float64)
+    job_on = np.full(len(numbers.capacity_bps), -1)
+    there = np.flatnonzero(links[:, 0] >= 0)
+    for side in (0, 1):
+        job_on[links[there, side]] = numbers.job[flows[there]]
+    slow = np.zeros(len(numbers.job_ids) + 1, bool)
+    slow[-1] = True  # entry for links without flows
+    row_out, row_in = common.rows(numbers, flows[late])
+    for place, up, down in zip(late.tolist(), common.out[row_out], common.into[row_in], strict=True):
+        further = (~slow[job_on[up]]).astype(np.int64) + ~slow[job_on[down]]
+        best = int(np.lexsort((further, np.maximum(count[up], count[down])))[0])
+        links[place] = up[best], down[best]
+        count[links[place]] += 1
+        slow[[numbers.job[flows[place]], *job_on[links[place]]]] = True
+
+
+# ---- equal subflows
+
+
+def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None:
+    """Return routes of equal flows in equal numbers of subflows on a leaf-spine, part by part.
+
+    The worst slowdown equals the worst slowdown of an even colouring of the subflows. None when flows differ, or when
+    the leaves of a part have no common link."""
+    numbers = problem.numbers
+    number: dict[FlowId, int] = {}
+    group = np.array([number.setdefault(flow.id.joined, len(number)) for flow in problem.flows], np.int64)
+    floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
+    alike = find_common_links(problem) if len(numbers.crossing) else None
+    found = []
+    for flows in parts(numbers, numbers.crossing) if len(numbers.crossing) else []:
+        common = alike or common_links_of(problem, flows)
+        routed = common and _whole_first(numbers, flows, group[flows], common, float(floors[numbers.job[flows]].min()))
+        if not routed:
+            return None
+        found.append(routed)
+    return NumberedRoutes.joined(found) if found else None
+
+
+def _whole_first(
+    numbers: Numbers, flows: Ints, group: Ints, common: CommonLinks, floor: float
+) -> NumberedRoutes | None:
+    """Return routes of one part; None when flows differ.
+
+    The multigraph of whole flows has a proper colouring with D colours, where D is its largest degree. Every common
+    link gets the same number of whole colours, as many as its load allows; the colours with the most flows are chosen.
+    The subflows of the other colours lie colour by colour on a line, which is cut into segments of equal length, one
+    per common link.
+
+    ``floor``: lower bound of all slowdowns, so that links may have this load."""
+    order = np.argsort(group, kind="stable")
+    flows = flows[order]
+    _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
+    demand_bps = nearly_equal(numbers.peak_bps[flows])
+    subflows = int(sizes[0])
+    if subflows == 1 or (sizes != subflows).any() or demand_bps is None:
+        return None
+    src, dst = numbers.src[flows[first]], numbers.dst[flows[first]]
+    degree = max(int(np.bincount(of).max()) for of in (src, dst))
+    fit = int(floor * common.bps[-1] / demand_bps + _ROUNDING)
+    on_link = max(-(-degree * subflows // common.count), fit)
+    whole = min(on_link // subflows * common.count, degree)
+    colors = np.array(proper_coloring(list(zip(src.tolist(), dst.tolist(), strict=True))), np.int64)
+    rank = np.argsort(np.argsort(-np.bincount(colors, minlength=degree), kind="stable"))[colors]
+    place = np.repeat((rank - whole) * subflows, subflows) + np.tile(np.arange(subflows), len(first))
+    left = max(1, on_link - whole // common.count * subflows)
+    common_link = np.where(np.repeat(rank < whole, subflows), np.repeat(rank, subflows) % common.count, place // left)
+    return NumberedRoutes(flows, common.paths(numbers, flows, common_link), np.ones(len(flows)))

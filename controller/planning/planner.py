@@ -10,6 +10,13 @@ the check is the plan.
 3. *lp* when flows may be split, *local-search* and *cpsat* when all flows are whole. These solvers work for any fabric
    and flows, and make few moves.
 
+A subflow on a path of its own costs switch rules, and most flows need not be divided over paths. Some senders stripe
+the same number of bytes over each connection. A flow of such a sender becomes several equal subflows, each a whole flow
+to the planner (``signalbox.jobs.subflows``). Plans for these subflows show which slowdowns can be reached. Further
+candidates divide only the flows that must be divided to reach these slowdowns: in a *joined* problem every flow is
+whole again, unless its subflows run on several paths. A plan for it puts all subflows of a whole flow on one path.
+``closed_forms.color_whole_first`` is a closed form with the same purpose.
+
 In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
 kept between calls. If a solver fails, the running routes and the candidates of the other solvers remain."""
 
@@ -18,7 +25,8 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cmp_to_key
@@ -26,10 +34,10 @@ from functools import cmp_to_key
 import numpy as np
 import structlog
 
-from controller.planning import closed_forms, greedy, joining, three_tiers
-from controller.planning.aligned_cutting import aligned_cutting
+from controller.planning import closed_forms, greedy, three_tiers
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.efficiency import ecmp_slowdown, first_difference
+from controller.planning.greedy import relieve
 from controller.planning.plan import (
     Draft,
     Drafts,
@@ -44,11 +52,10 @@ from controller.planning.plan import (
     slowdowns_proven,
 )
 from controller.planning.plan_check import check
-from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.planning.relief import relieve
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Routes
 from controller.planning.slowdown_vector import SlowdownVector
-from controller.planning.split_flows import freedom
-from controller.planning.whole_flows import local_search
+from controller.planning.split_flows import search as split_search
+from controller.planning.split_flows.leaf_spine import aligned_cutting
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
@@ -206,7 +213,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
     if kept is None or not _optimal(kept, bounds.vector):
         relieved = relieve(problem, bounds, kept.routes, limits) if kept and limits.max_moves else None
         drafts += [relieved] if relieved else []
-        aligned = aligned_cutting(problem, limits.max_moves) if kept else None
+        aligned = aligned_cutting(problem, limits.max_moves) if kept and (problem.numbers.most > 1).any() else None
         drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
         if not relieved or limits.allows("closed forms", _CLOSED_S * len(problem.flows)):
             drafts += _joined(problem, limits, bounds)
@@ -237,12 +244,12 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
 
     In one candidate all subflows of a flow take one path. In the other a closed form divides as few flows over paths as
     it can."""
-    whole = joining.joined(problem) if problem.has_equal_subflows else None
+    whole = joined(problem) if problem.has_equal_subflows else None
     if whole is None:
         return
     of_whole = slowdown_bounds(whole)
     possible = first_difference(of_whole.vector, bounds.vector) is None
-    laid = None if possible else joining.color_whole_first(problem, bounds)
+    laid = None if possible else closed_forms.color_whole_first(problem, bounds)
     if laid:
         yield draft(problem, "edge-coloring", laid)
         if len(problem.flows) > whole_search.MAX_FLOWS:
@@ -253,9 +260,9 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
     until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if possible else -math.inf
     part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])
     found = min(_drafts(whole, part, of_whole).drafts, key=cmp_to_key(compare))
-    together = draft(problem, found.solver, joining.of_subflows(problem, found.routes))
+    together = draft(problem, found.solver, of_subflows(problem, found.routes))
     yield together
-    if possible and not _optimal(together, bounds.vector) and (laid := joining.color_whole_first(problem, bounds)):
+    if possible and not _optimal(together, bounds.vector) and (laid := closed_forms.color_whole_first(problem, bounds)):
         yield draft(problem, "edge-coloring", laid)
 
 
@@ -269,16 +276,16 @@ def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds:
         return
     if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
         aim = SlowdownVector(best.vector, best.job_slowdown)
-        yield draft(problem, "local-search", local_search.search(problem, bounds, aim, start.routes, limits))
+        yield draft(problem, "local-search", whole_search.local_search(problem, bounds, aim, start.routes, limits))
 
 
 def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
     found = draft(problem, "running" if unchanged else "greedy", routes)
-    if unchanged or not problem.has_equal_subflows or (whole := joining.joined(problem)) is None:
+    if unchanged or not problem.has_equal_subflows or (whole := joined(problem)) is None:
         return found
-    together = draft(problem, "greedy", joining.of_subflows(problem, greedy.assign(whole, keep_current=True)))
+    together = draft(problem, "greedy", of_subflows(problem, greedy.assign(whole, keep_current=True)))
     return min(found, together, key=cmp_to_key(compare))
 
 
@@ -293,8 +300,43 @@ def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[D
     if all(flow.max_subflows == 1 for flow in problem.flows):
         found = whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
     else:
-        found = freedom.solve(problem, limits, bounds, drafts, kept)
+        found = split_search.solve(problem, limits, bounds, drafts, kept)
     pairs = {(flow.src_leaf, flow.dst_leaf) for flow in problem.flows} if problem.paths.stretch else ()
     if any(problem.paths.cut(*pair) for pair in pairs):
         return found._replace(proven=bounds.vector, listed=found.listed or found.proven)
     return found
+
+
+# ---- equal subflows
+
+
+def joined(problem: Problem) -> Problem | None:
+    """Return the problem with one flow in place of the equal subflows of each flow that run on one path.
+
+    Subflows that are not pinned to valid paths are joined too. None when no two subflows can be joined."""
+    of_flow: defaultdict[FlowId, list[Flow]] = defaultdict(list)
+    for flow in problem.flows:
+        of_flow[flow.id.joined].append(flow)
+    flows: list[Flow] = []
+    for subflows in of_flow.values():
+        flows += [_one(subflows)] if _run_together(problem, subflows) else subflows
+    return problem.with_flows(flows) if len(flows) < len(problem.flows) else None
+
+
+def of_subflows(problem: Problem, routes: Routes) -> Routes:
+    """Return the routes of the subflows, given the routes of the joined problem."""
+    found = {flow.id: routes.get(flow.id) or routes.get(flow.id.joined) for flow in problem.flows}
+    return {flow: route for flow, route in found.items() if route is not None}
+
+
+def _run_together(problem: Problem, subflows: Sequence[Flow]) -> bool:
+    return len({subflow.current if subflow.id in problem.in_force else None for subflow in subflows}) == 1
+
+
+def _one(subflows: Sequence[Flow]) -> Flow:
+    """Return one flow for these subflows, which must have their demands in the same phases."""
+    if len(subflows) == 1:
+        return subflows[0]
+    phases = zip(*(subflow.demand_bps for subflow in subflows), strict=True)
+    demand_bps = tuple((of[0][0], sum(bps for _, bps in of)) for of in phases)
+    return replace(subflows[0], id=subflows[0].id.joined, demand_bps=demand_bps)

@@ -31,7 +31,7 @@ import numpy as np
 from controller.planning.bounds import Bounds, Cuts
 from controller.planning.efficiency import first_difference
 from controller.planning.problem import Floats, Ints, PlanLimits
-from controller.planning.solver import cp_model, solver_within
+from controller.planning.whole_flows.cpsat import cp_model, solver_within
 from signalbox.jobs.spec import JobId
 
 _SCALE = 1_000_000

@@ -13,7 +13,22 @@ In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Co
   of a leaf. Cut the line [0, D) into segments, one per plane. A flow puts on a plane the share of its colour's interval
   that lies in the plane's segment. The flows of one colour in one plane are coloured again, for the pods, with n
   colours. Each plane has a second line, on which each of these n colours has an interval as long as its share in the
-  plane. That line is cut into segments, one per common core link."""
+  plane. That line is cut into segments, one per common core link.
+
+A *nested colouring* is even in every leaf and in every pod at once. For each side of a bipartite multigraph (sources,
+destinations) and each level, from the innermost to the outermost, every edge has a set, which lies in one set of the
+next level. No set has more than ceil(edges / colours) edges of one colour. The colouring is proper when there are at
+least as many colours as the largest innermost set has edges: the edges of an innermost set then have different colours.
+
+- *Halving*: in every set the edges are paired; a left-over edge is paired with a left-over edge of another set in the
+  same outer set. Pairs of both sides form paths and even cycles. The edges of a path or cycle go alternately into the
+  two halves, so the halves of every set differ by at most one edge. This works like Euler splits (Gabow, "Using Euler
+  partitions to edge color bipartite multigraphs", 1976).
+- When no edge has a colour, the first colouring is even in the innermost sets. Otherwise edges without a colour get the
+  rarest colour of their innermost sets.
+- While a set has too many edges of one colour, all edges of this colour and of the set's rarest colour are halved. Each
+  time the sum of squares of the numbers of edges per set and colour decreases. The loop therefore ends (de Werra,
+  "Equitable colorations of graphs", 1971). A path or cycle keeps the colours of most of its edges where possible."""
 
 from __future__ import annotations
 
@@ -24,13 +39,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+
 from controller.fabric.topology import Path
 from controller.planning.bounds import Bounds
-from controller.planning.closed_forms import nearly_equal
-from controller.planning.common_links import crossing
-from controller.planning.nested_coloring import nested_coloring
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, Tiers, whole
-from controller.planning.solver import cp_model, solver_within
+from controller.planning.closed_forms import balanced_coloring, crossing, nearly_equal
+from controller.planning.problem import Flow, FlowId, Ints, PlanLimits, Problem, Route, Subflow, Tiers, whole
+from controller.planning.whole_flows.cpsat import cp_model, solver_within
 
 _ROUNDING = 1e-9
 _NOTHING = 1e-12
@@ -45,6 +60,27 @@ class CommonLinks(NamedTuple):
 
     edge: int
     core: int
+
+
+def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+    """Return (name of the method, routes), with whole flows unless splitting may lower the worst slowdown.
+
+    None when the fabric has no three tiers."""
+    tiers = problem.tiers
+    if tiers is None:
+        return None
+    between = crossing(problem)
+    max_subflows = min([flow.max_subflows for flow in between], default=1)
+    numbers = problem.numbers
+    cuts = (
+        max_subflows > 1
+        and bounds.integer > bounds.fluid
+        and nearly_equal(numbers.peak_bps[numbers.crossing]) is not None
+    )
+    split = split_evenly(problem, between, tiers, max_subflows) if cuts else None
+    routes = split or color_evenly(problem, between, tiers, bounds.worst)
+    routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+    return "interval-cutting" if split else "edge-coloring", routes
 
 
 class _Ends:
@@ -85,27 +121,6 @@ class _Ends:
 
 
 # ---- whole flows
-
-
-def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
-    """Return (name of the method, routes), with whole flows unless splitting may lower the worst slowdown.
-
-    None when the fabric has no three tiers."""
-    tiers = problem.tiers
-    if tiers is None:
-        return None
-    between = crossing(problem)
-    max_subflows = min([flow.max_subflows for flow in between], default=1)
-    numbers = problem.numbers
-    cuts = (
-        max_subflows > 1
-        and bounds.integer > bounds.fluid
-        and nearly_equal(numbers.peak_bps[numbers.crossing]) is not None
-    )
-    split = split_evenly(problem, between, tiers, max_subflows) if cuts else None
-    routes = split or color_evenly(problem, between, tiers, bounds.worst)
-    routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return "interval-cutting" if split else "edge-coloring", routes
 
 
 def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: float) -> dict[FlowId, Route]:
@@ -412,3 +427,101 @@ def _adding_up(subflows: Sequence[tuple[CommonLinks, float]]) -> list[tuple[Comm
     """Return the subflows with shares that are scaled to add up to 1."""
     total = sum(share for _, share in subflows)
     return [(common, share / total) for common, share in subflows]
+
+
+# ---- nested colourings
+
+
+Nest = Sequence[Sequence[int]]
+"""Nested sets of one side: for each level the number of each edge's set."""
+
+
+def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int]) -> list[int]:
+    """Return a colour in [0, ``colors``) for each edge.
+
+    ``current``: colour of each edge that it should keep where possible; -1 for an edge without a colour."""
+    coloring = list(current)
+    if max(current, default=-1) < 0:
+        coloring = balanced_coloring(list(zip(sides[0][0], sides[1][0], strict=True)), colors)
+    else:
+        _fill(coloring, sides, colors)
+    levels = [np.array(level, np.int64) for side in sides for level in side]
+    while pair := next(filter(None, (_uneven(np.array(coloring, np.int64), level, colors) for level in levels)), None):
+        edges = [edge for edge, color in enumerate(coloring) if color in pair]
+        second = {edge: coloring[edge] == pair[1] for edge in edges}
+        kept = [edge for edge in edges if current[edge] == coloring[edge]]
+        for edge, half in _halves(edges, sides, second, kept).items():
+            coloring[edge] = pair[half]
+    return coloring
+
+
+def _fill(coloring: list[int], sides: tuple[Nest, Nest], colors: int) -> None:
+    """Give each edge without a colour the rarest colour of its two innermost sets."""
+    counts = [defaultdict[int, list[int]](lambda: [0] * colors) for _ in sides]
+    for edge in sorted(range(len(coloring)), key=lambda edge: coloring[edge] < 0):
+        left, right = (of_set[side[0][edge]] for of_set, side in zip(counts, sides, strict=True))
+        if coloring[edge] < 0:
+            coloring[edge] = min(range(colors), key=lambda color: left[color] + right[color])
+        left[coloring[edge]] += 1
+        right[coloring[edge]] += 1
+
+
+def _uneven(coloring: Ints, level: Ints, colors: int) -> tuple[int, int] | None:
+    """Return the most frequent and the rarest colour of a set that has too many edges of one colour; else None."""
+    counts = np.bincount(level * colors + coloring, minlength=(int(level.max(initial=0)) + 1) * colors)
+    counts = counts.reshape(-1, colors)
+    over = counts.max(axis=1) > -(-counts.sum(axis=1) // colors)
+    if not over.any():
+        return None
+    worst = counts[over.argmax()]
+    return int(worst.argmax()), int(worst.argmin())
+
+
+def _halves(
+    edges: Sequence[int], sides: tuple[Nest, Nest], second: Mapping[int, bool], kept: Iterable[int]
+) -> dict[int, bool]:
+    """Divide the edges into two halves; return for each edge whether it is in the second half.
+
+    ``second``: whether each edge is in the second half before the call. ``kept``: edges that should stay in their
+    half."""
+    left, right = (_pairs(edges, side, second) for side in sides)
+    weight = dict.fromkeys(kept, 1)
+    half: dict[int, bool] = {}
+    for start in edges:
+        if start in half:
+            continue
+        half[start] = second[start]
+        waiting, component = [start], [start]
+        while waiting:
+            edge = waiting.pop()
+            for pairs in (left, right):
+                other = pairs.get(edge)
+                if other is not None and other not in half:
+                    half[other] = not half[edge]
+                    waiting.append(other)
+                    component.append(other)
+        if weight and 2 * sum(weight.get(edge, 0) for edge in component if half[edge] != second[edge]) > sum(
+            weight.get(edge, 0) for edge in component
+        ):
+            half.update((edge, not half[edge]) for edge in component)
+    return half
+
+
+def _pairs(edges: Sequence[int], side: Nest, second: Mapping[int, bool]) -> dict[int, int]:
+    """Return the partner of each edge. Edges in different halves are paired first."""
+    pairs: dict[int, int] = {}
+    for level in side:
+        waiting: defaultdict[int, list[int]] = defaultdict(list)
+        for edge in edges:
+            alone = waiting[level[edge]]
+            if alone and second[alone[-1]] != second[edge]:
+                pairs[edge] = alone[-1]
+                pairs[alone.pop()] = edge
+            else:
+                alone.append(edge)
+        edges = []
+        for alone in waiting.values():
+            for one, other in zip(alone[::2], alone[1::2], strict=False):
+                pairs[one], pairs[other] = other, one
+            edges += alone[len(alone) // 2 * 2 :]
+    return pairs

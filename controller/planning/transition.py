@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from controller.fabric.topology import LinkId
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, job_slowdowns
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
-from controller.planning.solver import cp_model, solver_within
+from controller.planning.whole_flows.cpsat import cp_model, solver_within
 from signalbox.jobs.spec import JobId
 
 _MOST_PIVOTS = 4

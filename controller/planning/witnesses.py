@@ -25,8 +25,7 @@ from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows.lp import dual_prices
-from controller.planning.split_flows.programme import Programme
+from controller.planning.split_flows.lp import Programme, dual_prices
 from controller.planning.verify import Cut, Graph
 
 _NEARLY = 1e-9

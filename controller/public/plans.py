@@ -19,7 +19,7 @@ from controller.planning.efficiency import NextHops, hashed_links
 from controller.planning.greedy import PathChoices
 from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, Planned, answered, decide, draft
 from controller.planning.planner import Fault, judged, plan
-from controller.planning.solver import cp_model, solver_within
+from controller.planning.whole_flows.cpsat import cp_model, solver_within
 
 __all__ = (
     "QUICK",

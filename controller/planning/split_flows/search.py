@@ -1,14 +1,25 @@
 """Routes of flows that may be split, on any fabric: the smallest slowdowns, with few subflows.
 
+Parts share no link (``closed_forms``), so each part is planned separately. A part keeps the routes of a candidate when
+no flow moves and every job of the part has the slowdown that the cuts require. Only the other parts are searched, each
+with its own flows alone. Their programmes are small, and rounding in one part does not affect other parts. All flows
+are one part when some paths do not have two links.
+
+The search of one part:
+
 1. Aim at a slowdown for every job: its slowdown if the links of each cut that it crosses are equally loaded
    (``bounds``).
 2. Start with whole routes, or with the running routes; find the fluid optimum with the fewest moves (``lp``).
 3. When the aim cannot be reached, find the smallest possible worst slowdown, with its proof; then approach the aim as
    closely as this slowdown allows.
-4. Divide the amounts into the subflows of flows (``dividing``, ``shares``): few subflows, and at most as many as a flow
-   may have.
+4. Divide the amounts into the subflows of flows (``dividing``): few subflows, and at most as many as a flow may have.
 
-In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when there was not enough time."""
+A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with k - 1
+subflows, or with whole flows. When the plan misses its bound, fewer subflows per flow are tried, down to whole flows.
+Near the bound of the worst slowdown this is done only when the problem has few flows, because each number of subflows
+takes another search.
+
+In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds that are proven."""
 
 from __future__ import annotations
 
@@ -16,25 +27,48 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cmp_to_key
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import structlog
 
 from controller.fabric.topology import Dpid, LinkId
-from controller.planning import greedy
+from controller.planning import closed_forms, greedy
 from controller.planning.bounds import Bounds, slowdown_bounds
-from controller.planning.closed_forms import balanced_coloring
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, job_slowdowns
-from controller.planning.plan import Drafts, draft
+from controller.planning.closed_forms import balanced_coloring, common_links_of, parts
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_loads, job_slowdowns, links_beyond
+from controller.planning.plan import Draft, Drafts, compare, draft, slowdowns_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
-from controller.planning.slowdown_vector import slowdown_vector
+from controller.planning.slowdown_vector import slowdown_vector, stronger
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
+from controller.planning.split_flows.leaf_spine import peel
 from controller.planning.split_flows.lp import FluidModel, Goal, Spread
-from controller.planning.whole_flows import local_search
+from controller.planning.whole_flows import search as whole_search
 from signalbox.jobs.spec import JobId
 
+log = structlog.get_logger(__name__)
+
+
+_NEAR = 0.01
+"""Relative distance from the bound of the worst slowdown that counts as near."""
+_FEW = 200
+"""Number of flows up to which fewer subflows are tried even near the bound."""
+_BEGIN_S = 10e-6
+"""Seconds per flow to find the parts of the problem, and the parts that miss their aims."""
+_NEAR_AIM = 0.01
+"""Relative distance above an aim at which the aim counts as reached, when the capacities of links differ a little.
+
+Capacities differ because of measured background, which is never the same twice. The distance is smaller than any gain
+for which a plan is adopted."""
+_LINE_S, _CABLE_S = 10e-6, 5e-6
+"""Seconds per flow that ``peeling`` needs for the line of the common links, and for each spine with residual links."""
+_ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
+"""Relative distances of the smallest capacity of a link between switches from the largest capacity.
+
+Up to ``_ALIKE`` the links are alike, up to ``_NEARLY_ALIKE`` they differ a little."""
 _REACHED = 1e-6
 """Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
@@ -43,8 +77,185 @@ _FLOW_S, _PATH_S = 100e-6, 3e-6
 
 Measured on a leaf-spine of 64 leaves, and on a fat-tree with k = 16."""
 
+
 CommonLink = tuple[Dpid, int]
 """Spine, and index of the cable among the cables between this spine and a leaf."""
+
+
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
+    """Return candidates and bounds. If a solver fails, the candidates of the other solvers remain.
+
+    ``kept``: the candidate with the fewest moves."""
+    found: list[Draft] = []
+    proven = bounds.vector
+    cap = math.inf if limits.max_moves is None else limits.max_moves
+    most = max(flow.max_subflows for flow in problem.flows)
+    for subflows in range(most, 0, -1):
+        if not limits.allows("fewer subflows" if subflows < most else "split flows", _BEGIN_S * len(problem.flows)):
+            break
+        fewer = with_subflows(problem, subflows)
+        try:
+            if subflows == 1:
+                found += _whole(problem, fewer, limits, [*found, *drafts], kept)
+                break
+            exact = closed_forms.route(fewer, bounds) if subflows < most else None
+            known = [draft(problem, *exact)] if exact else drafts
+            solution = solve_by_part(fewer, limits, bounds, known)
+            if solution is not None:
+                found += [*(known if exact else []), *solution.drafts]
+                proven = stronger(proven, solution.proven)
+        except Exception:
+            log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
+            break
+        best = _within(cap, kept, [*found, *drafts]).vector
+        near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
+        if near or slowdowns_proven(best, proven) == len(best):
+            break
+    try:
+        least = _best([*found, *drafts])
+        if least.moves and fits(problem, limits, "fewer moves"):
+            nearer = relieve(problem, limits, bounds, least.routes)
+            found += [draft(problem, "lp", nearer)] if nearer else []
+    except Exception:
+        log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
+    return Drafts(found, proven)
+
+
+def _best(drafts: Sequence[Draft]) -> Draft:
+    return min(drafts, key=cmp_to_key(compare))
+
+
+def _within(cap: float, kept: Draft, drafts: Sequence[Draft]) -> Draft:
+    """Return the best candidate within the cap on moves."""
+    return _best([kept, *(of for of in drafts if of.moves <= cap)])
+
+
+def with_subflows(problem: Problem, most: int) -> Problem:
+    """Return the problem with ``max_subflows`` of each flow reduced to at most ``most``."""
+    if all(flow.max_subflows <= most for flow in problem.flows):
+        return problem
+    return problem.with_flows(
+        flow if flow.max_subflows <= most else replace(flow, max_subflows=most) for flow in problem.flows
+    )
+
+
+def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
+    """Return candidates with whole flows; none when their bounds show that none can be better than ``drafts``."""
+    bounds, best = slowdown_bounds(whole), _best(drafts)
+    index = first_difference(bounds.vector, best.vector)
+    if index is None or bounds.vector[index] > best.vector[index]:
+        return []
+    exact = closed_forms.route(whole, bounds)
+    cheap = [draft(problem, "greedy", greedy.assign(whole, keep_current=False))]
+    cheap += [draft(problem, *exact)] if exact else []
+    start = kept if all(len(route) == 1 for route in kept.routes.values()) else cheap[0]
+    searched = whole_search.solve(whole, limits, bounds, _best([start, *cheap]), start)
+    return [*searched.drafts, *cheap]
+
+
+# ---- part by part
+
+
+def solve_by_part(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Drafts | None:
+    """Return the best candidate found and the proven bounds; no candidate if the best is one of ``drafts``.
+
+    With a cap on moves, return the best candidate that the search finds within it; None when there is none."""
+    aims = _aims(problem, bounds)
+    beyond = [links_beyond(problem, of.numbered or of.routes, aims) for of in drafts]
+    routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+    proven = bounds.vector
+    for flows in _apart(problem):
+        new = not any(map(problem.is_in_force, flows))
+        kept = [of.routes for of, links in zip(drafts, beyond, strict=True) if not _touch(flows, of.routes, links)]
+        kept = [of for of in kept if new or all(flow.current in (None, of[flow.id]) for flow in flows)]
+        if kept:
+            routes |= {flow.id: kept[0][flow.id] for flow in flows}
+            continue
+        free = replace(limits, max_moves=None)
+        part = problem if len(flows) == len(problem.flows) else problem.with_flows(flows)
+        optima = 1 if limits.max_moves is None else 2
+        found = _of_part(part, bounds if part is problem else slowdown_bounds(part), free, aims, drafts, optima)
+        proven = stronger(proven, _of_all(bounds, found.proven))
+        best = found.drafts[0]
+        if part is problem and any(best.routes is of.routes for of in drafts):
+            return Drafts([], proven)
+        routes |= best.routes
+    if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
+        capped = search_part(problem, limits, bounds) if fits(problem, limits, "lp") else None
+        return capped and capped._replace(proven=stronger(proven, capped.proven))
+    return Drafts([draft(problem, "lp", routes)], proven)
+
+
+def _of_part(
+    part: Problem,
+    bounds: Bounds,
+    limits: PlanLimits,
+    aims: Mapping[JobId, float],
+    known: Sequence[Draft],
+    optima: int,
+) -> Drafts:
+    """Return the best candidate of one part, and the bounds that are proven.
+
+    The known candidates and the closed form of ``peeling`` are compared first. When they miss an aim, a search follows
+    if there is time for ``optima`` optima: two with a cap on moves, because another search then follows this one."""
+    drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
+    common = common_links_of(part, np.arange(len(part.flows)))
+    if common:
+        peeling_s = (_LINE_S + _CABLE_S * len(np.unique(common.others[0].other))) * len(part.flows)
+        routes = peel(part, common, bounds.fluid) if limits.allows("peeling", peeling_s) else None
+        drafts += [_draft(part, routes)] if routes else []
+    best = min(drafts, key=cmp_to_key(compare))
+    if not best.moves and all(
+        slowdown <= aims[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()
+    ):
+        return Drafts([best], bounds.vector)
+    found = search_part(part, limits, bounds) if fits(part, limits, "lp", optima) else None
+    if found is None:
+        return Drafts([best], bounds.vector)
+    return found._replace(drafts=[min(best, *found.drafts, key=cmp_to_key(compare))])
+
+
+def _apart(problem: Problem) -> list[list[Flow]]:
+    flows = problem.flows
+    crossing = [flow for flow in problem.numbers.crossing.tolist() if problem.reachable(flows[flow])]
+    pairs = {(flows[flow].src_leaf, flows[flow].dst_leaf) for flow in crossing}
+    two_links = not problem.paths.stretch and all(problem.paths.distance(src, dst) == 2 for src, dst in pairs)
+    apart = parts(problem.numbers, np.array(crossing, np.int64)) if two_links else [np.array(crossing, np.int64)]
+    return [[flows[flow] for flow in part.tolist()] for part in apart]
+
+
+def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:
+    """Return the slowdown of each job when the links of the cuts that it crosses are equally loaded.
+
+    When the capacities of links differ a little, the aim is larger than this slowdown by ``_NEAR_AIM`` (relative)."""
+    fabric_bps = np.array([problem.capacity_bps[link] for link in problem.paths.far_end])
+    unlike = 1 - float(fabric_bps.min() / fabric_bps.max())
+    near = 1 + _NEAR_AIM * (_ALIKE < unlike <= _NEARLY_ALIKE)
+    return {job: near * slowdown for job, slowdown in bounds.even.items()}
+
+
+def _touch(flows: Sequence[Flow], routes: Routes, links: set[LinkId]) -> bool:
+    return bool(links) and any(link in links for flow in flows for path, _ in routes[flow.id] for link in path)
+
+
+def _draft(part: Problem, routes: Routes) -> Draft:
+    return draft(part, "", {flow.id: routes[flow.id] for flow in part.flows})
+
+
+def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
+    """Return lower bounds of all jobs' sorted slowdowns, derived from the bounds ``proven`` of one part.
+
+    The worst entry of ``proven`` bounds as many jobs as there are entries equal to it. When this entry is above the
+    first entry of ``bounds.vector``, the other entries of that vector do not hold, because they assume that the first
+    entry is reached. The own bound of each job still holds."""
+    worst = proven[0] if proven else 1.0
+    if not bounds.vector or worst <= bounds.vector[0]:
+        return bounds.vector
+    count = sum(slowdown >= worst * (1 - SLOWDOWN_TOLERANCE**2) for slowdown in proven)
+    return (worst,) * count + tuple(sorted(bounds.job.values(), reverse=True))[count:]
+
+
+# ---- one part
 
 
 def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> bool:
@@ -64,7 +275,7 @@ def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> b
     return limits.allows(stage, seconds)
 
 
-def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts | None:
+def search_part(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts | None:
     """Return the best routes found, within the cap on moves if there is a cap; None when no routes are found."""
     search = _Search(problem, limits, bounds)
     routes = search.routes()
@@ -253,7 +464,7 @@ def _placed(problem: Problem, limits: PlanLimits) -> Routes:
     bounds = slowdown_bounds(problem)
     if max(job_slowdowns(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
         return routes
-    return local_search.search(problem, bounds, slowdown_vector(bounds, limits), routes, limits)
+    return whole_search.local_search(problem, bounds, slowdown_vector(bounds, limits), routes, limits)
 
 
 def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:

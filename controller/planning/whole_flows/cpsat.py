@@ -6,14 +6,20 @@ this order: the worst slowdown, the number of jobs with it, the next slowdown, a
 total load.
 
 In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
-its time. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal here as everywhere."""
+its time. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal here as everywhere.
+
+All models of the planner take ``cp_model`` from here. OR-Tools imports pandas for methods that take and return pandas
+series, which are not used here. Pandas would cost a controller 45 MB and a second at every start. Therefore an empty
+module takes the place of pandas while ``cp_model`` is imported, and only then."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from controller.fabric.topology import LinkId, Path
@@ -21,8 +27,16 @@ from controller.planning.bounds import Bounds, common_unit
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Drafts, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
-from controller.planning.solver import StagedSearch, cp_model
 from signalbox.jobs.spec import JobId
+
+_PANDAS = ModuleType("pandas")
+vars(_PANDAS).update(dict.fromkeys(("Index", "Series", "DataFrame"), type("Nothing", (), {})))
+try:
+    sys.modules.setdefault(_PANDAS.__name__, _PANDAS)
+    from ortools.sat.python import cp_model as cp_model
+finally:
+    if sys.modules[_PANDAS.__name__] is _PANDAS:
+        del sys.modules[_PANDAS.__name__]
 
 _FINEST = 1e-7
 """Unit of loads that have no common unit.
@@ -36,6 +50,8 @@ _ENDLESS = 1 << 62
 _ROUNDING = 1e-9
 _SLOWDOWNS_SHARE = 0.7
 """Share of the time for minimising slowdowns; the rest is for saving moves."""
+_SEARCH_SHARE = 0.3
+"""Share of a stage's time for the search without linear relaxation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,3 +421,72 @@ def _up_to(slowdown: int) -> int:
 def _below(slowdown: int) -> int:
     """Return the largest value that counts as smaller than ``slowdown``."""
     return slowdown - max(1, math.ceil(slowdown * SLOWDOWN_TOLERANCE))
+
+
+# ---- searches
+
+
+def solver_within(limits: PlanLimits, budget_s: float) -> cp_model.CpSolver:
+    """Return a solver with a budget in CP-SAT's deterministic time, which advances by about one per second."""
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = 1
+    parameters.random_seed = limits.seed
+    parameters.catch_sigint_signal = False
+    parameters.max_deterministic_time = budget_s
+    if math.isfinite(limits.until):
+        parameters.max_time_in_seconds = max(0.0, limits.left_s)
+    return solver
+
+
+class StagedSearch:
+    """Search in stages over one model, each with its own objective, under one budget of deterministic time.
+
+    The model may grow between the stages."""
+
+    def __init__(self, cp: cp_model.CpModel, limits: PlanLimits) -> None:
+        self._cp = cp
+        self._limits = limits
+        self._left_s = limits.time_limit_s
+        self.values: Sequence[int] = ()
+        """Value of each variable, by index, in the best solution so far; empty before the first solution."""
+        self.bound = -math.inf
+        """Proven bound of the latest objective."""
+        self._reached = math.inf
+
+    def minimise(self, objective: Any, share: float = 1.0) -> cp_model.CpSolverStatus | None:
+        """Minimise an objective. Return OPTIMAL or FEASIBLE when a solution of the present model is found, else None.
+
+        ``share``: share of the whole budget that may be used up when this stage ends.
+        The first attempt has no linear relaxation, because without a relaxation the search finds routings ten times
+        faster. Proofs need the relaxation."""
+        self._cp.minimize(objective)
+        self.bound, self._reached = -math.inf, math.inf
+        found = None
+        for linearization, part in ((0, _SEARCH_SHARE), (1, 1.0)):
+            budget_s = part * (self._left_s - (1 - share) * self._limits.time_limit_s)
+            if budget_s <= 0 or self._limits.left_s <= 0 or found == cp_model.OPTIMAL:
+                break
+            found = self._attempt(linearization, budget_s) or found
+        return found
+
+    def value(self, variable: cp_model.IntVar) -> int:
+        return self.values[variable.index]
+
+    def _attempt(self, linearization: int, budget_s: float) -> cp_model.CpSolverStatus | None:
+        solver = solver_within(self._limits, budget_s)
+        solver.parameters.linearization_level = linearization
+        status = solver.solve(self._cp)
+        self._left_s -= solver.response_proto.deterministic_time
+        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
+            self.bound = max(self.bound, solver.best_objective_bound)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None
+        if solver.objective_value > self._reached:
+            return None
+        self._reached = solver.objective_value
+        self.values = list(solver.response_proto.solution)
+        self._cp.clear_hints()  # type: ignore[no-untyped-call]
+        for index, value in enumerate(self.values):
+            self._cp.add_hint(self._cp.get_int_var_from_proto_index(index), value)
+        return status

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning import greedy
-from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.problem import Flow, Problem, whole
+from controller.planning.split_flows.leaf_spine import aligned_cutting
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.support.planning.plans import planned, repaired, worst
 from tests.support.planning.split_problems import split

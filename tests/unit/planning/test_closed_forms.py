@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning.closed_forms import balanced_coloring, proper_coloring, segment_ends
-from controller.planning.nested_coloring import Nest, nested_coloring
 from controller.planning.plan import Plan
+from controller.planning.three_tiers import Nest, nested_coloring
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, problem_of
 from tests.support.planning.plans import planned
 from tests.support.planning.split_problems import split

@@ -18,11 +18,11 @@ from controller.planning import answers, greedy
 from controller.planning.answers import outlook, plan_towards, same_inputs, solved
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import job_slowdowns
+from controller.planning.greedy import relieve
 from controller.planning.plan import Draft, GoalPlan, NoPlan, Plan, answered, paths_used
 from controller.planning.plan_check import check
 from controller.planning.planner import plan, repair
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
-from controller.planning.relief import relieve
 from controller.planning.transition import Stuck
 from controller.status import Status
 from tests.support.planning.fabrics import (

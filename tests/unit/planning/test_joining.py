@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric, Path
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.closed_forms import route
+from controller.planning.closed_forms import color_whole_first, route
 from controller.planning.efficiency import first_difference
-from controller.planning.joining import color_whole_first, joined, of_subflows
 from controller.planning.plan import Plan, draft
+from controller.planning.planner import joined, of_subflows
 from controller.planning.problem import FlowId, Problem, whole
 from offline.scenarios.fabrics import fat_tree, spine_links, without, without_random_links
 from offline.scenarios.scenario import problem_of

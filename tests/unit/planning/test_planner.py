@@ -13,7 +13,7 @@ from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Draft, Drafts, NoPlan, Plan, answered, draft
 from controller.planning.planner import judged, plan, repair, repair_first
 from controller.planning.problem import FlowId, PlanLimits, Subflow, whole
-from controller.planning.whole_flows import cpsat, local_search
+from controller.planning.whole_flows import cpsat, search
 from tests.support.planning.fabrics import (
     RATE,
     across,
@@ -83,7 +83,7 @@ def test_failing_searches_leave_a_cheap_plan(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(cpsat, "solve", broken)
-    monkeypatch.setattr(local_search, "search", broken)
+    monkeypatch.setattr(search, "local_search", broken)
     fabric = fabric_of([(1, 101, 3e6), (1, 102, 2e6), (2, 101, 3e6), (2, 102, 2e6)])
     problem = problem_of(fabric, [flow("a", (1, h), (2, h), bps) for h, bps in enumerate(sizes)])
     slow = whole((link_between(fabric, 1, 102), link_between(fabric, 102, 2)))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from controller.fabric.topology import Dpid
 from controller.planning import closed_forms
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.common_links import common_links_between, common_links_of, find_common_links, parts
+from controller.planning.closed_forms import common_links_between, common_links_of, find_common_links, parts
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import routes_of
 from controller.planning.problem import NumberedRoutes, Problem

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning.bounds import slowdown_bounds
-from controller.planning.common_links import common_links_between, parts
+from controller.planning.closed_forms import common_links_between, parts
 from controller.planning.plan import Drafts, draft
 from controller.planning.problem import Problem, Routes, whole
-from controller.planning.split_flows import by_part, peeling, search
+from controller.planning.split_flows import search
+from controller.planning.split_flows.leaf_spine import peel
 from tests.support.planning.fabrics import RATE, across, flow, leaf_spine, link_between, pinned, problem_of
 from tests.support.planning.plans import EXACT, planned, worst
 from tests.support.planning.split_problems import optimum, split
@@ -50,7 +51,7 @@ def peeled(problem: Problem) -> Routes | None:
     """Return the routes by peeling over the common links of all leaves."""
     common = common_links_between(problem, {f.src_leaf for f in problem.flows}, {f.dst_leaf for f in problem.flows})
     assert common
-    return peeling.route(problem, common, slowdown_bounds(problem).fluid)
+    return peel(problem, common, slowdown_bounds(problem).fluid)
 
 
 @settings(max_examples=25)
@@ -105,8 +106,8 @@ def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.Monke
     def recorded(part: Problem, *_: object) -> None:
         searched.append(part)
 
-    monkeypatch.setattr(search, "solve", recorded)
-    monkeypatch.setattr(peeling, "route", lambda *_: None)
+    monkeypatch.setattr(search, "search_part", recorded)
+    monkeypatch.setattr(search, "peel", lambda *_: None)
     planned(problem)
     assert [{f.job_id for f in part.flows} for part in searched] == [{"a"}]
 
@@ -114,12 +115,12 @@ def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.Monke
 def test_a_candidate_that_no_search_improves_is_not_returned_but_its_bounds_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search, "solve", lambda *_: None)
-    monkeypatch.setattr(peeling, "route", lambda *_: None)
+    monkeypatch.setattr(search, "search_part", lambda *_: None)
+    monkeypatch.setattr(search, "peel", lambda *_: None)
     problem = chain([(1, 1), (2, 2)])
     bounds = slowdown_bounds(problem)
     known = draft(problem, "known", {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
-    assert by_part.solve(problem, EXACT, bounds, [known]) == Drafts([], bounds.vector)
+    assert search.solve_by_part(problem, EXACT, bounds, [known]) == Drafts([], bounds.vector)
 
 
 def test_routes_stay_that_miss_their_aim_only_by_the_background_of_a_link() -> None:
@@ -130,7 +131,7 @@ def test_routes_stay_that_miss_their_aim_only_by_the_background_of_a_link() -> N
     flows = split(across("aa"))
     problem = problem_of(fabric, flows, background={link_between(fabric, 1, 101): RATE / 100})
     routes = {f.id: whole(path) for f, path in zip(flows, problem.candidates(flows[0]), strict=True)}
-    found = by_part.solve(problem, EXACT, slowdown_bounds(problem), [draft(problem, "running", routes)])
+    found = search.solve_by_part(problem, EXACT, slowdown_bounds(problem), [draft(problem, "running", routes)])
     assert found
     assert [of.routes for of in found.drafts] == [routes]
 
@@ -142,7 +143,7 @@ def test_running_routes_at_their_aim_stay_while_another_part_is_planned() -> Non
     of_a = {f.id: whole(slow) for f in problem.flows if (f.src_leaf, f.dst_leaf) == (1, 2)}
     routes = {**first.routes, **of_a}
     running = pinned(problem, routes)
-    found = by_part.solve(running, EXACT, slowdown_bounds(running), [draft(running, "running", routes)])
+    found = search.solve_by_part(running, EXACT, slowdown_bounds(running), [draft(running, "running", routes)])
     assert found
     (best,) = found.drafts
     assert all(best.routes[f.id] == first.routes[f.id] for f in problem.flows if f.job_id == "b")

@@ -14,9 +14,16 @@ from controller.fabric.topology import Dpid, LinkId, Path, PortNo
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import PlanLimits, Route, Subflow, whole
 from controller.planning.split_flows.commodities import Commodities
-from controller.planning.split_flows.dividing import evenly_full, fewer_subflows, on_the_roomiest, that_fit
+from controller.planning.split_flows.dividing import (
+    SMALLEST_SHARE,
+    evenly_full,
+    fewer_subflows,
+    lay,
+    lay_nearest,
+    on_the_roomiest,
+    that_fit,
+)
 from controller.planning.split_flows.search import start_routes
-from controller.planning.split_flows.shares import SMALLEST_SHARE, lay, lay_nearest
 from tests.support.planning.fabrics import leaf_spine, pinned, problem_of, two_leaves
 from tests.support.planning.loads import link_loads
 from tests.support.planning.split_problems import rings, split

@@ -14,9 +14,8 @@ from controller.fabric.topology import Dpid, Fabric, Path
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import first_difference, job_slowdowns
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import by_part
 from controller.planning.split_flows import search as split_search
-from controller.planning.split_flows.freedom import with_subflows
+from controller.planning.split_flows.search import with_subflows
 from tests.support.planning.fabrics import (
     RATE,
     across,
@@ -47,7 +46,7 @@ def broken() -> Fabric:
 
 def searched(problem: Problem) -> float:
     """Return the worst slowdown by the search alone; the planner would hide a failure behind routes found otherwise."""
-    solution = split_search.solve(problem, EXACT, slowdown_bounds(problem))
+    solution = split_search.search_part(problem, EXACT, slowdown_bounds(problem))
     assert solution is not None
     (best,) = solution.drafts
     return worst(problem, best.routes)
@@ -169,7 +168,7 @@ def test_without_time_or_with_a_failing_search_there_is_another_planners_plan(
 
     problem = problem_of(broken, split(rings(8, 8)))
     assert planned(problem, PlanLimits(time_limit_s=1e-9, ecmp_draws=0)).solver != "lp"
-    monkeypatch.setattr(split_search, "solve", fails)
+    monkeypatch.setattr(split_search, "search_part", fails)
     assert planned(problem).solver != "lp"
 
 
@@ -236,7 +235,7 @@ def test_whole_flows_compete_where_split_ones_are_rounded_badly(
     crowded: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert planned(crowded).max_slowdown == pytest.approx(2.5 / 2)
-    monkeypatch.setattr(split_search, "solve", lambda *_: None)
+    monkeypatch.setattr(split_search, "search_part", lambda *_: None)
     assert planned(crowded).max_slowdown == pytest.approx(1.5)
 
 
@@ -246,7 +245,7 @@ def test_only_a_plan_that_is_cut_says_so_and_depends_on_the_time(
     by_clock = planned(crowded, replace(EXACT, deterministic=False, time_limit_s=600))
     assert not by_clock.cut_short
     assert by_clock.routes == planned(crowded, replace(EXACT, time_limit_s=600)).routes
-    monkeypatch.setattr(by_part, "solve", lambda *_: None)
+    monkeypatch.setattr(split_search, "solve_by_part", lambda *_: None)
     assert planned(crowded, replace(EXACT, deterministic=False, time_limit_s=0)).cut_short
     assert not planned(crowded).cut_short
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import Problem, whole
-from controller.planning.whole_flows.capped_loads import CappedLoads
+from controller.planning.whole_flows.search import CappedLoads
 from tests.support.planning.fabrics import two_leaves
 from tests.support.planning.loads import link_loads
 from tests.support.planning.random_problems import problems

@@ -17,8 +17,8 @@ from controller.planning.bounds import slowdown_bounds
 from controller.planning.plan import Draft, draft, slowdowns_proven
 from controller.planning.problem import PlanLimits, Problem, Routes, whole
 from controller.planning.slowdown_vector import slowdown_vector
-from controller.planning.solver import StagedSearch
-from controller.planning.whole_flows import cpsat, local_search, search
+from controller.planning.whole_flows import cpsat, search
+from controller.planning.whole_flows.cpsat import StagedSearch
 from tests.support.planning.fabrics import (
     better,
     brute_force,
@@ -115,7 +115,7 @@ def test_what_a_search_that_is_cut_short_has_proven_is_kept(monkeypatch: pytest.
 def test_the_model_builder_comes_without_pandas_and_leaves_it_to_others() -> None:
     check = """
 import sys
-from controller.planning.solver import cp_model
+from controller.planning.whole_flows.cpsat import cp_model
 assert cp_model.CpModel() and "pandas" not in sys.modules
 import pandas
 assert pandas.Series([1, 2]).sum() == 3
@@ -150,7 +150,7 @@ def test_moves_that_local_search_does_not_save_are_saved_by_cpsat(
     crowded: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All slowdowns are proven: only moves are left to save. A routing with too many moves is not the last word."""
-    monkeypatch.setattr(local_search, "search", all_moved)
+    monkeypatch.setattr(search, "local_search", all_moved)
     exact, searched = found(crowded)
     assert (searched.solver, searched.moves, searched.vector) == ("local-search", 3, (1.0,))
     assert (exact.solver, exact.moves, exact.vector) == ("cpsat", 1, (1.0,))
@@ -165,7 +165,7 @@ def test_when_nothing_can_be_better_cpsat_is_not_asked(crowded: Problem, monkeyp
 
 
 def test_a_search_that_fails_leaves_the_other(crowded: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_search, "search", fails)
+    monkeypatch.setattr(search, "local_search", fails)
     (exact,) = found(crowded)
     assert (exact.solver, exact.moves) == ("cpsat", 1)
     monkeypatch.setattr(cpsat, "solve", fails)

@@ -13,7 +13,7 @@ from controller.planning import greedy
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, Subflow, whole
 from controller.planning.slowdown_vector import slowdown_vector
-from controller.planning.whole_flows import local_search
+from controller.planning.whole_flows.search import local_search
 from tests.support.planning.fabrics import (
     better,
     brute_force,
@@ -37,7 +37,7 @@ quick = settings(max_examples=60)
 def searched(problem: Problem, limits: PlanLimits = LIMITS, start: Routes | None = None) -> dict[FlowId, Route]:
     bounds = slowdown_bounds(problem)
     begin = greedy.assign(problem, keep_current=True) if start is None else start
-    return local_search.search(problem, bounds, slowdown_vector(bounds, limits), begin, limits)
+    return local_search(problem, bounds, slowdown_vector(bounds, limits), begin, limits)
 
 
 def bound(problem: Problem) -> tuple[float, ...]:

@@ -1,26 +1,35 @@
-"""Routes of equal flows of one part of a leaf-spine, over its common links and residual links.
+"""Closed forms for split flows of equal demand on a leaf-spine: *aligned cutting* and *peeling*.
 
-Some flows are whole on residual links, some take only common links, and some take both. ``common_links`` defines parts
-and both kinds of links. A part may have any number of pairs of leaves.
+``closed_forms`` defines parts, common links and residual links.
 
-Whole flows are *peeled* off onto one residual cable after the other. The peeled flows of a cable form a subgraph in
-which no leaf has more flows than the cable has room for. Flows of leaves that must lose flows are peeled off first. The
-remaining flows are coloured with N colours, where N is their largest degree, and laid on the line of the common links,
-as in ``closed_forms``. If the colours are longer than the line, some of them are *shortened*: the flows of a shortened
-colour put a share on a residual cable that still has room for it. With p shortened colours the total length is N - p *
-share; the slowdown is the one at which the line has this length. When flows may have only two subflows, each shortened
-colour must lie on a single common link.
+**Aligned cutting** makes few moves, on a leaf-spine whose leaves are all alike. The *home* of a flow is the common link
+that carries more than half of it. Only one of several flows that share a leaf on the same side can have a given home.
+The flows of one home are therefore a matching, like the flows of one colour of an edge colouring. The other flows get
+colours too. All flows together need D colours, where D is the largest number of flows out of or into one leaf. With S
+common links, D - S *further* colours have no common link of their own.
+
+Each further colour is spread over a group of n common links, which then carry 1 + 1/n flows each. A flow of a further
+colour is cut into subflows for the first links of its group. The flows whose home is one of these first links pass the
+excess on to other links of the group, and so on. The links form a tree, in which a flow of k subflows connects k links.
+So about n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours stay.
+
+**Peeling** routes the flows of one part over common links and residual links. A part may have any number of pairs of
+leaves. Whole flows are *peeled* off onto one residual cable after the other. The peeled flows of a cable form a
+subgraph in which no leaf has more flows than the cable has room for. Flows of leaves that must lose flows are peeled
+off first. The remaining flows are coloured with N colours, where N is their largest degree, and laid on the line of the
+common links, as in ``closed_forms``. If the colours are longer than the line, some of them are *shortened*: the flows
+of a shortened colour put a share on a residual cable that still has room for it. With p shortened colours the total
+length is N - p * share; the slowdown is the one at which the line has this length. When flows may have only two
+subflows, each shortened colour must lie on a single common link.
 
 The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows
 and hardly more flows than links, perhaps only two colours can be shortened. Each colour that cannot be shortened costs
-about the unused room of a cable, divided by the number of common links.
-
-In: a part, its common links, a lower bound of the slowdown. Out: routes. None when flows must stay whole or are
-unequal, or when slow common links would need more subflows than flows may have."""
+about the unused room of a cable, divided by the number of common links."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -28,23 +37,218 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Dpid, Path
-from controller.planning.closed_forms import nearly_equal, proper_coloring
-from controller.planning.common_links import Cable, CommonLinks
-from controller.planning.problem import Flow, FlowId, Problem, Route
-from controller.planning.split_flows.programme import Programme
-from controller.planning.split_flows.shares import exactly_one
+from controller.planning.closed_forms import (
+    Cable,
+    CommonLinks,
+    crossing,
+    find_common_links,
+    nearly_equal,
+    proper_coloring,
+)
+from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
+from controller.planning.split_flows.dividing import exactly_one
+from controller.planning.split_flows.lp import Programme
 
 _ROUNDING = 1e-9
+_MOST = 0.5
+"""Share of a flow on one common link above which this link can be the flow's home."""
 _MISSED = 1e3
 """Cost, in peeled flows, of each flow by which a side of a leaf has fewer peeled flows than it needs."""
 
+
 Pair = tuple[Dpid, Dpid]
+
+
 Side = tuple[bool, Dpid]
 """Side of a leaf, as (inward, leaf): True for the links into the leaf, False for the links out of it."""
 
 
-def route(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route] | None:
-    """Return the routes of the part; None as in the module's docstring.
+Shares = Sequence[tuple[int, float]]
+"""Common links of a flow, each as (number, share)."""
+
+
+# ---- aligned cutting
+
+
+def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] | None:
+    """Return routes of flows that may all be split, with few moves; None where the closed form does not apply.
+
+    ``most``: number of flows that may move, None for any number."""
+    between, numbers = crossing(problem), problem.numbers
+    max_subflows = min((flow.max_subflows for flow in between), default=1)
+    common = (
+        find_common_links(problem) if max_subflows > 1 and nearly_equal(numbers.peak_bps[numbers.crossing]) else None
+    )
+    routes = cut_aligned(problem, between, common, max_subflows, most) if common else None
+    if routes is None:
+        return None
+    return routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+
+
+def cut_aligned(
+    problem: Problem, flows: Sequence[Flow], common: CommonLinks, max_subflows: int, most: int | None
+) -> dict[FlowId, Route] | None:
+    """Return routes of flows of equal demand between leaves; None when ``most`` moves are too few.
+
+    ``max_subflows``: number of subflows per flow, at least 2. ``most``: number of flows that may move, None for any
+    number."""
+    degrees = Counter(end for flow in flows for end in _sides(flow))
+    further = max(0, max(degrees.values(), default=0) - common.count)
+    if further > common.count:
+        return None
+    coloring = _Coloring(_homes(problem, common, flows), flows, common.count + further)
+    up, down = common.up, common.down
+
+    def route(flow: Flow, shares: Shares) -> Route:
+        paths = [(up[flow.src_leaf][common_link], down[flow.dst_leaf][common_link]) for common_link, _ in shares]
+        return tuple(Subflow(path, share) for path, (_, share) in zip(paths, shares, strict=True))
+
+    color = coloring.color
+    routes = {flow.id: route(flow, [(color[flow.id], 1.0)]) for flow in flows if color[flow.id] < common.count}
+    left = math.inf if most is None else most - problem.moves(routes)
+    cut = _widest(Counter(color.values()), common.count, further, max_subflows, left)
+    if cut is None:
+        return None
+    return {flow.id: route(flow, cut[color[flow.id]]) if color[flow.id] in cut else routes[flow.id] for flow in flows}
+
+
+def _widest(
+    sizes: Mapping[int, int], common: int, further: int, max_subflows: int, most: float
+) -> Mapping[int, Shares] | None:
+    """Return the shares of the flows of each colour that is cut; None when ``most`` moves are too few.
+
+    The further colours are spread over as many common links as ``most`` moves allow. ``sizes``: number of flows per
+    colour."""
+    if not further:
+        return {} if most >= 0 else None
+    order = sorted(range(common), key=lambda common_link: (sizes[common_link], common_link))
+    extra = sum(sizes[common + number] for number in range(further))
+    for width in range(common // further, 0, -1):
+        groups = [[order[number + further * n] for n in range(width)] for number in range(further)]
+        cut = {
+            color: shares
+            for number, group in enumerate(groups)
+            for color, shares in _tree(common + number, group, max_subflows).items()
+        }
+        if extra + sum(sizes[color] for color in cut if color < common) <= most:
+            return cut
+    return None
+
+
+def _tree(root: int, common: Sequence[int], max_subflows: int) -> dict[int, Shares]:
+    """Return the shares of the flows of each cut colour: ``root``, and the links in ``common`` that pass on a part.
+
+    In the end each of the n links in ``common`` carries 1/n flow more than before."""
+    width = len(common)
+
+    def children(number: int) -> range:
+        begin = max_subflows + number * (max_subflows - 1)
+        return range(min(begin, width), min(begin + max_subflows - 1, width))
+
+    below = [1] * width
+    for number in reversed(range(width)):
+        below[number] += sum(below[child] for child in children(number))
+    cut: dict[int, Shares] = {
+        root: [(common[child], below[child] / width) for child in range(min(max_subflows, width))]
+    }
+    for number in range(math.ceil(max(0, width - max_subflows) / (max_subflows - 1))):
+        passed = [(common[child], below[child] / width) for child in children(number)]
+        cut[common[number]] = [(common[number], 1 - (below[number] - 1) / width), *passed]
+    return cut
+
+
+class _Coloring:
+    """Edge colouring that keeps the flows' homes where possible.
+
+    A flow keeps its ``home`` as its colour unless another flow needs this colour. Two colours are then exchanged along
+    a path (König's theorem)."""
+
+    def __init__(self, home: Mapping[FlowId, int], flows: Sequence[Flow], count: int) -> None:
+        self.color = dict(home)
+        """Colour of each flow, below ``count``; flows that leave, or enter, the same leaf have different colours.
+
+        A colour below the number of common links stands for that link."""
+        self._count = count
+        self._at = {(end, home[flow.id]): flow for flow in flows if flow.id in home for end in _sides(flow)}
+        for flow in flows:
+            if flow.id not in self.color:
+                self._put(flow)
+
+    def _put(self, flow: Flow) -> None:
+        here, there = ([n for n in range(self._count) if (end, n) not in self._at] for end in _sides(flow))
+        both = next((color for color in here if color in set(there)), None)
+        if both is None:
+            both = here[-1]
+            self._exchange(_sides(flow)[1], both, there[-1])
+        self._give(flow, both)
+
+    def _exchange(self, end: Side, taken: int, free: int) -> None:
+        """Exchange two colours along a path that begins at ``end``: there ``taken`` becomes unused, ``free`` used."""
+        path = []
+        color, other = taken, free
+        while (flow := self._at.get((end, color))) is not None:
+            path.append((flow, other))
+            end = next(far for far in _sides(flow) if far != end)
+            color, other = other, color
+        for flow, _ in path:
+            for of_flow in _sides(flow):
+                del self._at[of_flow, self.color[flow.id]]
+        for flow, given in path:
+            self._give(flow, given)
+
+    def _give(self, flow: Flow, color: int) -> None:
+        self.color[flow.id] = color
+        self._at.update(((end, color), flow) for end in _sides(flow))
+
+
+def _homes(problem: Problem, common: CommonLinks, flows: Sequence[Flow]) -> dict[FlowId, int]:
+    up = {link: common_link for links in common.up.values() for common_link, link in enumerate(links)}
+    down = {link: common_link for links in common.down.values() for common_link, link in enumerate(links)}
+    on_common_link: defaultdict[int, list[Flow]] = defaultdict(list)
+    for flow in flows:
+        for path, share in flow.current or ():
+            if share > _MOST and problem.is_in_force(flow) and up[path[0]] == down[path[-1]]:
+                on_common_link[up[path[0]]].append(flow)
+    evicted: Counter[Side] = Counter()
+    return {
+        flow.id: common_link
+        for common_link, those in sorted(on_common_link.items())
+        for flow in _matching(those, evicted)
+    }
+
+
+def _matching(flows: Iterable[Flow], evicted: Counter[Side]) -> list[Flow]:
+    """Return the flows that stay when conflicting flows are removed one by one, until no two share an end.
+
+    The flow that shares its ends with the most flows is removed first; among several such flows, the flow whose ends
+    have lost the fewest flows. ``evicted`` counts the removed flows per end."""
+    at: defaultdict[Side, int] = defaultdict(int)
+    stay = list(flows)
+    for flow in stay:
+        for end in _sides(flow):
+            at[end] += 1
+    while True:
+        crowded = [flow for flow in stay if any(at[end] > 1 for end in _sides(flow))]
+        if not crowded:
+            return stay
+        gone = max(crowded, key=lambda flow: (sum(at[end] for end in _sides(flow)), -_lost(flow, evicted)))
+        stay.remove(gone)
+        for end in _sides(gone):
+            at[end] -= 1
+            evicted[end] += 1
+
+
+def _lost(flow: Flow, evicted: Counter[Side]) -> int:
+    return sum(evicted[end] for end in _sides(flow))
+
+
+# ---- peeling
+
+
+def peel(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route] | None:
+    """Return the routes of the part; None when flows must stay whole or are unequal.
+
+    None also when slow common links would need more subflows than flows may have.
 
     ``bound``: lower bound of the slowdown; a residual cable carries as many whole flows as this slowdown allows."""
     demand_bps = nearly_equal(part.numbers.peak_bps)
@@ -212,7 +416,7 @@ class _Residual:
         cables = [*self._sides][first:] + [*self._sides][:first]
         chosen: list[tuple[Flow, Cable]] = []
         for flow in color:
-            sides = _sides((flow.src_leaf, flow.dst_leaf))
+            sides = _sides(flow)
             for cable in cables:
                 room = slowdown * self._room[cable] * (1 + _ROUNDING) - share
                 if self._sides[cable].issuperset(sides) and all(self._load[cable, side] <= room for side in sides):
@@ -225,7 +429,7 @@ class _Residual:
 
     def _add(self, placed: Iterable[tuple[Flow, Cable]], share: float) -> None:
         for flow, cable in placed:
-            for side in _sides((flow.src_leaf, flow.dst_leaf)):
+            for side in _sides(flow):
                 self._load[cable, side] += share
 
     def _path(self, flow: Flow, cable: Cable) -> Path:
@@ -248,10 +452,6 @@ def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: 
         start += length if order[-1] else 1.0
         whole, short = (whole, short - 1) if order[-1] else (whole - 1, short)
     return order
-
-
-def _sides(pair: Pair) -> tuple[Side, Side]:
-    return (False, pair[0]), (True, pair[1])
 
 
 def _subgraph(
@@ -280,3 +480,8 @@ def _subgraph(
         return {}
     found = dict(zip(counts, solved[0][first:].round().astype(int).tolist(), strict=False))
     return {pair: count for pair, count in found.items() if count}
+
+
+def _sides(ends: Flow | Pair) -> tuple[Side, Side]:
+    src, dst = (ends.src_leaf, ends.dst_leaf) if isinstance(ends, Flow) else ends
+    return (False, src), (True, dst)
