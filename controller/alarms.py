@@ -16,7 +16,7 @@ from controller.demand.job_demand import Difference, Finding
 from controller.fabric.parts import Part, PartKind, SwitchRole
 from controller.silence import Silence
 from controller.tables.rules import Table
-from controller.tables.table_use import TableUse
+from controller.tables.switch_sync import TableUse
 from signalbox.jobs.subflows import Pair
 from signalbox.words import AlarmKind
 

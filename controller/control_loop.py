@@ -28,8 +28,8 @@ from controller.jobs.job import Job
 from controller.jobs.messages import SavedState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
-from controller.tables.lost_next_hops import narrowed
 from controller.tables.messages import PollLearning
+from controller.tables.pipeline import narrowed
 from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 

@@ -30,9 +30,9 @@ from controller.planning.plan import GoalPlanLeft, Plan
 from controller.planning.problem import FlowId, Route
 from controller.store.members import Membership
 from controller.tables.counters import CountersRead
-from controller.tables.default_table import Dropped
+from controller.tables.flow_tables import Dropped
 from controller.tables.rules import RuleSet
-from controller.tables.table_use import TableUse
+from controller.tables.switch_sync import TableUse
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Dividing

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from controller.fabric.parts import Part
 from controller.fabric.topology import Dpid, Host, Link, LinkId, Switch
 from controller.status import DrainStatus, Status, SwitchStatus
-from controller.tables.default_table import Dropped
+from controller.tables.flow_tables import Dropped
 from controller.tables.rules import OtherTable, Table
 from signalbox.mapping import (
     message_of,

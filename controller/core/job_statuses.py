@@ -14,7 +14,7 @@ from controller.planning.problem import FlowId, Route, route_of
 from controller.planning.snapshot import ideal_time_s
 from controller.shared_map import ChangedKeys, SharedMap, differing, updated
 from controller.status import JobState, JobStatus
-from controller.tables.confirmed_routes import NO_ROUTES
+from controller.tables.running_routes import NO_ROUTES
 from signalbox.jobs.collectives import formulas_of
 from signalbox.jobs.formulas import (
     ALL_TO_ALL,

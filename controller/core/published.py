@@ -12,8 +12,7 @@ from controller.core.messages import Extension
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric
 from controller.status import Status, SwitchStatus
-from controller.tables.switch_sync import SwitchSync
-from controller.tables.table_use import TableUse
+from controller.tables.switch_sync import SwitchSync, TableUse
 
 
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:

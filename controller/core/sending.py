@@ -36,9 +36,9 @@ from controller.jobs.job import Job
 from controller.planning.messages import ModeSet
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, updated
-from controller.tables.confirmed_routes import NO_ROUTES, Confirmed
 from controller.tables.messages import StageDone
 from controller.tables.rules import RuleSet
+from controller.tables.running_routes import NO_ROUTES, Confirmed
 from controller.tables.switch_sync import SwitchSync
 from signalbox.errors import SignalboxError, Superseded
 from signalbox.jobs.spec import JobId

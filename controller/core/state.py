@@ -46,8 +46,7 @@ from controller.tables.counters import CounterIntake
 from controller.tables.pins import PinSet
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import RunningRoutes
-from controller.tables.switch_sync import SwitchSync
-from controller.tables.table_use import TableUses
+from controller.tables.switch_sync import SwitchSync, TableUses
 from signalbox.errors import InvalidInput, Unavailable
 from signalbox.jobs.spec import JobId
 from signalbox.words import Mode

@@ -18,8 +18,8 @@ from controller.observability.shapes import (
 from controller.status import EndReason, JobState, SwitchStatus, Unserved
 from controller.store.members import Membership
 from controller.tables.counters import CountersRead
-from controller.tables.default_table import Dropped
-from controller.tables.table_use import TableUse
+from controller.tables.flow_tables import Dropped
+from controller.tables.switch_sync import TableUse
 from signalbox.words import AlarmKind
 
 BITS_PER_BYTE = 8

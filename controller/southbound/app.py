@@ -61,7 +61,7 @@ from controller.tables.messages import (
     ToSwitches,
 )
 from controller.tables.rules import ETH_ARP, ETH_LLDP, Stage
-from controller.tables.table_use import is_full
+from controller.tables.switch_sync import is_full
 
 TICK_S = 0.1
 REPORT_S = 1.0

@@ -19,7 +19,7 @@ from controller.jobs.job import Announcements, Announcing
 from controller.planning.problem import FlowId, Route, Routes, flow_ids
 from controller.planning.snapshot import Announced, Pairs
 from controller.shared_map import Index, Memo, SharedMap, differing, updated
-from controller.tables.pinned_table import Announcement, Part, Pin, Way, both_directions, reverse_path
+from controller.tables.flow_tables import Announcement, Part, Pin, Way, both_directions, reverse_path
 from controller.tables.rules import job_owner
 from signalbox.jobs.spec import JobId, Transport
 from signalbox.jobs.subflows import Pair

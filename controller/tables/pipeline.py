@@ -1,33 +1,62 @@
-"""The three tables of every switch, computed from the fabric and the pins.
+"""Rules of every switch, derived from the fabric and the pins.
 
 In: a snapshot of the fabric, the pins, and the installed rules. Out: the rules that each switch should have.
+
+``Pipeline`` derives the rules of all switches, and ``SwitchRules`` those of one switch: from its rules without pins,
+and from the pins that lead over it. ``KeepUnknown`` adds installed rules to hosts that are not known yet, as after a
+restart. ``narrowed`` is the first reaction to lost links.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from controller.fabric.topology import (
     Dpid,
     Fabric,
     Host,
+    Link,
+    LinkId,
+    LinksInto,
     PortNo,
     PortRef,
     ShortestPaths,
     Switch,
     Towards,
+    links_into,
     moved_hosts,
     ports_by_switch,
 )
 from controller.fabric.topology_state import hosts_by_leaf
-from controller.shared_map import Memo, MemoPerKey, differing, updated
-from controller.tables import control_table, default_table
-from controller.tables.default_table import Gateway, GatewayPorts
-from controller.tables.pinned_table import Pin
-from controller.tables.rules import GroupRule, Prefix, RuleSet, Table
-from controller.tables.switch_rules import NO_PINS, DefaultPart, PinsOf, SwitchRules, Ways, ecmp_group_id
+from controller.shared_map import Edits, Memo, MemoPerKey, differing, updated
+from controller.tables import flow_tables
+from controller.tables.flow_tables import Gateway, GatewayPorts, Pin
+from controller.tables.rules import (
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    MeterRule,
+    Prefix,
+    Rule,
+    RuleSet,
+    Table,
+    ecmp_group_id,
+    path_group_id,
+    prefix_of,
+)
+
+Key = TypeVar("Key", bound=Hashable)
+AnyRule = TypeVar("AnyRule", bound=Rule)
+
+PinsOf = Mapping[str, tuple[Pin, ...]]
+"""Pins by owner."""
+
+NO_PINS: PinsOf = {}
 
 NO_RULES = RuleSet()
 
@@ -64,7 +93,7 @@ class Pipeline:
         )
         self._fabric_ports = Memo(ports_by_switch)
         self._control = MemoPerKey[Dpid, Switch, frozenset[PortNo], tuple[Host, ...], int, bool, RuleSet](
-            control_table.control_rules
+            flow_tables.control_rules
         )
         self._default = MemoPerKey[Dpid, tuple[Host, ...], Mapping[Prefix, Dpid], GatewayPorts, Ways, DefaultPart](
             _default_part
@@ -127,7 +156,7 @@ class Pipeline:
         found = ((gateway.mac, fabric.hosts.get(gateway.ip)) for gateway in self._settings.gateways)
         self._gateways = tuple((mac, host.at) for mac, host in found if host)
         present = _present_owners(installed, self._leaves)
-        self._prefixes = default_table.destination_prefixes(fabric, self._settings.leaf_prefix_length, present)
+        self._prefixes = flow_tables.destination_prefixes(fabric, self._settings.leaf_prefix_length, present)
 
 
 def _ways(
@@ -212,8 +241,412 @@ def _default_part(
     for leaf, hops, distance in zip(ways.leaves, ways.hops, ways.distance, strict=True):
         if hops:
             group_id = ecmp_group_id(leaf)
-            groups[group_id] = default_table.ecmp_group(group_id, hops, distance)
+            groups[group_id] = flow_tables.ecmp_group(group_id, hops, distance)
     group_of = {leaf: ecmp_group_id(leaf) for leaf in ways.leaves if ecmp_group_id(leaf) in groups}
-    routed = default_table.routed_rules(ways.dpid, prefixes, group_of, ways.distances)
-    onward = default_table.gateway_rules(ways.dpid, gateways, group_of, ways.distances)
-    return DefaultPart((*default_table.host_rules(hosts), *routed, *onward, *default_table.DROP_RULES), groups)
+    routed = flow_tables.routed_rules(ways.dpid, prefixes, group_of, ways.distances)
+    onward = flow_tables.gateway_rules(ways.dpid, gateways, group_of, ways.distances)
+    return DefaultPart((*flow_tables.host_rules(hosts), *routed, *onward, *flow_tables.DROP_RULES), groups)
+
+
+# ---- rules of one switch
+
+
+class Ways(NamedTuple):
+    """Next hops of a switch to the other leaves."""
+
+    dpid: Dpid
+    """Dpid of the switch itself."""
+    leaves: tuple[Dpid, ...]
+    hops: tuple[tuple[LinkId, ...], ...]
+    """Next hops to each leaf, in the order of ``leaves``; empty for an unreachable leaf."""
+    distance: tuple[int, ...]
+    """Distance to each leaf in links, in the order of ``leaves``; 1 for an unreachable leaf."""
+    kept: tuple[GroupRule, ...]
+    """Installed groups to unreachable leaves, which are kept."""
+
+    @property
+    def distances(self) -> dict[Dpid, int]:
+        return dict(zip(self.leaves, self.distance, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DefaultPart:
+    """Default table of a switch and its groups.
+
+    Each derivation makes another object, because equal rules may differ in their ``distance``."""
+
+    flows: tuple[FlowRule, ...]
+    groups: Mapping[int, GroupRule]
+
+
+class _Base(NamedTuple):
+    """Rules of a switch without pins, and its next hops to the leaves."""
+
+    control: RuleSet
+    default: DefaultPart
+    ways: Ways
+
+
+class _PathGroup(NamedTuple):
+    """Leaf to which a path group leads, and the port of its planned next hop."""
+
+    leaf: Dpid
+    port: PortNo
+
+
+class SwitchRules:
+    """Derivation of the rules of one switch.
+
+    Only rules that may change are derived again. When a pin changes, the rules of all pins of its owner are derived
+    again. When the next hops to a leaf change, the path groups to the leaf are derived again, and the rules of pins to
+    the leaf that begin at another switch. An unchanged rule remains the same object."""
+
+    def __init__(self) -> None:
+        self._base: _Base | None = None
+        self._hops: Mapping[Dpid, tuple[LinkId, ...]] = {}
+        self._distances: Mapping[Dpid, int] = {}
+        self._pins: PinsOf = NO_PINS
+        self._parts: dict[str, _PinnedPart] = {}
+        self._uses: Counter[int] = Counter()
+        self._leads: dict[int, _PathGroup] = {}
+        self._names = defaultdict[Dpid, dict[str, bool]](dict)
+        """Owners of pins to each leaf; True if a pin of the owner to the leaf does not begin at this switch."""
+        self._rules = RuleSet()
+
+    def of(
+        self, control: RuleSet, default: DefaultPart, ways: Ways, hosts: Mapping[str, Host], pins: PinsOf
+    ) -> RuleSet:
+        known, base = self._base, _Base(control, default, ways)
+        if known is None:
+            self._begin(base)
+            known = base
+        changed = {name: of_name for name, _, of_name in differing(self._pins, pins)}
+        same = known.control is control and known.default is default and (known.ways is ways or known.ways == ways)
+        if same and not changed:
+            return self._rules
+        meters = Edits(self._rules.meters)
+        flows, groups, self._pins = Edits(self._rules.flows), Edits(self._rules.groups), pins
+        fits = True
+        if not same:
+            fits = self._follow(known, base, flows, groups, meters)
+            again = self._other_ways(known, base, groups)
+            changed = {**{name: pins[name] for name in again if name in pins}, **changed}
+        for name in changed:
+            self._take_away(name, flows, groups)
+        for name, of_name in changed.items():
+            if of_name is not None:
+                fits = self._add(name, of_name, hosts, flows, groups) and fits
+        self._rules = self._rules.updated(flows.changed, groups.changed, meters.changed)
+        if not fits:
+            self._base = None
+            every = _pinned_part(base, self._hops, self._distances, hosts, chain.from_iterable(pins.values()))
+            groups_of_all = *default.groups.values(), *every.groups.values()
+            self._rules = RuleSet.of((*_flows(base), *every.flows), groups_of_all, control.meters.values())
+        return self._rules
+
+    def _begin(self, base: _Base) -> None:
+        self._pins, self._parts, self._uses, self._leads = NO_PINS, {}, Counter(), {}
+        self._names.clear()
+        self._rules = RuleSet.of(_flows(base), base.default.groups.values(), base.control.meters.values())
+        self._take_base(base)
+
+    def _take_base(self, base: _Base) -> None:
+        self._base, self._distances = base, base.ways.distances
+        self._hops = dict(zip(base.ways.leaves, base.ways.hops, strict=True))
+
+    def _follow(
+        self,
+        before: _Base,
+        base: _Base,
+        flows: Edits[FlowKey, FlowRule],
+        groups: Edits[int, GroupRule],
+        meters: Edits[int, MeterRule],
+    ) -> bool:
+        """Update all rules except pins and path groups; return False if a path group has the id of another group."""
+        _change(flows, {rule.key: rule for rule in _flows(before)}, {rule.key: rule for rule in _flows(base)})
+        _change(groups, before.default.groups, base.default.groups)
+        _change(meters, before.control.meters, base.control.meters)
+        return self._uses.keys().isdisjoint(base.default.groups)
+
+    def _other_ways(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
+        """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
+
+        A pin must be derived again if its leaf became reachable or unreachable, or if the distance of the leaf changed.
+        If only the next hops to the leaf changed, this holds only for pins that begin at another switch."""
+        hops, distances = self._hops, self._distances
+        self._take_base(base)
+        leaves = hops.keys() | self._hops.keys()
+        other = {leaf for leaf in leaves if hops.get(leaf) != self._hops.get(leaf)}
+        for group_id, (leaf, port) in self._leads.items():
+            ecmp_id = ecmp_group_id(leaf)
+            if leaf in other and ecmp_id in base.default.groups:
+                usable = LinkId(base.ways.dpid, port) in self._hops.get(leaf, ())
+                distance = self._distances.get(leaf, self._rules.groups[group_id].distance)
+                groups.changed[group_id] = flow_tables.path_group(group_id, port, usable, ecmp_id, distance)
+        anew: dict[str, None] = {}
+        for leaf in leaves:
+            ecmp_id = ecmp_group_id(leaf)
+            there, was_there = ecmp_id in base.default.groups, ecmp_id in before.default.groups
+            if there != was_there or distances.get(leaf) != self._distances.get(leaf):
+                anew.update(dict.fromkeys(self._names.get(leaf, ())))
+            elif leaf in other:
+                anew.update(dict.fromkeys(name for name, through in self._names.get(leaf, {}).items() if through))
+        return list(anew)
+
+    def _take_away(self, name: str, flows: Edits[FlowKey, FlowRule], groups: Edits[int, GroupRule]) -> None:
+        part = self._parts.pop(name, None)
+        if part is None:
+            return
+        flows.changed.update(dict.fromkeys(rule.key for rule in part.flows))
+        for leaf in part.leaves:
+            del self._names[leaf][name]
+        for group_id in part.groups:
+            self._uses[group_id] -= 1
+            if not self._uses[group_id]:
+                del self._uses[group_id], self._leads[group_id]
+                groups.changed[group_id] = None
+
+    def _add(
+        self,
+        name: str,
+        pins: tuple[Pin, ...],
+        hosts: Mapping[str, Host],
+        flows: Edits[FlowKey, FlowRule],
+        groups: Edits[int, GroupRule],
+    ) -> bool:
+        """Add the rules of an owner's pins; return False if all rules must be derived together.
+
+        Rules must be derived together when two different groups have the same id, or two rules have the same key."""
+        assert self._base
+        part = self._parts[name] = _pinned_part(self._base, self._hops, self._distances, hosts, pins)
+        self._uses.update(part.groups.keys())
+        self._leads |= part.leads
+        for leaf, through in part.leaves.items():
+            self._names[leaf][name] = through
+        fits = not any(flows.get(rule.key) for rule in part.flows)
+        flows.changed.update({rule.key: rule for rule in part.flows})
+        for group_id, group in part.groups.items():
+            there = groups.get(group_id)
+            if there is None:
+                groups.changed[group_id] = group
+            fits = there in (None, group) and fits
+        return fits
+
+
+def _change(changes: Edits[Key, AnyRule], before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]) -> None:
+    """Record the rules that differ between ``before`` and ``now``, even if they differ only in ``distance``."""
+    changes.changed |= dict.fromkeys(before.keys() - now.keys())
+    changes.changed |= {key: rule for key, rule in now.items() if not _same(before.get(key), rule)}
+
+
+def _same(rule: Rule | None, other: Rule) -> bool:
+    return rule is other or (rule == other and getattr(rule, "distance", 0) == getattr(other, "distance", 0))
+
+
+def _flows(base: _Base) -> tuple[FlowRule, ...]:
+    """Return the flow rules of the switch that do not come from pins."""
+    return (*base.control.flows.values(), flow_tables.miss_rule(), *base.default.flows)
+
+
+class _PinnedPart(NamedTuple):
+    """Rules of some pins on one switch."""
+
+    flows: list[FlowRule]
+    groups: dict[int, GroupRule]
+    leads: dict[int, _PathGroup]
+    """Leaf and first port of each path group, by group id."""
+    leaves: dict[Dpid, bool]
+    """Leaves to which the pins lead; the value is True if some pin to the leaf begins at another switch."""
+
+
+def _pinned_part(
+    base: _Base,
+    hops_to: Mapping[Dpid, tuple[LinkId, ...]],
+    distances: Mapping[Dpid, int],
+    hosts: Mapping[str, Host],
+    pins: Iterable[Pin],
+) -> _PinnedPart:
+    """Return entries of the pinned table of one switch, and their path groups."""
+    part, here = _PinnedPart([], {}, {}, {}), base.ways.dpid
+    for pin in pins:
+        if pin.learning:
+            part.flows.append(flow_tables.counting_rule(pin, 0))
+            continue
+        leaf = hosts[pin.flow.dst_ip].at.dpid
+        begins = hosts[pin.flow.src_ip].at.dpid == here
+        part.leaves[leaf] = part.leaves.get(leaf, False) or not begins
+        rule = flow_tables.pin_rule(pin, here, hops_to.get(leaf, ()), partial(path_group_id, leaf))
+        if rule is not None and _add_path_group(rule, pin, base, leaf, hops_to, distances, part):
+            part.flows.append(rule)
+        elif begins:
+            part.flows.append(flow_tables.counting_rule(pin, distances.get(leaf, 0)))
+    return part
+
+
+def _add_path_group(
+    rule: FlowRule,
+    pin: Pin,
+    base: _Base,
+    leaf: Dpid,
+    hops_to: Mapping[Dpid, tuple[LinkId, ...]],
+    distances: Mapping[Dpid, int],
+    part: _PinnedPart,
+) -> bool:
+    """Add the path group of a rule; return False if the group cannot exist.
+
+    A path group cannot exist without an ECMP group to fall back to or, once in millions, if another group has its id.
+    The distance of the group is the present distance to the leaf, not the distance on the path of the pin. A pin that
+    waits to be derived again may still have an earlier path that begins at the same port."""
+    ecmp_id, others = ecmp_group_id(leaf), base.default.groups
+    if ecmp_id not in others:
+        return False
+    hop = next(hop for hop in pin.path or () if hop.dpid == base.ways.dpid)
+    usable, distance = hop in hops_to.get(leaf, ()), distances.get(leaf, rule.distance)
+    group = flow_tables.path_group(path_group_id(leaf, hop.port), hop.port, usable, ecmp_id, distance)
+    if group.group_id in others:
+        return False
+    part.leads.setdefault(group.group_id, _PathGroup(leaf, hop.port))
+    return part.groups.setdefault(group.group_id, group) == group
+
+
+# ---- rules to unknown hosts
+
+NO_PORTS = frozenset[PortNo]()
+
+
+class KeepUnknown:
+    """Addition to the desired rules: installed rules whose hosts are not known yet, with the groups of these rules.
+
+    The switch of an unknown host may connect later. A rule to a ``closed`` port is not kept, because the port may soon
+    lead anywhere. Only installed rules that have changed are examined."""
+
+    def __init__(self, gateways: Iterable[Gateway] = ()) -> None:
+        self._ip_of = {gateway.mac: gateway.ip for gateway in gateways}
+        self._hosts: Mapping[str, Host] = {}
+        self._prefixes: dict[int, frozenset[Prefix]] = {}
+        self._installed: dict[Dpid, Mapping[FlowKey, FlowRule]] = {}
+        self._unknown: defaultdict[Dpid, dict[FlowKey, FlowRule]] = defaultdict(dict)
+
+    def __call__(
+        self,
+        hosts: Mapping[str, Host],
+        desired: Mapping[Dpid, RuleSet],
+        installed: Mapping[Dpid, RuleSet],
+        closed: Iterable[PortRef] = (),
+    ) -> dict[Dpid, RuleSet]:
+        self._follow(hosts)
+        for gone in self._installed.keys() - desired.keys():
+            del self._installed[gone], self._unknown[gone]
+        closed_ports = ports_by_switch(closed)
+        return {
+            dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES), closed_ports.get(dpid, NO_PORTS))
+            for dpid, rules in desired.items()
+        }
+
+    def _follow(self, hosts: Mapping[str, Host]) -> None:
+        """Update the unknown rules after hosts appeared; when hosts vanished, examine all rules again."""
+        before, self._hosts = self._hosts, hosts
+        if hosts.keys() == before.keys():
+            return
+        self._prefixes.clear()
+        if before.keys() - hosts.keys():
+            self._installed.clear()
+            self._unknown.clear()
+        for unknown in self._unknown.values():
+            for key in [key for key in unknown if not self._is_unknown(key)]:
+                del unknown[key]
+
+    def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet, closed: frozenset[PortNo]) -> RuleSet:
+        unknown = self._unknown[dpid]
+        for key, _, rule in differing(self._installed.get(dpid, {}), installed.flows):
+            unknown.pop(key, None)
+            if rule is not None and self._is_unknown(key):
+                unknown[key] = rule
+        self._installed[dpid] = installed.flows
+        kept = {key: rule for key, rule in unknown.items() if key not in desired.flows}
+        if closed:
+            groups_of = {key: RuleSet(groups=installed.groups_of([rule])) for key, rule in kept.items()}
+            kept = {key: rule for key, rule in kept.items() if closed.isdisjoint(groups_of[key].group_ports)}
+        groups = installed.groups_of(kept.values())
+        return desired.updated(
+            kept, {number: group for number, group in groups.items() if number not in desired.groups}
+        )
+
+    def _is_unknown(self, key: FlowKey) -> bool:
+        """Return whether some address or prefix of the rule contains no known host."""
+        gateway = self._ip_of.get(key.match.eth_dst or "")
+        if gateway is not None and gateway not in self._hosts:
+            return True
+        return not all(map(self._is_known, key.match.ends))
+
+    def _is_known(self, prefix: Prefix) -> bool:
+        """Return whether some known host has an address in the prefix."""
+        length = prefix.length
+        if prefix.is_host:
+            return prefix.address in self._hosts
+        if length not in self._prefixes:
+            self._prefixes[length] = frozenset(prefix_of(ip, length) for ip in self._hosts)
+        return prefix in self._prefixes[length]
+
+
+# ---- lost next hops
+
+
+def narrowed(
+    desired: Mapping[Dpid, RuleSet], links: Mapping[LinkId, Link], lost: Iterable[LinkId], leaves: Iterable[Dpid]
+) -> dict[Dpid, RuleSet]:
+    """Return the new rule sets of the switches whose rules change.
+
+    ``desired``: rules before the loss. ``links``: links of the fabric before the loss. ``lost``: links that were lost.
+    ``leaves``: switches with hosts, to which groups lead.
+
+    A group that would lose its last next hop is not changed: the link may still work, but an empty group certainly
+    loses packets. Instead, other switches no longer use the group's switch as a next hop to the same destination. The
+    computation only removes next hops, so it is safe at any time. It takes time in proportion to the number of groups
+    that change."""
+    return _Narrowing(desired, links, leaves).without(lost)
+
+
+class _Narrowing:
+    def __init__(self, desired: Mapping[Dpid, RuleSet], links: Mapping[LinkId, Link], leaves: Iterable[Dpid]) -> None:
+        self._desired = desired
+        self._links = links
+        self._leaf_of = {ecmp_group_id(leaf): leaf for leaf in leaves}
+        self._groups: dict[Dpid, dict[int, GroupRule]] = {}
+        self._cut_off: dict[tuple[Dpid, Dpid], None] = {}
+
+    def without(self, lost: Iterable[LinkId]) -> dict[Dpid, RuleSet]:
+        for link in lost:
+            for group in list(self._groups_at(link.dpid).values()):
+                self._take(link.dpid, group, link.port)
+        waiting = list(self._cut_off)
+        while waiting:
+            dpid, leaf = waiting.pop()
+            known = len(self._cut_off)
+            for link in self._links_into.get(dpid, ()):
+                for group_id in (ecmp_group_id(leaf), path_group_id(leaf, link.port)):
+                    if upstream := self._groups_at(link.dpid).get(group_id):
+                        self._take(link.dpid, upstream, link.port)
+            waiting += list(self._cut_off)[known:]
+        return {dpid: replace(self._desired[dpid], groups=groups) for dpid, groups in self._groups.items()}
+
+    def _take(self, dpid: Dpid, group: GroupRule, port: PortNo) -> None:
+        for bucket in group.buckets:  # most groups have no bucket with this port
+            if bucket.watch_port == port:
+                break
+        else:
+            return
+        left = tuple(bucket for bucket in group.buckets if bucket.watch_port != port)
+        if left:
+            groups = self._groups.setdefault(dpid, dict(self._desired[dpid].groups.items()))
+            groups[group.group_id] = replace(group, buckets=left)
+        elif group.group_id in self._leaf_of:
+            self._cut_off[dpid, self._leaf_of[group.group_id]] = None
+
+    def _groups_at(self, dpid: Dpid) -> Mapping[int, GroupRule]:
+        rules = self._desired.get(dpid)
+        return self._groups.get(dpid, rules.groups) if rules else {}
+
+    @cached_property
+    def _links_into(self) -> LinksInto:
+        return links_into(self._links)

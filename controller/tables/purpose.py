@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from controller.fabric.topology import Dpid, Fabric
 from controller.planning.problem import FlowId
-from controller.tables.pinned_table import LEARNING_PRIORITY, counted
+from controller.tables.flow_tables import LEARNING_PRIORITY, counted
 from controller.tables.rules import (
     ETH_ARP,
     ETH_IPV4,
@@ -37,8 +37,8 @@ from controller.tables.rules import (
     ToGroup,
     cookie_owner,
     job_owner,
+    possible_groups,
 )
-from controller.tables.switch_rules import possible_groups
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import PortClass
 

@@ -19,7 +19,7 @@ from ipaddress import ip_network
 from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
-from controller.fabric.topology import Dpid, PortNo
+from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.shared_map import like, unequal, updated
 from signalbox.jobs.subflows import PortClass
 
@@ -98,6 +98,23 @@ def cookie_owner(value: int) -> int:
 def job_owner(job_id: str) -> int:
     """Return the 40-bit owner of the pins of a job."""
     return stable_hash(40, "job", job_id)
+
+
+GROUP_ID_BITS = 31
+"""Number of bits of group ids.
+
+A group id depends only on the purpose of the group, never on the time of its creation. The same fabric and pins thus
+give the same rules in every process, and the controller can tell its own groups on a switch from foreign groups."""
+
+
+def ecmp_group_id(leaf: Dpid) -> int:
+    """Return the id of the group "any next hop to this switch", which is the same on every switch."""
+    return stable_hash(GROUP_ID_BITS, "ecmp", leaf)
+
+
+def path_group_id(leaf: Dpid, port: PortNo) -> int:
+    """Return the id of the group "to this switch, first out of this port"."""
+    return stable_hash(GROUP_ID_BITS, "path", leaf, port)
 
 
 class Prefix(NamedTuple):
@@ -325,6 +342,40 @@ class RuleSet:
 
     def __len__(self) -> int:
         return len(self.flows) + len(self.groups) + len(self.meters)
+
+
+def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> dict[int, Dpid]:
+    """Return the ids that groups of a switch can have, with the switch to which each group leads.
+
+    ``known``: switches to which groups may lead although they are not in the fabric yet."""
+    switch = fabric.switches.get(dpid)
+    ports = tuple(switch.ports) if switch else ()
+    found: dict[int, Dpid] = {}
+    for leaf in {*fabric.switches, *known}:
+        found[ecmp_group_id(leaf)] = leaf
+        found |= {path_group_id(leaf, port): leaf for port in ports}
+    return found
+
+
+def divided(
+    dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric, known: Iterable[Dpid] = ()
+) -> tuple[RuleSet, RuleSet]:
+    """Return the rules read from a switch in two sets, ours and foreign; ``read`` itself when all are ours.
+
+    All flows in ``read`` are ours: foreign flows, which have other cookies, are not read. A group or meter is ours if a
+    flow of ours uses it, or if the controller installed it (``believed``). It is also ours if its id is one that this
+    fabric can have: group ids are hashes of the group's purpose, and meters have the numbers of ports. ``known``:
+    switches that are not in the fabric yet, but to which groups may lead."""
+    groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
+    if groups < read.groups.keys():
+        groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()
+    switch = fabric.switches.get(dpid)
+    meters = read.meters.keys() & (
+        {*believed.meters, *(switch.ports if switch else ()), *(flow.meter for flow in read.flows.values())}
+    )
+    if len(groups) == len(read.groups) and len(meters) == len(read.meters):
+        return read, RuleSet()
+    return read.divided(groups, meters)
 
 
 Rule = FlowRule | GroupRule | MeterRule

@@ -12,6 +12,7 @@ from controller.config import Config
 from controller.fabric.messages import LinkLost, LinkSeen, PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.planning.problem import FlowId
+from controller.tables.flow_tables import Part, pin_key
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -21,7 +22,6 @@ from controller.tables.messages import (
     SwitchResult,
     SwitchRules,
 )
-from controller.tables.pinned_table import Part, pin_key
 from controller.tables.rules import (
     BROADCAST_MAC,
     ETH_ARP,

@@ -18,8 +18,8 @@ from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, LinkId, PortRef
 from controller.planning.problem import FlowId
 from controller.southbound.pollers import TIMES
+from controller.tables.flow_tables import LEARNING_PRIORITY, pin_key
 from controller.tables.messages import LearningCounters, PollHalfway, PollLearning
-from controller.tables.pinned_table import LEARNING_PRIORITY, pin_key
 from controller.tables.rules import FlowKey
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, packets_of
 from tests.support.fake_switch import Packet

@@ -43,6 +43,7 @@ from controller.jobs.messages import (
 from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.problem import FlowId
 from controller.status import JobStatus, Status
+from controller.tables.flow_tables import pin_key
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -53,7 +54,6 @@ from controller.tables.messages import (
     SwitchResult,
     SwitchRules,
 )
-from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, RuleMod, Stage, Table
 from offline.scenarios.topologies import EMULATED, Topology, leaf_spine
 from signalbox.jobs.spec import JobId, JobSpec

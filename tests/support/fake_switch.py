@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.tables.pinned_table import LEARNING_PRIORITY
+from controller.tables.flow_tables import LEARNING_PRIORITY
 from controller.tables.rules import (
     BROADCAST_MAC,
     ETH_ARP,

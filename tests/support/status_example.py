@@ -20,9 +20,9 @@ from controller.planning.problem import FlowId, whole
 from controller.silence import Silence
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
 from controller.tables.counters import CountersRead
-from controller.tables.default_table import Dropped
+from controller.tables.flow_tables import Dropped
 from controller.tables.rules import Table
-from controller.tables.table_use import TableUse
+from controller.tables.switch_sync import TableUse
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing

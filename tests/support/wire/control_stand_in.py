@@ -39,9 +39,9 @@ from controller.planning.problem import FlowId, Route, whole
 from controller.silence import EndSilence, Silence, SilenceAlarms, SilenceKey, Silences
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
-from controller.tables.pinned_table import miss_rule
+from controller.tables.flow_tables import miss_rule
 from controller.tables.rules import OtherTable, RuleSet, Table
-from controller.tables.table_use import TableUse
+from controller.tables.switch_sync import TableUse
 from signalbox.errors import NO_SUCH_NAME, InvalidInput, NotKnownYet, SignalboxError, cut
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind

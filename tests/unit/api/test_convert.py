@@ -20,7 +20,7 @@ from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import GoalPlanLeft, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
-from controller.tables.default_table import Dropped
+from controller.tables.flow_tables import Dropped
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Algorithm, JobId, JobSpec, Library, Striping, Transport

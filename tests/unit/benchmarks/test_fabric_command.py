@@ -21,10 +21,19 @@ from benchmarks.openflow_bytes import Type, message
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.planning.problem import FlowId
 from controller.southbound.openflow_encode import mod_message
-from controller.tables.default_table import destination_rules, ecmp_group
-from controller.tables.pinned_table import path_group, pin_key
-from controller.tables.rules import FlowRule, GroupRule, Prefix, Rule, RuleMod, Table, ToGroup, cookie
-from controller.tables.switch_rules import ecmp_group_id, path_group_id
+from controller.tables.flow_tables import destination_rules, ecmp_group, path_group, pin_key
+from controller.tables.rules import (
+    FlowRule,
+    GroupRule,
+    Prefix,
+    Rule,
+    RuleMod,
+    Table,
+    ToGroup,
+    cookie,
+    ecmp_group_id,
+    path_group_id,
+)
 from offline.scenarios.fabrics import fat_tree, leaf_spine
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.command_line import Command, Result

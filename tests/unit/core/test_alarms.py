@@ -15,8 +15,8 @@ from controller.planning.efficiency import EcmpSlowdown
 from controller.planning.messages import SetMode
 from controller.planning.plan import Plan, Planned
 from controller.planning.problem import FlowId
+from controller.tables.flow_tables import pin_key
 from controller.tables.messages import Counters, PortCount, SwitchRules, TablesRead
-from controller.tables.pinned_table import pin_key
 from controller.tables.rules import Table
 from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FakeFabric

@@ -13,7 +13,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, Sav
 from controller.planning.messages import ModeSet, Replan, ReplanOutcome, SetMode
 from controller.planning.plan import Slowdowns
 from controller.planning.problem import FlowId
-from controller.tables.pinned_table import pin_key
+from controller.tables.flow_tables import pin_key
 from controller.tables.rules import FlowRule, Table, cookie_owner, job_owner
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Mode

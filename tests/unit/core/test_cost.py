@@ -15,7 +15,7 @@ from controller.fabric.host_discovery import MAX_QUESTIONS
 from controller.fabric.messages import SendArpRequest
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SaveState
 from controller.shared_map import Row
-from controller.tables import pinned_table, pins
+from controller.tables import flow_tables, pins
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -104,7 +104,7 @@ def test_a_plan_for_one_job_makes_pins_of_that_job_only(monkeypatch: pytest.Monk
     fabric = started(FakeFabric(), 0, 1)
     made: Counter[str] = Counter()
     _count(monkeypatch, made, pins, "both_directions")
-    _count(monkeypatch, made, pinned_table, "pin_rule")
+    _count(monkeypatch, made, flow_tables, "pin_rule")
     register(fabric, 2)
     fabric.run(3)
     job = fabric.status.jobs[JobId("job2")]

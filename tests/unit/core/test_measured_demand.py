@@ -20,8 +20,8 @@ from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain
 from controller.planning.analysis.results import JobAnalysis
 from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId
+from controller.tables.flow_tables import LEARNING_PRIORITY
 from controller.tables.messages import Counters, RuleCount
-from controller.tables.pinned_table import LEARNING_PRIORITY
 from controller.tables.rules import FlowKey, Table
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import IterationTime

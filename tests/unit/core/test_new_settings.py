@@ -12,7 +12,7 @@ from controller.fabric.topology import Dpid
 from controller.planning.messages import SolvePlan
 from controller.tables.messages import TablesRead
 from controller.tables.rules import OtherTable, Table
-from controller.tables.table_use import TableUse
+from controller.tables.switch_sync import TableUse
 from signalbox.words import AlarmKind
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, register, started

@@ -11,7 +11,7 @@ from controller.config import JobsConfig, PlanningConfig
 from controller.demand.job_demand import DemandSource, JobDemand
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportConnections
 from controller.planning.problem import FlowId, Route
-from controller.tables.pinned_table import LEARNING_PRIORITY
+from controller.tables.flow_tables import LEARNING_PRIORITY
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.busy_fabric import COUNTERS, STEP_S, BusyFabric, Ring

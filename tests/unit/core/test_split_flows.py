@@ -19,7 +19,7 @@ from controller.planning.messages import Replan, SetMode, SolvePlan
 from controller.planning.plan import Plan, decided
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
-from controller.tables.pinned_table import PIN_PRIORITY, pin_key
+from controller.tables.flow_tables import PIN_PRIORITY, pin_key
 from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between

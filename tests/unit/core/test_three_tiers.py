@@ -20,10 +20,9 @@ from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId, Por
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId, Route, Subflow
-from controller.tables.lost_next_hops import narrowed
-from controller.tables.pinned_table import Pin
+from controller.tables.flow_tables import Pin
 from controller.tables.pins import Pins
-from controller.tables.pipeline import Pipeline, PipelineSettings
+from controller.tables.pipeline import Pipeline, PipelineSettings, narrowed
 from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
 from offline.scenarios.fabrics import without
 from offline.scenarios.topologies import fat_tree

@@ -15,9 +15,9 @@ from controller.histogram import FEW_SECONDS, Histogram
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
-from controller.tables.default_table import Dropped
+from controller.tables.flow_tables import Dropped
 from controller.tables.rules import OtherTable, Table
-from controller.tables.table_use import TableUse
+from controller.tables.switch_sync import TableUse
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Mode

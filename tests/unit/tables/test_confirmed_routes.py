@@ -9,10 +9,10 @@ import pytest
 
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
 from controller.planning.problem import FlowId, Subflow, whole
-from controller.tables.confirmed_routes import ConfirmedRoutes
-from controller.tables.pinned_table import Part, Pin, counting_rule
+from controller.tables.flow_tables import Part, Pin, counting_rule
 from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet, Table, ToGroup
+from controller.tables.running_routes import ConfirmedRoutes
 from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import PortClass
 from tests.support.long_cases import with_long

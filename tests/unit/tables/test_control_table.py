@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid, Host, Port, PortNo, PortRef, Switch
-from controller.tables.control_table import PUNT_PRIORITY, adopting_rules, control_rules
+from controller.tables.flow_tables import PUNT_PRIORITY, adopting_rules, control_rules
 from controller.tables.rules import (
     BROADCAST_MAC,
     CONTROLLER_MAC,

@@ -11,11 +11,10 @@ from controller.fabric.counter_samples import Counted
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.planning.problem import FlowId
-from controller.tables import default_table
+from controller.tables import flow_tables
 from controller.tables.counters import CounterIntake
-from controller.tables.default_table import Dropped
+from controller.tables.flow_tables import Dropped, pin_key
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
-from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, Match, Table
 from offline.scenarios.fabrics import leaf_spine
 from tests.support.link_figures import background_of, bytes_total
@@ -195,18 +194,18 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
 
 def rule_for(kind: Dropped) -> FlowKey:
     """Return the key of a rule that drops packets of the kind."""
-    keys, one = (rule.key for rule in default_table.DROP_RULES), RuleCount(100, 1)
-    return next(key for key in keys if default_table.dropped_packets({key: one}) == {kind: 1})
+    keys, one = (rule.key for rule in flow_tables.DROP_RULES), RuleCount(100, 1)
+    return next(key for key in keys if flow_tables.dropped_packets({key: one}) == {kind: 1})
 
 
 def test_what_a_switch_drops_is_known_from_its_first_reading_until_it_leaves(counts: Counts) -> None:
     counts.take({UPLINK: BOTH})
     assert counts.intake.dropped == {}, "unknown is not zero"
-    counts.take_packets({rule.key: 0 for rule in default_table.DROP_RULES})
+    counts.take_packets({rule.key: 0 for rule in flow_tables.DROP_RULES})
     assert counts.intake.dropped == {LEAF: dict.fromkeys(Dropped, 0)}
-    counts.take_packets({rule.key: 9 for rule in default_table.DROP_RULES})
+    counts.take_packets({rule.key: 9 for rule in flow_tables.DROP_RULES})
     assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 18, "ARP and IP"
-    counts.take_packets({rule.key: 2**63 for rule in default_table.DROP_RULES})
+    counts.take_packets({rule.key: 2**63 for rule in flow_tables.DROP_RULES})
     assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 2**64 - 1, "the API sends 64 bits"
     counts.take_packets({rule_for(Dropped.IPV6): 5, pin_key(FlowId(HERE, THERE)): 9})
     assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}, "it counts from 0 again"

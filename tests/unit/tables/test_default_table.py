@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
 from controller.planning.problem import FlowId
-from controller.tables import default_table
-from controller.tables.default_table import MAX_SPREAD_BUCKETS, destination_prefixes, ecmp_group, host_rules
-from controller.tables.pinned_table import Pin
+from controller.tables import flow_tables
+from controller.tables.flow_tables import MAX_SPREAD_BUCKETS, Pin, destination_prefixes, ecmp_group, host_rules
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import (
     COUNTED_BIT,
@@ -144,7 +143,7 @@ PINS = (
     Pin(FlowId("10.0.0.2", "10.0.1.1"), 8, None, learning=True),
 )
 RULES = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)).desired(FABRIC, PINS, {})
-KEYS = {rule.key for rule in default_table.DROP_RULES}
+KEYS = {rule.key for rule in flow_tables.DROP_RULES}
 
 
 def test_every_switch_drops_by_kind_below_all_that_forwards() -> None:

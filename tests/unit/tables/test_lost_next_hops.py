@@ -12,11 +12,9 @@ from controller.fabric.messages import PortChanged
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.planning.messages import SolvePlan
-from controller.tables.lost_next_hops import narrowed
 from controller.tables.messages import InstallStage
-from controller.tables.pipeline import Pipeline, PipelineSettings
-from controller.tables.rules import GroupRule, Output, RuleSet
-from controller.tables.switch_rules import ecmp_group_id
+from controller.tables.pipeline import Pipeline, PipelineSettings, narrowed
+from controller.tables.rules import GroupRule, Output, RuleSet, ecmp_group_id
 from offline.scenarios.fabrics import fat_tree, leaf_spine, without
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, register

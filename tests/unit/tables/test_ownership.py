@@ -14,8 +14,9 @@ from controller.tables.rules import (
     Table,
     ToGroup,
     cookie,
+    divided,
+    ecmp_group_id,
 )
-from controller.tables.switch_rules import divided, ecmp_group_id
 
 DPID, PORT = Dpid(1), PortNo(3)
 SWITCH = Switch(DPID, "leaf1", {PORT: Port(PORT, "eth3", "", True, 1e9)})

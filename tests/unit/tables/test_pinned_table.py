@@ -8,7 +8,7 @@ import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.planning.problem import FlowId, Subflow, whole
-from controller.tables.pinned_table import (
+from controller.tables.flow_tables import (
     Announcement,
     Part,
     Pin,

@@ -9,12 +9,9 @@ import pytest
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import CandidatePaths, Dpid, Fabric, PortNo, PortRef
 from controller.planning.problem import FlowId
-from controller.tables import switch_rules
-from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import Pipeline, PipelineSettings
-from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
-from controller.tables.switch_rules import ecmp_group_id
-from controller.tables.unknown_hosts import KeepUnknown
+from controller.tables.flow_tables import Pin, pin_key
+from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings
+from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup, ecmp_group_id
 from offline.scenarios.fabrics import fabric_of, leaf_spine, without
 from offline.scenarios.topologies import OFFLINE, direct_connect
 from tests.support.fake_fabric import FakeFabric
@@ -55,7 +52,7 @@ def test_a_flow_to_a_leaf_that_is_out_of_reach_is_still_counted() -> None:
 
 
 def test_a_pin_whose_group_id_is_taken_by_another_group_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switch_rules, "path_group_id", lambda _leaf, _port: 99)
+    monkeypatch.setattr("controller.tables.pipeline.path_group_id", lambda _leaf, _port: 99)
     rules = desired(FABRIC, Pin(FLOW, OWNER, OVER_FIRST), Pin(OTHER_FLOW, OWNER, OVER_SECOND))[LEAF]
     assert path_group(rules, FLOW).buckets[0].watch_port == 1
     assert rules.flows[pin_key(OTHER_FLOW)].goto == Table.DEFAULT

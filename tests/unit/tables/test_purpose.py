@@ -10,7 +10,7 @@ import pytest
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import SavedState
 from controller.planning.problem import FlowId
-from controller.tables.pinned_table import Part, pin_key
+from controller.tables.flow_tables import Part, pin_key
 from controller.tables.purpose import Ordered, Purpose, Purposes, Use, actions_text, match_text, ordered
 from controller.tables.rules import (
     ETH_ARP,

@@ -14,11 +14,12 @@ from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.plan import in_place
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
-from controller.tables.pinned_table import Pin, pin_key
+from controller.tables.counters import possible_links
+from controller.tables.flow_tables import Pin, pin_key
 from controller.tables.pins import Pins, PinSet, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import GroupRule, RuleSet, job_owner
-from controller.tables.running_routes import RunningRoutes, installed_hosts, installed_pins, possible_links
+from controller.tables.running_routes import RunningRoutes, installed_hosts, installed_pins
 from offline.scenarios.fabrics import leaf_spine, without
 from signalbox.jobs.collectives import VirtualLinks
 from tests.support.by_id import by_id

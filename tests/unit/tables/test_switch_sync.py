@@ -29,9 +29,9 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
     mods_between,
+    path_group_id,
     stages_between,
 )
-from controller.tables.switch_rules import path_group_id
 from controller.tables.switch_sync import HELD, MAX_PAUSE_S, REREAD_AFTER_S, RETRY_AFTER_S, SwitchSync
 from tests.support.table_rules import LEAF, SPINE, flow, group, to_group
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller.fabric.topology import Dpid, Fabric, PortNo
+from controller.tables.flow_tables import on_ecmp
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
-from controller.tables.pinned_table import on_ecmp
 from controller.tables.rules import (
     Action,
     Bucket,

@@ -18,8 +18,7 @@ from controller.tables.rules import (
     Table,
     cookie,
 )
-from controller.tables.switch_sync import Refusal
-from controller.tables.table_use import FullTable, TableUse, TableUses
+from controller.tables.switch_sync import FullTable, Refusal, TableUse, TableUses
 from signalbox.words import AlarmKind
 
 A, B = Dpid(1), Dpid(2)

@@ -1,0 +1,566 @@
+"""Rules of the three flow tables of every switch.
+
+Table 0 (control): packets that the controller must see, limited per port; all other packets continue to table 1. ARP is
+also forwarded by target address, like IP, broadcast requests included. Known hosts thus find each other with or without
+a controller, and nothing is flooded. At ports with known hosts, ARP with another sender address goes to the controller
+only, so that no host there can poison neighbour tables.
+
+Table 1 (pinned): a rule per announced virtual link and direction, which is a pin to a path group or a counter before
+ECMP. A virtual link is the traffic from one host to another; in the opposite direction are its acknowledgements. A path
+group has two fast-failover buckets: the planned next hop, and the ECMP group of the same destination. Acknowledgements
+of a pinned flow are pinned to the same cables in the reverse direction. A split flow has a pin for each subflow, which
+matches ports and has a higher priority than the rule of the whole flow. Rules that count pairs to learn about them have
+a lower priority than all pins.
+
+Table 2 (default): routing by destination without a controller, to the port of a host or by ECMP over all shortest next
+hops. Hosts of other switches are reached by the prefix of their leaf; a host outside the prefix of its leaf has a rule
+of its own. Every bucket watches its port, so that a switch avoids a dead uplink without the controller. Packets to the
+MAC address of a gateway go to one port whatever their IP destination, so they cannot loop. Packets that are not
+forwarded are dropped by a rule for their kind, with the lowest priorities. The first switch that has no route for a
+packet drops it, so it is counted once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+
+from controller.fabric.counter_samples import Counted
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, Path, PortNo, PortRef, Switch
+from controller.planning.problem import FlowId, Route
+from controller.tables.messages import RuleCount
+from controller.tables.rules import (
+    BROADCAST_MAC,
+    CONTROLLER_MAC,
+    ETH_ARP,
+    ETH_IPV4,
+    ETH_IPV6,
+    ETH_LLDP,
+    IP_TCP,
+    IP_UDP,
+    Action,
+    AnyPort,
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    Output,
+    Prefix,
+    RuleSet,
+    Table,
+    ToController,
+    ToGroup,
+    between,
+    cookie,
+    cookie_owner,
+    dropped_cookie,
+    host_prefix,
+    learning_cookie,
+    prefix_of,
+    stable_hash,
+)
+from signalbox.jobs.spec import ROCE_PORT, Transport
+from signalbox.jobs.subflows import PortClass, exactly
+
+# ---- table 0
+
+OTHER_ARP_PRIORITY = 80
+KNOWN_HOST_PRIORITY = 90
+PUNT_PRIORITY = 100
+TRANSIT_PRIORITY = 101
+NO_ADDRESS = host_prefix("0.0.0.0")
+"""Sender address of an ARP probe (RFC 5227), which changes no neighbour table."""
+
+_OURS = cookie(Table.CONTROL)
+_UP = (ToController(),)
+
+
+def control_rules(
+    switch: Switch, fabric_ports: Set[PortNo], hosts: Iterable[Host], punt_rate_pps: int, turns_back: bool = False
+) -> RuleSet:
+    """Return the rules of table 0 of one switch; the same object while its ports and hosts stay the same.
+
+    ``fabric_ports``: ports with links to other switches. ``hosts``: hosts of this switch. ``turns_back``: whether
+    packets may leave by the port where they arrived, as needed where links lead one way."""
+    known = tuple(sorted((host.at.port, host.ip) for host in hosts if host.at.port not in fabric_ports))
+    return _control_rules(tuple(switch.ports), frozenset(fabric_ports), known, punt_rate_pps, turns_back)
+
+
+def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns_back: bool = False) -> RuleSet:
+    """Return the installed rules plus rules that discovery needs at ports that send nothing to the controller yet.
+
+    The controller does not know yet which ports lead to other switches. Ports with rules of an earlier process
+    therefore keep these rules."""
+    wanted = _control_rules(tuple(switch.ports), frozenset(), (), punt_rate_pps, turns_back)
+    ready = {key.match.in_port for key in installed.flows if key.match.eth_type == ETH_LLDP}
+    flows = {key: rule for key, rule in wanted.flows.items() if key.match.in_port not in ready}
+    return RuleSet({**installed.flows, **flows}, installed.groups, {**wanted.meters, **installed.meters})
+
+
+@lru_cache(maxsize=1 << 5)  # shared by switches with equal ports; an old entry takes 100 kB in a fabric of 64 x 32
+def _control_rules(
+    ports: tuple[PortNo, ...],
+    fabric_ports: frozenset[PortNo],
+    known: tuple[tuple[PortNo, str], ...],
+    punt_rate_pps: int,
+    turns_back: bool,
+) -> RuleSet:
+    """Return the rules, with one meter per port, so that a flooding host uses up only its own limit.
+
+    A meter has the number of its port. ARP packets that arrive at fabric ports are only forwarded, because the switch
+    of the sending host has already sent them to the controller."""
+    probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NO_ADDRESS)
+    onward = (AnyPort(),) if turns_back else ()
+    flows = [_pass(0, Match(), onward), _pass(PUNT_PRIORITY, probes, onward)]
+    with_hosts = {port for port, _ in known}
+    for port in ports:
+        flows += _port_rules(port, port in fabric_ports, port in with_hosts, onward)
+    for port, ip in known:
+        own = Match(in_port=port, eth_type=ETH_ARP, arp_spa=host_prefix(ip))
+        flows.append(_punt(PUNT_PRIORITY, own._replace(eth_dst=BROADCAST_MAC), Table.PINNED, onward))
+        flows.append(_pass(KNOWN_HOST_PRIORITY, own, onward))
+    return RuleSet.of(flows, meters=[_meter(port, punt_rate_pps) for port in ports])
+
+
+@lru_cache(maxsize=1 << 13)  # shared by all switches, which mostly have the same port numbers
+def _port_rules(
+    port: PortNo, leads_to_switch: bool, has_hosts: bool, onward: tuple[Action, ...]
+) -> tuple[FlowRule, ...]:
+    """Return the rules of a port that do not depend on the addresses of its hosts."""
+    arp = Match(in_port=port, eth_type=ETH_ARP)
+    rules = (
+        _punt(PUNT_PRIORITY, Match(in_port=port, eth_type=ETH_LLDP)),
+        _punt(PUNT_PRIORITY, arp._replace(eth_dst=CONTROLLER_MAC)),
+        _punt(OTHER_ARP_PRIORITY, arp, None if has_hosts else Table.PINNED, onward),
+    )
+    return (*rules, _pass(TRANSIT_PRIORITY, arp, onward)) if leads_to_switch else rules
+
+
+@lru_cache(maxsize=1 << 13)
+def _meter(port: PortNo, rate_pps: int) -> MeterRule:
+    return MeterRule(int(port), rate_pps, rate_pps)
+
+
+def _pass(priority: int, match: Match, onward: tuple[Action, ...]) -> FlowRule:
+    return FlowRule(FlowKey(Table.CONTROL, priority, match), _OURS, onward, goto=Table.PINNED)
+
+
+def _punt(priority: int, match: Match, goto: Table | None = None, onward: tuple[Action, ...] = ()) -> FlowRule:
+    """Return a rule that sends packets to the controller, limited by the meter of the port.
+
+    ``onward``: actions for packets that also continue to ``goto``."""
+    assert match.in_port is not None
+    actions = (*_UP, *onward) if goto is not None else _UP
+    return FlowRule(FlowKey(Table.CONTROL, priority, match), _OURS, actions, goto, meter=int(match.in_port))
+
+
+# ---- table 1
+
+PIN_PRIORITY = 100
+LEARNING_PRIORITY = 50
+
+_TO_ROCE = exactly(ROCE_PORT)
+
+GroupId = Callable[[PortNo], int]
+
+
+class Part(NamedTuple):
+    """Part of the packets of a flow, selected by ports.
+
+    The packets have source ports of one class (``ports``) and, if given, destination ports of one class
+    (``dst_ports``). With ``answers``, the part is instead the answers to such packets. RoCEv2 answers have source ports
+    of the same class, because both ends of a queue pair derive the source port from the same flow label."""
+
+    transport: Transport
+    ports: PortClass
+    answers: bool = False
+    dst_ports: PortClass | None = None
+
+    @property
+    def bits(self) -> int:
+        """Number of port bits that are matched; more bits are more specific."""
+        return self.ports.mask.bit_count() + (self.dst_ports.mask.bit_count() if self.dst_ports else 0)
+
+
+class Announcement(NamedTuple):
+    """Properties of a job's pair that its rules need."""
+
+    owner: int
+    """40-bit hash of the job."""
+    parts: tuple[tuple[Part, ...], ...]
+    """Parts of each subflow into which the flow can be split; empty if the flow stays whole."""
+    alone: bool = True
+    """Whether the job owns the rule for all packets of the pair; otherwise it owns only rules for its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Wanted rule of table 1 for one direction of a virtual link, or for a part of its packets."""
+
+    flow: FlowId
+    owner: int
+    """Owner of the rule: 40-bit hash of the job."""
+    path: Path | None
+    """Planned path; None if the flow is only counted."""
+    part: Part | None = None
+    """Part of the flow's packets that the pin is for; None for all packets."""
+    learning: bool = False
+    """Whether the pair is not announced, but counted to learn whether it carries traffic."""
+    subflows: tuple[FlowId, ...] = ()
+    """Equal subflows that share this pin and have no pins of their own; empty if the pin serves only ``flow``."""
+    key: FlowKey = field(init=False, repr=False, compare=False)
+    """Key of the pin's entry in table 1."""
+
+    def __post_init__(self) -> None:
+        key = pin_key(self.flow, self.part)
+        object.__setattr__(self, "key", key._replace(priority=LEARNING_PRIORITY) if self.learning else key)
+
+    @property
+    def flows(self) -> tuple[FlowId, ...]:
+        """Flows that the pin serves."""
+        return self.subflows or (self.flow,)
+
+
+def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
+    """Return the key of the table-1 entry for a (source, destination) pair, or for a part of its packets.
+
+    The entry of a part has a higher priority."""
+    match = between(flow.src_ip, flow.dst_ip)
+    if part is None:
+        return FlowKey(Table.PINNED, PIN_PRIORITY, match)
+    if part.transport is Transport.ROCE_V2:
+        match = match._replace(ip_proto=IP_UDP, src_port=part.ports, dst_port=_TO_ROCE)
+    elif part.answers:
+        match = match._replace(ip_proto=IP_TCP, src_port=part.dst_ports, dst_port=part.ports)
+    else:
+        match = match._replace(ip_proto=IP_TCP, src_port=part.ports, dst_port=part.dst_ports)
+    return FlowKey(Table.PINNED, PIN_PRIORITY + part.bits, match)
+
+
+def read_pin(rule: FlowRule) -> Pin | None:
+    """Return the pin from which the rule was made, without its path; None if the rule is not of an announced flow.
+
+    Some pins for answers have the same key as pins for packets: for RoCEv2, and between two single ports. Such a key is
+    read as a pin for packets."""
+    match = rule.key.match
+    if rule.key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
+        return None
+    part = None
+    if match.ip_proto == IP_UDP and match.src_port:
+        part = Part(Transport.ROCE_V2, match.src_port)
+    elif match.ip_proto == IP_TCP and match.src_port:
+        part = Part(Transport.TCP, match.src_port, dst_ports=match.dst_port)
+    elif match.ip_proto == IP_TCP and match.dst_port:
+        part = Part(Transport.TCP, match.dst_port, answers=True)
+    pin = Pin(FlowId(match.ip_src.address, match.ip_dst.address), cookie_owner(rule.cookie), None, part)
+    return pin if pin.key == rule.key else None
+
+
+def counted(key: FlowKey) -> Counted | None:
+    """Return the traffic that the entry with this key counts, or None if the entry is not for a flow."""
+    match = key.match
+    if key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
+        return None
+    part: Hashable = (match.src_port, match.dst_port) if match.ip_proto is not None else None
+    if key.priority == LEARNING_PRIORITY:
+        part = LEARNING_PRIORITY
+    return Counted(match.ip_src.address, match.ip_dst.address, part)
+
+
+def reverse_path(fabric: Fabric, path: Path) -> Path | None:
+    """Return the path over the same cables in the reverse direction, or None when one of the cables is not usable."""
+    back: list[LinkId] = []
+    for link_id in reversed(path):
+        link = fabric.links.get(link_id)
+        if link is None:
+            return None
+        back.append(LinkId(link.dst.dpid, link.dst.port))
+    return tuple(back)
+
+
+class Way(NamedTuple):
+    """Route of a flow, and the reverse path of each of its subflows."""
+
+    flow: FlowId
+    route: Route | None
+    back: tuple[Path | None, ...]
+
+
+def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool) -> tuple[Pin, ...]:
+    """Return the pins of an announced virtual link and of its acknowledgements.
+
+    ``ways``: the flow, or its equal subflows. ``answered``: whether another announcement covers the
+    acknowledgements."""
+    owner, parts, alone = announced
+    paths = [(way.flow, [path for path, _ in way.route or ()]) for way in ways]
+    pins = tuple(_one_direction(paths, owner, parts, alone))
+    if answered:
+        return pins
+    answers = tuple(tuple(part._replace(answers=True) for part in bundle) for bundle in parts)
+    return pins + tuple(_one_direction([(way.flow.back, way.back) for way in ways], owner, answers, alone))
+
+
+def _one_direction(
+    flows: Sequence[tuple[FlowId, Sequence[Path | None]]], owner: int, parts: Sequence[tuple[Part, ...]], alone: bool
+) -> Iterator[Pin]:
+    """Yield one rule for all packets of the pair if that suffices, else a rule for each part and one for the rest.
+
+    The rule for the remaining packets has a lower priority and only counts. If the flow has equal subflows, this rule
+    instead pins the subflows that share a path, and only the other subflows have rules of their own."""
+    subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
+    whole = len(subflows) == 1
+    common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
+    if alone:
+        together = () if whole or common is None else tuple(flow for flow, path in subflows if path == common)
+        yield Pin(subflows[0][0], owner, common, subflows=together)
+        if whole:
+            return
+    bundles = [tuple(part for bundle in parts for part in bundle)] if whole else parts
+    for (flow, path), bundle in zip(subflows, bundles, strict=False):
+        if not alone or path not in (None, common):
+            for part in bundle:
+                yield Pin(flow, owner, path, part)
+
+
+def _common_path(paths: Sequence[Path | None]) -> Path | None:
+    """Return the most frequent path, the first of equally frequent paths; None if no two paths are equal."""
+    times = Counter(path for path in paths if path is not None)
+    path, most = max(times.items(), key=itemgetter(1), default=(None, 0))
+    return path if most > 1 else None
+
+
+@lru_cache(maxsize=1 << 16)
+def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, distance: int) -> GroupRule:
+    """Return the group with the planned next hop first, if it is ``usable``, and then the ECMP group.
+
+    The planned next hop is usable while it leads to the destination."""
+    fallback = Bucket(ToGroup(ecmp_group_id), watch_group=ecmp_group_id)
+    planned = (Bucket(Output(port), watch_port=port),) if usable else ()
+    return GroupRule(group_id, "fast_failover", (*planned, fallback), distance)
+
+
+def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: GroupId) -> FlowRule | None:
+    """Return the table-1 entry of a pin on the switch ``here``, or None if its default table forwards the flow.
+
+    The source's switch always has an entry. Other switches on the path have one only where the default table would
+    choose another next hop. ``next_hops``: next hops of this switch to the destination's switch. ``group_id``: returns
+    the id of the path group for a port."""
+    for index, hop in enumerate(pin.path or ()):
+        if hop.dpid == here and (index == 0 or next_hops != (hop,)):
+            ours = cookie(Table.PINNED, pin.owner)
+            distance = len(pin.path or ()) - index
+            return FlowRule(pin.key, ours, (ToGroup(group_id(hop.port)),), distance=distance)
+    return None
+
+
+def counting_rule(pin: Pin, distance: int) -> FlowRule:
+    """Return a rule that counts at the source's switch and leaves the choice of the next hop to ECMP.
+
+    ``distance``: distance from the source's switch to the destination. It orders the installation, so that no pin is
+    removed before the subflows that replace it have their rules."""
+    ours = learning_cookie(pin.owner) if pin.learning else cookie(Table.PINNED, pin.owner)
+    return FlowRule(pin.key, ours, goto=Table.DEFAULT, distance=distance)
+
+
+def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
+    """Return the rules with counting rules in place of pins to ``missing`` groups; the same object if none is missing.
+
+    The switch cannot have these groups, so its default table forwards the flows."""
+    counting = {
+        key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
+        for key, rule in (rules.flows.items() if missing else ())
+        if key.table == Table.PINNED and rule.group_id in missing
+    }
+    return replace(rules, flows={**rules.flows, **counting}) if counting else rules
+
+
+def miss_rule() -> FlowRule:
+    """Return the rule that sends all packets without another rule in the pinned table to the default table."""
+    return FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
+
+
+# ---- table 2
+
+BASE_PRIORITY = 100
+GATEWAY_PRIORITY = 140
+
+SPREAD_ROWS = 8
+"""Largest number of rows of a group; each row has a bucket for every next hop (``_spread``)."""
+MAX_SPREAD_BUCKETS = 64
+"""Largest number of buckets of a group with several rows.
+
+Without a selection method, Open vSwitch uses six bits of a packet's hash."""
+
+_ORDER_BITS = 24
+_ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
+"""Mask of each row: mask i repeats the three bits of i in reverse order.
+
+Row i sorts the next hops by port number XOR mask i. Half of the rows exchange the order of any two ports, whichever bit
+is the highest in which the two port numbers differ. Neighbours are exchanged as rarely as the rows allow."""
+
+
+GatewayPorts = tuple[tuple[str, PortRef], ...]
+"""MAC address and port of each gateway that was found."""
+
+
+class Gateway(NamedTuple):
+    """A router: the host with address ``ip``. Hosts send packets for the router to MAC address ``mac``."""
+
+    ip: str
+    mac: str
+
+
+def gateway_rules(
+    here: Dpid, gateways: GatewayPorts, group_of: Mapping[Dpid, int], distance_to: Mapping[Dpid, int]
+) -> list[FlowRule]:
+    """Return rules for all IP packets to a gateway's MAC address: to its port, or to the ECMP group of its switch."""
+    rules = []
+    for mac, at in gateways:
+        key = FlowKey(Table.DEFAULT, GATEWAY_PRIORITY, Match(eth_type=ETH_IPV4, eth_dst=mac))
+        ours = cookie(Table.DEFAULT)
+        if at.dpid == here:
+            rules.append(FlowRule(key, ours, (Output(at.port),)))
+        elif at.dpid in group_of:
+            rules.append(FlowRule(key, ours, (ToGroup(group_of[at.dpid]),), distance=distance_to.get(at.dpid, 1)))
+    return rules
+
+
+def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:
+    """Return the switch of each prefix, and of each host that is not at the switch of its prefix.
+
+    A prefix stays at its ``present`` switch while a host of the prefix is there. Otherwise the prefix belongs to the
+    switch with the largest number of its hosts."""
+    members: dict[Prefix, list[Host]] = defaultdict(list)
+    for host in fabric.hosts.values():
+        members[prefix_of(host.ip, prefix_length)].append(host)
+    owners: dict[Prefix, Dpid] = {}
+    for prefix, hosts in members.items():
+        counts = Counter(host.at.dpid for host in hosts)
+        owner = min(counts, key=lambda dpid: (dpid != present.get(prefix), -counts[dpid], dpid))
+        owners[prefix] = owner
+        owners |= {host_prefix(host.ip): host.at.dpid for host in hosts if host.at.dpid != owner}
+    return owners
+
+
+@lru_cache(maxsize=1 << 18)
+def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -> tuple[FlowRule, FlowRule]:
+    """Return the rules for IP by destination and unicast ARP by target address, with the same action."""
+    priority = BASE_PRIORITY + prefix.length
+    matches = (Match(eth_type=ETH_IPV4, ip_dst=prefix), Match(eth_type=ETH_ARP, arp_tpa=prefix))
+    ip, arp = (
+        FlowRule(FlowKey(Table.DEFAULT, priority, match), cookie(Table.DEFAULT), (action,), distance=distance)
+        for match in matches
+    )
+    return ip, arp
+
+
+@lru_cache(maxsize=1 << 16)
+def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
+    """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
+
+    All switches compute the same hash of a packet. The packets that one bucket sends to the next switch thus have only
+    the hash values of this bucket, and could use only some of the buckets there. At a distance of three links (the
+    aggregation switches of three tiers) every hop is therefore repeated, each time in another order. Nearer to the
+    destination there is no second choice. Losing a hop only removes its buckets and keeps the order of the other
+    buckets."""
+    hops = sorted(next_hops, key=lambda link: link.port)
+    if distance > 2:
+        hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
+    return GroupRule(group_id, "select", tuple(bucket(hop.port) for hop in hops), distance)
+
+
+@lru_cache(maxsize=1 << 12)
+def bucket(port: PortNo) -> Bucket:
+    """Return the bucket that sends out of a port while the port is up.
+
+    Groups share bucket objects; 64 x 32 switches would otherwise need 130,000."""
+    return Bucket(Output(port), watch_port=port)
+
+
+def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
+    """Return one row or several rows, concatenated; each row has all hops, sorted by port number XOR a mask.
+
+    Several rows are used at odd distances only. Two successive switches then use different bits of the hash: one
+    chooses by the lowest bits, the other permutes the hops by the next bits. ``labels``: number that is XORed with the
+    port numbers. It differs from switch to switch, so that not all switches prefer the same hops when shares are
+    uneven."""
+    rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
+    return [
+        hop
+        for row in range(max(rows, 1))
+        for hop in sorted(hops, key=lambda hop: (hop.port - 1) ^ labels ^ _ROW_MASKS[row])
+    ]
+
+
+def host_rules(hosts: Iterable[Host]) -> list[FlowRule]:
+    """Return the rules for the hosts of one switch, each to its port."""
+    return [rule for host in hosts for rule in destination_rules(host_prefix(host.ip), Output(host.at.port), 0)]
+
+
+def routed_rules(
+    here: Dpid, prefixes: Mapping[Prefix, Dpid], group_of: Mapping[Dpid, int], distance_to: Mapping[Dpid, int]
+) -> list[FlowRule]:
+    """Return the rules for the prefixes of other switches, each to the ECMP group of its switch."""
+    return [
+        rule
+        for prefix, leaf in prefixes.items()
+        if leaf != here and leaf in group_of
+        for rule in destination_rules(prefix, ToGroup(group_of[leaf]), distance_to.get(leaf, 1))
+    ]
+
+
+DHCP_SERVER_PORT = 67
+MULTICAST = Prefix("224.0.0.0", 4)
+
+
+class Dropped(StrEnum):
+    """Kind of a packet that is not forwarded."""
+
+    IPV6 = "ipv6"
+    MULTICAST = "multicast"
+    BROADCAST = "broadcast"
+    DHCP = "dhcp"
+    UNKNOWN_HOST = "unknown_host"
+    OTHER = "other"
+
+
+_MATCHES: Mapping[tuple[int, Match], Dropped] = {
+    (40, Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=exactly(DHCP_SERVER_PORT))): Dropped.DHCP,
+    (30, Match(eth_type=ETH_IPV4, ip_dst=MULTICAST)): Dropped.MULTICAST,
+    (30, Match(eth_type=ETH_IPV6)): Dropped.IPV6,
+    (30, Match(eth_type=ETH_ARP)): Dropped.UNKNOWN_HOST,
+    (20, Match(eth_dst=BROADCAST_MAC)): Dropped.BROADCAST,
+    (10, Match(eth_type=ETH_IPV4)): Dropped.UNKNOWN_HOST,
+    (1, Match()): Dropped.OTHER,
+}
+"""Kind of the packets that each drop rule matches, by priority and match.
+
+A rule with priority 0 would be a table-miss entry, which a table must have even when it gets full; drop rules are
+optional."""
+
+_KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
+
+DROP_RULES = tuple(FlowRule(key, dropped_cookie()) for key in _KINDS)
+
+
+MOST_PACKETS = (1 << 64) - 1
+"""Largest number of packets that is reported; a switch may report as many for each of several rules."""
+
+
+def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:
+    """Return the number of dropped packets of each kind since the rules were installed.
+
+    The result is empty when the switch has no drop rules yet, or does not count packets."""
+    found: dict[Dropped, int] = {}
+    for key, kind in _KINDS.items():
+        count = flows.get(key)
+        if count is not None and count.packets is not None:
+            found[kind] = min(MOST_PACKETS, found.get(kind, 0) + count.packets)
+    return found
