@@ -35,7 +35,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.measures import report
+from benchmarks.measures import chosen, report
 from signalbox.commands.output import AsJson
 
 MARK = "SIGNALBOX_INTERRUPTED_RUN"
@@ -244,11 +244,10 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """End the demo and the lab at many instants in every way, and list what remains."""
-    if unknown := set(only.split(",")) - PROGRAMS.keys():
-        raise typer.BadParameter(f"unknown program: {', '.join(sorted(unknown))}; choose from {', '.join(PROGRAMS)}")
+    programs = chosen("--only", only, PROGRAMS)
     first, last = (int(bound) if bound else None for bound in part.split(":"))
     runs = []
-    for program in only.split(","):
+    for program in programs:
         argv, start_s, last_s = PROGRAMS[program]
         cases = list(zip(instants(count, start_s, last_s), islice(cycle(WAYS), count), strict=True))
         for instant_s, way in cases[first:last]:

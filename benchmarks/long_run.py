@@ -26,11 +26,12 @@ import typer
 from benchmarks.measures import report, usage
 from controller.api.identities import Role, new_token, token_table
 from mininet_topos.controller_process import ControllerProcess, reserve_port
+from mininet_topos.trainer.announcement import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.credentials import Credentials
 from signalbox.errors import SignalboxError
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import Algorithm, JobSpec
 
 RESULTS = Path("out/bench/long_run.json")
 CLIENTS = 4
@@ -40,6 +41,7 @@ MEMORY = 1.1
 FILLED = PARTS // 5
 """Index of the sample with which the last sample is compared."""
 RANKS = 8
+LEASE_S = 60.0
 POLL_S = 0.2
 KIBI, MEBI = 1 << 10, 1 << 20
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30")
@@ -111,15 +113,8 @@ class Load:
 
 
 def _job(job_id: str, client_number: int, size: int) -> JobSpec:
-    ranks = list(range(RANKS))
-    return JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": [f"10.9.{client_number}.{rank + 1}" for rank in ranks],
-            "groups": [{"name": "dp", "ranks": ranks}],
-            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": size}],
-        }
-    )
+    ips = [f"10.9.{client_number}.{rank}" for rank in range(1, RANKS + 1)]
+    return announcement(job_id, ips, Algorithm.RING_ALL_REDUCE, size, LEASE_S)
 
 
 def _secured(folder: Path) -> Credentials:

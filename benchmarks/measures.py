@@ -1,4 +1,4 @@
-"""Functions that several benchmarks share: percentiles, memory and CPU time of processes, and output of results."""
+"""Functions that several benchmarks share: percentiles, resources of processes, threads, options, and results."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json
 import math
 import os
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
@@ -85,6 +88,33 @@ def _tree(pid: int) -> Iterator[int]:
             continue
         for child in found:
             yield from _tree(child)
+
+
+# ---- commands
+
+
+@contextmanager
+def background(*bodies: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Run each body in its own thread while the block runs; each gets an event that is set when it must stop."""
+    stopping = threading.Event()
+    threads = [threading.Thread(target=body, args=(stopping,)) for body in bodies]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+
+
+def chosen(option: str, text: str, known: Collection[str]) -> list[str]:
+    """Return the names in the text of an option. Raises ``typer.BadParameter`` for an unknown name."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"there is no '{name}'; choose from {', '.join(known)}", param_hint=option)
+    return list(dict.fromkeys(names))
 
 
 # ---- results

@@ -26,8 +26,7 @@ from typing import Annotated, NamedTuple, TypeVar
 import typer
 
 from benchmarks.measures import report
-from benchmarks.plan.workloads import LINK_BPS, SEED, with_subflows
-from benchmarks.random_flows import STEP_BYTES, random_flows
+from benchmarks.plan.workloads import LINK_BPS, SEED, STEP_BYTES, random_flows, with_subflows
 from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan

@@ -29,9 +29,8 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.api_abuse.attackers import CALLS_PER_CONNECTION, WATCHED
-from benchmarks.measures import Spread, Usage, figures_of, report, usage
-from benchmarks.openflow_bytes import Type, message
-from benchmarks.openflow_switch import Connection, PlainSwitch
+from benchmarks.measures import Spread, Usage, background, figures_of, report, usage
+from benchmarks.openflow_bytes import Connection, PlainSwitch, Type, message
 from controller.config import ApiConfig
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port, start
 from mininet_topos.haproxy_process import haproxy_before
@@ -120,21 +119,6 @@ def job(name: str, number: int) -> JobSpec:
 
 
 # ---- well-behaved clients
-
-
-@contextmanager
-def background(*bodies: Any) -> Iterator[None]:
-    """Run each body in its own thread while the block runs; each gets an event that is set when it must stop."""
-    stopping = threading.Event()
-    threads = [threading.Thread(target=body, args=(stopping,)) for body in bodies]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        for thread in threads:
-            thread.join()
 
 
 def call_at_a_rate(address: str, token: str, first_s: float, beside: Beside, stopping: threading.Event) -> None:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from benchmarks.api_requests.methods import METHODS
-from benchmarks.api_requests.values import Known, change_one, correct, fill
+from benchmarks.api_requests.values import METHODS, Known, change_one, correct, fill
 
 SECONDS_PER_CALL = 30.0
 MAX_MESSAGE_BYTES = 1 << 20

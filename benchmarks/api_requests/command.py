@@ -23,12 +23,9 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.api_requests.cases import MAX_MESSAGE_BYTES, Case, case
-from benchmarks.api_requests.kept import KEPT, KEPT_RAW
-from benchmarks.api_requests.ledger import Ledger
-from benchmarks.api_requests.methods import METHODS
-from benchmarks.api_requests.raw import Raw, raw, send_raw
-from benchmarks.api_requests.sending import Outcome, Sender
-from benchmarks.api_requests.values import JOB_IDS, Known, spec
+from benchmarks.api_requests.raw import KEPT, KEPT_RAW, Raw, raw, send_raw
+from benchmarks.api_requests.sending import Ledger, Outcome, Sender
+from benchmarks.api_requests.values import JOB_IDS, METHODS, Known, spec
 from benchmarks.measures import figures_of, report, usage
 from mininet_topos.controller_process import POLL_S, START_S, ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for

@@ -1,7 +1,8 @@
 """Calls in hand-made HTTP/2 frames (RFC 9113, RFC 7541) that gRPC's own client does not send.
 
 The same seed and number give the same ``Raw``. ``send_raw`` returns the status that a server answers with. Header
-fields are literals without indexing, so that no header table has to be kept.
+fields are literals without indexing, so that no header table has to be kept. ``KEPT`` and ``KEPT_RAW`` are requests
+that failed in earlier versions, each with a description of its fault. Every run sends them first.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from random import Random
 import grpc
 
 from benchmarks.api_abuse.http2 import END_HEADERS, END_STREAM, PREFACE, Kind, frame
-from benchmarks.api_requests.methods import METHODS
-from benchmarks.api_requests.values import Known, correct
+from benchmarks.api_requests.cases import Case
+from benchmarks.api_requests.values import METHODS, Known, correct
 
 ANSWER_S = 0.5
 """Seconds to wait for a status; many raw calls get no status."""
@@ -225,4 +226,26 @@ _KINDS: tuple[tuple[str, Callable[[Random, bytes, bytes], bytes]], ...] = (
     ("messages", _no_message),
     ("reset", _half_closed),
     ("frames", _odd_frames),
+)
+
+
+_GET_STATUS = "/signalbox.v1.ControllerService/GetStatus"
+
+KEPT: tuple[Case, ...] = (
+    Case(
+        "bytes that are no message: UNKNOWN, and a traceback in the log",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        (bytes.fromhex("d4d19ebd9b27b24ef96f2e95d3b50887ef2f1688"),),
+    ),
+    Case("no such method: no details", "/signalbox.v1.JobService/", (b"",)),
+    Case("no such service: no details", "/SetMode", (bytes.fromhex("0801"),)),
+)
+
+KEPT_RAW = (
+    Raw(
+        "metadata that is not UTF-8: a traceback in the log, with the token",
+        _GET_STATUS,
+        call(_GET_STATUS.encode(), b"", (b"authorization", b"Bearer \xff\xff")),
+    ),
+    Raw("a path that is not UTF-8: grpcio 1.84.0 to 1.85.1 end the whole server", _GET_STATUS, call(NO_UTF8, b"")),
 )

@@ -26,8 +26,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from benchmarks.controllers.faults import Case, Outcome, broken, draw, limits, single
-from benchmarks.controllers.judge import Verdict, Write
+from benchmarks.controllers.judge import Case, Outcome, Verdict, Write, broken, draw, limits, single
 from benchmarks.controllers.site import Member, Site, check, send_packets, site
 from benchmarks.measures import report
 from controller.config import EtcdConfig

@@ -1,22 +1,27 @@
-"""Judge of the messages that reached the switches: who wrote, who was allowed to, and when switches took a master.
+"""Judgement of ``controllers``: who wrote to the switches, how faults are drawn, and what must hold after a case. Pure.
 
-In: the messages between every switch and every member, in the order of their times, as the switches' machine sent and
-received them. Out: claims and writes. Pure.
+The input of ``Judge`` is the messages between every switch and every member, in the order of their times, as the
+switches' machine sent and received them. A switch answers the messages of one connection in their order. A write
+without an error before the next barrier reply was therefore accepted. After the reply that made another connection the
+master, every write must be refused.
 
-A switch answers the messages of one connection in their order. A write without an error before the next barrier reply
-was therefore accepted. After the reply that made another connection the master, every write must be refused.
+A case is one fault, or two that overlap. A member that is *replaced* is the active one and cannot go on: another member
+must take over. Without a majority of etcd's members nobody can take over, so times count from the majority's return.
+Under a new leader of etcd all leases begin anew, so times count from the failure of the former leader at the earliest.
 """
 
 from __future__ import annotations
 
+import random
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from benchmarks.openflow_bytes import HEADER, Type, xid_of
 from controller.fabric.topology import Dpid
+from signalbox.errors import InvalidInput
 
 WRITES = (Type.FLOW_MOD, Type.GROUP_MOD, Type.METER_MOD)
 """Messages that change rules of a switch."""
@@ -125,3 +130,179 @@ class Judge:
             if claim.at >= start:
                 first.setdefault(claim.dpid, claim.at)
         return max(first[dpid] for dpid in dpids) - start if first.keys() >= set(dpids) else None
+
+
+Who = Literal["active", "standby", "etcd follower", "etcd leader", "etcd majority", "Open vSwitch"]
+
+NO_ETCD = ("cut off from etcd", "mute to etcd", "deaf to etcd")
+NO_SWITCHES = ("cut off from switches", "mute to switches", "deaf to switches")
+CUT_OFF = (*NO_ETCD, *NO_SWITCHES, "cut off from both")
+"""Partitions of a member. A mute member's packets are lost, a deaf member gets none."""
+CLOCKS = ("clock + 1 h", "clock - 1 h")
+
+OF_MEMBERS = ("killed", "paused", *CUT_OFF, *CLOCKS)
+OF_ETCD = ("killed", "paused")
+
+KINDS: Sequence[tuple[Who, Sequence[str], int]] = (
+    ("active", OF_MEMBERS, 10),
+    ("standby", OF_MEMBERS, 3),
+    ("etcd follower", OF_ETCD, 1),
+    ("etcd leader", OF_ETCD, 2),
+    ("etcd majority", OF_ETCD, 2),
+    ("Open vSwitch", ("restarted",), 1),
+)
+"""Places of faults, the faults of each, and its weight."""
+
+BOTH = 1 / 3
+"""Share of the cases that have two faults."""
+LATEST_S = 2.0
+"""Largest number of seconds after which the second fault begins."""
+PAST_LEASE_S = (2.0, 5.0)
+"""Range of the seconds by which a pause or partition is longer than the lease."""
+
+ANSWER_S, HELD_S, WITH_ETCD_S = 2.0, 3.0, 5.0
+"""Seconds until a change is answered after a kill, until the last switch is held, and both if etcd's leader fails."""
+PAST_LIMIT_S = 1.0
+"""Seconds after the end of a lease within which another member has taken over from one that is paused or cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Fault. ``starts_s``, ``lasts_s``: seconds after the begin of the case, and from then until it is mended."""
+
+    who: Who
+    what: str
+    starts_s: float
+    lasts_s: float
+
+    def __str__(self) -> str:
+        return f"{self.who} {self.what}"
+
+    @property
+    def replaces(self) -> bool:
+        return self.who == "active" and self.what not in CLOCKS
+
+    @property
+    def ends_s(self) -> float:
+        return self.starts_s + self.lasts_s
+
+
+Case = tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times that must be met."""
+
+    replaced_s: float
+    """Seconds after the begin of the case at which another member has to take over."""
+    since_s: float
+    """Seconds after the begin of the case from which the times count."""
+    answer_s: float
+    held_s: float | None
+    """Seconds until the last switch is held by the member that takes over; None without a takeover."""
+
+
+def draw(seed: int, count: int, lease_s: float) -> list[Case]:
+    """Return random cases."""
+    rng = random.Random(seed)
+    return [_case(rng, lease_s) for _ in range(count)]
+
+
+def single(text: str, lease_s: float) -> Case:
+    """Return the case of one fault, named as ``Fault`` is. Raises ``InvalidInput``."""
+    for who, faults, _ in KINDS:
+        for what in faults:
+            fault = Fault(who, what, 0.0, lease_s + PAST_LEASE_S[0])
+            if str(fault) == text:
+                return (fault,)
+    known = ", ".join(f"{who} {what}" for who, faults, _ in KINDS for what in faults)
+    raise InvalidInput.of("only", f"{text!r} is no fault; choose from: {known}")
+
+
+def _case(rng: random.Random, lease_s: float) -> Case:
+    first = _fault(rng, lease_s, 0.0, ())
+    if rng.random() >= BOTH:
+        return (first,)
+    return first, _fault(rng, lease_s, round(rng.uniform(0, LATEST_S), 1), (first.who,))
+
+
+def _fault(rng: random.Random, lease_s: float, starts_s: float, taken: Collection[Who]) -> Fault:
+    etcd = any(who.startswith("etcd") for who in taken)
+    left = [kind for kind in KINDS if kind[0] not in taken and not (etcd and kind[0].startswith("etcd"))]
+    [(who, faults, _)] = rng.choices(left, [weight for *_, weight in left])
+    return Fault(who, rng.choice(faults), starts_s, round(lease_s + rng.uniform(*PAST_LEASE_S), 1))
+
+
+def limits(case: Case, lease_s: float) -> Limits:
+    replaced = [fault for fault in case if fault.replaces]
+    without_etcd = max((fault.ends_s for fault in case if fault.who == "etcd majority"), default=0.0)
+    replaced_s = max((fault.starts_s for fault in replaced), default=0.0)
+    leaderless = any(fault.who in ("etcd leader", "etcd majority") for fault in case)
+    if any(fault.what != "killed" for fault in replaced):
+        answer_s = held_s = lease_s + PAST_LIMIT_S
+    else:
+        answer_s, held_s = ANSWER_S, HELD_S
+    if leaderless:
+        answer_s, held_s = max(answer_s, WITH_ETCD_S), max(held_s, WITH_ETCD_S)
+    gone = [fault for fault in replaced if fault.what == "killed" or fault.ends_s > without_etcd]
+    must_hold = gone and not rewrites(case)  # others are back before anybody can take over
+    new_leader = max((fault.starts_s for fault in case if fault.who == "etcd leader"), default=0.0)
+    return Limits(replaced_s, max(replaced_s, without_etcd, new_leader), answer_s, held_s if must_hold else None)
+
+
+def rewrites(case: Case) -> bool:
+    """Return whether switches lose their rules, so that rules are written, flows may move and packets are lost."""
+    return any(fault.who == "Open vSwitch" for fault in case)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Observations of one case."""
+
+    case: Case
+    answered_s: float | None
+    """Seconds from ``Limits.since_s`` until the first change was answered that was requested after that time."""
+    held_s: float | None
+    """Seconds from ``Limits.since_s`` until every switch had a new master."""
+    settled_s: float | None
+    """Seconds from the end of the last fault until everything was in order."""
+    deposed: int
+    """Writes that a switch accepted from a member that was not its master."""
+    refused: int
+    """Writes that switches refused."""
+    unanswered: int
+    """Writes of a member that was not the master, whose connection ended before an answer."""
+    written: int
+    """Flow-mods, group-mods and meter-mods of the masters."""
+    changed: Sequence[str]
+    """Rules that were there only before (``-``) or only afterwards (``+``), with the switch."""
+    jobs: Sequence[str]
+    """Acknowledged changes of jobs that were lost."""
+    sent: int = 0
+    lost: int = 0
+    """Packets between hosts."""
+
+
+def broken(outcome: Outcome, lease_s: float) -> list[str]:
+    """Return what did not hold, one text for each line of the issue that is broken."""
+    within = limits(outcome.case, lease_s)
+    found = []
+    if outcome.deposed:
+        found.append(f"{outcome.deposed} writes of a deposed member accepted")
+    found += outcome.jobs
+    if not rewrites(outcome.case):
+        found += [f"{len(outcome.changed)} rules differ"] * bool(outcome.changed)
+        found += [f"{outcome.written} rules written"] * bool(outcome.written)
+        found += [f"{outcome.lost} packets lost"] * bool(outcome.lost)
+    if outcome.answered_s is None:
+        found.append(f"no change answered within {within.answer_s:g} s")
+    elif outcome.answered_s > within.answer_s:
+        found.append(f"first change answered after {outcome.answered_s:.1f} s, not {within.answer_s:g} s")
+    if within.held_s is not None and outcome.held_s is None:
+        found.append(f"a switch is not held within {within.held_s:g} s")
+    elif within.held_s is not None and outcome.held_s is not None and outcome.held_s > within.held_s:
+        found.append(f"last switch held after {outcome.held_s:.1f} s, not {within.held_s:g} s")
+    if outcome.settled_s is None:
+        found.append("not in order again")
+    return found

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from benchmarks.controllers.faults import CLOCKS, Fault
-from benchmarks.controllers.judge import Judge
+from benchmarks.controllers.judge import CLOCKS, Fault, Judge
 from benchmarks.fabric.blueprint import Blueprint
 from benchmarks.fabric.capture import Recorder
 from benchmarks.fabric.openvswitch import Bridges, rundir

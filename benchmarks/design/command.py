@@ -1,9 +1,13 @@
-"""Benchmark ``design``: LIBRA's workloads, random cases, and spines for published workloads."""
+"""Benchmark ``design``: LIBRA's workloads, random cases, and spines for published workloads.
+
+The spines are those that the published evaluation's fabric needs for its own workloads (arXiv 2503.05324) when one
+spine may fail: the fewest for which the planner's routes reach a goal.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -12,15 +16,48 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.design import published
+from benchmarks.design import command
 from benchmarks.design.cases import Outcome, compared
 from benchmarks.design.libra import GBPS, TOTAL, LibraCase, cases
-from benchmarks.design.published import FAILURES
 from benchmarks.measures import report
+from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, SPINES
+from controller.planning.problem import PlanLimits
 from offline.design.bandwidth import fastest
 from offline.design.question import Objective
+from offline.design.spines import Leaves, choices, smallest
 from offline.design.time_cost import best_product
+from offline.scenarios.workloads import read_workload, workload_folders
 from signalbox.commands.output import AsJson
+
+LINK_GBPS = 100.0
+TRIED = range(16, 37)
+MAX_SUBFLOWS = (1, 2)
+GOALS = (1.0, 1.05)
+FAILURES = 1
+
+
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the answers for each workload and number of subflows.
+
+    - ``bound_at_published``: lower bound of the slowdown with the published number of spines, one of them failed.
+    - ``goals``: by goal, the number of spines and the slowdown that the planner reaches; None when no number in
+      ``TRIED`` suffices."""
+    there = Leaves(LEAVES, HOSTS_PER_LEAF, LINK_GBPS)
+    numbered = there.fabric(SPINES, LINK_GBPS)
+    for workload in workload_folders(folder):
+        for max_subflows in MAX_SUBFLOWS:
+            jobs = read_workload(workload, numbered, max_subflows)
+            found = choices(there, jobs, TRIED, [LINK_GBPS], FAILURES)
+            answers = {goal: smallest(there, jobs, found, FAILURES, goal, PlanLimits(ecmp_draws=0)) for goal in GOALS}
+            yield {
+                "workload": str(workload.relative_to(folder)),
+                "max_subflows": max_subflows,
+                "bound_at_published": next(each.failed for each in found if each.count == SPINES),
+                "goals": {
+                    goal: answer and (answer[0].count, answer[1].max_slowdown) for goal, answer in answers.items()
+                },
+            }
+
 
 RESULTS = Path("out/bench/design.json")
 TIMES = 5
@@ -94,7 +131,7 @@ def main(
     found: Row = {
         "libra": rows,
         "random": random_summary([compared(seed) for seed in seeds]),
-        "published": [*published.rows(workloads)] if workloads else [],
+        "published": [*command.rows(workloads)] if workloads else [],
     }
     tables = {
         "LIBRA's workloads, 500 GB/s": rows,

@@ -150,7 +150,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
     words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     answers: list[tuple[float, float]] = []
-    with start("benchmarks.fabric.echo_switch", *words, **pipes) as process:
+    with start("benchmarks.openflow_bytes", *words, **pipes) as process:
         try:
             yield answers
             out, said = process.communicate(timeout=STOP_S)

@@ -29,8 +29,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.joining.mixes import KINDS, mix, spec_of
-from benchmarks.joining.results import Announced, Mode, Row, read_rows, summary
+from benchmarks.joining.mixes import KINDS, Announced, Mode, Row, mix, read_rows, spec_of, summary
 from benchmarks.joining.scenarios import command as scenarios
 from benchmarks.joining.scenarios.command import SCENARIOS
 from benchmarks.joining.watch import Watch, judged

@@ -17,11 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.judge.adapter import certificate_of
-from benchmarks.judge.command import Within, name_of
-from benchmarks.judge.implied import follows, walks
+from benchmarks.judge.command import Record, Records, Within, name_of
+from benchmarks.judge.implied import boasting, changed, follows, walks
 from benchmarks.judge.instances import generate
-from benchmarks.judge.mutants import boasting, changed
-from benchmarks.judge.records import Record, Records
 from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify

@@ -1,14 +1,15 @@
 """Benchmark ``judge``: plan random instances, and check every claim with an independent solver.
 
-Instances are given by seed. The result is a table or JSON. Every verdict is in a file, and a run continues where the
-previous one ended. The solver shares no code with the controller. Module ``instances`` makes the instances, and
-``verdicts`` the verdicts.
+Instances are given by seed. The result is a table or JSON. Every verdict is a line of JSON in a file, and a run
+continues where the previous one ended. The solver shares no code with the controller. Module ``instances`` makes the
+instances, and ``verdicts`` the verdicts.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -19,11 +20,41 @@ import typer
 from benchmarks.judge.adapter import answer, disturbed
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import KINDS, Instance, generate
-from benchmarks.judge.records import Record, Records
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from benchmarks.measures import report
 from controller.planning.problem import PlanLimits
 from signalbox.commands.output import AsJson
+
+Record = dict[str, Any]
+
+
+class Records:
+    """Records of a file. ``known``: records by name; the last record if several have the same name."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.known: dict[str, Record] = {}
+        if file.exists():
+            whole = file.read_text(encoding="utf-8").rpartition("\n")[0]
+            for line in filter(None, whole.split("\n")):
+                record = json.loads(line)
+                self.known[record["name"]] = record
+            file.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
+
+    def add(self, record: Record) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        self.known[record["name"]] = record
+
+    def fill(self, names: Iterable[str], judged: Callable[[str], Record], within_s: float) -> int:
+        """Add the missing records of ``names`` for up to ``within_s`` seconds; return the number still missing."""
+        left = [name for name in names if name not in self.known]
+        deadline = time.monotonic() + within_s
+        while left and time.monotonic() < deadline:
+            self.add(judged(left.pop(0)))
+        return len(left)
+
 
 MAX_SUBFLOWS = (1, 2, 3, 8)
 _NEAR = 0.01

@@ -17,11 +17,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.judge.adapter import answer, instance_of
-from benchmarks.judge.command import Line, Within, show_verdicts
+from benchmarks.judge.command import Line, Record, Records, Within, show_verdicts
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import Instance
-from benchmarks.judge.records import Record, Records
 from benchmarks.judge.verdicts import SOLVE_S, Judge
+from benchmarks.measures import chosen
 from benchmarks.plan.workloads import Setting, workloads
 from controller.planning.problem import PlanLimits
 from signalbox.commands.output import AsJson
@@ -65,11 +65,12 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Plan the published workloads with failures, in up to 8 subflows, and compare with the fluid optimum."""
-    chosen = [name.strip() for name in variants.split(",")]
-    if not set(chosen) <= set(VARIANTS):
-        raise typer.BadParameter(f"choose from {', '.join(VARIANTS)}", param_hint="--variants")
     settings = {setting.name: setting for setting in _settings(folder)}
-    cases = {str(case): case for case in all_cases(settings, seeds, chosen) if only in str(case)}
+    cases = {
+        str(case): case
+        for case in all_cases(settings, seeds, chosen("--variants", variants, VARIANTS))
+        if only in str(case)
+    }
     limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
     records = Records(out)
 

@@ -22,10 +22,17 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.linearizability.checker import order_of, smallest_refused
-from benchmarks.linearizability.jobs import NO_JOB, JobCall, JobOperation, changes_nothing, line_of, step
-from benchmarks.linearizability.members import FAULTS, Members, running
-from benchmarks.linearizability.recorder import ClientThread, Shared
+from benchmarks.linearizability.checker import (
+    NO_JOB,
+    JobCall,
+    JobOperation,
+    changes_nothing,
+    line_of,
+    order_of,
+    smallest_refused,
+    step,
+)
+from benchmarks.linearizability.recorder import FAULTS, ClientThread, Members, Shared, running
 from benchmarks.measures import report
 from signalbox.commands.output import AsJson
 from tests.support.wire.etcd import EtcdProcess, running_etcd

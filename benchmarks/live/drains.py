@@ -25,8 +25,17 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.live.demo_fabric import demo_fabric
-from benchmarks.live.failures import RAW, SETTLE_TIMEOUT_S, WIDE_S, Scene, finish, pick_spine, scene_of, start
+from benchmarks.live.failures import (
+    RAW,
+    SETTLE_TIMEOUT_S,
+    WIDE_S,
+    Scene,
+    demo_fabric,
+    finish,
+    pick_spine,
+    scene_of,
+    start,
+)
 from benchmarks.live.outages_report import means
 from benchmarks.measures import report
 from mininet_topos.demo.phases import ELEMENTS, JOBS

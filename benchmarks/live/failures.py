@@ -10,6 +10,8 @@ hosts whose flows ECMP hashes, every 10 ms. The result is a table, and ``failure
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,22 +21,36 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.live.demo_fabric import demo_fabric
 from benchmarks.live.failures_report import Event, Role, build_report
-from benchmarks.measures import report
+from benchmarks.measures import chosen, report
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.parts import RouteWatch, Training
-from mininet_topos.demo.phases import ELEMENTS, JOBS, ring_jobs
+from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.probing import Probing
-from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, prioritise_probes
+from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair
 from mininet_topos.trainer.log import read_rank_logs
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
+
+
+@contextmanager
+def demo_fabric(prefix: str, out: Path) -> Iterator[tuple[LeafSpine, Path]]:
+    """Yield the topology and a temporary folder; the controller's log in the folder is copied to ``out`` at the end.
+
+    ``prefix``: prefix of the names of interfaces and namespaces, so that labs can run side by side."""
+    out.mkdir(parents=True, exist_ok=True)
+    mbps = RATE_BPS / 1e6
+    with large_socket_buffers(), tempfile.TemporaryDirectory(prefix=f"signalbox-{prefix}-") as name:
+        try:
+            yield LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix=prefix), Path(name)
+        finally:
+            shutil.copy(Path(name) / "controller.log", out)
+
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 """Seconds between the probes of a selected pair, and of any other pair."""
@@ -268,11 +284,8 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Cause failures under load and measure for how long traffic stops."""
-    kinds = only.split(",")
-    if unknown := set(kinds) - set(KINDS):
-        raise typer.BadParameter(f"unknown kind: {', '.join(sorted(unknown))}; choose from {', '.join(KINDS)}")
     with demo_fabric("fl", out) as (topo, folder), scene_of(topo, folder, ELEMENTS, JOBS) as scene:
-        for kind in kinds:
+        for kind in chosen("--only", only, KINDS):
             for turn in range(times):
                 run_kind(scene, kind, turn)
         found = finish(scene)

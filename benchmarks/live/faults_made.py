@@ -6,13 +6,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.full_disk import fill
 from benchmarks.live.relay import OpenFlowRelay
 from benchmarks.monitoring import kinds_with_an_alert
 from benchmarks.second_vswitchd import SecondSpine
@@ -21,10 +20,31 @@ from controller.tables.rules import learning_cookie
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import BRIDGE_MARK, LabError, run
+from mininet_topos.trainer.announcement import announcement
 from signalbox.client import Client
 from signalbox.errors import Unavailable
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import Algorithm, JobSpec
 from signalbox.words import AlarmKind
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a file system of ``size``, such as ``128k``, at ``folder``/``state`` while the block runs."""
+    state = folder / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(state)], check=True)
+    try:
+        yield state
+    finally:
+        subprocess.run(["umount", "--lazy", str(state)], check=True)
+
+
+def fill(file: Path) -> None:
+    """Write to ``file`` until its file system is full, so that not even one job's state can be saved."""
+    with suppress(OSError), file.open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(512))
+
 
 OUT_OF_SYNC_S = 60.0
 """Seconds that a switch must be out of sync before the condition of ``SignalboxSwitchOutOfSync`` holds."""
@@ -404,14 +424,4 @@ class Site:
 
 def pipeline(job: str, ips: list[str]) -> JobSpec:
     """Return a job whose first host sends to the second."""
-    return JobSpec.parse(
-        {
-            "job_id": job,
-            "endpoints": ips,
-            "groups": [{"name": "all", "ranks": [0, 1]}],
-            "collectives": [
-                {"algorithm": "pipeline_send", "groups": ["all"], "bytes_per_iteration": 4 * PAIR_ELEMENTS}
-            ],
-            "lease_s": 3600,
-        }
-    )
+    return announcement(job, ips, Algorithm.PIPELINE_SEND, 4 * PAIR_ELEMENTS, 3600)

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,26 +66,16 @@ class Episode:
 
 
 class AlertLog:
-    """Log of the alerts in Prometheus, filled while ``following``. ``episodes``: all alerts so far."""
+    """Log of the alerts in Prometheus, filled by ``follow``. ``episodes``: all alerts so far."""
 
     def __init__(self, prometheus: Prometheus) -> None:
         self.episodes: list[Episode] = []
         self.prometheus = prometheus
-        self._ends = threading.Event()
         self._open: dict[tuple[tuple[str, str], ...], Episode] = {}
 
-    @contextmanager
-    def following(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._follow)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._ends.set()
-            thread.join()
-
-    def _follow(self) -> None:
-        while not self._ends.wait(2 * POLL_S):
+    def follow(self, ends: threading.Event) -> None:
+        """Record the alerts of Prometheus until the end."""
+        while not ends.wait(2 * POLL_S):
             with suppress(OSError):
                 self.take(self.prometheus.alerts(), time.monotonic())
 

@@ -11,24 +11,28 @@ The exit status is 1 when a cycle was worse than the one before it, or the bound
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.live.memory_switches import LINK_BPS, Switches, connections, declared_hosts
 from benchmarks.measures import report
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
-from controller.fabric.messages import LinkSeen, PortChanged
-from controller.fabric.topology import Dpid, Fabric
+from controller.fabric.messages import LinkSeen, PortChanged, SwitchConnected
+from controller.fabric.parts import Declared
+from controller.fabric.topology import Dpid, Fabric, PortRef
+from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
+from controller.planning.answers import Answers
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference
 from controller.planning.messages import SolvePlan
 from controller.planning.plan import GoalPlan, Plan, Planned
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
+from controller.tables.rules import RuleSet
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
@@ -36,6 +40,50 @@ from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import read_workload
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import JobSpec
+
+LINK_BPS = 100e9
+
+
+class Switches:
+    """Switches in memory that carry out every command at once; they also compute plans."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.planning = Answers()
+
+    def answers(self, commands: Iterable[Command]) -> Iterator[Message]:
+        for command in commands:
+            match command:
+                case ReadRules(dpid):
+                    yield SwitchRules(dpid, RuleSet(), 0)
+                case InstallStage(change_id, stage):
+                    yield StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult()))
+                case SolvePlan():
+                    repaired, problem = self.planning.repair(command)
+                    if repaired:
+                        yield repaired
+                    limits = replace(command.limits, ecmp_draws=0)
+                    yield self.planning.plan(replace(command, limits=limits), problem)
+
+
+def declared_hosts(fabric: Fabric) -> Declared:
+    """Return all hosts, as declared in an inventory."""
+    hosts = (
+        DeclaredHost(h.ip, f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", fabric.name(h.at.dpid), _port_name(fabric, h.at))
+        for n, h in enumerate(fabric.hosts.values())
+    )
+    return Declared(tuple(hosts))
+
+
+def connections(fabric: Fabric) -> list[Message]:
+    """Return the messages with which all switches connect and probes pass over all links."""
+    connected = [SwitchConnected(s.dpid, s.name, tuple(s.ports.values())) for s in fabric.switches.values()]
+    return [*connected, *(LinkSeen(link.src, link.dst) for link in fabric.links.values())]
+
+
+def _port_name(fabric: Fabric, at: PortRef) -> str:
+    return fabric.switches[at.dpid].ports[at.port].name
+
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 RING_SIZE = 8

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.live.demo_fabric import demo_fabric
+from benchmarks.live.failures import demo_fabric
 from benchmarks.measures import report
 from mininet_topos.controller_process import Settings
 from mininet_topos.demo.parts import RouteWatch

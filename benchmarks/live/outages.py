@@ -28,11 +28,10 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.live.demo_fabric import demo_fabric
-from benchmarks.live.exits import exits
-from benchmarks.live.outages_report import Outage, build, changed
+from benchmarks.live.failures import demo_fabric
+from benchmarks.live.outages_report import Outage, build, changed, exits
 from benchmarks.live.relay import relay, stopped
-from benchmarks.measures import report
+from benchmarks.measures import chosen, report
 from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.demo.parts import RouteWatch, Training, TrainingJob
 from mininet_topos.demo.phases import ELEMENTS, ring_jobs
@@ -145,6 +144,7 @@ KINDS: Mapping[str, Outages] = {
     "partition": [("cut off from clients", cut_clients), ("cut off from switches", cut_switches)],
     "upgrade": [("upgraded", upgrade)],
 }
+ALL = (*KINDS, EXITS)
 
 
 def measured(site: Site, outages: Outages, away_s: float, undisturbed_s: float, quiet_s: float) -> list[Outage]:
@@ -215,9 +215,7 @@ def site_of(
 
 
 def main(
-    only: Annotated[str, typer.Option(help=f"Kinds of outage, from {', '.join((*KINDS, EXITS))}.")] = ",".join(
-        (*KINDS, EXITS)
-    ),
+    only: Annotated[str, typer.Option(help=f"Kinds of outage, from {', '.join(ALL)}.")] = ",".join(ALL),
     away_s: Annotated[float, typer.Option(min=1, help="Seconds that an outage lasts.")] = AWAY_S,
     times: Annotated[int, typer.Option(min=1, help="Number of outages of each kind.")] = 1,
     undisturbed_s: Annotated[
@@ -228,11 +226,7 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Make the controller unreachable while jobs train, and end jobs."""
-    kinds = only.split(",")
-    if unknown := set(kinds) - {*KINDS, EXITS}:
-        raise typer.BadParameter(
-            f"unknown kind: {', '.join(sorted(unknown))}; choose from {', '.join((*KINDS, EXITS))}"
-        )
+    kinds = chosen("--only", only, ALL)
     outages = [one for kind in KINDS if kind in kinds for one in KINDS[kind]] * times
     with demo_fabric("ou", out) as (topo, folder):
         with site_of(topo, folder, ELEMENTS, ring_jobs, lease_s) as site:

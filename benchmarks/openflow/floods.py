@@ -27,21 +27,32 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.measures import Spread, report, usage
-from benchmarks.openflow.switches import GOOD_DPID, GoodSwitch
-from benchmarks.openflow_bytes import Multipart, Type, message, multipart_kind, port_desc, xid_of
-from benchmarks.openflow_switch import Connection, EchoingSwitch, PlainSwitch
+from benchmarks.measures import Spread, background, report, usage
+from benchmarks.openflow.fuzz import GOOD_DPID, GoodSwitch
+from benchmarks.openflow_bytes import (
+    Connection,
+    EchoingSwitch,
+    Multipart,
+    PlainSwitch,
+    Type,
+    message,
+    multipart_kind,
+    port_desc,
+    xid_of,
+)
 from controller.tables.rules import Table, cookie
 from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.trainer.announcement import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import Algorithm, JobSpec
 
 MEBI = 1 << 20
 RENEW_S, REGISTER_S = 0.02, 0.1
 SETTLE_S = 10.0
 LIMIT_MS, MEMORY, LINES = 100.0, 1.1, 10.0
 PATIENCE_S = 20.0
+LEASE_S = 60.0
 HOSTILE_DPID = 0xBAD
 PORTS = 4_000
 IS_SLAVE = struct.pack("!HH", 1, 10)
@@ -288,30 +299,22 @@ class Beside:
 
 
 def spec(name: str) -> JobSpec:
-    collective = {"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000}
-    return JobSpec.model_validate(
-        {
-            "job_id": name,
-            "endpoints": ["10.9.0.1", "10.9.0.2"] if name == "first" else ["10.9.0.3", "10.9.0.4"],
-            "groups": [{"name": "dp", "ranks": [0, 1]}],
-            "collectives": [collective],
-        }
-    )
+    hosts = ("10.9.0.1", "10.9.0.2") if name == "first" else ("10.9.0.3", "10.9.0.4")
+    return announcement(name, hosts, Algorithm.RING_ALL_REDUCE, 1_000_000, LEASE_S)
 
 
 @contextmanager
 def calls(address: str, beside: Beside) -> Iterator[None]:
     """Renew and register jobs in two threads with a connection each."""
-    stopping = threading.Event()
     with Client(address) as client:
         token = client.register_job(spec("first"), take_over=True).lease_token
 
-    def renew() -> None:
+    def renew(stopping: threading.Event) -> None:
         with Client(address) as client:
             while not stopping.wait(RENEW_S):
                 beside.timed(beside.renewals, lambda: client.renew_lease("first", token))
 
-    def register() -> None:
+    def register(stopping: threading.Event) -> None:
         with Client(address) as client:
             for number in count():
                 if stopping.wait(REGISTER_S):
@@ -319,15 +322,8 @@ def calls(address: str, beside: Beside) -> Iterator[None]:
                 beside.timed(beside.registrations, lambda: client.register_job(spec(f"job{number}")))  # noqa: B023
                 client.deregister_job(f"job{number}", force=True)
 
-    threads = [threading.Thread(target=renew), threading.Thread(target=register)]
-    for thread in threads:
-        thread.start()
-    try:
+    with background(renew, register):
         yield
-    finally:
-        stopping.set()
-        for thread in threads:
-            thread.join()
 
 
 # ---- results

@@ -3,14 +3,17 @@
     .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--json]
 
 The real controller runs in its own process, on free ports. Message I of seed S is always the same, so ``--seed S
---first I --count 1`` repeats it. The exit status is 1 when the controller died, did not end cleanly, lost the good
-switch or let it wait for seconds.
+--first I --count 1`` repeats it. The results are the number of connections that the controller ended, and the times for
+which the good switch waited for echoes and for rules. The exit status is 1 when the controller died, did not end
+cleanly, lost the good switch or let it wait for seconds.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,11 +23,178 @@ from typing import Annotated
 import typer
 
 from benchmarks.measures import Spread, figures_of, report, usage
-from benchmarks.openflow.mutants import mutant
-from benchmarks.openflow.switches import GoodSwitch, HostileSwitch
+from benchmarks.openflow.mutants import HANDSHAKE, INSTEAD_OF_HELLO, MULTIPART, PORT_DESC, Mutant, mutant
+from benchmarks.openflow_bytes import (
+    Connection,
+    EchoingSwitch,
+    Multipart,
+    PlainSwitch,
+    Type,
+    message,
+    multipart_kind,
+    port_desc,
+    xid_of,
+)
 from mininet_topos.controller_process import ControllerProcess, Settings
 from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
+
+GOOD_DPID = 1
+HOSTILE_DPID = 2
+PORTS = 2
+ANSWER_S = 5.0
+PORT_EVERY_S = 0.5
+ASK_S = 1.0
+_READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
+_ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
+"""Requests that follow a new connection and are not repeated; flow stats are also requested as counters."""
+_FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
+_ADDED = 0
+
+
+# ---- good switch
+
+
+class GoodSwitch(EchoingSwitch):
+    """Switch that adds a port every half second.
+
+    ``rules_ms``: milliseconds from the announcement of a port to the first rule for it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port, GOOD_DPID, PORTS)
+        self.rules_ms: list[float] = []
+        self.barriers = 0
+        self._told_at: float | None = None
+        self._next_port = PORTS + 1
+        self._threads.append(threading.Thread(target=self._add_ports))
+
+    def __exit__(self, *details: object) -> None:
+        super().__exit__(*details)
+        self._threads[-1].join()
+
+    def _take(self, heard: bytes, now: float) -> None:
+        if heard[1] in (Type.FLOW_MOD, Type.METER_MOD) and self._told_at:
+            self.rules_ms.append((now - self._told_at) * 1000)
+            self._told_at = None
+        self.barriers += heard[1] == Type.BARRIER_REQUEST
+        super()._take(heard, now)
+
+    def _add_ports(self) -> None:
+        while not self._stopping.wait(PORT_EVERY_S) and not self.connection_lost:
+            if self._told_at is None:
+                added = struct.pack("!B7x", _ADDED) + port_desc(self._next_port, f"eth{self._next_port}")
+                self._next_port += 1
+                self._told_at = time.monotonic()
+                self._send(message(Type.PORT_STATUS, 0, added))
+
+
+# ---- hostile switch
+
+
+class HostileSwitch:
+    """Switch that sends mutants (broken messages) in place of some answers; its other answers are correct."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._switch = PlainSwitch(HOSTILE_DPID, PORTS)
+        self._connection: Connection | None = None
+        self._waiting: dict[int, int] = {}
+        self._told: set[int] = set()
+        self.connections = 0
+        self.thrown_out = 0
+
+    def send(self, mutant: Mutant) -> None:
+        """Send a mutant when the controller expects a message of its kind.
+
+        Then wait until the controller answers an echo request or ends the connection."""
+        try:
+            if mutant.kind in HANDSHAKE:
+                self.close()
+                connection = self._connected(mutant)
+            else:
+                self._ready_for(mutant)
+                connection = self._connected(None)
+                connection.send(mutant.numbered(self._xid(mutant)))
+            if mutant.ends:
+                self.close()
+            else:
+                self._settle(connection)
+        except (EOFError, OSError):
+            self.thrown_out += 1
+            self.close()
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
+        self._connection = None
+        self._waiting = {}
+        self._told = set()
+
+    def _connected(self, mutant: Mutant | None) -> Connection:
+        """Return the connection; if there is none, connect, with the mutant as a message of the handshake."""
+        if self._connection:
+            return self._connection
+        self.connections += 1
+        self._switch = PlainSwitch(HOSTILE_DPID, PORTS)
+        connection = self._connection = Connection(self._port, ANSWER_S)
+        kind = mutant.kind if mutant else None
+        hello = mutant.numbered(0) if mutant and kind in INSTEAD_OF_HELLO else message(Type.HELLO, 0)
+        connection.send(hello)
+        for name, request, body in (
+            ("features reply", Type.FEATURES_REQUEST, None),
+            (PORT_DESC, Type.MULTIPART_REQUEST, Multipart.PORT_DESC),
+        ):
+            asked = connection.hear()
+            while asked[1] != request or (body is not None and multipart_kind(asked) != body):
+                connection.send(self._switch.answer(asked))
+                asked = connection.hear()
+            broken = mutant.numbered(xid_of(asked)) if mutant and kind == name else None
+            connection.send(broken or self._switch.answer(asked))
+        return connection
+
+    def _ready_for(self, mutant: Mutant) -> None:
+        """Wait for the request that the mutant answers, if the controller makes such a request."""
+        kind = MULTIPART.get(mutant.kind)
+        if kind is None or kind in self._waiting:
+            return
+        if kind in _ASKED_ONCE:
+            self.close()
+            self._told = {kind}  # the mutant answers; after another answer the controller would not repeat the request
+        connection = self._connected(None)
+        deadline = time.monotonic() + ASK_S
+        while kind not in self._waiting and time.monotonic() < deadline:
+            self._take(connection, connection.hear())
+
+    def _xid(self, mutant: Mutant) -> int:
+        """Return the transaction id of the request that the mutant answers, 0 after the last part of the answer."""
+        kind = MULTIPART.get(mutant.kind, -1)
+        xid = self._waiting.get(kind, 0)
+        more = mutant.data[11:12] == b"\1"
+        if not more:
+            self._waiting.pop(kind, None)
+        return xid
+
+    def _take(self, connection: Connection, heard: bytes) -> None:
+        if heard[1] != Type.MULTIPART_REQUEST:
+            connection.send(self._switch.answer(heard))
+            return
+        kind, xid = multipart_kind(heard), xid_of(heard)
+        if self.connections % 3 == 0 and kind in _READ_BACK and kind not in self._told:
+            # The controller next requests the foreign rules that this answer reports.
+            self._told.add(kind)
+            body = _FOREIGN_RULES if kind == Multipart.AGGREGATE else b""
+            connection.send(message(Type.MULTIPART_REPLY, xid, struct.pack("!HH4x", kind, 0) + body))
+        else:
+            self._waiting[kind] = xid
+
+    def _settle(self, connection: Connection) -> None:
+        """Wait for the answer to an echo request."""
+        request = message(Type.ECHO_REQUEST, 7, b"settled?")
+        connection.send(request)
+        reply = message(Type.ECHO_REPLY, 7, b"settled?")
+        while (heard := connection.hear()) != reply:
+            self._take(connection, heard)
+
 
 SETTINGS: Settings = {"counters": {"interval_s": 0.05}}
 MEBI = 1 << 20

@@ -1,31 +1,316 @@
 """Benchmark ``plan``: times of planning, and slowdowns compared with proven bounds and published schemes.
 
 It needs no network and no root. The input is a folder of published workloads, and options that select cases. The
-output is tables or, with ``--json``, all measurements; ``plan.json`` is always written. Module ``workloads`` has the
-cases.
+output is tables or, with ``--json``, all measurements; ``plan.json`` is always written, and replaced as a whole. Module
+``workloads`` has the cases. A ``Target`` has the number of cases that meet it, and the worst case.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from statistics import fmean, median
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.measures import Row, report
-from benchmarks.plan.changes import Change, changed, changes_of, small_settings
-from benchmarks.plan.measure import Case, cases, measure, undisturbed
-from benchmarks.plan.results import Results, change_lines, plan_lines, targets
-from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, few, workloads
+from benchmarks.measures import chosen, report
+from benchmarks.plan.measure import (
+    PLANNED,
+    Case,
+    Change,
+    ChangeRow,
+    Missing,
+    Row,
+    cases,
+    changed,
+    changes_of,
+    measure,
+    small_settings,
+    undisturbed,
+)
+from benchmarks.plan.workloads import (
+    FAILURES,
+    GENERATED,
+    IRREGULAR,
+    ONE_JOB,
+    WHOLE_SPINES,
+    Setting,
+    Workloads,
+    few,
+    workloads,
+)
 from controller.planning.problem import PlanLimits
 from offline.schemes import SCHEMES
 from signalbox.commands.output import AsJson
+
+
+@dataclass(slots=True)
+class Results:
+    """Measurements of a run. ``asked``: options of the run. ``finished``: whether all steps are done."""
+
+    asked: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    changes: list[ChangeRow] = field(default_factory=list)
+    finished: bool = False
+
+    def add(self, found: Row | Missing) -> None:
+        if isinstance(found, Row):
+            self.rows.append(found)
+        else:
+            self.missing.append(found)
+
+    def data(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "asked": self.asked,
+            "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
+            "finished": self.finished,
+            "targets": [asdict(target) for target in targets(self.rows, self.changes)],
+            "plans": [asdict(row) for row in self.rows],
+            "missing": [asdict(row) for row in self.missing],
+            "changes": [asdict(row) for row in self.changes],
+        }
+
+    def save(self, file: Path) -> None:
+        """Replace the file by one with all measurements as JSON. Raises ``OSError``."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_suffix(".part")
+        fresh.write_text(json.dumps(self.data(), indent=1) + "\n", encoding="utf-8")
+        fresh.replace(file)
+
+
+# ---- summaries
+
+Line = dict[str, str]
+"""Line of a table: texts by column."""
+
+
+def scheme(row: Row | Missing) -> str:
+    return f"{row.scheme}, split" if row.max_subflows > 1 else row.scheme
+
+
+def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
+    """Return a line for each group, failure and scheme that has rows.
+
+    Slowdowns and subflows are means over the workloads; "mean of jobs" is the mean over the workloads of each
+    workload's mean over its jobs. "ms" is a median."""
+    grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row.group, row.failure, scheme(row)].append(row)
+    lost = Counter((gone.group, gone.failure, scheme(gone)) for gone in missing)
+    return [
+        {
+            "group": group,
+            "failed": failure,
+            "scheme": name,
+            "workloads": f"{len(of)}, {count} without" if (count := lost[group, failure, name]) else f"{len(of)}",
+            "proven": f"{sum(row.proven for row in of)}",
+            "slowdown": f"{fmean(row.slowdown for row in of):.3f}",
+            "worst": f"{max(row.slowdown for row in of):.3f}",
+            "mean of jobs": f"{fmean(row.mean_slowdown for row in of):.3f}",
+            "bound": f"{fmean(row.bound for row in of):.3f}",
+            "subflows": f"{fmean(row.subflows for row in of):.3f}",
+            "most": f"{max(row.most_subflows for row in of)}",
+            "ms": f"{median(row.total_ms for row in of):.1f}",
+            "longest": f"{max(row.total_ms for row in of):.0f}",
+        }
+        for (group, failure, name), of in grouped.items()
+    ]
+
+
+def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
+    """Return a line for each group, change and number of subflows.
+
+    Slowdowns and moves are means over the workloads, times are medians."""
+    grouped: defaultdict[tuple[str, str, int], list[ChangeRow]] = defaultdict(list)
+    for row in rows:
+        grouped[row.group, row.change, row.max_subflows].append(row)
+    return [
+        {
+            "group": group,
+            "change": change,
+            "flows": f"up to {max_subflows} subflows" if max_subflows > 1 else "whole",
+            "workloads": f"{len(of)}",
+            "displaced": f"{fmean(row.displaced for row in of):.1f}",
+            "repair": f"{fmean(row.repair_slowdown for row in of):.3f}",
+            "repair ms": f"{median(row.repair_ms for row in of):.1f}",
+            "slowdown": f"{fmean(row.slowdown for row in of):.3f}",
+            "bound": f"{fmean(row.bound for row in of):.3f}",
+            "proven": f"{sum(row.certificate == 'optimal' for row in of)}",
+            "moves": f"{fmean(row.moves for row in of):.1f}",
+            "most": f"{max(row.moves for row in of)}",
+            "fewest proven": f"{sum(row.fewest for row in of)}",
+            "ms": f"{median(row.total_ms for row in of):.1f}",
+            "moves from scratch": f"{fmean(row.scratch_moves for row in of):.1f}",
+        }
+        for (group, change, max_subflows), of in grouped.items()
+    ]
+
+
+# ---- targets
+
+_ROUNDING = 1e-9
+_WITHIN = 1.01
+_MOST_FLOWS, _FEWEST_FLOWS = 1_728, 1_152
+"""Largest and smallest number of flows of the cases for which times have a target."""
+_MODEL = 5_000
+"""Largest number of variables (class x path) of a case for which the time of the proof has a target."""
+_CABLES = tuple(name for name, failure in FAILURES.items() if failure.cables)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Target that ``met`` of ``cases`` meet. ``worst``: worst value of all cases, in words."""
+
+    name: str
+    cases: int
+    met: int
+    worst: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Rule that judges rows."""
+
+    name: str
+    of: Callable[[Row], bool]
+    """Whether the rule applies to a row."""
+    met: Callable[[Row], bool]
+    """Whether a row meets the target."""
+    figure: Callable[[Row], float]
+    """Value of a row; larger is worse."""
+    words: str
+    """Format of the value in words."""
+
+
+def _off(row: Row) -> float:
+    """Return the slowdown relative to the smallest possible one, or to the bound where no closed form is known."""
+    return row.slowdown / (row.closed_form or row.bound)
+
+
+def _fast(row: Row) -> bool:
+    return row.failure in WHOLE_SPINES and row.group in ("published", "whole-leaf") and _size(row)
+
+
+def _size(row: Row) -> bool:
+    return _FEWEST_FLOWS <= row.flows <= _MOST_FLOWS
+
+
+def _exact(row: Row) -> bool:
+    return row.closed_form is not None and row.slowdown <= row.closed_form * (1 + _ROUNDING)
+
+
+_RULES = (
+    _Rule(
+        "whole flows, whole spines fail: slowdown = max(1, ceil(D/S))",
+        lambda row: row.closed_form is not None and not row.splits,
+        _exact,
+        _off,
+        "{:.6g} x the best",
+    ),
+    _Rule(
+        "split flows, whole spines fail: slowdown = max(1, D/S) in at most 2 subflows",
+        lambda row: row.closed_form is not None and row.splits,
+        lambda row: _exact(row) and row.most_subflows <= 2,
+        _off,
+        "{:.6g} x the best",
+    ),
+    _Rule(
+        "split flows, cables fail: slowdown <= 1.01 x bound in at most 8 subflows",
+        lambda row: row.failure in _CABLES and row.splits and not _irregular(row),
+        lambda row: row.slowdown <= _WITHIN * row.bound and row.most_subflows <= 8,
+        _off,
+        "{:.4f} x the bound",
+    ),
+    _Rule(
+        "whole flows, failures that hit one job, published: all slowdowns proven within 1 s",
+        lambda row: row.failure == ONE_JOB and not row.splits and row.group == "published",
+        lambda row: row.proven and row.total_ms <= 1000,
+        lambda row: row.total_ms,
+        "{:.0f} ms",
+    ),
+    *(
+        _Rule(
+            f"{group}: proven",
+            lambda row, group=group: row.group == group,  # type: ignore[misc]
+            lambda row: row.proven,
+            _off,
+            "{:.4f} x the bound",
+        )
+        for group in IRREGULAR
+    ),
+    _Rule(
+        "whole flows, 1,152 to 1,728, whole spines fail: planned within 10 ms",
+        lambda row: _fast(row) and not row.splits,
+        lambda row: row.total_ms <= 10,
+        lambda row: row.total_ms,
+        "{:.1f} ms",
+    ),
+    _Rule(
+        "split flows, 1,152 to 1,728, whole spines fail: planned within 25 ms",
+        lambda row: _fast(row) and row.splits,
+        lambda row: row.total_ms <= 25,
+        lambda row: row.total_ms,
+        "{:.1f} ms",
+    ),
+    _Rule(
+        "whole flows, cables fail, published: proven within 500 ms",
+        lambda row: (
+            row.group == "published" and not row.splits and row.failure not in WHOLE_SPINES and row.variables <= _MODEL
+        ),
+        lambda row: row.proven and row.total_ms <= 500,
+        lambda row: row.total_ms,
+        "{:.0f} ms",
+    ),
+    _Rule(
+        "fragmented, whatever fails: planned within 1 s",
+        lambda row: row.group == "fragmented",
+        lambda row: row.total_ms <= 1000,
+        lambda row: row.total_ms,
+        "{:.0f} ms",
+    ),
+)
+
+
+def targets(rows: Sequence[Row], changes: Sequence[ChangeRow]) -> list[Target]:
+    planned = [row for row in rows if row.scheme == PLANNED]
+    judged = [_judged(rule, [row for row in planned if rule.of(row)]) for rule in _RULES]
+    return [target for target in (*judged, *_of_changes(changes)) if target.cases]
+
+
+def _judged(rule: _Rule, rows: Sequence[Row]) -> Target:
+    met = sum(map(rule.met, rows))
+    worst = rule.words.format(max(map(rule.figure, rows))) if rows else ""
+    return Target(rule.name, len(rows), met, worst)
+
+
+def _irregular(row: Row) -> bool:
+    return row.group in IRREGULAR
+
+
+def _of_changes(changes: Sequence[ChangeRow]) -> Iterable[Target]:
+    for name, rows in (
+        ("small fabrics", [row for row in changes if row.group == "small"]),
+        ("large fabrics", [row for row in changes if row.group != "small"]),
+    ):
+        kept = [row for row in rows if row.max_subflows == 1]
+        worst = f"{max([row.moves for row in kept], default=0)} moves"
+        proven = sum(row.certificate == "optimal" and row.fewest for row in kept)
+        yield Target(
+            f"whole flows, a change on {name}: optimal in slowdowns and moves, proven", len(kept), proven, worst
+        )
+
 
 SAVED_EVERY_S = 10.0
 QUICK_SCHEMES = ("planned", "ecmp", "greedy")
@@ -55,8 +340,8 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Plan every workload under every scheme and failure: slowdowns and what is proven, subflows, times, moves."""
-    measured = _chosen("--schemes", schemes, SCHEMES, QUICK_SCHEMES if quick else SCHEMES)
-    breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
+    measured = chosen("--schemes", schemes or ",".join(QUICK_SCHEMES if quick else SCHEMES), SCHEMES)
+    breaks = chosen("--failures", failures or ",".join(QUICK_FAILURES if quick else FAILURES), FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found
     limits = PlanLimits(time_limit_s=time_limit)
@@ -70,14 +355,6 @@ def main(
     with undisturbed():
         _run(steps, results, out / "plan.json")
     report(results.data(), None, as_json, tables_of(results), f"written: {out / 'plan.json'}")
-
-
-def _chosen(option: str, text: str, known: Iterable[str], default: Iterable[str]) -> list[str]:
-    names = [name.strip() for name in text.split(",")] if text else list(default)
-    for name in names:
-        if name not in known:
-            raise typer.BadParameter(f"there is no '{name}'; choose from {', '.join(known)}", param_hint=option)
-    return list(dict.fromkeys(names))
 
 
 # ---- the steps
@@ -131,7 +408,7 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
         results.save(file)
 
 
-def tables_of(results: Results) -> dict[str, Sequence[Row]]:
+def tables_of(results: Results) -> dict[str, list[dict[str, Any]]]:
     """Return the tables of plans, changes and targets."""
     return {
         "worst slowdowns, means over workloads": plan_lines(results.rows, results.missing),

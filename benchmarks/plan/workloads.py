@@ -7,6 +7,8 @@ The input is a folder of published workloads, or none. The results are ``Setting
 - *whole-leaf*, *fragmented*: generated workloads of the same kind, with one to five jobs and rings of 2, 4 and 8;
 - irregular ones: rings of unequal sizes, uplinks half as fast as NICs, two parallel cables, a job on slower NICs, and a
   fat-tree. All but the fat-tree are variants of the published workloads, or of whole-leaf ones if there are none.
+
+``random_flows`` makes workloads of any size, as lines of workload files for ``generator.jobs_of``.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.planning.snapshot import ideal_communication_s
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
-from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.generator import Workload, generate, jobs_of, ring_lines
 from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import read_workload, workload_folders
+from offline.scenarios.workloads import Numbering, read_workload, workload_folders
 from signalbox.errors import FieldProblem, InvalidInput
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
@@ -239,3 +241,26 @@ def _fat_trees() -> list[Setting]:
         for placement in Placement
         for seed in (1, 2)
     ]
+
+
+STEP_BYTES = 1 << 20
+"""Bytes of a flow per step of its ring."""
+
+
+def random_flows(fabric: Fabric, flows: int, jobs: int, seed: int) -> Workload:
+    """Return ``flows`` equal flows in one ring per job; each random host sends and receives one flow.
+
+    Raises ``InvalidInput`` when there are fewer hosts than flows, or fewer than two flows per job."""
+    numbering = Numbering(fabric)
+    if not 2 * jobs <= flows <= len(numbering.ips):
+        message = (
+            f"{flows} flows in {jobs} jobs need as many hosts (there are {len(numbering.ips)}) and two flows per job"
+        )
+        raise InvalidInput((FieldProblem("workload", message),))
+    first = numbering.first_host
+    hosts = random.Random(seed).sample(range(first, first + len(numbering.ips)), flows)
+    cuts = [flows * job // jobs for job in range(jobs + 1)]
+    return {
+        f"job_{job}-random": ring_lines(hosts[cuts[job] : cuts[job + 1]], 0, 0, STEP_BYTES, 0, numbering)
+        for job in range(jobs)
+    }

@@ -1,15 +1,19 @@
-"""Repeated changes of one job's circuits while another job trains.
+"""Changes of circuits while a job trains: circuits of another job change, or fibre pairs of the job are cut.
 
-The input is a fabric with optical switches. The results are the durations of the changes, and whether packets of the
-other job were lost.
+The input is a fabric with optical switches. The results are the durations of the changes, the lost packets, and, for
+each cut, the longest time without packets between two servers of the job, and the time until other circuits are used.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import permutations
+from statistics import median
+from typing import Any, NamedTuple
 
-from benchmarks.rewiring.results import Changed
 from controller.circuits.wiring.circuits import circulant
 from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.probing import Probing
@@ -25,10 +29,62 @@ EACH = 6
 STEPS = ((1, 2, 3, 4), (2, 3, 1, 4))
 """Steps of the two alternating wirings (``circulant``); three interfaces of each server change their destination."""
 CIRCUITS = 18
-PROBE_S = 0.02
-SETTLED_S, JOINED_S, LEFT_S = 1.0, 60.0, 30.0
-STEADY_BYTES = 60_000
-"""Bytes of the other job's all-reduce, for interfaces of 1 Mbit/s."""
+CHANGE_PROBE_S, CUT_PROBE_S = 0.02, 0.005
+CHANGED_S, CUT_S = 1.0, 3.0
+"""Seconds between two changes, and before each cut."""
+JOINED_S, LEFT_S, REWIRED_S = 60.0, 30.0, 90.0
+RING_BYTES, PAIR_BYTES = 60_000, 12_000
+"""Bytes of the collectives of the job that trains, for interfaces of 1 Mbit/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Changes of one job's circuits while another job trains."""
+
+    circuits: int
+    ms: tuple[float, ...]
+    """Duration of each change in ms."""
+    probes: int
+    """Packets between servers of the training job."""
+    lost: int
+    """Number of ``probes`` that were lost."""
+    dropped: int
+    """Packets of all kinds that full queues and buffers of the emulation dropped, on all links."""
+    iterations: int
+    """Iterations that the training job ended during the changes."""
+
+    @property
+    def median_ms(self) -> float:
+        return median(self.ms)
+
+
+class Cut(NamedTuple):
+    """Cut of the fibre pair between a server and an optical switch."""
+
+    server: str
+    optical: str
+    stopped_ms: float
+    """Longest time in ms in which all packets of a pair were lost."""
+    lost: int
+    """Lost packets of all pairs, out of ``probes``."""
+    probes: int
+    rewired_s: float
+    """Seconds until probes had passed all circuits that replace the lost ones."""
+    iterations: int
+    """Iterations that ended within ``rewired_s`` after the cut."""
+
+
+def _job(*collectives: dict[str, Any]) -> Job:
+    return {"groups": [{"name": "all", "ranks": list(range(EACH))}], "collectives": list(collectives)}
+
+
+@contextmanager
+def _probed(fabric: Circuits, hosts: Sequence[Host], every_s: float) -> Iterator[Probing]:
+    """Send probes between all pairs of the hosts. Raises ``LabError``."""
+    with Probing(fabric.lab, hosts, fabric.folder / f"probes-{every_s:g}", tos=PROBE_TOS) as probes:
+        for pair in permutations([host.ip for host in hosts], 2):
+            probes.send(pair, every_s)
+        yield probes
 
 
 def changes(fabric: Circuits, times: int) -> Changed:
@@ -36,22 +92,17 @@ def changes(fabric: Circuits, times: int) -> Changed:
 
     Raises ``LabError`` when a job does not join, and ``SignalboxError`` when the controller does not answer."""
     steady, swapped = fabric.lab.hosts[:EACH], fabric.lab.hosts[EACH : 2 * EACH]
-    job: Job = {
-        "groups": [{"name": "all", "ranks": list(range(EACH))}],
-        "collectives": [sends("all_reduce", ["all"], round(STEADY_BYTES * fabric.size.mbps))],
-    }
+    job = _job(sends("all_reduce", ["all"], round(RING_BYTES * fabric.size.mbps)))
     prioritise_probes(fabric.lab, QUEUE_S)
     with running(fabric.lab, job, "steady", fabric.folder, fabric.controller.address, steady) as trains:
         wait_for(lambda: fabric.is_pinned("steady") and len(trains.done()) > 1, "the other job to train", JOINED_S, 0.1)
         _join(fabric, job, swapped, -1)  # replaces all present circuits of these servers
         began, done, drops = time.time(), len(trains.done()), all_drops(fabric.lab)
-        with Probing(fabric.lab, steady, fabric.folder / "probes", tos=PROBE_TOS) as probes:
-            for pair in permutations([host.ip for host in steady], 2):
-                probes.send(pair, PROBE_S)
+        with _probed(fabric, steady, CHANGE_PROBE_S) as probes:
             for number in range(times):
                 trains.check()
                 _join(fabric, job, swapped, number)
-                time.sleep(SETTLED_S)
+                time.sleep(CHANGED_S)
             streams, _ = probes.finish()
         done = len(trains.done()) - done
     found = [change.ms for change in fabric.changes(began) if change.circuits == CIRCUITS]
@@ -61,7 +112,7 @@ def changes(fabric: Circuits, times: int) -> Changed:
     return Changed(CIRCUITS, tuple(found), sent, lost, full.data + full.probes + full.late, done)
 
 
-def _join(fabric: Circuits, job: Job, hosts: tuple[Host, ...] | list[Host], number: int) -> None:
+def _join(fabric: Circuits, job: Job, hosts: Sequence[Host], number: int) -> None:
     """Let a job join, get its circuits, and leave; the circuits stay."""
     job_id = f"swap{number}"
     spec = JobSpec.parse({**job, "job_id": job_id, "endpoints": tuple(host.ip for host in hosts)})
@@ -70,3 +121,52 @@ def _join(fabric: Circuits, job: Job, hosts: tuple[Host, ...] | list[Host], numb
     wait_for(lambda: fabric.is_pinned(job_id), f"{job_id} to be wired and pinned", JOINED_S, 0.05)
     fabric.client.deregister_job(job_id)
     wait_for(lambda: job_id not in fabric.job_ids(), f"{job_id} to leave", LEFT_S, 0.05)
+
+
+def failures(fabric: Circuits, times: int) -> list[Cut]:
+    """Cut fibre pairs ``times`` times.
+
+    Raises ``LabError`` when the job does not join or gets no new circuits."""
+    hosts = fabric.lab.hosts[:EACH]
+    job = _job(
+        sends("all_to_all", ["all"], round(PAIR_BYTES * fabric.size.mbps)),
+        sends("all_reduce", ["all"], round(RING_BYTES * fabric.size.mbps), 1),
+    )
+    cuts: list[tuple[str, str, float, float, int]] = []
+    prioritise_probes(fabric.lab, QUEUE_S)
+    with running(fabric.lab, job, "cut", fabric.folder, fabric.controller.address, hosts) as trains:
+        wait_for(lambda: fabric.is_pinned("cut") and len(trains.done()) > 1, "the job to train", JOINED_S, 0.1)
+        with _probed(fabric, hosts, CUT_PROBE_S) as probes:
+            for number in range(times):
+                time.sleep(CUT_S)
+                trains.check()
+                server, optical = f"server{1 + number % EACH}", f"optical{1 + number % fabric.size.interfaces}"
+                before, done = _circuits(fabric), len(trains.done())
+                cut_at = time.monotonic()
+                fabric.lab.cut(server, optical)
+                wait_for(lambda before=before: _is_other(fabric, before), "other circuits", REWIRED_S)  # type: ignore[misc]
+                cuts.append((server, optical, cut_at, time.monotonic(), len(trains.done()) - done))
+                fabric.lab.plug(server, optical)
+            time.sleep(CUT_S)
+            streams, _ = probes.finish()
+    found = []
+    for server, optical, cut_at, rewired_at, iterations in cuts:
+        outcomes = [stream.outcome(cut_at - CUT_PROBE_S, rewired_at + CUT_S / 2) for stream in streams.values()]
+        stopped_ms = 1000 * max(outcome.stopped_s for outcome in outcomes)
+        lost, sent = sum(outcome.lost for outcome in outcomes), sum(outcome.sent for outcome in outcomes)
+        found.append(Cut(server, optical, stopped_ms, lost, sent, rewired_at - cut_at, iterations))
+    return found
+
+
+def _circuits(fabric: Circuits) -> set[tuple[int, int, int, int]]:
+    """Return the circuits of the job."""
+    found = fabric.client.get_job("cut").wiring.circuits
+    return {(each.src.dpid, each.src.port, each.dst.dpid, each.dst.port) for each in found}
+
+
+def _is_other(fabric: Circuits, before: set[tuple[int, int, int, int]]) -> bool:
+    now = _circuits(fabric)
+    if now == before:
+        return False
+    links = {(link.src.dpid, link.src.port, link.dst.dpid, link.dst.port) for link in fabric.client.get_fabric().links}
+    return now <= links

@@ -2,7 +2,7 @@
 
 The real API server shows fabrics whose links change their rates every second. For each fabric the results are the
 time until it is drawn, what is drawn, and CPU time and memory of the page's server. The output is a table and
-``out/bench/web.json``. With ``--pictures`` the benchmark takes screenshots, light and dark.
+``out/bench/web.json``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,10 +22,9 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from benchmarks.measures import report
+from benchmarks.measures import background, report
 from benchmarks.scrapes import LINK_BPS, status_of
-from benchmarks.web.browser import Browser, browser, missing
-from benchmarks.web.process import WebPage, terminal_view, web_page
+from benchmarks.web.browser import Browser, WebPage, browser, missing, terminal_view, web_page
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
@@ -47,34 +47,16 @@ FABRICS: dict[str, tuple[Callable[[], Fabric], int]] = {
 Row = dict[str, str | float]
 
 
-@dataclass
-class Changing:
-    """Fabric behind the API whose rates change every second."""
-
-    status: Status
-    board: StatusBoard
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        done = threading.Event()
-        thread = threading.Thread(target=self._change, args=(done,))
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-
-    def _change(self, done: threading.Event) -> None:
-        random, links = np.random.default_rng(1), list(self.status.fabric.links)
-        while not done.wait(RATES_EVERY_S):
-            rates = random.beta(2, 2, len(links)) * LINK_BPS
-            figures = {link: LinkStatus(0, rate, 0.0) for link, rate in zip(links, rates.tolist(), strict=True)}
-            self.status = replace(self.status, links=figures)
-            self.board.publish(self.status)
+def change(status: Status, board: StatusBoard, done: threading.Event) -> None:
+    """Publish other rates of the fabric's links every second."""
+    random, links = np.random.default_rng(1), list(status.fabric.links)
+    while not done.wait(RATES_EVERY_S):
+        rates = random.beta(2, 2, len(links)) * LINK_BPS
+        figures = {link: LinkStatus(0, rate, 0.0) for link, rate in zip(links, rates.tolist(), strict=True)}
+        board.publish(replace(status, links=figures))
 
 
-def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> Row:
+def measured(name: str, viewers: int, seconds: float) -> Row:
     make, jobs = FABRICS[name]
     status = status_of(make(), jobs)
     board = StatusBoard()
@@ -84,7 +66,7 @@ def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> 
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         address = server.start()[0]
         stack.callback(server.stop, 0.2)
-        stack.enter_context(Changing(status, board).running())
+        stack.enter_context(background(partial(change, status, board)))
         page = stack.enter_context(web_page(address))
         chromium = stack.enter_context(browser(folder))
         chromium.opened(page.url)  # puts the files of the front end into the browser's cache
@@ -106,8 +88,6 @@ def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> 
         row["top: CPU %"] = _cost_of_top(address, seconds)
         if complaints := chromium.complaints():
             raise SignalboxError(f"the browser's console has {len(complaints)} lines: {complaints[0]}")
-        if pictures:
-            _take_pictures(chromium, page, pictures, name)
         return row
 
 
@@ -140,23 +120,12 @@ def _drawn(chromium: Browser) -> str:
     return f"{cells} nodes, {links} links" if links else f"{cells} cells"
 
 
-def _take_pictures(chromium: Browser, page: WebPage, folder: Path, name: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for dark in (False, True):
-        chromium.dark(dark)
-        chromium.opened(page.url)
-        chromium.until(lambda: chromium.text(".jobs").count("pinned") > 1)
-        time.sleep(2 * RATES_EVERY_S)  # waits until the colour scheme and the loads are drawn
-        chromium.screenshot(folder / f"web-{name}-{'dark' if dark else 'light'}.png")
-
-
 def main(
     fabric: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"Fabric, from {', '.join(FABRICS)}.", show_default="all")
     ] = None,
     viewers: Annotated[int, typer.Option(min=1, help="Number of windows that show the page.")] = 5,
     seconds: Annotated[float, typer.Option(min=1, help="Seconds to measure.")] = 60.0,
-    pictures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Take screenshots, into this folder.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the server of the live page while several browsers look at it."""
@@ -164,5 +133,5 @@ def main(
         raise SignalboxError(absent)
     if not as_json:
         Console(stderr=True).print(f"{viewers} viewers for {seconds:.0f} s on {os.cpu_count()} processors")
-    of_fabrics = [measured(name, viewers, seconds, pictures) for name in fabric or FABRICS]
+    of_fabrics = [measured(name, viewers, seconds) for name in fabric or FABRICS]
     report({"fabrics": of_fabrics}, RESULTS, as_json, {"signalbox web": of_fabrics})

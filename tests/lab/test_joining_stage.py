@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.joining.results import Mode
+from benchmarks.joining.mixes import Mode
 from benchmarks.joining.scenarios.stage import RUN_FOLDER, stage
 from mininet_topos.joining.jobs import LibraryJob
 from mininet_topos.joining.launch import missing

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.live.exits import exits, hangs
 from benchmarks.live.outages import measured, pause, site_of
-from benchmarks.live.outages_report import took_in
+from benchmarks.live.outages_report import exits, hangs, took_in
 from mininet_topos.demo.parts import TrainingJob
 from mininet_topos.lab.running_fabric import LINK_MBPS
 from mininet_topos.leaf_spine import LeafSpine

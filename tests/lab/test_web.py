@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.web.browser import Browser, browser, missing
-from benchmarks.web.process import web_page
+from benchmarks.web.browser import Browser, browser, missing, web_page
 from mininet_topos.demo import phases as demo
 from mininet_topos.demo.parts import Training
 from mininet_topos.lab.running_fabric import running_fabric

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from selenium.webdriver.common.by import By
 
-from benchmarks.web.browser import Browser
-from benchmarks.web.process import web_page
+from benchmarks.web.browser import Browser, web_page
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client

@@ -15,7 +15,7 @@ from threading import Event
 
 import pytest
 
-from benchmarks.full_disk import fill, small_disk
+from benchmarks.live.faults_made import fill, small_disk
 from controller.jobs.messages import Registration, SavedState
 from controller.store.records import changes
 from controller.store.sqlite_store import SqliteStore

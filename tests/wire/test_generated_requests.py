@@ -8,11 +8,9 @@ import pytest
 
 from benchmarks.api_requests.cases import case
 from benchmarks.api_requests.command import run
-from benchmarks.api_requests.kept import KEPT, KEPT_RAW
-from benchmarks.api_requests.methods import METHODS
-from benchmarks.api_requests.raw import raw, send_raw
+from benchmarks.api_requests.raw import KEPT, KEPT_RAW, raw, send_raw
 from benchmarks.api_requests.sending import Sender
-from benchmarks.api_requests.values import Known
+from benchmarks.api_requests.values import METHODS, Known
 from controller.api.access import RULES
 from tests.support.wire.control_stand_in import running_api
 

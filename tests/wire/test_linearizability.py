@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.linearizability.command import JOBS, recorded, refused_parts
-from benchmarks.linearizability.members import running
+from benchmarks.linearizability.recorder import running
 from tests.support.wire.etcd import running_etcd
 
 

@@ -17,8 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from benchmarks.web.browser import Browser
-from benchmarks.web.process import WebPage, web_page
+from benchmarks.web.browser import Browser, WebPage, web_page
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobId, JobSpec

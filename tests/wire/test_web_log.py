@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from urllib.request import urlopen
 
-from benchmarks.web.process import web_page
+from benchmarks.web.browser import web_page
 
 EVENTS = [
     ("event", 5),

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from benchmarks.joining.mixes import KINDS, MixedJob
-from benchmarks.joining.results import Mode
+from benchmarks.joining.mixes import KINDS, MixedJob, Mode
 from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, ratios, worst
 from benchmarks.joining.scenarios.stage import HOSTS, Look, Stage
 from mininet_topos.joining.jobs import LibraryJob

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from benchmarks.joining.results import Mode
+from benchmarks.joining.mixes import Mode
 from benchmarks.joining.scenarios import churn, elephants, kinds, patterns, swap
 from benchmarks.joining.scenarios.rows import Found, Row, Run, Target, read_rows
 from benchmarks.joining.scenarios.stage import Stage, stage

@@ -12,8 +12,7 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.joining.mixes import spec_of
-from benchmarks.joining.results import Announced, Mode
+from benchmarks.joining.mixes import Announced, Mode, spec_of
 from benchmarks.joining.scenarios.elephants import layout
 from benchmarks.joining.scenarios.rows import Found, Row, Target, worst
 from benchmarks.joining.scenarios.stage import Look, Stage, moves

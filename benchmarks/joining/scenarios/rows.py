@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from benchmarks.joining.results import Mode
+from benchmarks.joining.mixes import Mode
 
 
 class Run(NamedTuple):

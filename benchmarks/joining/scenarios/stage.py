@@ -12,14 +12,14 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.joining.results import Mode
-from benchmarks.joining.scenarios.polls import Recorder
+from benchmarks.joining.mixes import Mode
+from benchmarks.measures import background
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES
 from mininet_topos.joining.forked_ranks import ForkedRanks
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
@@ -35,7 +35,6 @@ from signalbox.errors import SignalboxError
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import seconds, word_in
-from signalbox.spec_messages import job_spec
 
 HOSTS = LEAVES * HOSTS_PER_LEAF
 MBPS = RATE_BPS / 1e6
@@ -165,8 +164,8 @@ class Stage:
     began: float = field(default_factory=time.monotonic)
     jobs: dict[str, Live] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
-    recorder: Recorder | None = None
-    """Recorder of counters for replay, or None."""
+    each_tick: Callable[[], None] = lambda: None
+    """Function that is called in each tick."""
 
     @property
     def now_s(self) -> float:
@@ -200,14 +199,6 @@ class Stage:
         if announced and self.planned:
             assert self.client
             self.client.register_job(announced)
-
-    def write_polls(self, job_id: str, file: Path) -> None:
-        """Write the recorded counters of a registered job."""
-        assert self.client
-        assert self.recorder
-        spec = job_spec(self.client.get_job(job_id).spec)
-        done = self.jobs[job_id].program.iterations()
-        self.recorder.write(spec, [(i.end, i.duration_s) for i in done], file)
 
     def ask_to_end(self, job_id: str) -> None:
         """Ask a job to end, without waiting for the end."""
@@ -243,9 +234,8 @@ class Stage:
 
         Yields a list that gets the time and text of each answer."""
         answers: list[tuple[float, str]] = []
-        over = threading.Event()
 
-        def ask() -> None:
+        def ask(over: threading.Event) -> None:
             with Client(self.address) as client:
                 while not over.wait(LOOK_S):
                     try:
@@ -254,13 +244,8 @@ class Stage:
                         continue
                     answers.append((self.now_s, " ".join(answer)))
 
-        thread = threading.Thread(target=ask)
-        thread.start()
-        try:
+        with background(ask):
             yield answers
-        finally:
-            over.set()
-            thread.join()
 
     # ---- time
 
@@ -283,8 +268,7 @@ class Stage:
             if not live.ended:
                 live.ended = not live.program.running and live.asked_to_end
                 self._report(live)
-        if self.recorder:
-            self.recorder.poll()
+        self.each_tick()
         if self.client and self.planned and (not self.looks or self.now_s >= self.looks[-1].after_s + LOOK_S):
             self.looks.append(self._look(self.client))
 

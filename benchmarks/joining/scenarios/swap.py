@@ -13,8 +13,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from benchmarks.joining.mixes import spec_of
-from benchmarks.joining.results import Announced, Mode
+from benchmarks.joining.mixes import Announced, Mode, spec_of
 from benchmarks.joining.scenarios.elephants import layout
 from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, flat_s, worst
 from benchmarks.joining.scenarios.stage import Look, Stage

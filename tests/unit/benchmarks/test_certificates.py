@@ -11,9 +11,8 @@ import pytest
 
 from benchmarks.judge.adapter import certificate_of
 from benchmarks.judge.certificates import judged, summary
-from benchmarks.judge.implied import follows, slowdowns, walks
+from benchmarks.judge.implied import boasting, changed, follows, refuted, slowdowns, walks
 from benchmarks.judge.instances import generate
-from benchmarks.judge.mutants import boasting, changed, refuted
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify
 from tests.support.command_line import Command

@@ -10,19 +10,20 @@ import pytest
 
 from benchmarks.controllers.command import LEASE_S as LEASE_OF_CHANGED_S
 from benchmarks.controllers.command import Changes
-from benchmarks.controllers.faults import (
+from benchmarks.controllers.judge import (
     KINDS,
     OF_MEMBERS,
     WITH_ETCD_S,
     Case,
     Fault,
+    Judge,
     Outcome,
+    Verdict,
     broken,
     draw,
     limits,
     single,
 )
-from benchmarks.controllers.judge import Judge, Verdict
 from benchmarks.openflow_bytes import Type, message
 from controller.fabric.topology import Dpid
 from signalbox.errors import InvalidInput

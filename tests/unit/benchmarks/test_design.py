@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.design import command, published
+from benchmarks.design import command
 from benchmarks.design.cases import compared
 from benchmarks.design.libra import GBPS, cases
 from offline.design.bandwidth import fastest
@@ -66,7 +66,7 @@ def test_figures_are_printed_and_written(
     workloads.mkdir()
     rings = [f"{96 + n} {128 + n} 0 1 0 500 9 {n}\n{128 + n} {96 + n} 1 0 0 500 9 {n}" for n in range(32)]
     (workloads / "job_0-BLOOM.txt").write_text("\n".join([HEADER, *rings]))
-    monkeypatch.setattr(published, "TRIED", range(31, 34))
+    monkeypatch.setattr(command, "TRIED", range(31, 34))
     monkeypatch.setattr(command, "RESULTS", tmp_path / "design.json")
     monkeypatch.setattr(command, "TIMES", 1)
     monkeypatch.setattr(command, "cases", lambda _: [LIBRA["GPT_3 3-D"]])

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.live import faults_seen
-from benchmarks.live.faults import ROUNDS
-from benchmarks.live.faults_asked import EMPTY, asked
+from benchmarks.live.faults import EMPTY, ROUNDS, asked
 from benchmarks.live.faults_made import Series, Site
 from benchmarks.live.faults_seen import AlertLog, first_times, holds
 from benchmarks.monitoring import Prometheus

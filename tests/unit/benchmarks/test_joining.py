@@ -8,9 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from benchmarks.joining.mixes import ALGORITHMS, mix, spec_of
-from benchmarks.joining.results import Announced, Mode, Row, summary
-from benchmarks.joining.slowdowns import least_slowdown, slowdowns
+from benchmarks.joining.mixes import ALGORITHMS, Announced, Mode, Row, mix, spec_of, summary
+from benchmarks.joining.watch import least_slowdown, slowdowns
 from mininet_topos.joining.jobs import Library, LibraryJob
 from offline.scenarios.topologies import leaf_spine
 from signalbox.jobs.collectives import virtual_links

@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 import typer
 
-from benchmarks.joining.results import Announced, Mode
-from benchmarks.joining.scenarios import churn, command, elephants, kinds, patterns, polls, swap, truth
+from benchmarks.joining.mixes import Announced, Mode
+from benchmarks.joining.scenarios import churn, command, elephants, kinds, patterns, swap
 from benchmarks.joining.scenarios.churn import Life, schedule, state_of
 from benchmarks.joining.scenarios.command import SCENARIOS, Scenario
-from benchmarks.joining.scenarios.polls import counted
+from benchmarks.joining.scenarios.elephants import Sends, slowdowns
+from benchmarks.joining.scenarios.kinds import counted
 from benchmarks.joining.scenarios.rows import Row, Run, Target, by_mode
 from benchmarks.joining.scenarios.stage import Look, Shown, moves
-from benchmarks.joining.scenarios.truth import Sends, slowdowns
 from mininet_topos.joining.rank import collectives_at
 from mininet_topos.lab.lab import Lab
 from mininet_topos.leaf_spine import LeafSpine
@@ -147,13 +147,13 @@ def test_bytes_of_cables_are_those_of_the_receiving_end_by_the_names_that_the_co
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topo = LeafSpine(2, 1, 1, 5.0, 5.0, prefix="jn")
-    monkeypatch.setattr(truth, "INTERFACES", tmp_path)
+    monkeypatch.setattr(elephants, "INTERFACES", tmp_path)
     for number, cable in enumerate(topo.fabric.cables):
         for end, port, count in ((cable.b, cable.b_port, 10 + number), (cable.a, cable.a_port, number)):
             folder = tmp_path / topo.interface(end, port) / "statistics"
             folder.mkdir(parents=True)
             (folder / "rx_bytes").write_text(f"{count}\n")
-    ports = truth.PortBytes(Lab(topo, controller=None))
+    ports = elephants.PortBytes(Lab(topo, controller=None))
     ports.sample(1.0)
     ((at, counts),) = ports.samples
     assert (at, {f"{src}>{dst}": count for (src, dst), count in counts.items()}) == (
@@ -302,8 +302,8 @@ def test_a_recording_has_the_counters_of_each_pair_from_the_switch_of_its_source
         n = len(asked)
         return f"n_packets={n}, n_bytes={100 * n}, priority=3,ip,nw_src={one.ip},nw_dst={other.ip} actions=group:7"
 
-    monkeypatch.setattr(polls, "run", run)
-    recorder = polls.Recorder(cast(Lab, SimpleNamespace(hosts=HOSTS[:8], bridge=lambda leaf: f"jn{leaf}")))
+    monkeypatch.setattr(kinds, "run", run)
+    recorder = kinds.Recorder(cast(Lab, SimpleNamespace(hosts=HOSTS[:8], bridge=lambda leaf: f"jn{leaf}")))
     recorder.poll()
     recorder.poll()  # the next poll is not due yet
     assert asked == ["jnleaf1", "jnleaf2"]

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.judgement.command import Right, Wrong, missed, ways
-from benchmarks.judgement.kinds import kinds
-from benchmarks.judgement.watching import watch
-from benchmarks.judgement.windows import Polls, generated
+from benchmarks.judgement.command import Right, Wrong, missed, watch, ways
+from benchmarks.judgement.windows import Polls, generated, kinds
 from controller.demand.job_demand import DemandSource, Finding
 from signalbox.jobs.spec import JobSpec
 

@@ -7,16 +7,18 @@ from typing import Literal
 
 import pytest
 
-from benchmarks.linearizability.checker import Operation, order_of, smallest_refused
-from benchmarks.linearizability.jobs import (
+from benchmarks.linearizability.checker import (
     NO_JOB,
     JobAnswer,
     JobCall,
     JobOperation,
     JobState,
     Kind,
+    Operation,
     changes_nothing,
     line_of,
+    order_of,
+    smallest_refused,
     step,
 )
 

@@ -9,9 +9,23 @@ from pathlib import Path
 import pytest
 
 from benchmarks.plan import workloads as bench_workloads
-from benchmarks.plan.changes import MAX_SUBFLOWS, Change, ChangeRow, changed, changes_of, small_settings
-from benchmarks.plan.measure import Case, Missing, Row, Runs, cases, measure, timed_runs, undisturbed
-from benchmarks.plan.results import change_lines, plan_lines, targets
+from benchmarks.plan.command import change_lines, plan_lines, targets
+from benchmarks.plan.measure import (
+    MAX_SUBFLOWS,
+    Case,
+    Change,
+    ChangeRow,
+    Missing,
+    Row,
+    Runs,
+    cases,
+    changed,
+    changes_of,
+    measure,
+    small_settings,
+    timed_runs,
+    undisturbed,
+)
 from benchmarks.plan.workloads import FAILURES, ONE_JOB, Failure, Setting, failed, few, leaves_of_one_job, workloads
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.plan.workloads import random_flows
 from benchmarks.plan_scale import published_greedy
-from benchmarks.random_flows import random_flows
 from controller.fabric.topology import CandidatePaths
 from controller.planning.snapshot import Flows, Snapshot, capacities
 from offline.scenarios.fabrics import leaf_spine, without_random_links

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.random_flows import random_flows
+from benchmarks.plan.workloads import random_flows
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import jobs_of
 from signalbox.errors import InvalidInput

@@ -2,8 +2,9 @@
 
 import pytest
 
+from benchmarks.rewiring.changes import Changed
+from benchmarks.rewiring.command import ECMP, MEDIAN, PLANNED, WORST, OfJob, middle_and_worst, missed, targets
 from benchmarks.rewiring.jobs import JOBS
-from benchmarks.rewiring.results import ECMP, MEDIAN, PLANNED, WORST, Changed, OfJob, middle_and_worst, missed, targets
 from mininet_topos.rewiring.model import ways_of
 from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row
 
