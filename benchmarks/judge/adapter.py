@@ -18,7 +18,7 @@ from benchmarks.judge import instances
 from benchmarks.judge.verdicts import Answer
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
-from controller.planning.analysis.requests import FabricNames
+from controller.planning.analysis.messages import FabricNames
 from controller.planning.certificate import certificate
 from controller.planning.plan import NoPlan, answered
 from controller.planning.planner import plan

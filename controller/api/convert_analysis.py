@@ -13,11 +13,12 @@ from collections.abc import Collection, Sequence
 from controller.api.convert_explain import count, way
 from controller.fabric.parts import MAX_NAMES
 from controller.fabric.topology import Fabric
-from controller.planning.analysis.requests import Parts, WhatIf
-from controller.planning.analysis.results import (
+from controller.planning.analysis.messages import (
     Case,
     FailureAnalysis,
     Outcome,
+    Parts,
+    WhatIf,
 )
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from signalbox.errors import FieldProblem, InvalidInput

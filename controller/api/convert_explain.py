@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from controller.alarms import difference_text
 from controller.api.convert import demand_message
 from controller.demand.job_demand import DemandSource, Finding
-from controller.planning.analysis.results import LEAST_BACKGROUND, NOTICEABLE, JobAnalysis, LeafCut, Verdict
+from controller.planning.analysis.messages import LEAST_BACKGROUND, NOTICEABLE, JobAnalysis, LeafCut, Verdict
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from signalbox.jobs.reports import MOST_EFFICIENT
 from signalbox.mapping import message_of

@@ -35,8 +35,7 @@ from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.fabric.topology import Dpid
 from controller.jobs import messages
 from controller.jobs.messages import EndReason, not_found
-from controller.planning.analysis.requests import Explain, GetPlanProof, Question
-from controller.planning.analysis.results import PlanProof
+from controller.planning.analysis.messages import Explain, GetPlanProof, PlanProof, Question
 from controller.planning.messages import (
     ModeSet,
     Replan,

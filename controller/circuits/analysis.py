@@ -14,8 +14,7 @@ from controller.circuits.job_wiring import JobWiring
 from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 from controller.jobs.messages import Arrangement
-from controller.planning.analysis.requests import Parts
-from controller.planning.analysis.results import LEAST_BACKGROUND, Arranged, JobAnalysis
+from controller.planning.analysis.messages import LEAST_BACKGROUND, Arranged, JobAnalysis, Parts
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.problem import Route
 from signalbox.errors import cut

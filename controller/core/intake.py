@@ -65,7 +65,7 @@ from controller.jobs.messages import (
     UpdateJobs,
 )
 from controller.jobs.registry import Known
-from controller.planning.analysis.requests import (
+from controller.planning.analysis.messages import (
     Analyse,
     Explain,
     FabricNames,

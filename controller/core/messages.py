@@ -26,7 +26,7 @@ from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Fabric, PortRef
 from controller.jobs.job import Job
 from controller.jobs.messages import Arrangement, SaveState, StateNotSaved, StateSaved
-from controller.planning.analysis.requests import Analyse
+from controller.planning.analysis.messages import Analyse
 from controller.planning.messages import Request, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import Planned, Slowdowns
 from controller.planning.problem import Routes

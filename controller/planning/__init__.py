@@ -24,7 +24,7 @@ The other modules:
 
 - ``efficiency``: the definitions of load, slowdown and efficiency, which all other modules use, and the slowdowns
   under hashing.
-- ``certificate``, ``witnesses``, ``verify``: proofs. ``verify`` needs nothing but Python, and is
+- ``certificate``, ``verify``: proofs. ``verify`` needs nothing but Python, and is
   docs/verify_plan.py too.
 - ``baselines``: the slowdowns under published schemes.
 - ``analysis``: questions about the running network.

@@ -1,30 +1,61 @@
 """A plan with its proofs as plain data, which ``verify`` checks without a solver.
 
 In: a problem and its plan. Out: links, jobs, flows, routes and slowdowns as integers, and a witness for every proven
-slowdown (``witnesses``). docs/reference/json-output.md describes the form. When the planner claims a proof for which no
-witness is found here, a search has proven the slowdown. The file has the number of such slowdowns (``searched``)."""
+slowdown. docs/reference/json-output.md describes the form. When the planner claims a proof for which no witness is
+found here, a search has proven the slowdown. The file has the number of such slowdowns (``searched``).
+
+Witnesses prove that no routing has smaller slowdowns. A *cut* is a price per link. Multiply the demand of each flow by
+the price of the cheapest walk that it may take. The sum of these products over all flows is at most the sum of price *
+traffic over all links. Hence not all jobs can stay below a certain slowdown. Cuts come from NICs, from the bounds
+(``bounds``), and from the duals of the fluid optimum (``split_flows.lp``), in this order. A cut may have a *unit*. It
+then counts only the flows that stay whole, and rounds their demands down to multiples of the unit.
+
+A *group* is a set of jobs of which at least a given number must have a given slowdown. A *proof* is a list of groups
+that together require a number of slow jobs. This number follows from the weights of the groups, which are a dual
+solution of the linear programme for the fewest jobs that satisfy all groups."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from controller.fabric.topology import LinkId
-from controller.planning.analysis.requests import FabricNames
+from controller.planning.analysis.messages import FabricNames
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
-from controller.planning.problem import Problem, Route
-from controller.planning.verify import slowdowns_of, verify
-from controller.planning.witnesses import Witnesses
+from controller.planning.problem import PlanLimits, Problem, Route
+from controller.planning.split_flows.lp import Programme, dual_prices
+from controller.planning.verify import Cut, Graph, slowdowns_of, verify
 from signalbox.jobs.spec import JobId
 
 WHOLE = 10**12
 """Denominator of slowdowns, bounds and shares."""
+
+
 _FINE = 12
 """Decimal exponent of the largest capacity when it is written as an integer.
 
 Demands and capacities that differ only by rounding thus become equal."""
+_NEARLY = 1e-9
+"""Relative amount by which a bound may be below the slowdown that it proves, in the first attempt.
+
+The second attempt uses the whole ``SLOWDOWN_TOLERANCE``."""
+_MOST_UNITS = 16
+"""Number of demands, from the largest, that are tried as units of a cut."""
+_FINEST = 64
+"""Limit of smallest demand / greatest common divisor of the demands.
+
+Above this limit the divisor is not tried as a unit."""
+_SECONDS = 20.0
+"""Time limit of each linear programme, in seconds."""
+_WEIGHTS = 10**6
+"""Integer that stands for a weight of 1."""
 
 
 def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
@@ -99,3 +130,269 @@ def _parts(route: Route) -> list[int]:
     parts = [max(1, round(share * WHOLE)) for _, share in route]
     parts[parts.index(max(parts))] += WHOLE - sum(parts)
     return parts
+
+
+# ---- witnesses
+
+
+class _Source(NamedTuple):
+    """Cut without a unit, from which cuts with units are made."""
+
+    cut: dict[str, Any]
+    """Cut as a dictionary, as in the file."""
+    slowdown: float
+    """Slowdown that this cut proves."""
+    units: Sequence[int] = ()
+    """Units that may be tried."""
+    highest: float = 0.0
+    """Upper limit of the slowdown that the cut can prove with a unit.
+
+    A routing that puts each whole flow on the emptiest link has at most this slowdown."""
+
+
+class _Group(NamedTuple):
+    """Set of jobs, at least ``least`` of which must have the slowdown that is to be proven."""
+
+    cut: tuple[int, int]
+    """Cut that proves this: the index of its ``_Source``, and its unit or 0 if it has no unit."""
+    jobs: frozenset[int]
+    least: int
+
+
+class _Proof(NamedTuple):
+    """Groups that together require at least ``jobs`` jobs to have the slowdown ``bound``."""
+
+    jobs: int
+    bound: int
+    groups: Sequence[_Group]
+    weights: Sequence[int]
+    """Weight of each group."""
+
+
+class Witnesses:
+    """Search for witnesses of one plan. ``form`` is the plan in integers."""
+
+    def __init__(self, problem: Problem, plan: Plan, form: dict[str, Any]) -> None:
+        self._problem, self._plan, self._form = problem, plan, form
+        self._whole: int = form["denominator"]
+        self._graph = Graph(form["links"])
+        self._sources: list[_Source] = []
+        self._made: dict[tuple[int, int], Cut] = {}
+        self._priced = False
+
+    def find(self, slowdowns: Sequence[int]) -> dict[str, Any]:
+        """Return ``cuts``, ``proofs`` and ``proven`` (number of proven entries) for the slowdowns above 1.
+
+        ``slowdowns``: the slowdowns sorted from the worst."""
+        proofs: list[_Proof] = []
+        proven, least = 0, self._whole + self._form["tolerance"]
+        if slowdowns and slowdowns[0] > least:
+            self._sources = sorted([*self._of_nics(), *self._of_bounds()], key=lambda of: -of.slowdown)
+        while proven < len(slowdowns) and slowdowns[proven] > least:
+            near = [
+                slowdown
+                for slowdown in slowdowns[proven:]
+                if slowdown * (1 + SLOWDOWN_TOLERANCE / 2) >= slowdowns[proven]
+            ]
+            jobs = proven + len(near)
+            best = self._prove(jobs, int(near[-1] * (1 - _NEARLY)), slowdowns[0])
+            if best.jobs < jobs:
+                weakest = math.ceil(near[0] / (1 + SLOWDOWN_TOLERANCE)) + 1
+                best = max(best, self._prove(jobs, weakest, slowdowns[0]), key=lambda proof: proof.jobs)
+            if best.jobs <= proven:
+                break
+            proofs.append(best)
+            proven = best.jobs
+        if not proofs and self._sources:
+            proofs += self._of_worst(slowdowns[0])
+        return self._written(proofs) | {"proven": proven}
+
+    # ---- sources of cuts
+
+    def _of_nics(self) -> Iterator[_Source]:
+        """Yield a cut for each NIC link whose traffic exceeds its capacity."""
+        through: defaultdict[int, list[int]] = defaultdict(list)
+        for number, flow in enumerate(self._form["flows"]):
+            path = flow["route"][0][1]
+            through[path[0]].append(number)
+            through[path[-1]].append(number)
+        for link, flows in through.items():
+            source = self._source([link], flows, units=False)
+            if source.slowdown > 1:
+                yield source
+
+    def _of_bounds(self) -> Iterator[_Source]:
+        routed = [flow.id for flow in self._problem.flows if flow.id in self._plan.routes]
+        number = {flow: index for index, flow in enumerate(routed)}
+        link_number = {link: index for index, link in enumerate(self._problem.paths.far_end)}
+        _, links_of, flows, cuts, _, _ = slowdown_bounds(self._problem).cuts.crossings
+        order = np.argsort(cuts, kind="stable")
+        starts = np.searchsorted(cuts[order], np.arange(len(links_of) + 1))
+        for cut, links in enumerate(links_of):
+            crossing = [self._problem.flows[of].id for of in flows[order[starts[cut] : starts[cut + 1]]]]
+            known = [number[of] for of in crossing if of in number]
+            if known and links:
+                yield self._source([link_number[link] for link in links], known)
+
+    def _source(self, links: Sequence[int], flows: Sequence[int], units: bool = True) -> _Source:
+        crossing = [self._form["flows"][number] for number in flows]
+        cells: defaultdict[tuple[int, int], int] = defaultdict(int)
+        for flow in crossing:
+            for phase, rate in flow["demand"]:
+                cells[flow["job"], phase] += rate
+        peaks: defaultdict[int, int] = defaultdict(int)
+        for (job, _), rate in cells.items():
+            peaks[job] = max(peaks[job], rate)
+        capacities = [self._form["links"][link][2] for link in links]
+        slowdown = sum(peaks.values()) / sum(capacities)
+        rates = sorted(
+            {rate for flow in crossing if flow["max_subflows"] == 1 for _, rate in flow["demand"]}, reverse=True
+        )
+        sizes = rates[:_MOST_UNITS] if units else []
+        step = math.gcd(*rates)
+        sizes += [step] if sizes and step not in sizes and step * _FINEST >= rates[-1] else []
+        highest = slowdown + sizes[0] / min(capacities) if sizes else 0.0
+        cut = {"prices": [[link, 1] for link in links], "phases": [], "flows": list(flows)}
+        return _Source(cut, slowdown, sizes, highest)
+
+    def _of_duals(self) -> Iterator[_Source]:
+        """Yield the cut whose prices are the duals of the fluid optimum; later calls yield nothing."""
+        if self._priced:
+            return
+        self._priced = True
+        found = dual_prices(self._problem, self._plan.routes, PlanLimits(time_limit_s=_SECONDS))
+        if found:
+            number = {job["name"]: index for index, job in enumerate(self._form["jobs"])}
+            links = {link: index for index, link in enumerate(self._problem.paths.far_end)}
+            cut = {
+                "prices": [[links[link], price] for link, price in found.prices],
+                "phases": [[number[str(job)], phase, links[link], price] for job, phase, link, price in found.phases],
+                "flows": [index for index, flow in enumerate(self._form["flows"]) if flow["hops"] > 2],
+            }
+            yield _Source(cut, math.inf)
+
+    # ---- proofs
+
+    def _prove(self, jobs: int, bound: int, worst: int) -> _Proof:
+        """Return a proof that n jobs have at least the slowdown ``bound``, with the largest n found up to ``jobs``."""
+        best = self._packed(self._groups(jobs, bound, worst), jobs, bound)
+        if best.jobs == jobs:
+            return best
+        added = list(self._of_duals())
+        if added:
+            self._sources += added
+            best = self._packed(self._groups(jobs, bound, worst), jobs, bound)
+        return best
+
+    def _groups(self, jobs: int, bound: int, worst: int) -> list[_Group]:
+        groups: list[_Group] = []
+        alone: set[int] = set()
+        for with_units in (False, True):
+            for number, source in enumerate(self._sources):
+                if max(source.slowdown, source.highest if with_units else 0.0) * self._whole * (1 + _NEARLY) < bound:
+                    continue
+                for unit in source.units if with_units else (0,):
+                    groups += self._of_cut((number, unit), bound, worst, alone)
+                if len(alone) >= jobs:
+                    return groups
+        return groups
+
+    def _of_cut(self, at: tuple[int, int], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
+        """Yield the groups that one cut proves, and add single jobs that must be slow to ``alone``.
+
+        A job is slow when its slowdown is at least ``bound``. The groups are:
+
+        - each single job that must be slow;
+        - all jobs of the cut, when at least two of them must be slow;
+        - the jobs with the largest needs, as few as contain one job that must be slow.
+
+        Both last groups are also made from the jobs that are not in ``alone``."""
+        cut = self._cut(at)
+        jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
+        if not jobs or not cut.proves(set(jobs), 1, bound, worst):
+            return
+        for job in jobs:
+            if job not in alone:
+                if not cut.proves({job}, 1, bound, worst):
+                    break
+                alone.add(job)
+                yield _Group(at, frozenset([job]), 1)
+        for members in (jobs, [job for job in jobs if job not in alone]):
+            least = 0
+            while least < len(members) and cut.proves(set(members), least + 1, bound, worst):
+                least += 1
+            if least > 1:
+                yield _Group(at, frozenset(members), least)
+            if least:
+                few = next(n for n in range(1, len(members) + 1) if cut.proves(set(members[:n]), 1, bound, worst))
+                yield _Group(at, frozenset(members[:few]), 1)
+
+    def _cut(self, at: tuple[int, int]) -> Cut:
+        if at not in self._made:
+            source, unit = at
+            self._made[at] = Cut(self._form, self._graph, self._sources[source].cut | {"unit": unit})
+        return self._made[at]
+
+    def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
+        """Return the proof that consists of these groups.
+
+        Their weights are the duals of the linear programme for the fewest jobs that satisfy all groups."""
+        groups = list({(group.jobs, group.least): group for group in groups}.values())
+        if not groups:
+            return _Proof(0, bound, (), ())
+        programme = Programme()
+        first = programme.variables(np.array([-float(group.least) for group in groups]), np.full(len(groups), np.inf))
+        rows = [(job, number) for number, group in enumerate(groups) for job in group.jobs]
+        numbers, row = np.unique([job for job, _ in rows], return_inverse=True)
+        limit = programme.constraints(np.full(len(numbers), -np.inf), np.ones(len(numbers)))
+        programme.add(limit + row, first + np.array([number for _, number in rows]), np.ones(len(rows)))
+        solved = programme.solve(_SECONDS)
+        if solved is None:
+            return _Proof(0, bound, (), ())
+        weights = [round(weight * _WEIGHTS) for weight in solved[0].tolist()]
+        kept = [(group, weight) for group, weight in zip(groups, weights, strict=True) if weight]
+        of_job: defaultdict[int, int] = defaultdict(int)
+        for group, weight in kept:
+            for job in group.jobs:
+                of_job[job] += weight
+        needed = -(-sum(weight * group.least for group, weight in kept) // max(of_job.values()))
+        return _Proof(min(jobs, needed), bound, *zip(*kept, strict=True))
+
+    def _of_worst(self, worst: int) -> Iterator[_Proof]:
+        """Yield a proof of the largest bound of the worst slowdown that any cut proves."""
+        low = self._whole
+        group: _Group | None = None
+        self._sources += self._of_duals()
+        for number, source in enumerate(self._sources):
+            if max(source.slowdown, source.highest) * self._whole <= low:
+                continue
+            for unit in (0, *source.units):
+                cut = self._cut((number, unit))
+                members = set(cut.needs)
+                if not members or not cut.proves(members, 1, low + 1, worst):
+                    continue
+                high = worst + 1
+                while high - low > 1:
+                    middle = (low + high) // 2
+                    low, high = (middle, high) if cut.proves(members, 1, middle, worst) else (low, middle)
+                group = _Group((number, unit), frozenset(members), 1)
+        if group:
+            yield _Proof(1, low, [group], [1])
+
+    def _written(self, proofs: Sequence[_Proof]) -> dict[str, Any]:
+        used = {group.cut: 0 for proof in proofs for group in proof.groups}
+        place = {at: number for number, at in enumerate(used)}
+        return {
+            "cuts": [self._sources[source].cut | {"unit": unit} for source, unit in used],
+            "proofs": [
+                {
+                    "jobs": proof.jobs,
+                    "bound": proof.bound,
+                    "groups": [
+                        {"cut": place[group.cut], "jobs": sorted(group.jobs), "least": group.least, "weight": weight}
+                        for group, weight in zip(proof.groups, proof.weights, strict=True)
+                    ],
+                }
+                for proof in proofs
+            ],
+        }

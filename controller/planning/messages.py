@@ -15,7 +15,7 @@ from controller.jobs.messages import (
     ReportIterations,
     UpdateJobs,
 )
-from controller.planning.analysis.requests import Question
+from controller.planning.analysis.messages import Question
 from controller.planning.plan import GoalPlanLeft, Plan, Planned, Slowdowns
 from controller.planning.problem import PlanLimits
 from controller.planning.snapshot import Snapshot

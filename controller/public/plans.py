@@ -10,7 +10,7 @@ from controller.api.convert_explain import explain_message
 from controller.config import PlanningConfig
 from controller.planning.analysis.failures import Progress, analyse_failures
 from controller.planning.analysis.job import analyse_job
-from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, Network
+from controller.planning.analysis.messages import AnalyseFailures, AnalyseJob, Network
 from controller.planning.answers import same_inputs, solved
 from controller.planning.baselines import QUICK, Numbered
 from controller.planning.bounds import Bounds, slowdown_bounds

@@ -16,7 +16,7 @@ from controller.fabric.topology import (
     Switch,
     Towards,
 )
-from controller.planning.analysis.requests import FabricNames
+from controller.planning.analysis.messages import FabricNames
 from controller.planning.problem import (
     Flow,
     FlowId,

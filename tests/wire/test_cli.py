@@ -23,8 +23,7 @@ import yaml
 
 from controller.config import ApiConfig
 from controller.planning.analysis.failures import analyse_failures
-from controller.planning.analysis.requests import AnalyseFailures, FabricNames, Network, Parts
-from controller.planning.analysis.results import FailureAnalysis
+from controller.planning.analysis.messages import AnalyseFailures, FabricNames, FailureAnalysis, Network, Parts
 from controller.planning.problem import PlanLimits, whole
 from controller.status import DrainStatus
 from signalbox.client import Client, resuming

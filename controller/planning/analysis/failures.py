@@ -24,8 +24,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
-from controller.planning.analysis.requests import AnalyseFailures, Network
-from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
+from controller.planning.analysis.messages import (
+    AnalyseFailures,
+    Case,
+    Failure,
+    FailureAnalysis,
+    Network,
+    Outcome,
+    Present,
+)
 from controller.planning.answers import outlook
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, NextHops, ecmp_slowdown

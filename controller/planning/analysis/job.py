@@ -1,8 +1,11 @@
-"""Analysis of whether the network slows a job: its most loaded links, the jobs that share them, and possible gains.
+"""Dispatch of analysis requests, and the analysis of whether the network slows a job.
 
-In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with three values: its lower bound, the
-slowdown under the planner's routes, and the slowdown under the planner's routes if all flows could be split. Slowdown
-and load are defined in ``efficiency``."""
+In: a request of the control loop, with all parts of the state that the analysis needs. Out: the result. Analyses that
+need many plans run in a process of their own, in an ``Answerer``.
+
+The analysis of a job has its most loaded links, the jobs that share them, and possible gains. The job's slowdown is
+compared with three values: its lower bound, the slowdown under the planner's routes, and the slowdown under the
+planner's routes if all flows could be split. Slowdown and load are defined in ``efficiency``."""
 
 from __future__ import annotations
 
@@ -12,9 +15,13 @@ from dataclasses import replace
 
 from controller.fabric.topology import LinkId
 from controller.jobs.messages import Arrangement
-from controller.planning.analysis.requests import AnalyseJob, Network
-from controller.planning.analysis.results import (
+from controller.planning.analysis.failures import analyse_failures
+from controller.planning.analysis.messages import (
     NOTICEABLE,
+    AnalyseFailures,
+    AnalyseJob,
+    Analysis,
+    AnalysisRequest,
     Arranged,
     BusyLink,
     FoundRoutes,
@@ -22,10 +29,14 @@ from controller.planning.analysis.results import (
     JobFlows,
     JobShare,
     LeafCut,
+    Network,
+    PlanProof,
+    ProveRoutes,
     Verdict,
 )
 from controller.planning.answers import outlook
 from controller.planning.bounds import Cuts, slowdown_bounds
+from controller.planning.certificate import certificate, document
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
     EcmpSlowdown,
@@ -34,13 +45,33 @@ from controller.planning.efficiency import (
     job_loads,
     job_slowdowns,
 )
+from controller.planning.plan import answered
+from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Routes
-from signalbox.errors import NotFound
+from signalbox.errors import NotFound, NotKnownYet, SignalboxError
 from signalbox.jobs.spec import JobId
 
 SPLIT_INTO = 8
 """Number of subflows into which every flow may be split when the gain of splitting is computed."""
+
+
 WORST_LINKS = 10
+
+
+def analyse(request: AnalysisRequest) -> Analysis:
+    """Return the result of the analysis that the request describes.
+
+    Raises ``NotFound`` for a job without flows, ``SignalboxError`` when there is no answer."""
+    match request:
+        case AnalyseJob():
+            return analyse_job(request)
+        case AnalyseFailures():
+            return analyse_failures(request)
+        case ProveRoutes():
+            return prove_routes(request)
+
+
+# ---- one job
 
 
 def analyse_job(request: AnalyseJob) -> JobAnalysis:
@@ -235,3 +266,36 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
         jobs=tuple(JobFlows(*item) for item in jobs[cut].most_common()),
         drained=drained,
     )
+
+
+# ---- proofs of the routes in force
+
+
+def prove_routes(request: ProveRoutes) -> PlanProof:
+    """Return the routes in force with the proofs that no routes are better, for a checker without a solver.
+
+    The planner makes no new routes; only its lower bounds are used. Its search may prove the bounds of more slowdowns
+    than there are witnesses for. Flows without any path are left out.
+
+    Raises ``NotKnownYet`` while a flow with a path has no route in force: switches choose its links by hash, so the
+    slowdown of its job is not known. Raises ``SignalboxError`` when the planner has no answer, or when capacities are
+    too far apart for a proof."""
+    network = request.network.sending
+    problem = network.problem
+    hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.is_in_force(flow))
+    if hashed:
+        job_id, flows = hashed.most_common(1)[0]
+        others = f", and of other jobs ({len(hashed) - 1})," if len(hashed) > 1 else ""
+        text = (
+            f"flows of job '{job_id}' ({flows}){others} have no route in force, and no slowdown can be proven for "
+            "hashed flows: retry after the next plan; only in the mode planned flows have routes"
+        )
+        raise NotKnownYet(text, {"jobId": job_id})
+    if not problem.in_force:
+        raise NotKnownYet("no route is in force: no flow of a job has a path", {})
+    as_they_are = answered(plan(problem, replace(network.limits, max_moves=0, ecmp_draws=0)))
+    try:
+        form = certificate(problem, as_they_are, network.names)
+    except ValueError as error:
+        raise SignalboxError(f"the routes have no proof: {error}") from None
+    return PlanProof(document(form), problem.generation)

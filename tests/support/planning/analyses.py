@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.planning.analysis.results import (
+from controller.planning.analysis.messages import (
     BusyLink,
     FoundRoutes,
     JobAnalysis,

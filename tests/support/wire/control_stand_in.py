@@ -31,8 +31,7 @@ from controller.jobs.messages import (
     UpdateJobs,
 )
 from controller.jobs.registry import JobRegistry
-from controller.planning.analysis.requests import WhatIf
-from controller.planning.analysis.results import FailureAnalysis
+from controller.planning.analysis.messages import FailureAnalysis, WhatIf
 from controller.planning.messages import ModeSet, Replan, ReplanOutcome, SetMode
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route, whole

@@ -12,11 +12,11 @@ from controller.api.convert import demand_message
 from controller.api.convert_analysis import what_if_message, what_if_request
 from controller.api.convert_explain import explain_message
 from controller.fabric.topology import Fabric
-from controller.planning.analysis.requests import FlowEnds
-from controller.planning.analysis.results import (
+from controller.planning.analysis.messages import (
     Case,
     Failure,
     FailureAnalysis,
+    FlowEnds,
     JobAnalysis,
     JobFlows,
     Outcome,

@@ -10,7 +10,7 @@ import pytest
 
 from controller.api.convert_explain import explain_message
 from controller.demand.job_demand import DemandSource, Difference, Finding, JobDemand, Measurement
-from controller.planning.analysis.results import BusyLink, FoundRoutes, JobAnalysis, JobShare, Verdict
+from controller.planning.analysis.messages import BusyLink, FoundRoutes, JobAnalysis, JobShare, Verdict
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb

@@ -13,8 +13,16 @@ from controller.circuits.job_wiring import JobWiring
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.planning.analysis.failures import analyse_failures, interchangeable, one_way_ports, single_failures
 from controller.planning.analysis.job import analyse_job
-from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FabricNames, Network, Parts
-from controller.planning.analysis.results import JobAnalysis, JobShare, Verdict
+from controller.planning.analysis.messages import (
+    AnalyseFailures,
+    AnalyseJob,
+    FabricNames,
+    JobAnalysis,
+    JobShare,
+    Network,
+    Parts,
+    Verdict,
+)
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem

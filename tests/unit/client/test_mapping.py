@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.alarms import Severity as AlarmSeverity
 from controller.demand.job_demand import DemandSource
-from controller.planning.analysis.results import LeafCut, Outcome, Verdict
+from controller.planning.analysis.messages import LeafCut, Outcome, Verdict
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import Certificate
 from controller.status import JobState

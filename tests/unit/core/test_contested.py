@@ -15,7 +15,7 @@ from controller.fabric.parts import Declared
 from controller.fabric.refusals import DUPLICATES_RECENT_S
 from controller.fabric.topology import Dpid, Port, PortNo
 from controller.fabric.topology_state import DeclaredHost
-from controller.planning.analysis.requests import GetPlanProof
+from controller.planning.analysis.messages import GetPlanProof
 from controller.serving.event_log import events
 from controller.tables.messages import InstallStage, ReadRules
 from controller.tables.rules import Table

@@ -15,8 +15,8 @@ from controller.fabric.drains import Drain
 from controller.fabric.messages import DrainParts, ForgetParts, LinkSeen, UndrainParts
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.planning.analysis.analyse import analyse
-from controller.planning.analysis.requests import Analyse, WhatIf
+from controller.planning.analysis.job import analyse
+from controller.planning.analysis.messages import Analyse, WhatIf
 from controller.planning.messages import SetMode
 from controller.status import DrainStatus
 from controller.tables.rules import Output, ToGroup

@@ -15,9 +15,8 @@ from controller.core.messages import Message, Tick
 from controller.demand.job_demand import DemandSource, JobDemand
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
-from controller.planning.analysis.analyse import analyse
-from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain
-from controller.planning.analysis.results import JobAnalysis
+from controller.planning.analysis.job import analyse
+from controller.planning.analysis.messages import Analyse, AnalyseJob, Explain, JobAnalysis
 from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId
 from controller.tables.flow_tables import LEARNING_PRIORITY

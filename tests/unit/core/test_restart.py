@@ -7,7 +7,7 @@ import pytest
 from controller.fabric.messages import SwitchConnected
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
-from controller.planning.analysis.requests import Explain, GetPlanProof, WhatIf
+from controller.planning.analysis.messages import Explain, GetPlanProof, WhatIf
 from controller.tables.rules import Table
 from signalbox.errors import NotKnownYet
 from signalbox.jobs.spec import JobId

@@ -7,9 +7,8 @@ import pytest
 from controller.config import PlanningConfig
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.planning.analysis.analyse import analyse
-from controller.planning.analysis.requests import Analyse, Explain
-from controller.planning.analysis.results import JobAnalysis, Verdict
+from controller.planning.analysis.job import analyse
+from controller.planning.analysis.messages import Analyse, Explain, JobAnalysis, Verdict
 from controller.planning.messages import SetMode
 from signalbox.jobs.spec import JobId
 from signalbox.words import Mode

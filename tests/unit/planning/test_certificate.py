@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.fabric.topology import Fabric
-from controller.planning.analysis.requests import FabricNames
+from controller.planning.analysis.messages import FabricNames
 from controller.planning.certificate import certificate
 from controller.planning.problem import Flow
 from controller.planning.verify import verify

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning.analysis.job import analyse_job
-from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
+from controller.planning.analysis.messages import AnalyseJob, FabricNames, Network
 from controller.planning.answers import solved
 from controller.planning.plan import Planned, relative_gain, slowdowns
 from controller.planning.plan_check import check

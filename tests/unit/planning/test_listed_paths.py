@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import CandidatePaths, Dpid, Fabric
 from controller.planning import greedy
-from controller.planning.analysis.requests import FabricNames
+from controller.planning.analysis.messages import FabricNames
 from controller.planning.certificate import certificate
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan, answered

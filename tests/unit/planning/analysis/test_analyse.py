@@ -14,9 +14,16 @@ from controller.core.messages import Reply
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob, ReportIterations
-from controller.planning.analysis.analyse import analyse
-from controller.planning.analysis.requests import Analyse, AnalysisRequest, Explain, WhatIf
-from controller.planning.analysis.results import FailureAnalysis, JobAnalysis, Verdict
+from controller.planning.analysis.job import analyse
+from controller.planning.analysis.messages import (
+    Analyse,
+    AnalysisRequest,
+    Explain,
+    FailureAnalysis,
+    JobAnalysis,
+    Verdict,
+    WhatIf,
+)
 from controller.planning.messages import Replan, SetMode
 from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, NotKnownYet, SignalboxError
 from signalbox.jobs.reports import IterationTime

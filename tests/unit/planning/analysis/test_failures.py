@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric, Host, PortNo, PortRef
 from controller.planning.analysis.failures import analyse_failures, cases, failed, single_failures
-from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FlowEnds, Network
-from controller.planning.analysis.results import Case, FailureAnalysis
+from controller.planning.analysis.messages import AnalyseFailures, Case, FabricNames, FailureAnalysis, FlowEnds, Network
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.problem import PlanLimits, Problem
 from signalbox.errors import SignalboxError

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric, LinkId
 from controller.planning.analysis.job import analyse_job
-from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
-from controller.planning.analysis.results import JobAnalysis, JobFlows, JobShare, Verdict
+from controller.planning.analysis.messages import (
+    AnalyseJob,
+    FabricNames,
+    JobAnalysis,
+    JobFlows,
+    JobShare,
+    Network,
+    Verdict,
+)
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import Flow, PlanLimits, Problem

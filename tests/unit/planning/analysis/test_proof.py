@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from controller.fabric.topology import Fabric
-from controller.planning.analysis.analyse import prove_routes
-from controller.planning.analysis.requests import FabricNames, Network, ProveRoutes
+from controller.planning.analysis.job import prove_routes
+from controller.planning.analysis.messages import FabricNames, Network, ProveRoutes
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.verify import verify
 from signalbox.errors import NotKnownYet
