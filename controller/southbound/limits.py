@@ -20,7 +20,7 @@ from controller.fabric.topology import Dpid, Port, PortNo
 from controller.log_limit import LimitedLog
 from controller.tables.messages import FromSwitches
 
-limited_log = LimitedLog(structlog.get_logger("controller.southbound"), period_s=10.0)
+limited_log = LimitedLog(structlog.get_logger("controller.southbound"), period_s=10.0, lines=2)
 """Log of all that a switch can cause, limited because anybody can connect any number of switches."""
 
 MAX_SWITCH_PORTS = 4096
