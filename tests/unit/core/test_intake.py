@@ -1,18 +1,24 @@
-"""Effects of messages and ticks that the other tests do not cover."""
+"""Effects of messages, ticks and changed settings that the other tests do not cover."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen
+import pytest
+
+from controller.config import Config, reloaded_settings, with_settings
+from controller.core.messages import MAX_DEBOUNCES, NOTHING, Effects, NewSettings, Work, at_once, commands, when_quiet
+from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, ProbePorts
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.planning.messages import SetMode
+from controller.planning.messages import SetMode, SolvePlan
 from controller.planning.problem import FlowId
-from controller.tables.rules import FlowKey, GroupRule, Table
+from controller.tables.messages import TablesRead
+from controller.tables.rules import FlowKey, GroupRule, OtherTable, Table
+from controller.tables.switch_sync import TableUse
 from signalbox.jobs.spec import JobId
-from signalbox.words import Mode
+from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register, started
@@ -198,3 +204,128 @@ def test_switches_are_out_of_sync_until_the_pins_of_jobs_that_have_gone_are_take
     fabric.run(0.3)
     assert all(switch.in_sync for switch in fabric.status.switches.values())
     assert fabric.status.pins == 0
+
+
+# ---- effects of messages: the effects of many messages add up to one value, from which the due work follows
+
+
+def due_at(effects: Effects, work: Work) -> float:
+    """Return the first tenth of a second at which the work is due."""
+    return next(now / 10 for now in range(1000) if effects.has_due(work, now / 10))
+
+
+def test_work_waits_for_the_longest_quiet_time_since_it_was_asked_for_last() -> None:
+    assert not any(NOTHING.has_due(work, 1e9) for work in Work)
+    for earlier, quiet_s, due in ((1.4, 0.5, 1.9), (1.0, 0.2, 1.5)):
+        effects = when_quiet(Work.PLAN, 1.0, 0.5) | when_quiet(Work.PLAN, earlier, quiet_s)
+        assert due_at(effects, Work.PLAN) == due
+
+
+def test_work_that_is_asked_for_again_and_again_is_done_after_ten_quiet_times() -> None:
+    effects = NOTHING
+    for tenth in range(100):
+        effects |= when_quiet(Work.PLAN, tenth / 10, 0.5)
+    assert due_at(effects, Work.PLAN) == MAX_DEBOUNCES * 0.5 == 5.0
+
+
+def test_work_at_once_does_not_wait_for_quiet_whatever_comes_first() -> None:
+    for effects in (
+        at_once(Work.RULES) | when_quiet(Work.RULES, 1.0, 0.5),
+        when_quiet(Work.RULES, 1.0, 0.5) | at_once(Work.RULES),
+    ):
+        assert effects.has_due(Work.RULES, 1.0)
+
+
+def test_kinds_of_work_do_not_delay_each_other_and_what_was_done_is_not_due() -> None:
+    effects = at_once(Work.RULES, Work.SAVE) | when_quiet(Work.PLAN, 1.0, 0.5)
+    assert effects.has_due(Work.RULES, 1.0)
+    assert effects.has_due(Work.SAVE, 1.0)
+    assert not effects.has_due(Work.PLAN, 1.4)
+    effects = effects.without(Work.RULES)
+    assert not effects.has_due(Work.RULES, 1e9)
+    assert effects.has_due(Work.SAVE, 0.0)
+
+
+def test_commands_keep_their_order() -> None:
+    first, second = ProbePorts(frozenset({1})), ProbePorts(frozenset({2}))  # type: ignore[arg-type]
+    assert (commands(first) | at_once(Work.RULES) | commands(second)).commands == (first, second)
+    assert (commands(first) | NOTHING).commands == (first,)
+
+
+# ---- settings that change while the controller runs apply to later events, and change no existing state
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Return a fabric with one pinned job."""
+    return started(FakeFabric(), 0)
+
+
+def other(**sections: Mapping[str, object]) -> Config:
+    """Return ``CONFIG`` with ``sections`` replaced."""
+    return Config.model_validate({**CONFIG.model_dump(), **sections})
+
+
+def plans(fabric: FakeFabric, seconds: float) -> list[SolvePlan]:
+    """Return the plans requested within ``seconds``."""
+    asked: list[SolvePlan] = []
+    answers = fabric.planner.answers
+
+    def noted(command: SolvePlan) -> object:
+        asked.append(command)
+        return answers(command)
+
+    fabric.planner.answers = noted  # type: ignore[assignment, method-assign]
+    fabric.run(seconds)
+    fabric.planner.answers = answers  # type: ignore[method-assign]
+    return [command for command in asked if isinstance(command, SolvePlan)]
+
+
+def test_a_shorter_interval_and_fewer_moves_count_from_the_next_plan_on(fabric: FakeFabric) -> None:
+    fabric.forget_mods()
+    planning = {"interval_s": 2.0, "max_moves": 7, "min_gain": 0.5, "time_limit_s": 1.0, "ecmp_draws": 3}
+    fabric.send(NewSettings(other(planning=planning)))
+    found = plans(fabric, 4.5)
+    assert len(found) == 2, "the period that had begun is shortened too"
+    limits = found[0].limits
+    assert (limits.max_moves, limits.time_limit_s, limits.ecmp_draws, found[0].min_gain) == (7, 1.0, 3, 0.5)
+    assert fabric.mods == [], "what runs stays"
+
+
+def test_every_setting_that_is_marked_reaches_its_owner(fabric: FakeFabric) -> None:
+    """Settings of the log are applied elsewhere."""
+    wanted = other(
+        planning={"time_limit_s": 9.0, "interval_s": 8.0, "debounce_s": 7.0, "min_gain": 0.6, "max_moves": 5}
+        | {"ecmp_draws": 4},
+        counters={"noise_fraction": 0.3, "table_alarm_fraction": 0.4},
+        openflow={"audit_interval_s": 33.0},
+        jobs={"max_jobs": 3000, "max_virtual_links": 300_000, "max_learning_rules": 5000},
+    )
+    marked = {f"{section}.{name}" for section, name, _ in reloaded_settings()} - {"log.level"}
+    assert with_settings(CONFIG, wanted) == wanted, "each of the marked ones is different here, and no other"
+    assert {
+        f"{section}.{name}"
+        for section, name, _ in reloaded_settings()
+        if getattr(getattr(wanted, section), name) != getattr(getattr(CONFIG, section), name)
+    } == marked
+    fabric.send(NewSettings(wanted))
+    s = fabric.loop.state
+    assert s.load.noise_fraction == 0.3
+    assert s.sync.audit_interval_s == 33.0
+    assert (s.jobs.max_jobs, s.jobs.max_virtual_links, s.demand.max_learning_rules) == (3000, 300_000, 5000)
+    register(fabric, 1)
+    assert plans(fabric, 6.5) == []
+    assert len(plans(fabric, 1.0)) == 1, "the changed debounce_s"
+
+
+def test_another_share_of_entries_raises_and_ends_the_alarm_of_a_table_at_once(fabric: FakeFabric) -> None:
+    fabric.send(TablesRead(Dpid(1), {Table.PINNED: 120}, {Table.PINNED: 200, OtherTable.METERS: 8}))
+    assert TableUse(Table.PINNED, 120, 200) in fabric.status.switches[Dpid(1)].tables
+    assert TableUse(OtherTable.METERS, 7, 8) in fabric.status.switches[Dpid(1)].tables
+    raised = []
+    for fraction in (0.9, 0.5, 0.7):
+        counters = {**CONFIG.counters.model_dump(), "table_alarm_fraction": fraction}
+        fabric.send(NewSettings(other(counters=counters)))
+        raised.append({(alarm.kind, alarm.subject) for alarm in fabric.status.alarms.values()})
+    pins, meters = ((AlarmKind.TABLE_NEARLY_FULL, f"leaf1:{name}") for name in ("table1", OtherTable.METERS))
+    assert raised == [set(), {pins, meters}, {meters}]
