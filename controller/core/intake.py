@@ -304,7 +304,7 @@ class Intake:
         return self._jobs_changed(now) | at_once(Work.SAVE)
 
     def _release_routes(self, now: float) -> None:
-        """Release the routes of jobs, or of pairs of jobs, that have been removed."""
+        """Release the routes of jobs, of pairs of jobs and of connections that have been removed."""
         s = self._state
         s.demand.follow(s.jobs.jobs, now)
         s.routes.release(self._derived.jobs())
@@ -367,8 +367,7 @@ class Intake:
         when_saved = self._reply_when_saved(message.reply, None, {job_id: before})
         if before.job and before.job.dividing == job.dividing:
             return when_saved
-        s.demand.connections_changed(job, now)
-        s.routes.release(self._derived.jobs())
+        self._release_routes(now)
         return self._jobs_changed(now) | when_saved
 
     def _reply_when_saved(

@@ -65,6 +65,7 @@ class MeasuredDemand:
         self._unseen: deque[JobId] = deque()
         self._interval_s = interval_s
         self.max_learning_rules = max_learning_rules
+        """Largest number of pairs that are counted for learning at a time; a change counts from the next jobs on."""
         self._jobs: dict[JobId, WatchedJob] = {}
         self._changed = ChangedKeys[JobId]()
         self._announced = Announcements()
@@ -78,10 +79,6 @@ class MeasuredDemand:
         self._forget_at = math.inf
         self._published_at = 0.0
         self._soon: frozenset[str] | None = frozenset()
-
-    def take_max_learning_rules(self, max_learning_rules: int) -> None:
-        """Limit the number of pairs counted for learning from now on."""
-        self.max_learning_rules = max_learning_rules
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raise ``InvalidInput`` for an observed job with more pairs than may be counted."""
@@ -104,23 +101,22 @@ class MeasuredDemand:
         changed, no_more = self._changed(jobs)
         stay = {one for one in changed if one in known and _sends_alike(known[one].job, jobs[one])}
         for one in stay:
-            if known[one].connections == jobs[one].dividing.connections:
-                known[one].announced_again(jobs[one])
-            else:
-                self.connections_changed(jobs[one], now)
+            known[one].update(jobs[one])
         gone = known.keys() & {*changed, *no_more} - stay
         left = {job_id: known.pop(job_id) for job_id in gone}
         new = [jobs[job_id] for job_id in changed if job_id not in known]
         other = [one for one in stay if self.demands[one] is not known[one].demand]
         if not left and not new and not other:
             return
-        for watched in left.values():
-            self._at.remove(watched.job)
+        before = [watched.job for watched in left.values()]
+        touched = [*before, *new, *(jobs[one] for one in other)]
+        for job in before:
+            self._at.remove(job)
         for job_id in left.keys() - {job.id for job in new}:
             self._announced.remove(left[job_id].job)
         for job in new:
-            if before := left.get(job.id):
-                self._announced.change(before.job, job)
+            if replaced := left.get(job.id):
+                self._announced.change(replaced.job, job)
             else:
                 self._announced.add(job)
         found = {pair for job_id in left for pair in self._announced.forget_found(job_id)}
@@ -128,14 +124,13 @@ class MeasuredDemand:
         for job in new:
             if links := links_of.get(job.id):
                 self._announced.found(job, links.pairs)
-        otherwise = found.union(*(job.pairs for job in (*(watched.job for watched in left.values()), *new)))
-        other += self._count_again(otherwise, now)
+        other += self._count_again(found.union(*(job.pairs for job in (*before, *new))), now)
         for job in new:
             before_restart = links_of.get(job.id)
             known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, before_restart, self._announced)
             self._at.add(job)
         other += self._end_early(new)
-        if any(watched.reports_as for watched in left.values()) or any(job.dividing.owner for job in new):
+        if any(job.dividing.owner for job in touched):
             self.counters.connections = self._connections()
         self._publish([*other, *(job.id for job in new)], now, gone)
 
@@ -169,12 +164,6 @@ class MeasuredDemand:
                 if self.counters.running:
                     watched.count_from_now(self._totals(watched), now)
         return changed
-
-    def connections_changed(self, job: Job, now: float) -> None:
-        """Record that the job reported other connections; the pairs that it announced have not changed."""
-        self._jobs[job.id].connections_changed(job)
-        self.counters.connections = self._connections()
-        self._publish([job.id], now)
 
     def reported(self, job_id: JobId, iterations: Iterable[IterationTime], now: float) -> None:
         """Record the times of iterations that the job reported."""
@@ -295,12 +284,9 @@ class MeasuredDemand:
     @property
     def soon(self) -> frozenset[str]:
         """Addresses of hosts whose counters are polled more often, because jobs began to be learnt there lately."""
-        if self._soon is None:
-            self._soon = self._asked_for_soon(self._published_at)
-        return self._soon
-
-    def _asked_for_soon(self, now: float) -> frozenset[str]:
-        left, soon = SOON_RULES, set[str]()
+        if self._soon is not None:
+            return self._soon
+        left, soon, now = SOON_RULES, set[str](), self._published_at
         newest = sorted(self._turns.items(), key=lambda turn: -turn[1])
         turns = ((job_id, self._wanted.get(job_id, 0), since) for job_id, since in newest)
         early = takewhile(lambda learnt: now - learnt[2] < SOON_S and learnt[1] <= left, self._early.newest())
@@ -308,7 +294,8 @@ class MeasuredDemand:
             if 0 <= now - since < SOON_S and rules <= left:
                 left -= rules
                 soon |= self._jobs[job_id].job.spec.addresses
-        return frozenset(soon)
+        self._soon = frozenset(soon)
+        return self._soon
 
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
         """Return the jobs that may be learnt. Rules are granted in the order of ``_in_turn``.

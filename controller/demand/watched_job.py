@@ -168,11 +168,19 @@ class WatchedJob:
         self.demand = self._state()
         return learning
 
-    def announced_again(self, job: Job) -> None:
-        """Replace the job by ``job``, whose spec describes the same traffic."""
+    def update(self, job: Job) -> None:
+        """Replace the job by ``job``, whose spec describes the same traffic.
+
+        An observed job that reports its connections is learnt from them, and learnt again if they connect other hosts
+        than before."""
         was, self.job = self.job, job
-        if was.spec.provisional != job.spec.provisional:
-            self.demand = self._state()
+        if self.connections != was.dividing.connections:
+            if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
+                self._wants_learning = True
+            self._count_pairs()
+        elif was.spec.provisional == job.spec.provisional:
+            return
+        self.demand = self._state()
 
     def count_from_now(self, totals: Totals, now: float) -> None:
         """Record that pairs without counters are counted from now on.
@@ -181,16 +189,6 @@ class WatchedJob:
         if self._heard or not self._declared:  # a new job may lack rules for its declared pairs
             self._windows.count_from_now(totals, now)
         self._first.begin(totals, now, now - 2 * self._interval_s)
-
-    def connections_changed(self, job: Job) -> None:
-        """Replace the job by ``job``, which has other reported connections.
-
-        An observed job is learnt from its connections, and learnt again if they connect other hosts than before."""
-        self.job = job
-        if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
-            self._wants_learning = True
-        self._count_pairs()
-        self.demand = self._state()
 
     def others_announced(self) -> None:
         """Update the pairs after other jobs announced, or were found on, other pairs than before."""

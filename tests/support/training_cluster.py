@@ -83,8 +83,8 @@ class Cluster:
     def connect(self, src: str, dst: str, port: int = 1000) -> None:
         """Report this connection as the only one of ``src``, for the job."""
         reported = frozenset({Connected(src, port, dst, 2000)})
-        job = self.registry.report_connections(self.job, src, reported, self.registry.jobs[self.job].uid)
-        self.demand.connections_changed(job, self.now)
+        self.registry.report_connections(self.job, src, reported, self.registry.jobs[self.job].uid)
+        self.demand.follow(self.registry.jobs, self.now)
 
     def update(self, **change: Any) -> None:
         job = self.registry.jobs[self.job]
