@@ -121,13 +121,19 @@ def command_at(*path: str) -> Any:
 
 
 def of_commands(names: Sequence[str]) -> str:
-    """Return the sections of the named commands, and of the commands in named groups."""
-    return "\n\n".join(
-        part
-        for name in names
-        for path, command in leaves((name,), command_at(name))
-        for part in of_command(" ".join(path), command)
-    )
+    """Return the sections of the named commands, and of the commands in named groups.
+
+    A sentence before them says which word of ``SHARED`` nearly all of them take; usage lines then leave it out."""
+    found = {" ".join(path): command for name in names for path, command in leaves((name,), command_at(name))}
+    parts, common = [], []
+    for word in shared_options():
+        others = [f"`{path}`" for path, command in found.items() if word not in divided(command)[0]]
+        if 2 * len(others) < len(found) and len(others) <= MOST_EXCEPTIONS:
+            common.append(f"[{word}]")
+            but = f", except {', '.join(others)}" if others else ""
+            parts.append(filled(f"All these commands take {word.replace('--json', '`--json`')}{but}."))
+    parts += [part for path, command in found.items() for part in of_command(path, command, common)]
+    return "\n\n".join(parts)
 
 
 def leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -139,19 +145,30 @@ def leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...
         yield from leaves((*path, name), command.get_command(group()[1], name))
 
 
-def of_command(path: str, command: Any) -> Iterator[str]:
-    """Yield the parts of the section about a command."""
+MOST_EXCEPTIONS = 3
+"""Largest number of commands in a sentence about the word of ``SHARED`` that all others take."""
+
+
+def divided(command: Any) -> tuple[dict[str, str], list[Any]]:
+    """Return a command's words of ``SHARED``, each as its usage line has it, and its other parameters."""
     own = {(*param.opts, param.help): param for param in command.params if param.name != "help"}
-    words, optional = [], {key for key, param in own.items() if not param.required}
+    words, optional = {}, {key for key, param in own.items() if not param.required}
     for word, params in shared_options().items():
         keys = {(*each.opts, each.help) for each in params}
         if keys <= own.keys():
-            words.append(f"[{word}]" if keys <= optional else word)
+            words[word] = f"[{word}]" if keys <= optional else word
             own = {key: param for key, param in own.items() if key not in keys}
-    mine = [*own.values()]
-    earlier = described().setdefault((command.help, usage("", command, mine, words)), path)
+    return words, [*own.values()]
+
+
+def of_command(path: str, command: Any, common: Sequence[str]) -> Iterator[str]:
+    """Yield the parts of the section about a command. ``common``: words that its usage line leaves out."""
+    shared, mine = divided(command)
+    words = [word for word in shared.values() if word not in common]
+    earlier = described().setdefault((command.help, usage("", command, mine, [*shared.values()])), path)
     yield f"### {path}"
-    yield f"    {usage(path, command, mine, words)}"
+    if (line := usage(path, command, mine, words)) != path:
+        yield f"    {line}"
     if earlier != path:
         yield f"As {linked(earlier)}."
         return
@@ -215,7 +232,7 @@ def meaning(param: Any) -> str:
     """Return the help of a parameter, then its default and its environment variable."""
     _, text = param.get_help_record(group()[1])
     found = re.search(r"default: (.*?)(?:; [\dx]|\]$)", text.removeprefix(param.help).strip())
-    parts = [prose(param.help.replace("; - for standard input", ""))]
+    parts = [prose(re.sub("; - for standard (in|out)put", "", param.help))]
     if found:
         plain = re.fullmatch(r"\((.*)\)", found[1])
         parts.append(f"Default: {plain[1] if plain else f'`{number(found[1])}`'}.")
