@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, takewhile
 from operator import is_
@@ -78,21 +78,12 @@ class Samples(Generic[Key]):
         self._times[row, first - 2 : first] = since, until
         self._totals[row, first - 2 : first] = 0
 
-    def keep(self, wanted: Callable[[Key], bool]) -> None:
-        """Forget all counters that are not ``wanted``. If any counter is forgotten, the rows are numbered again."""
-        kept = {key: row for key, row in self.row_of.items() if wanted(key)}
-        if len(kept) < len(self.row_of):
-            rows = np.fromiter(kept.values(), np.int64, len(kept))
-            self._times, self._totals = self._times[rows], self._totals[rows]
-            self.row_of = {key: row for row, key in enumerate(kept)}
-            self._rows_used, self._free = len(kept), []
-            self._numbered += 1
-
     def forget(self, keys: Iterable[Key]) -> None:
         """Forget these counters. Other counters keep their rows; the free rows are used for new counters."""
         rows = [self.row_of.pop(key) for key in keys if key in self.row_of]
         self._times[rows] = _MISSING
         self._free += rows
+        self._numbered += bool(rows)
 
     def not_read_since(self, at: float) -> list[Key]:
         """Return the counters that were not read at or after the time ``at``."""
@@ -105,7 +96,7 @@ class Samples(Generic[Key]):
 
     @property
     def numbering(self) -> int:
-        """Number that changes whenever a counter gets a row or another row, so that callers look up the rows again."""
+        """Number that changes whenever a counter gets or loses a row, so that callers look up the rows again."""
         return self._numbered
 
     @property
@@ -315,17 +306,11 @@ class RecentFigures:
         self._counted.append(rows)
         self._readings += 1
 
-    def renumbered(self) -> None:
-        """Record that ``Samples`` has numbered its rows again, so that all figures are computed again."""
-        self._rates_bps = np.zeros(0)
-        self._counted = [np.arange(len(self._links.row_of))]
-        self._readings += 1
-
     def rates_bps(self) -> Floats:
         """Return the rate in bit/s of every row over the window, or over all its samples if they cover less.
 
-        The rate is NaN for rows with fewer than two samples."""
-        new = len(self._links.row_of) - len(self._rates_bps)
+        The rate is NaN for rows with fewer than two samples. The rates of free rows are left over."""
+        new = self._links.rows - len(self._rates_bps)
         self._rates_bps = np.append(self._rates_bps, np.full(new, np.nan))
         if self._counted:
             is_new = np.zeros(len(self._rates_bps), bool)

@@ -156,9 +156,8 @@ class LinkLoad:
         self._keep_links(ports, self._links.numbering)
 
     def _keep_links_at(self, ports: Set[PortRef], _numbering: int) -> None:
-        if not all(link.at in ports for link in self._links.row_of):
-            self._links.keep(lambda link: link.at in ports)
-            self._recent.renumbered()
+        if gone := [link for link in self._links.row_of if link.at not in ports]:
+            self._links.forget(gone)
             self.measured = self.measured.of([link for link in self.measured.place if link.at in ports])
 
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:

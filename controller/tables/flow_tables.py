@@ -381,9 +381,8 @@ def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
     return replace(rules, flows={**rules.flows, **counting}) if counting else rules
 
 
-def miss_rule() -> FlowRule:
-    """Return the rule that sends all packets without another rule in the pinned table to the default table."""
-    return FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
+MISS_RULE = FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
+"""Rule that sends all packets without another rule in the pinned table to the default table."""
 
 
 # ---- table 2
@@ -415,21 +414,6 @@ class Gateway(NamedTuple):
 
     ip: str
     mac: str
-
-
-def gateway_rules(
-    here: Dpid, gateways: GatewayPorts, group_of: Mapping[Dpid, int], distance_to: Mapping[Dpid, int]
-) -> list[FlowRule]:
-    """Return rules for all IP packets to a gateway's MAC address: to its port, or to the ECMP group of its switch."""
-    rules = []
-    for mac, at in gateways:
-        key = FlowKey(Table.DEFAULT, GATEWAY_PRIORITY, Match(eth_type=ETH_IPV4, eth_dst=mac))
-        ours = cookie(Table.DEFAULT)
-        if at.dpid == here:
-            rules.append(FlowRule(key, ours, (Output(at.port),)))
-        elif at.dpid in group_of:
-            rules.append(FlowRule(key, ours, (ToGroup(group_of[at.dpid]),), distance=distance_to.get(at.dpid, 1)))
-    return rules
 
 
 def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:
@@ -499,23 +483,6 @@ def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
     ]
 
 
-def host_rules(hosts: Iterable[Host]) -> list[FlowRule]:
-    """Return the rules for the hosts of one switch, each to its port."""
-    return [rule for host in hosts for rule in destination_rules(host_prefix(host.ip), Output(host.at.port), 0)]
-
-
-def routed_rules(
-    here: Dpid, prefixes: Mapping[Prefix, Dpid], group_of: Mapping[Dpid, int], distance_to: Mapping[Dpid, int]
-) -> list[FlowRule]:
-    """Return the rules for the prefixes of other switches, each to the ECMP group of its switch."""
-    return [
-        rule
-        for prefix, leaf in prefixes.items()
-        if leaf != here and leaf in group_of
-        for rule in destination_rules(prefix, ToGroup(group_of[leaf]), distance_to.get(leaf, 1))
-    ]
-
-
 DHCP_SERVER_PORT = 67
 MULTICAST = Prefix("224.0.0.0", 4)
 
@@ -548,6 +515,31 @@ optional."""
 _KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
 
 DROP_RULES = tuple(FlowRule(key, dropped_cookie()) for key in _KINDS)
+
+
+def default_rules(
+    here: Dpid,
+    hosts: Iterable[Host],
+    prefixes: Mapping[Prefix, Dpid],
+    gateways: GatewayPorts,
+    to: Mapping[Dpid, tuple[int, int]],
+) -> tuple[FlowRule, ...]:
+    """Return the rules of table 2 of the switch ``here``.
+
+    ``hosts``: hosts of the switch. ``to``: ECMP group and distance of each other switch to which there is a group."""
+    rules = [rule for host in hosts for rule in destination_rules(host_prefix(host.ip), Output(host.at.port), 0)]
+    for prefix, leaf in prefixes.items():
+        if leaf != here and leaf in to:
+            group_id, distance = to[leaf]
+            rules += destination_rules(prefix, ToGroup(group_id), distance)
+    for mac, at in gateways:
+        key = FlowKey(Table.DEFAULT, GATEWAY_PRIORITY, Match(eth_type=ETH_IPV4, eth_dst=mac))
+        if at.dpid == here:
+            rules.append(FlowRule(key, cookie(Table.DEFAULT), (Output(at.port),)))
+        elif at.dpid in to:
+            group_id, distance = to[at.dpid]
+            rules.append(FlowRule(key, cookie(Table.DEFAULT), (ToGroup(group_id),), distance=distance))
+    return (*rules, *DROP_RULES)
 
 
 MOST_PACKETS = (1 << 64) - 1

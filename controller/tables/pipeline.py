@@ -162,13 +162,13 @@ class Pipeline:
 def _ways(
     dpid: Dpid, towards: Mapping[Dpid, Towards], installed: Mapping[int, GroupRule], closed: frozenset[PortNo]
 ) -> Ways:
-    leaves = tuple(leaf for leaf in towards if leaf != dpid)
-    hops = tuple(towards[leaf].hops.get(dpid, ()) for leaf in leaves)
-    distance = tuple(towards[leaf].distance.get(dpid, 1) for leaf in leaves)
-    lost = (ecmp_group_id(leaf) for leaf, out in zip(leaves, hops, strict=True) if not out)
+    to = tuple(
+        (leaf, WayTo(of.hops.get(dpid, ()), of.distance.get(dpid, 1))) for leaf, of in towards.items() if leaf != dpid
+    )
+    lost = (ecmp_group_id(leaf) for leaf, way in to if not way.hops)
     groups = (installed[group_id] for group_id in lost if group_id in installed)
     kept = tuple(group for group in groups if closed.isdisjoint(bucket.watch_port for bucket in group.buckets))
-    return Ways(dpid, leaves, hops, distance, kept)
+    return Ways(dpid, to, kept)
 
 
 def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -> dict[Prefix, Dpid]:
@@ -238,35 +238,39 @@ def _default_part(
 ) -> DefaultPart:
     """Return the default table of one switch and its ECMP groups."""
     groups = {group.group_id: group for group in ways.kept}
-    for leaf, hops, distance in zip(ways.leaves, ways.hops, ways.distance, strict=True):
+    to: dict[Dpid, tuple[int, int]] = {}
+    for leaf, (hops, distance) in ways.to:
+        group_id = ecmp_group_id(leaf)
         if hops:
-            group_id = ecmp_group_id(leaf)
             groups[group_id] = flow_tables.ecmp_group(group_id, hops, distance)
-    group_of = {leaf: ecmp_group_id(leaf) for leaf in ways.leaves if ecmp_group_id(leaf) in groups}
-    routed = flow_tables.routed_rules(ways.dpid, prefixes, group_of, ways.distances)
-    onward = flow_tables.gateway_rules(ways.dpid, gateways, group_of, ways.distances)
-    return DefaultPart((*flow_tables.host_rules(hosts), *routed, *onward, *flow_tables.DROP_RULES), groups)
+        if group_id in groups:
+            to[leaf] = group_id, distance
+    return DefaultPart(flow_tables.default_rules(ways.dpid, hosts, prefixes, gateways, to), groups)
 
 
 # ---- rules of one switch
 
 
+class WayTo(NamedTuple):
+    """Way from a switch to a leaf."""
+
+    hops: tuple[LinkId, ...]
+    """Next hops; empty for an unreachable leaf."""
+    distance: int
+    """Distance in links; 1 for an unreachable leaf."""
+
+
+NO_WAY = WayTo((), 0)
+
+
 class Ways(NamedTuple):
-    """Next hops of a switch to the other leaves."""
+    """Ways from a switch to the other leaves."""
 
     dpid: Dpid
     """Dpid of the switch itself."""
-    leaves: tuple[Dpid, ...]
-    hops: tuple[tuple[LinkId, ...], ...]
-    """Next hops to each leaf, in the order of ``leaves``; empty for an unreachable leaf."""
-    distance: tuple[int, ...]
-    """Distance to each leaf in links, in the order of ``leaves``; 1 for an unreachable leaf."""
+    to: tuple[tuple[Dpid, WayTo], ...]
     kept: tuple[GroupRule, ...]
     """Installed groups to unreachable leaves, which are kept."""
-
-    @property
-    def distances(self) -> dict[Dpid, int]:
-        return dict(zip(self.leaves, self.distance, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,8 +307,7 @@ class SwitchRules:
 
     def __init__(self) -> None:
         self._base: _Base | None = None
-        self._hops: Mapping[Dpid, tuple[LinkId, ...]] = {}
-        self._distances: Mapping[Dpid, int] = {}
+        self._to: Mapping[Dpid, WayTo] = {}
         self._pins: PinsOf = NO_PINS
         self._parts: dict[str, _PinnedPart] = {}
         self._uses: Counter[int] = Counter()
@@ -339,7 +342,7 @@ class SwitchRules:
         self._rules = self._rules.updated(flows.changed, groups.changed, meters.changed)
         if not fits:
             self._base = None
-            every = _pinned_part(base, self._hops, self._distances, hosts, chain.from_iterable(pins.values()))
+            every = _pinned_part(base, self._to, hosts, chain.from_iterable(pins.values()))
             groups_of_all = *default.groups.values(), *every.groups.values()
             self._rules = RuleSet.of((*_flows(base), *every.flows), groups_of_all, control.meters.values())
         return self._rules
@@ -348,11 +351,7 @@ class SwitchRules:
         self._pins, self._parts, self._uses, self._leads = NO_PINS, {}, Counter(), {}
         self._names.clear()
         self._rules = RuleSet.of(_flows(base), base.default.groups.values(), base.control.meters.values())
-        self._take_base(base)
-
-    def _take_base(self, base: _Base) -> None:
-        self._base, self._distances = base, base.ways.distances
-        self._hops = dict(zip(base.ways.leaves, base.ways.hops, strict=True))
+        self._base, self._to = base, dict(base.ways.to)
 
     def _follow(
         self,
@@ -373,21 +372,17 @@ class SwitchRules:
 
         A pin must be derived again if its leaf became reachable or unreachable, or if the distance of the leaf changed.
         If only the next hops to the leaf changed, this holds only for pins that begin at another switch."""
-        hops, distances = self._hops, self._distances
-        self._take_base(base)
-        leaves = hops.keys() | self._hops.keys()
-        other = {leaf for leaf in leaves if hops.get(leaf) != self._hops.get(leaf)}
+        to, self._base, self._to = self._to, base, dict(base.ways.to)
+        leaves = to.keys() | self._to.keys()
+        other = {leaf for leaf in leaves if to.get(leaf, NO_WAY).hops != self._to.get(leaf, NO_WAY).hops}
         for group_id, (leaf, port) in self._leads.items():
-            ecmp_id = ecmp_group_id(leaf)
-            if leaf in other and ecmp_id in base.default.groups:
-                usable = LinkId(base.ways.dpid, port) in self._hops.get(leaf, ())
-                distance = self._distances.get(leaf, self._rules.groups[group_id].distance)
-                groups.changed[group_id] = flow_tables.path_group(group_id, port, usable, ecmp_id, distance)
+            if leaf in other and ecmp_group_id(leaf) in base.default.groups:
+                groups.changed[group_id] = _path_group(base.ways.dpid, leaf, port, self._to.get(leaf, NO_WAY))
         anew: dict[str, None] = {}
         for leaf in leaves:
             ecmp_id = ecmp_group_id(leaf)
             there, was_there = ecmp_id in base.default.groups, ecmp_id in before.default.groups
-            if there != was_there or distances.get(leaf) != self._distances.get(leaf):
+            if there != was_there or to.get(leaf, NO_WAY).distance != self._to.get(leaf, NO_WAY).distance:
                 anew.update(dict.fromkeys(self._names.get(leaf, ())))
             elif leaf in other:
                 anew.update(dict.fromkeys(name for name, through in self._names.get(leaf, {}).items() if through))
@@ -418,7 +413,7 @@ class SwitchRules:
 
         Rules must be derived together when two different groups have the same id, or two rules have the same key."""
         assert self._base
-        part = self._parts[name] = _pinned_part(self._base, self._hops, self._distances, hosts, pins)
+        part = self._parts[name] = _pinned_part(self._base, self._to, hosts, pins)
         self._uses.update(part.groups.keys())
         self._leads |= part.leads
         for leaf, through in part.leaves.items():
@@ -445,7 +440,7 @@ def _same(rule: Rule | None, other: Rule) -> bool:
 
 def _flows(base: _Base) -> tuple[FlowRule, ...]:
     """Return the flow rules of the switch that do not come from pins."""
-    return (*base.control.flows.values(), flow_tables.miss_rule(), *base.default.flows)
+    return (*base.control.flows.values(), flow_tables.MISS_RULE, *base.default.flows)
 
 
 class _PinnedPart(NamedTuple):
@@ -459,13 +454,7 @@ class _PinnedPart(NamedTuple):
     """Leaves to which the pins lead; the value is True if some pin to the leaf begins at another switch."""
 
 
-def _pinned_part(
-    base: _Base,
-    hops_to: Mapping[Dpid, tuple[LinkId, ...]],
-    distances: Mapping[Dpid, int],
-    hosts: Mapping[str, Host],
-    pins: Iterable[Pin],
-) -> _PinnedPart:
+def _pinned_part(base: _Base, to: Mapping[Dpid, WayTo], hosts: Mapping[str, Host], pins: Iterable[Pin]) -> _PinnedPart:
     """Return entries of the pinned table of one switch, and their path groups."""
     part, here = _PinnedPart([], {}, {}, {}), base.ways.dpid
     for pin in pins:
@@ -473,40 +462,33 @@ def _pinned_part(
             part.flows.append(flow_tables.counting_rule(pin, 0))
             continue
         leaf = hosts[pin.flow.dst_ip].at.dpid
-        begins = hosts[pin.flow.src_ip].at.dpid == here
+        begins, way = hosts[pin.flow.src_ip].at.dpid == here, to.get(leaf, NO_WAY)
         part.leaves[leaf] = part.leaves.get(leaf, False) or not begins
-        rule = flow_tables.pin_rule(pin, here, hops_to.get(leaf, ()), partial(path_group_id, leaf))
-        if rule is not None and _add_path_group(rule, pin, base, leaf, hops_to, distances, part):
+        rule = flow_tables.pin_rule(pin, here, way.hops, partial(path_group_id, leaf))
+        if rule is not None and _add_path_group(pin, base, leaf, way, part):
             part.flows.append(rule)
         elif begins:
-            part.flows.append(flow_tables.counting_rule(pin, distances.get(leaf, 0)))
+            part.flows.append(flow_tables.counting_rule(pin, way.distance))
     return part
 
 
-def _add_path_group(
-    rule: FlowRule,
-    pin: Pin,
-    base: _Base,
-    leaf: Dpid,
-    hops_to: Mapping[Dpid, tuple[LinkId, ...]],
-    distances: Mapping[Dpid, int],
-    part: _PinnedPart,
-) -> bool:
-    """Add the path group of a rule; return False if the group cannot exist.
+def _add_path_group(pin: Pin, base: _Base, leaf: Dpid, way: WayTo, part: _PinnedPart) -> bool:
+    """Add the path group of a pin's rule; return False if the group cannot exist.
 
     A path group cannot exist without an ECMP group to fall back to or, once in millions, if another group has its id.
     The distance of the group is the present distance to the leaf, not the distance on the path of the pin. A pin that
     waits to be derived again may still have an earlier path that begins at the same port."""
-    ecmp_id, others = ecmp_group_id(leaf), base.default.groups
-    if ecmp_id not in others:
+    port = next(hop.port for hop in pin.path or () if hop.dpid == base.ways.dpid)
+    group = _path_group(base.ways.dpid, leaf, port, way)
+    if ecmp_group_id(leaf) not in base.default.groups or group.group_id in base.default.groups:
         return False
-    hop = next(hop for hop in pin.path or () if hop.dpid == base.ways.dpid)
-    usable, distance = hop in hops_to.get(leaf, ()), distances.get(leaf, rule.distance)
-    group = flow_tables.path_group(path_group_id(leaf, hop.port), hop.port, usable, ecmp_id, distance)
-    if group.group_id in others:
-        return False
-    part.leads.setdefault(group.group_id, _PathGroup(leaf, hop.port))
+    part.leads.setdefault(group.group_id, _PathGroup(leaf, port))
     return part.groups.setdefault(group.group_id, group) == group
+
+
+def _path_group(dpid: Dpid, leaf: Dpid, port: PortNo, way: WayTo) -> GroupRule:
+    usable = LinkId(dpid, port) in way.hops
+    return flow_tables.path_group(path_group_id(leaf, port), port, usable, ecmp_group_id(leaf), way.distance)
 
 
 # ---- rules to unknown hosts

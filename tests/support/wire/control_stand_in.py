@@ -38,7 +38,7 @@ from controller.planning.problem import FlowId, Route, whole
 from controller.silence import EndSilence, Silence, SilenceAlarms, SilenceKey, Silences
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
-from controller.tables.flow_tables import miss_rule
+from controller.tables.flow_tables import MISS_RULE
 from controller.tables.rules import OtherTable, RuleSet, Table
 from controller.tables.switch_sync import TableUse
 from signalbox.errors import NO_SUCH_NAME, InvalidInput, NotKnownYet, SignalboxError, cut
@@ -111,7 +111,7 @@ class ControlStandIn:
             },
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_read={LEAF1: CountersRead(time.monotonic(), time.monotonic())},
-            rules={LEAF1: RuleSet.of([miss_rule()])},
+            rules={LEAF1: RuleSet.of([MISS_RULE])},
             alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2})]},
             down_parts={part.key: part for part in [SPINE2]},
             absent_parts={PartKind.SWITCH: 1},
