@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from controller.planning.closed_forms import CommonLinks, find_common_links, proper_coloring
-from controller.planning.efficiency import FabricLoads, NextHops, hashed_links, hashed_slowdown, nic_slowdown
+from controller.planning.efficiency import FabricLoads, NextHops, ecmp_slowdown, hashed_links, nic_slowdown
 from controller.planning.greedy import PathChoices, largest_set_first
 from controller.planning.planner import Fault, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
@@ -182,5 +182,5 @@ def baseline_slowdowns(problem: Problem, limits: PlanLimits) -> dict[str, float]
         slowdowns[name] = numbered.worst_slowdown(route(numbered, limits.seed))
     drawn_s = _S_PER_FLOW_AND_DRAW * len(problem.flows) * limits.ecmp_draws
     if limits.ecmp_draws and time.perf_counter() + drawn_s < ends:
-        slowdowns["ecmp"] = hashed_slowdown(problem, numbered.next_hops, limits.ecmp_draws, limits.seed).mean
+        slowdowns["ecmp"] = ecmp_slowdown(problem, limits.ecmp_draws, limits.seed, numbered.next_hops).mean
     return slowdowns

@@ -353,11 +353,10 @@ def crossings(problem: Problem) -> Crossings:
 
     Two leaves have a cut only if some uplink of the source or some downlink of the destination is on no path between
     them. Otherwise the cut of the single leaf is stronger."""
-    if _all_alike(problem):
-        return _crossings_of_leaves(problem)
-    if problem.tiers:
-        return _crossings_of_pods(problem, problem.tiers)
-    return _crossings_over_spines(problem) or _crossings_of_pairs(problem)
+    over_spines = _crossings_over_spines(problem)
+    if over_spines:
+        return over_spines
+    return _crossings_of_pods(problem, problem.tiers) if problem.tiers else _crossings_of_pairs(problem)
 
 
 def _crossings_of_pairs(problem: Problem) -> Crossings:
@@ -426,23 +425,28 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
     grouped, ends_at = crossing[np.argsort(pair, kind="stable")], np.cumsum(flows)
     slowest = min(float(numbers.capacity_bps[side.link].min()) for side in sides)
     may_fill = flows > (first.ravel()[pairs] if numbers.peak_bps.max() <= slowest else 0)
+    out_of, into_of = np.divmod(pairs, len(leaves))
+    fewer_out, fewer_in = (
+        (first < out.sum(axis=1)[:, None])[out_of, into_of],
+        (last < into.sum(axis=1)[:, None])[into_of, out_of],
+    )
     found = _crossings_of_leaves(problem)
     places, links_of = [*found.places], [*found.links]
     flow, cut = [found.flow], [found.cut]
-    for number in np.flatnonzero(may_fill).tolist():
-        a, b = divmod(int(pairs[number]), len(leaves))
-        fewer = first[a, b] < out[a].sum(), last[b, a] < into[b].sum()
-        if not any(fewer):
-            continue
-        crossed = paths.ends(leaves[a], leaves[b])
-        for place, those, is_cut in zip(
-            (Place(leaves[a], True, leaves[b]), Place(leaves[b], False, leaves[a])), crossed, fewer, strict=True
+    for number in np.flatnonzero(may_fill & (fewer_out | fewer_in)).tolist():
+        src_leaf, dst_leaf = leaves[out_of[number]], leaves[into_of[number]]
+        for leaf, other, links_crossed, fewer in zip(
+            (src_leaf, dst_leaf),
+            (dst_leaf, src_leaf),
+            paths.ends(src_leaf, dst_leaf),
+            (fewer_out, fewer_in),
+            strict=True,
         ):
-            if is_cut:
+            if fewer[number]:
                 flow.append(grouped[ends_at[number] - flows[number] : ends_at[number]])
                 cut.append(np.full(len(flow[-1]), len(places)))
-                places.append(place)
-                links_of.append(tuple(those))
+                places.append(Place(leaf, leaf == src_leaf, other))
+                links_of.append(tuple(links_crossed))
     of_links = np.concatenate([found.numbers, _numbers(problem, links_of[len(found.links) :])])
     return Crossings(places, links_of, np.concatenate(flow), np.concatenate(cut), found.routable, of_links)
 
@@ -476,20 +480,6 @@ def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
         routable,
         np.concatenate([of_links, _numbers(problem, [of.links for of in added])]),
     )
-
-
-def _all_alike(problem: Problem) -> bool:
-    """Return whether all leaves have cables to and from the same switches, with the same number of cables to each.
-
-    All links out of a leaf then lead to every other leaf."""
-    leaves, links = problem.numbers.leaves, problem.links
-    sides = [links.around(leaves, outward=outward) for outward in (True, False)]
-    count = len(sides[0].at) // max(1, len(leaves))
-    if not count or any(len(side.at) != count * len(leaves) for side in sides):
-        return False
-    rows = np.concatenate([side.other for side in sides]).reshape(-1, count)
-    even = all((np.bincount(side.at) == count).all() for side in sides) and bool((rows == rows[0]).all())
-    return even and {links.dpids[switch] for switch in rows[0].tolist()}.isdisjoint(leaves)
 
 
 # ---- pods

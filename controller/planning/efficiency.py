@@ -243,67 +243,6 @@ def passing(problem: Problem, routes: Routes | NumberedRoutes) -> Passing:
     )
 
 
-# ---- loads flow by flow
-
-
-class Increments:
-    """Loads that flows add to links when a search adds and removes them one by one.
-
-    A job with several phases loads a link with its largest phase, so the load that a flow adds depends on the job's
-    other flows on the link. For jobs with several phases the sums per phase and link are kept.
-
-    Flows are numbered as in ``Numbers``, links as in ``capacity_bps``."""
-
-    def __init__(self, problem: Problem, capacity_bps: Floats) -> None:
-        numbers = problem.numbers
-        self._peak_bps: list[float] = numbers.peak_bps.tolist()
-        self._per_bps = 1 / capacity_bps
-        self._per_bps_of: list[float] = self._per_bps.tolist()
-        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
-        first_cell = (np.cumsum(phases) - phases).tolist()
-        self._job: list[int] = numbers.job.tolist()
-        self._sums = {job: np.zeros((phases[job], len(capacity_bps))) for job in np.flatnonzero(phases > 1).tolist()}
-        self._bps: dict[int, Floats] = {}
-        for entry in np.flatnonzero(phases[numbers.cell_job[numbers.entry_cell]] > 1).tolist():
-            flow, cell = int(numbers.entry_flow[entry]), int(numbers.entry_cell[entry])
-            job = self._job[flow]
-            own = self._bps.setdefault(flow, np.zeros(phases[job]))
-            own[cell - first_cell[job]] = numbers.entry_bps[entry]
-
-    def count_rows(self, flows: Ints, links: Ints, shares: Floats) -> None:
-        """Count ``shares[i]`` of flow ``flows[i]`` on link ``links[i]``, for each i; a flow may occur several times."""
-        several = np.zeros(len(self._job), bool)
-        several[list(self._bps)] = True
-        for row in np.flatnonzero(several[flows]).tolist():
-            self.count(int(flows[row]), links[row : row + 1], float(shares[row]))
-
-    def count(self, flow: int, links: Ints | Sequence[int], share: float = 1.0) -> None:
-        """Count a share of the flow on each of these links; a negative share is subtracted."""
-        if flow in self._bps:
-            self._sums[self._job[flow]][:, links] += share * self._bps[flow][:, None]
-
-    def added(self, flow: int, links: Ints, share: float = 1.0) -> Floats:
-        """Return the load that a share of the flow, not counted yet, would add to each of these links."""
-        if flow not in self._bps:
-            return self.alone(flow, links, share)
-        sums = self._sums[self._job[flow]][:, links]
-        own = share * self._bps[flow].reshape(-1, *[1] * links.ndim)
-        added: Floats = ((sums + own).max(axis=0) - sums.max(axis=0)) * self._per_bps[links]
-        return added
-
-    def alone(self, flow: int, links: Ints, share: float = 1.0) -> Floats:
-        """Return the load of each of these links when only this share of the flow uses it."""
-        load: Floats = share * self._peak_bps[flow] * self._per_bps[links]
-        return load
-
-    def weight(self, flow: int, link: int) -> float:
-        """Return the load that the link would lose without the flow, which must have been counted."""
-        if flow not in self._bps:
-            return self._peak_bps[flow] * self._per_bps_of[link]
-        sums = self._sums[self._job[flow]][:, link]
-        return float(sums.max() - (sums - self._bps[flow]).max()) * self._per_bps_of[link]
-
-
 # ---- slowdowns under hashing
 
 
@@ -334,13 +273,11 @@ class EcmpSlowdown:
         return self.p95 <= slowdown * (1 + min_gain)
 
 
-def ecmp_slowdown(problem: Problem, draws: int, seed: int) -> EcmpSlowdown:
-    """Return the mean and 95th percentile of the worst slowdown when every routable flow is hashed; 1 without flows."""
-    return hashed_slowdown(problem, NextHops(problem), draws, seed)
+def ecmp_slowdown(problem: Problem, draws: int, seed: int, hops: NextHops | None = None) -> EcmpSlowdown:
+    """Return the mean and 95th percentile of the worst slowdown when every routable flow is hashed; 1 without flows.
 
-
-def hashed_slowdown(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpSlowdown:
-    """Return the result of ``ecmp_slowdown`` when the next hops of the problem are already known."""
+    ``hops``: next hops of the problem, if they are already known."""
+    hops = hops or NextHops(problem)
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
     worst = np.maximum(worst, nic_slowdown(problem, hops))
@@ -452,15 +389,19 @@ def _is_in_force(problem: Problem, pinned: Routes, flow: Flow) -> bool:
     return route is not None and all(link in problem.paths.far_end for subflow in route for link in subflow.path)
 
 
-def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
-    rows = [
-        (flow, hops.number[link], subflow.share)
-        for flow, flow_id in enumerate(flow.id for flow in problem.flows)
-        for subflow in standing.get(flow_id, ())
-        for link in subflow.path
-    ]
-    flows, links, shares = np.array(rows, np.float64).reshape(-1, 3).T
-    return Fixed(flows.astype(np.int64), links.astype(np.int64), shares)
+def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Passing:
+    return _passing(
+        (number, hops.number[link], share)
+        for number, flow in enumerate(problem.flows)
+        for path, share in standing.get(flow.id, ())
+        for link in path
+    )
+
+
+def _passing(rows: Iterable[tuple[int, int, float]]) -> Passing:
+    """Return the links of subflows, given as (flow, link, share)."""
+    flows, links, shares = np.array([*rows], np.float64).reshape(-1, 3).T
+    return Passing(np.unique(flows).astype(np.int64), flows.astype(np.int64), links.astype(np.int64), shares)
 
 
 def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:
@@ -487,26 +428,16 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 # ---- loads of many draws
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Subflows that take the same links in every draw; one row per flow (by number) and link that it passes."""
-
-    flow: Ints
-    link: Ints
-    share: Floats
-
-
-NOTHING_FIXED = Fixed(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-
-
 class FabricLoads:
     """Loads and slowdowns of many random draws at once.
 
     ``flows``: numbers of the flows whose paths differ between draws. The argument ``links`` of the methods has the
-    paths of these flows; shape (hops, draws, flows). Links are numbered as in ``capacity_bps``."""
+    paths of these flows; shape (hops, draws, flows). Links are numbered as in ``capacity_bps``. ``fixed``: links of the
+    flows that take the same links in every draw."""
 
-    def __init__(self, problem: Problem, capacity_bps: Floats, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
+    def __init__(self, problem: Problem, capacity_bps: Floats, flows: Ints, fixed: Passing | None = None) -> None:
         numbers = problem.numbers
+        fixed = fixed or _passing([])
         self._capacity_bps = capacity_bps
         self._jobs = len(numbers.job_ids)
         phases = np.bincount(numbers.cell_job, minlength=self._jobs)

@@ -29,7 +29,6 @@ from controller.fabric.topology import Dpid
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
-    Increments,
     NextHops,
     Passing,
     first_difference,
@@ -85,6 +84,64 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
         loads.put(number, links)
         routes[problem.flows[number].id] = whole(next_hops.path(links))
     return routes
+
+
+class Increments:
+    """Loads that flows add to links when a search adds and removes them one by one.
+
+    A job with several phases loads a link with its largest phase, so the load that a flow adds depends on the job's
+    other flows on the link. For jobs with several phases the sums per phase and link are kept.
+
+    Flows are numbered as in ``Numbers``, links as in ``capacity_bps``."""
+
+    def __init__(self, problem: Problem, capacity_bps: Floats) -> None:
+        numbers = problem.numbers
+        self._peak_bps: list[float] = numbers.peak_bps.tolist()
+        self._per_bps = 1 / capacity_bps
+        self._per_bps_of: list[float] = self._per_bps.tolist()
+        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
+        first_cell = (np.cumsum(phases) - phases).tolist()
+        self._job: list[int] = numbers.job.tolist()
+        self._sums = {job: np.zeros((phases[job], len(capacity_bps))) for job in np.flatnonzero(phases > 1).tolist()}
+        self._bps: dict[int, Floats] = {}
+        for entry in np.flatnonzero(phases[numbers.cell_job[numbers.entry_cell]] > 1).tolist():
+            flow, cell = int(numbers.entry_flow[entry]), int(numbers.entry_cell[entry])
+            job = self._job[flow]
+            own = self._bps.setdefault(flow, np.zeros(phases[job]))
+            own[cell - first_cell[job]] = numbers.entry_bps[entry]
+
+    def count_rows(self, flows: Ints, links: Ints, shares: Floats) -> None:
+        """Count ``shares[i]`` of flow ``flows[i]`` on link ``links[i]``, for each i; a flow may occur several times."""
+        several = np.zeros(len(self._job), bool)
+        several[list(self._bps)] = True
+        for row in np.flatnonzero(several[flows]).tolist():
+            self.count(int(flows[row]), links[row : row + 1], float(shares[row]))
+
+    def count(self, flow: int, links: Ints | Sequence[int], share: float = 1.0) -> None:
+        """Count a share of the flow on each of these links; a negative share is subtracted."""
+        if flow in self._bps:
+            self._sums[self._job[flow]][:, links] += share * self._bps[flow][:, None]
+
+    def added(self, flow: int, links: Ints, share: float = 1.0) -> Floats:
+        """Return the load that a share of the flow, not counted yet, would add to each of these links."""
+        if flow not in self._bps:
+            return self.alone(flow, links, share)
+        sums = self._sums[self._job[flow]][:, links]
+        own = share * self._bps[flow].reshape(-1, *[1] * links.ndim)
+        added: Floats = ((sums + own).max(axis=0) - sums.max(axis=0)) * self._per_bps[links]
+        return added
+
+    def alone(self, flow: int, links: Ints, share: float = 1.0) -> Floats:
+        """Return the load of each of these links when only this share of the flow uses it."""
+        load: Floats = share * self._peak_bps[flow] * self._per_bps[links]
+        return load
+
+    def weight(self, flow: int, link: int) -> float:
+        """Return the load that the link would lose without the flow, which must have been counted."""
+        if flow not in self._bps:
+            return self._peak_bps[flow] * self._per_bps_of[link]
+        sums = self._sums[self._job[flow]][:, link]
+        return float(sums.max() - (sums - self._bps[flow]).max()) * self._per_bps_of[link]
 
 
 class _Loads:

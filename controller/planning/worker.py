@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -29,14 +29,6 @@ log = structlog.get_logger(__name__)
 Kind = TypeVar("Kind")
 
 
-class _Due(NamedTuple):
-    """Request whose plan is due."""
-
-    request: PlanningRequest
-    problem: Problem
-    """Problem of the request, with repaired routes."""
-
-
 class PlanningWorker:
     """Two threads, one for repairs and one for plans, which start at once.
 
@@ -47,7 +39,7 @@ class PlanningWorker:
         self._on_crash = on_crash
         self._answers = Answers()
         self._to_repair = Newest[PlanningRequest]()
-        self._to_plan = Newest[_Due]()
+        self._to_plan = Newest[tuple[PlanningRequest, Problem]]()
         self._threads = (
             threading.Thread(target=self._run, args=(self._to_repair, self._repair), name="repairing", daemon=True),
             threading.Thread(target=self._run, args=(self._to_plan, self._plan), name="planning", daemon=True),
@@ -77,9 +69,10 @@ class PlanningWorker:
         repaired, problem = self._answers.repair(request)
         if repaired:
             self._put(repaired)
-        self._to_plan.put(_Due(request, problem))
+        self._to_plan.put((request, problem))
 
-    def _plan(self, due: _Due) -> None:
+    def _plan(self, due: tuple[PlanningRequest, Problem]) -> None:
+        """Plan for a request. Its problem has the repaired routes."""
         request, problem = due
         if isinstance(request, WorkOutSlowdowns):
             self._put_any(slowdowns_of(problem, request.draws))

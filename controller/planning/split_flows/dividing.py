@@ -71,7 +71,7 @@ class Divider:
                 break
             earlier.append((laid, unfit))
             amounts = self._restricted(model, of.padded(amounts), unfit, laid, roomiest, room)
-            closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._limits)
+            closer = model.improve(Goal(room, of.capacity), self._limits, amounts)
             if closer is None:
                 break
             amounts = closer.amounts

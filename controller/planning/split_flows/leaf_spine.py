@@ -73,25 +73,13 @@ Shares = Sequence[tuple[int, float]]
 def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] | None:
     """Return routes of flows that may all be split, with few moves; None where the closed form does not apply.
 
-    ``most``: number of flows that may move, None for any number."""
-    between, numbers = crossing(problem), problem.numbers
-    max_subflows = min((flow.max_subflows for flow in between), default=1)
-    common = (
-        find_common_links(problem) if max_subflows > 1 and nearly_equal(numbers.peak_bps[numbers.crossing]) else None
-    )
-    routes = cut_aligned(problem, between, common, max_subflows, most) if common else None
-    if routes is None:
+    None also when ``most`` moves are too few. ``most``: number of flows that may move, None for any number."""
+    flows, numbers = crossing(problem), problem.numbers
+    max_subflows = min((flow.max_subflows for flow in flows), default=1)
+    applies = max_subflows > 1 and nearly_equal(numbers.peak_bps[numbers.crossing])
+    common = find_common_links(problem) if applies else None
+    if common is None:
         return None
-    return routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-
-
-def cut_aligned(
-    problem: Problem, flows: Sequence[Flow], common: CommonLinks, max_subflows: int, most: int | None
-) -> dict[FlowId, Route] | None:
-    """Return routes of flows of equal demand between leaves; None when ``most`` moves are too few.
-
-    ``max_subflows``: number of subflows per flow, at least 2. ``most``: number of flows that may move, None for any
-    number."""
     degrees = Counter(end for flow in flows for end in _sides(flow))
     further = max(0, max(degrees.values(), default=0) - common.count)
     if further > common.count:
@@ -104,12 +92,15 @@ def cut_aligned(
         return tuple(Subflow(path, share) for path, (_, share) in zip(paths, shares, strict=True))
 
     color = coloring.color
+    inside = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
     routes = {flow.id: route(flow, [(color[flow.id], 1.0)]) for flow in flows if color[flow.id] < common.count}
     left = math.inf if most is None else most - problem.moves(routes)
     cut = _widest(Counter(color.values()), common.count, further, max_subflows, left)
     if cut is None:
         return None
-    return {flow.id: route(flow, cut[color[flow.id]]) if color[flow.id] in cut else routes[flow.id] for flow in flows}
+    return {
+        flow.id: route(flow, cut[color[flow.id]]) if color[flow.id] in cut else routes[flow.id] for flow in flows
+    } | inside
 
 
 def _widest(

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,8 @@ _STRICT_ROUNDS = 30
 _AMPLE = 1.5
 """Room on a class's columns, relative to its need, above which the other classes on its paths need not change."""
 _LARGEST_PRICE = 10**9
+_LEAST_ROOM = 1e-6
+"""Room of a link that replaces a smaller room where rooms are divisors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +91,22 @@ class FluidModel:
 
     ``shut``: classes that may only use the columns in ``offered``."""
 
-    def __init__(self, commodities: Commodities) -> None:
-        self._of = commodities
+    def __init__(self, commodities: Commodities, before: Routes = MappingProxyType({})) -> None:
+        """``before``: routes from which spreads start."""
+        self.of = commodities
+        self._before: Floats = commodities.amounts(before)
         self.shut: Bools = np.zeros(len(commodities.members), bool)
         self.offered: set[int] = set()
         self._move_cost: Floats = np.where(commodities.running, 1.0, _NEW)
         self._move_cost[commodities.max_subflows == 1] *= _RIGID
 
-    def improve(self, start: Floats, goal: Goal, limits: PlanLimits) -> Spread | None:
+    def improve(self, goal: Goal, limits: PlanLimits, start: Floats | None = None) -> Spread | None:
         """Return a better spread; None when the time ends before the first solution.
 
-        ``start``: amount of each column. When the amounts of a class add up to fewer flows than it has, its other flows
-        are placed too."""
-        of = self._of
+        ``start``: amount of each column; None for the routes ``before``. When the amounts of a class add up to fewer
+        flows than it has, its other flows are placed too."""
+        of = self.of
+        start = of.padded(self._before if start is None else start)
         best: Spread | None = None
         more, less = self._first_columns(start, goal)
         for number in range(_ROUNDS):
@@ -121,12 +127,17 @@ class FluidModel:
             more, less = np.union1d(more, fresh), np.union1d(less, paying_less)
         return best and replace(best, amounts=of.padded(best.amounts))
 
+    def fullness(self, room: Floats) -> float:
+        """Return the largest quotient (at least 1) of the load and the room of a link, under the routes ``before``."""
+        loads = self.of.link_loads(self.of.loads(self.of.padded(self._before)))
+        return float((loads / np.maximum(room, _LEAST_ROOM)).max(initial=1.0))
+
     def lower_bound(self, spread: Spread) -> tuple[float, list[int]]:
         """Return the lower bound of the largest load / capacity of a link that the prices prove, and the tight classes.
 
         The bound holds for every routing, however flows are split. In every routing that reaches the bound, each tight
         class uses a link whose load / capacity equals the bound."""
-        of = self._of
+        of = self.of
         total = float(spread.link_prices @ of.capacity)
         if total <= 0:
             return 0.0, []
@@ -150,7 +161,7 @@ class FluidModel:
         The columns belong to classes that are not fully placed or use links without room. When the paths of these
         classes do not have enough room either, the other classes on these paths are added. When there are few columns,
         the columns of all classes are returned."""
-        of = self._of
+        of = self.of
         spare = goal.room - of.link_loads(of.loads(start))
         over = spare < -_ROUNDING
         to_place = of.count - np.bincount(of.column_class, start, len(of.members))
@@ -176,9 +187,9 @@ class FluidModel:
 
     def _roomiest(self, classes: Bools, spare: Floats) -> Ints:
         """Return the columns of these classes with the most room."""
-        self._of.open(classes & ~self.shut)
-        choice = np.flatnonzero(classes[self._of.column_class] & self._allowed())
-        return _best_per_class(choice, self._of.column_class, -self._of.least(spare), _FIRST_COLUMNS)
+        self.of.open(classes & ~self.shut)
+        choice = np.flatnonzero(classes[self.of.column_class] & self._allowed())
+        return _best_per_class(choice, self.of.column_class, -self.of.least(spare), _FIRST_COLUMNS)
 
     def _paying(
         self, start: Floats, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools
@@ -186,13 +197,13 @@ class FluidModel:
         """Return the columns that would lower the objective.
 
         A class that is not in the model yet is assumed to leave its most expensive path."""
-        of = self._of
+        of = self.of
         excess_cost, move_cost = self._costs(goal)
         tolerance = _ROUNDING * excess_cost
         has = np.flatnonzero(start > 0)
         highest = np.zeros(len(of.members))
         np.maximum.at(highest, of.column_class[has], of.prices(spread.key_prices)[has])
-        self._of.open((highest > move_cost + tolerance) & ~self.shut)
+        self.of.open((highest > move_cost + tolerance) & ~self.shut)
         prices = of.prices(spread.key_prices)
         paid = np.where(in_model, class_prices, highest)[of.column_class]
         gain = paid - prices - move_cost[of.column_class]
@@ -204,7 +215,7 @@ class FluidModel:
 
     def _unlisted(self, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools) -> Ints:
         """Return new columns that would lower the objective, on shortest paths that are no candidates."""
-        of, known = self._of, self._of.columns
+        of, known = self.of, self.of.columns
         if (of.cut & in_model & ~self.shut).any():
             excess_cost, move_cost = self._costs(goal)
             for number, price, path in zip(*of.cheapest_walks(spread.key_prices), strict=True):
@@ -215,7 +226,7 @@ class FluidModel:
         return np.arange(known, of.columns)
 
     def _allowed(self) -> Bools:
-        allowed: Bools = ~self.shut[self._of.column_class]
+        allowed: Bools = ~self.shut[self.of.column_class]
         allowed[list(self.offered)] = True
         return allowed
 
@@ -225,7 +236,7 @@ class FluidModel:
         self, start: Floats, goal: Goal, more: Ints, less: Ints, seconds: float
     ) -> tuple[Spread, Floats, Bools] | None:
         """Return the spread, the price of one more flow of each class, and which classes were in the model."""
-        of = self._of
+        of = self.of
         programme = Programme()
         excess_cost, move_cost = self._costs(goal)
         excess = programme.variables(np.array([excess_cost]), np.array([np.inf]))
@@ -343,7 +354,7 @@ def dual_prices(problem: Problem, routes: Routes, limits: PlanLimits) -> Prices 
     of = Commodities(problem)
     if not of.flows:
         return None
-    spread = FluidModel(of).improve(of.amounts(routes), Goal(of.capacity, of.capacity, False), limits.begun())
+    spread = FluidModel(of, routes).improve(Goal(of.capacity, of.capacity, False), limits.begun())
     if spread is None or not spread.link_prices.any():
         return None
     links, scale = list(problem.link_number), _LARGEST_PRICE / float(spread.link_prices.max())

@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cmp_to_key
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -38,14 +37,20 @@ from controller.fabric.topology import Dpid, LinkId
 from controller.planning import closed_forms, greedy
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.closed_forms import balanced_coloring, common_links_of, parts
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_loads, job_slowdowns, links_beyond
+from controller.planning.efficiency import (
+    SLOWDOWN_TOLERANCE,
+    first_difference,
+    job_loads,
+    job_slowdowns,
+    links_beyond,
+)
 from controller.planning.plan import Draft, Drafts, compare, draft, slowdowns_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.slowdown_vector import slowdown_vector, stronger
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
 from controller.planning.split_flows.leaf_spine import peel
-from controller.planning.split_flows.lp import FluidModel, Goal, Spread
+from controller.planning.split_flows.lp import FluidModel, Goal
 from controller.planning.whole_flows import search as whole_search
 from signalbox.jobs.spec import JobId
 
@@ -289,41 +294,10 @@ def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -
     return _Search(problem, limits, bounds).relieved(aim)
 
 
-class Fluid:
-    """View of the problem in which each job aims at its entry of ``slowdown`` and avoids its links in ``barred``.
-
-    Its spreads start from the routes ``before``."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        before: Routes,
-        slowdown: Mapping[JobId, float],
-        barred: Mapping[JobId, frozenset[LinkId]] = MappingProxyType({}),
-    ) -> None:
-        self.of = Commodities(problem, slowdown, barred)
-        self.model = FluidModel(self.of)
-        self._start = self.of.amounts(before)
-
-    def improve(
-        self, room: Floats, limits: PlanLimits, stretch: Floats | None = None, moves_count: bool = True
-    ) -> Spread | None:
-        goal = Goal(room, self.of.capacity if stretch is None else stretch, moves_count)
-        return self.model.improve(self.of.padded(self._start), goal, limits)
-
-    def link_loads(self, amounts: Floats) -> Floats:
-        return self.of.link_loads(self.of.loads(amounts))
-
-    def fullness(self, room: Floats) -> float:
-        """Return the largest quotient (at least 1) of the load and the room of a link, under the routes ``before``."""
-        loads = self.link_loads(self.of.padded(self._start))
-        return float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
-
-
 class _Aim(NamedTuple):
     """Amounts per column that fit into the room of each link, in one view of the problem."""
 
-    fluid: Fluid
+    fluid: FluidModel
     room: Floats
     amounts: Floats
 
@@ -342,12 +316,7 @@ class _Search:
 
     def routes(self) -> Routes | None:
         aim = self._spread()
-        if aim is None:
-            return None
-        routes = self._divided(aim.fluid, aim.amounts, aim.room)
-        if self._max_moves is not None and self._problem.moves(routes) > self._max_moves:
-            return self._within_cap(aim, self._max_moves)
-        return routes
+        return aim and self._capped(aim)
 
     def relieved(self, aim: Routes) -> Routes | None:
         """Return routes for ``relieve``.
@@ -364,36 +333,37 @@ class _Search:
             of: frozenset(ids[at] for at in np.flatnonzero(used & (least > of * (1 + SLOWDOWN_TOLERANCE))).tolist())
             for of in set(slowdown.values())
         }
-        fluid = Fluid(self._problem, self._before, slowdown, {job: off[of] for job, of in slowdown.items()})
+        barred = {job: off[of] for job, of in slowdown.items()}
+        fluid = FluidModel(Commodities(self._problem, slowdown, barred), self._before)
         allowed = np.where(used, least, np.minimum(fluid.of.least_slowdown(), max(slowdown.values())))
-        amounts = fluid.of.amounts(aim)
-        found = _Aim(fluid, allowed * (1 + _REACHED) * fluid.of.capacity, amounts)
-        spread = fluid.improve(found.room, self._limits)
-        routes = self._divided(fluid, spread.amounts, found.room) if spread else None
-        if routes and self._max_moves is not None and self._problem.moves(routes) > self._max_moves:
-            return self._within_cap(found, self._max_moves)
-        return routes
+        fluid.of.amounts(aim)  # adds the columns of ``aim``
+        room = allowed * (1 + _REACHED) * fluid.of.capacity
+        spread = fluid.improve(Goal(room, fluid.of.capacity), self._limits)
+        return self._capped(_Aim(fluid, room, spread.amounts)) if spread else None
 
-    def _divided(self, fluid: Fluid, amounts: Floats, room: Floats) -> Routes:
-        return Divider(self._problem, fluid.of, self._before, self._limits).divide(amounts, room)
+    def _divided(self, aim: _Aim) -> Routes:
+        return Divider(self._problem, aim.fluid.of, self._before, self._limits).divide(aim.amounts, aim.room)
 
     # ---- moves
 
-    def _within_cap(self, aim: _Aim, max_moves: int) -> Routes | None:
-        """Return routes within the cap on moves; None when no such routes are found.
+    def _capped(self, aim: _Aim) -> Routes | None:
+        """Return routes within the cap on moves, if there is a cap; None when no such routes are found.
 
         The more room links have, the fewer flows need to move. The room is bisected between the room of the aim and the
         loads of the previous routes."""
+        routes = self._divided(aim)
+        if self._max_moves is None or self._problem.moves(routes) <= self._max_moves:
+            return routes
         found = None
         found_slowdowns: tuple[float, ...] = (math.inf,)
         least, enough = 1.0, aim.fluid.fullness(aim.room)
         for _ in range(_BISECTIONS):
             middle = math.sqrt(least * enough)
-            spread = aim.fluid.improve(aim.room * middle, self._limits)
+            spread = aim.fluid.improve(Goal(aim.room * middle, aim.fluid.of.capacity), self._limits)
             if spread is None:
                 break
-            routes = self._divided(aim.fluid, spread.amounts, aim.room * middle)
-            if self._problem.moves(routes) > max_moves:
+            routes = self._divided(_Aim(aim.fluid, aim.room * middle, spread.amounts))
+            if self._problem.moves(routes) > self._max_moves:
                 least = middle
                 continue
             enough, slowdowns = middle, tuple(sorted(job_slowdowns(self._problem, routes).values(), reverse=True))
@@ -405,30 +375,31 @@ class _Search:
 
     def _spread(self) -> _Aim | None:
         """Return a spread as near to ``bounds.even`` as the smallest worst slowdown allows; None when time runs out."""
-        fluid, worst = Fluid(self._problem, self._before, self._bounds.even), self._bounds.worst
-        capacity = fluid.of.capacity
-        room = np.minimum(fluid.of.least_slowdown(), worst) * capacity
-        spread = fluid.improve(room, self._limits)
+        of, worst = Commodities(self._problem, self._bounds.even), self._bounds.worst
+        fluid = FluidModel(of, self._before)
+        capacity = of.capacity
+        room = np.minimum(of.least_slowdown(), worst) * capacity
+        spread = fluid.improve(Goal(room, capacity), self._limits)
         if spread is None:
             return None
         if spread.near:
             return _Aim(fluid, room + spread.excess * capacity, spread.amounts)
         looser = room >= worst * capacity * (1 - _REACHED)
         if not looser.all():
-            spread = fluid.improve(worst * capacity, self._limits) or spread
+            spread = fluid.improve(Goal(worst * capacity, capacity), self._limits) or spread
         if spread.excess > _REACHED:
             worst = self._least_worst(fluid, worst)
         room = np.where(looser, worst * (1 + _REACHED) * capacity, room)
-        spread = fluid.improve(room, self._limits, np.where(looser, 0.0, capacity)) or spread
-        return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
+        spread = fluid.improve(Goal(room, np.where(looser, 0.0, capacity)), self._limits) or spread
+        return _Aim(fluid, np.maximum(room, of.link_loads(of.loads(spread.amounts))), spread.amounts)
 
-    def _least_worst(self, fluid: Fluid, worst: float) -> float:
+    def _least_worst(self, fluid: FluidModel, worst: float) -> float:
         """Return the smallest worst slowdown of any routing, and store its lower bounds in ``proven``."""
         of = fluid.of
-        spread = fluid.improve(worst * of.capacity, self._limits, moves_count=False)
+        spread = fluid.improve(Goal(worst * of.capacity, of.capacity, moves_count=False), self._limits)
         if spread is None:
             return worst
-        bound, bound_classes = fluid.model.lower_bound(spread)
+        bound, bound_classes = fluid.lower_bound(spread)
         if bound > self.proven[0]:
             tight = {of.flows[index].job_id for number in bound_classes for index in of.members[number]}
             own = sorted(

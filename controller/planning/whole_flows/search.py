@@ -30,7 +30,8 @@ import structlog
 
 from controller.fabric.topology import Dpid
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import SLOWDOWN_TOLERANCE, Increments
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
+from controller.planning.greedy import Increments
 from controller.planning.plan import Draft, Drafts, compare, draft, slowdowns_proven
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
 from controller.planning.slowdown_vector import SlowdownVector, slowdown_vector, stronger

@@ -26,7 +26,7 @@ def improved(problem: Problem, routes: Routes, slowdown: float, moves_count: boo
     of = Commodities(problem)
     start = of.amounts(routes)
     goal = Goal(slowdown * of.capacity, of.capacity, moves_count)
-    spread = FluidModel(of).improve(start, goal, NO_LIMIT)
+    spread = FluidModel(of).improve(goal, NO_LIMIT, start)
     assert spread is not None
     assert np.bincount(of.column_class, spread.amounts, len(of.members)) == pytest.approx(of.count)
     return of, spread
@@ -92,12 +92,12 @@ def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
     model = FluidModel(of)
     model.shut[0] = True
     model.offered |= {0, 2}
-    spread = model.improve(of.padded(start), Goal(of.capacity, of.capacity), NO_LIMIT)
+    spread = model.improve(Goal(of.capacity, of.capacity), NO_LIMIT, start)
     assert spread is not None
     assert spread.amounts == pytest.approx([1.5, 0.0, 1.5])
     assert spread.excess == pytest.approx(0.5)
     no_time = PlanLimits(until=-math.inf)
-    assert model.improve(of.padded(start), Goal(of.capacity, of.capacity), no_time) is None
+    assert model.improve(Goal(of.capacity, of.capacity), no_time, start) is None
 
 
 def test_classes_of_many_flows_are_found_by_all_that_tells_them_apart() -> None:
