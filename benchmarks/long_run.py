@@ -26,7 +26,7 @@ import typer
 from benchmarks.measures import report, usage
 from controller.api.identities import Role, new_token, token_table
 from mininet_topos.controller_process import ControllerProcess, reserve_port
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.credentials import Credentials

@@ -8,6 +8,7 @@ switch is the interface ``<switch>-eth<p>``, or ``<switch>-<p>`` where the name 
 
 from __future__ import annotations
 
+import select
 from typing import Any
 
 from mininet.link import Intf, Link, TCIntf
@@ -15,7 +16,6 @@ from mininet.node import Host
 from mininet.topo import Topo
 
 from mininet_topos import ending
-from mininet_topos.node_shells import ShellThatEnds
 from offline.scenarios.topologies import Cable, Topology
 from signalbox.errors import FieldProblem, InvalidInput
 
@@ -25,6 +25,7 @@ BURST_FRAMES = 8
 WINDOW_QUEUES = 1.6
 FRAME_BYTES = 1514
 OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
+LOOK_MS = 500
 
 
 def shaping(mbps: float, queue_s: float = QUEUE_S) -> str:
@@ -39,6 +40,21 @@ def shaping(mbps: float, queue_s: float = QUEUE_S) -> str:
 def queue_bytes(mbps: float, queue_s: float = QUEUE_S) -> int:
     """Return the bytes of ``queue_s`` seconds of a link, at least a burst."""
     return max(round(mbps * 1e6 / 8 * queue_s), BURST_FRAMES * FRAME_BYTES)
+
+
+class ShellThatEnds:
+    """Mixin before Mininet's class that raises ``OSError`` instead of waiting for a shell that has ended.
+
+    Mininet alone would wait for ever. A signal to the process group, such as that of a closed terminal, can end a shell
+    in the moment before it leaves the group."""
+
+    def read(self: Any, size: int = 1024) -> str:
+        output = select.poll()
+        output.register(self.stdout, select.POLLIN)
+        while not output.poll(LOOK_MS):
+            if self.shell.poll() is not None:
+                raise OSError(f"the shell of {self.name} has ended with status {self.shell.returncode}")
+        return str(super().read(size))  # type: ignore[misc]
 
 
 class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]

@@ -30,7 +30,7 @@ from benchmarks.api_load.controller import Measured, fabric_of
 from benchmarks.measures import Spread, report, usage
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError

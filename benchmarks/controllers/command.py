@@ -30,8 +30,8 @@ from benchmarks.controllers.judge import Case, Outcome, Verdict, Write, broken, 
 from benchmarks.controllers.site import Member, Site, check, send_packets, site
 from benchmarks.measures import report
 from controller.config import EtcdConfig
-from mininet_topos.probe.report import Pair, Stream
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.probe.probing import Pair, Stream
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.errors import NotFound, SignalboxError

@@ -40,8 +40,7 @@ from mininet_topos.joining.jobs import Library, LibraryJob, RunningJobs
 from mininet_topos.joining.launch import missing
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
-from mininet_topos.lab.running_fabric import running_fabric
-from mininet_topos.lab.static_routes import install_static_routes
+from mininet_topos.lab.running_fabric import install_static_routes, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import Iteration
 from signalbox import words

@@ -22,7 +22,7 @@ import grpc
 from benchmarks.linearizability.checker import JobAnswer, JobCall, JobOperation, Kind, Operation
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Algorithm

@@ -30,9 +30,8 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.probing import Pair, Probing
 from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_socket_buffers, prioritise_probes
-from mininet_topos.probe.report import Pair
 from mininet_topos.trainer.log import read_rank_logs
 from signalbox.client import Client
 from signalbox.commands.output import AsJson

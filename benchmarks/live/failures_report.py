@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any, Literal
 
 from mininet_topos.demo.report import longest_silence_s, lost_iterations
+from mininet_topos.probe.probing import Outcome, Pair, Stream
 from mininet_topos.probe.queues import Drops
-from mininet_topos.probe.report import Outcome, Pair, Stream
 from mininet_topos.trainer.log import RankLog
 
 Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]

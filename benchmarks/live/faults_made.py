@@ -20,7 +20,7 @@ from controller.tables.rules import learning_cookie
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import BRIDGE_MARK, LabError, run
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.errors import Unavailable
 from signalbox.jobs.spec import Algorithm, JobSpec

@@ -32,10 +32,9 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.probing import Pair, Probing, Stream
 from mininet_topos.probe.queues import Drops, all_drops, drops_since, prioritise_probes
-from mininet_topos.probe.report import Pair, Stream
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Algorithm

@@ -42,7 +42,7 @@ from benchmarks.openflow_bytes import (
 )
 from controller.tables.rules import Table, cookie
 from mininet_topos.controller_process import ControllerProcess
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Algorithm, JobSpec

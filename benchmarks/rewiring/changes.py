@@ -20,7 +20,7 @@ from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, prioritise_probes
 from mininet_topos.rewiring.answers import give
 from mininet_topos.rewiring.fabrics import QUEUE_S, WIRINGS, Circuits, running
-from mininet_topos.rewiring.jobs import Job, sends
+from mininet_topos.rewiring.model import Job, sends
 from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import JobSpec
 

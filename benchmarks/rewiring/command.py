@@ -26,9 +26,17 @@ from benchmarks.rewiring.jobs import JOBS, SERVERS
 from controller.circuits.wiring.evaluation import Answer, Way
 from mininet_topos.demo.report import Target
 from mininet_topos.rewiring.fabrics import Circuits, Trained, circuits, leaves, one_switch, one_way, train_alone
-from mininet_topos.rewiring.jobs import Job, scaled
-from mininet_topos.rewiring.model import Size, evaluated, on_leaf_spine, on_wiring, planned_s, ways_of
-from mininet_topos.rewiring.random_wirings import random_wiring
+from mininet_topos.rewiring.model import (
+    Job,
+    Size,
+    evaluated,
+    on_leaf_spine,
+    on_wiring,
+    planned_s,
+    random_wiring,
+    scaled,
+    ways_of,
+)
 from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row, as_modelled
 from signalbox.commands.output import AsJson
 from signalbox.errors import InvalidInput

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from mininet_topos.rewiring.jobs import Job, sends
+from mininet_topos.rewiring.model import Job, sends
 from signalbox.models import Model, Parallelism, traffic
 
 SERVERS = 12

@@ -3,6 +3,8 @@
 It needs root and Debian's packages slurmctld, slurmd, slurm-client and munge (``missing``). The daemons end with
 ``slurm_cluster``. They communicate over a management network that is created here, a bridge in the namespace of
 slurmctld. So nodes may be hosts of a lab, whose other interfaces stay as they are.
+
+``installed_hooks`` makes a copy of the hooks of ``deploy/slurm`` with its own settings, as a site installs them.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from mininet_topos.joining.launch import ROOT
 from mininet_topos.lab.record import LabError, run, wait_for
 
 CONTROLLER = "ctl"
@@ -281,3 +284,31 @@ def plain_namespaces(count: int) -> Iterator[dict[str, str]]:
         for name in names.values():
             with suppress(LabError):
                 run("ip", "netns", "delete", name)
+
+
+SOURCE = ROOT / "deploy" / "slurm"
+
+
+def installed_hooks(folder: Path, address: str = "") -> list[str]:
+    """Install the hooks in ``folder/hooks``, for jobs in ``folder/jobs``, and return their lines of slurm.conf.
+
+    ``address``: address of the controller."""
+    hooks = folder / "hooks"
+    shutil.copytree(SOURCE, hooks)
+    set_up(hooks, folder, address)
+    names = {"PrologSlurmctld": "prolog-slurmctld", "EpilogSlurmctld": "epilog-slurmctld", "TaskProlog": "task-prolog"}
+    return [f"{option}={hooks}/{name}.sh" for option, name in names.items()]
+
+
+def set_up(hooks: Path, folder: Path, address: str) -> None:
+    """Create ``folder/jobs``, and edit ``settings.sh`` of the hooks as an administrator does."""
+    (folder / "jobs").mkdir()
+    settings = (hooks / "settings.sh").read_text()
+    for before, after in (
+        ("jobs=/var/lib/signalbox-jobs/jobs", f"jobs={folder / 'jobs'}"),
+        ("#export SLURM_CONF=/etc/slurm/slurm.conf", f"export SLURM_CONF={folder}/slurm.conf"),
+        ("#address=192.0.2.10:50051", f"address={address}"),
+    ):
+        assert before in settings
+        settings = settings.replace(before, after)
+    (hooks / "settings.sh").write_text(settings)

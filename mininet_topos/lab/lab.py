@@ -19,7 +19,7 @@ from mininet import node
 from mininet.net import Mininet
 
 from mininet_topos import ending
-from mininet_topos.fabric_topo import FabricTopo
+from mininet_topos.fabric_topo import FabricTopo, ShellThatEnds
 from mininet_topos.lab.record import (
     BRIDGE_MARK,
     LabError,
@@ -31,7 +31,6 @@ from mininet_topos.lab.record import (
     run,
     wait_for,
 )
-from mininet_topos.node_shells import ShellThatEnds
 from offline.scenarios.topologies import Cable, Host, Switch
 
 Datapath = Literal["kernel", "userspace"]

@@ -1,19 +1,29 @@
-"""Wirings that a controller uses instead of its own: one file for each job, named after the job.
+"""Controller with wirings to use instead of its own: one file for each job, named after the job.
+
+    python -m mininet_topos.rewiring.answers --wirings DIR --config FILE
 
 The input is the folder of these files and the controller's requests for wirings; the result is the answers. A job
 without a file is wired as by any controller, with one exception. A job that the controller would refuse (``refused``)
 is wired when the folder has a file with the job's name and the ending ``.wired``.
+
+In all other respects it is ``signalbox serve``.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from controller.circuits.answers import find_wiring, mend_wiring
 from controller.circuits.questions import FindWiring, FoundWiring, MendedWiring, MendWiring
 from controller.circuits.wiring.circuits import Wiring
+from controller.config import load
+from controller.serving.serve import serve
 from signalbox.jobs.spec import JobSpec
 
 
@@ -57,3 +67,15 @@ def _file(folder: Path, job_id: str) -> Path:
 
 def _accepted(folder: Path, job_id: str) -> Path:
     return folder / f"{job_id}.wired"
+
+
+def main(
+    wirings: Annotated[Path, typer.Option(help="Folder that ``answers.give`` writes to.")],
+    config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
+) -> None:
+    """Run the controller until SIGTERM."""
+    raise typer.Exit(serve(load(config), answer=partial(answer, wirings)))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -29,11 +29,30 @@ from mininet_topos.demo.command import show_targets
 from mininet_topos.demo.report import Target
 from mininet_topos.lab.record import LabError
 from mininet_topos.rewiring.fabrics import Change, Trained, circuits, one_switch, one_way, train_alone
-from mininet_topos.rewiring.jobs import Job, recommender, scaled
-from mininet_topos.rewiring.model import Runs, Size, evaluated, on_wiring, planned_s, ways_of
-from mininet_topos.rewiring.picture import Panel, draw
-from mininet_topos.rewiring.random_wirings import random_wiring
-from mininet_topos.rewiring.report import CHOSEN, RANDOM, SWITCH, Row, as_modelled, is_faster, markdown, table
+from mininet_topos.rewiring.model import (
+    Job,
+    Runs,
+    Size,
+    evaluated,
+    on_wiring,
+    planned_s,
+    random_wiring,
+    recommender,
+    scaled,
+    ways_of,
+)
+from mininet_topos.rewiring.report import (
+    CHOSEN,
+    RANDOM,
+    SWITCH,
+    Panel,
+    Row,
+    as_modelled,
+    draw,
+    is_faster,
+    markdown,
+    table,
+)
 from signalbox.errors import SignalboxError
 
 SERVERS, INTERFACES = 12, 4

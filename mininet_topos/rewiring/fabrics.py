@@ -20,13 +20,11 @@ from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.direct_connect import DirectConnect
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
-from mininet_topos.lab.static_routes import install_static_routes
-from mininet_topos.lab.whole_training import WholeTraining
+from mininet_topos.lab.running_fabric import WholeTraining, install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.queues import large_socket_buffers, lengthen_queues
 from mininet_topos.rewiring.answers import accept, give
-from mininet_topos.rewiring.jobs import Job
-from mininet_topos.rewiring.model import Runs, Size
+from mininet_topos.rewiring.model import Job, Runs, Size
 from mininet_topos.trainer.log import RankLog
 from mininet_topos.trainer.whole_job import WIRED
 from offline.scenarios.circuits_config import circuits_config
@@ -156,7 +154,7 @@ def circuits(size: Size, folder: Path) -> Iterator[Circuits]:
     controller = ControllerProcess(
         folder,
         settings={"fabric": {"link_bps": bps, "host_link_bps": size.interfaces * bps}, **CONTROLLER},
-        program=("mininet_topos.rewiring.controller", "--wirings", str(folder / WIRINGS)),
+        program=("mininet_topos.rewiring.answers", "--wirings", str(folder / WIRINGS)),
         tables=circuits_config(optical(size.servers, size.interfaces, bps), drain_s=QUEUE_S),
     )
     topo = DirectConnect(size.servers, size.interfaces, size.mbps, prefix=PREFIX)

@@ -1,17 +1,22 @@
-"""Model of a job on a fabric: the seconds of an iteration, and the rings with the shortest time. Pure.
+"""Model of a job on a fabric: the seconds of an iteration, and the rings with the shortest time; random wirings. Pure.
 
-The input is a job, a wiring or a leaf-spine fabric, and the rates of the emulated links. The model is that of
-``signalbox design wiring`` (docs/wiring.md), with the payload rate of an emulated link in place of its rate.
+The input is a job (a mapping with the fields of a job file, without id and addresses), a wiring or a leaf-spine fabric,
+and the rates of the emulated links. The model is that of ``signalbox design wiring`` (docs/wiring.md), with the payload
+rate of an emulated link in place of its rate.
+
+Random wirings, for comparison with a chosen one, are connected, and have d circuits out of and into each server. No two
+circuits connect the same servers in the same direction.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.circuits import UNREACHED, Wiring, hops_between
 from controller.circuits.wiring.evaluation import (
     COST_RATIO,
     Answer,
@@ -37,6 +42,68 @@ from offline.scenarios.scenario import GIGABIT, problem_of
 from offline.scenarios.workload_job import announced
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
+
+MB = 1_000_000
+
+Job = Mapping[str, Any]
+
+
+def recommender() -> Job:
+    """Return the recommender of docs/wiring.md, with three parallelizations.
+
+    - ``data``: each server has all parameters.
+    - ``hybrid``: the tables are spread over the servers.
+    - ``pipeline``: three stages of four servers."""
+    everyone = [{"name": "all", "ranks": list(range(12))}]
+    stages = [
+        {"name": name, "ranks": list(range(first, first + 4))}
+        for name, first in (("first", 0), ("second", 4), ("third", 8))
+    ]
+    chains = [{"name": f"to {8 + n}", "ranks": [n, 4 + n, 8 + n]} for n in range(4)]
+    return {
+        "parallelizations": [
+            {
+                "name": "data",
+                "groups": everyone,
+                "collectives": [sends("all_reduce", ["all"], 2000 * MB)],
+                "compute": [{"seconds": 0.1}],
+            },
+            {
+                "name": "hybrid",
+                "groups": everyone,
+                "collectives": [sends("all_to_all", ["all"], 240 * MB), sends("all_reduce", ["all"], 600 * MB, 1)],
+                "compute": [{"seconds": 0.1}],
+            },
+            {
+                "name": "pipeline",
+                "groups": [*stages, *chains],
+                "collectives": [
+                    sends("pipeline_send", [chain["name"] for chain in chains], 250 * MB),
+                    sends("all_reduce", [stage["name"] for stage in stages], 670 * MB, 1),
+                ],
+                "compute": [{"seconds": 0.15}],
+            },
+        ]
+    }
+
+
+def sends(algorithm: str, groups: Sequence[Any], size: int, phase: int = 0) -> dict[str, Any]:
+    """Return a collective in the form of a job file."""
+    return {"algorithm": algorithm, "groups": list(groups), "bytes_per_iteration": size, "phase": phase}
+
+
+def scaled(job: Job, divisor: float) -> Job:
+    """Return the job with all bytes divided by ``divisor``, at least one each. Computing times stay."""
+
+    def part(name: str, value: Any) -> Any:
+        if name == "bytes_per_iteration":
+            return max(1, round(value / divisor))
+        if isinstance(value, Mapping):
+            return {key: part(key, of) for key, of in value.items()}
+        return [part("", each) for each in value] if isinstance(value, list) else value
+
+    return {name: part(name, value) for name, value in job.items()}
+
 
 LIMITS = PlanLimits(time_limit_s=5.0, ecmp_draws=0)
 DRAWS = 100
@@ -163,3 +230,45 @@ def _iteration_s(way: Way, spec: JobSpec, problem: Problem, routes: Routes, nic_
 
 def _payload_gbps(mbps: float) -> float:
     return ideal_goodput_bps(mbps * 1e6) / GIGABIT
+
+
+_EXCHANGES = 20
+"""Number of attempts per circuit to exchange the destinations of two circuits of one interface."""
+_MOST_DRAWN = 1000
+
+
+def random_wiring(servers: int, interfaces: int, seed: int) -> Wiring:
+    """Return a random wiring, the same for the same seed.
+
+    Raises ``ValueError`` when there are not more servers than interfaces, or when no connected wiring was found."""
+    if not 1 <= interfaces < servers:
+        raise ValueError(f"{servers} servers may have 1 to {servers - 1} interfaces each (given: {interfaces})")
+    rng = random.Random(seed)
+    for _ in range(_MOST_DRAWN):
+        wiring = _drawn(servers, interfaces, rng)
+        if not (hops_between(wiring) == UNREACHED).any():
+            return wiring
+    raise ValueError(f"of {_MOST_DRAWN} random wirings none was connected")
+
+
+def _drawn(servers: int, interfaces: int, rng: random.Random) -> Wiring:
+    """Return a circulant wiring of the servers in random order, changed by random exchanges.
+
+    An exchange swaps the destinations of two circuits of one interface. Each interface therefore remains a permutation
+    of the servers."""
+    order = rng.sample(range(servers), servers)
+    peers = [[0] * servers for _ in range(interfaces)]
+    for of, step in zip(peers, rng.sample(range(1, servers), interfaces), strict=True):
+        for place, server in enumerate(order):
+            of[server] = order[(place + step) % servers]
+    to = [{of[server] for of in peers} for server in range(servers)]
+    for _ in range(_EXCHANGES * servers * interfaces):
+        of = rng.choice(peers)
+        a, b = rng.sample(range(servers), 2)
+        to_a, to_b = of[a], of[b]
+        if to_b == a or to_a == b or to_b in to[a] or to_a in to[b]:
+            continue
+        of[a], of[b] = to_b, to_a
+        to[a] = to[a] - {to_a} | {to_b}
+        to[b] = to[b] - {to_b} | {to_a}
+    return Wiring(servers, tuple(map(tuple, peers)))

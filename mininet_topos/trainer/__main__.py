@@ -19,8 +19,7 @@ import typer
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbours
 from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import PeerLostError, connect
-from mininet_topos.trainer.shares import SharesFile
-from mininet_topos.trainer.sockets import find_opened, publish_opened
+from mininet_topos.trainer.sockets import SharesFile, find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Striping
@@ -41,7 +40,7 @@ def _announced(
         yield lambda _iteration: None
         return
     # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
-    from mininet_topos.trainer.announcement import announcement
+    from mininet_topos.trainer.training import announcement
     from signalbox.joining import join
     from signalbox.route_following import Route, shares_of
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from mininet_topos.trainer import sockets
-from mininet_topos.trainer.shares import RoundRobin
+from mininet_topos.trainer.sockets import RoundRobin
 from signalbox.jobs.subflows import PortClass
 
 HELLO = struct.Struct("!IB")

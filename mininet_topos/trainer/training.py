@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
@@ -18,8 +18,35 @@ import numpy as np
 from mininet_topos.trainer.collective import COLLECTIVES, Vector, expected_result, training_vector
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh
-from mininet_topos.trainer.shares import SharesFile, weights_of
-from signalbox.jobs.spec import Algorithm, Striping
+from mininet_topos.trainer.sockets import SharesFile, weights_of
+from signalbox.jobs.spec import Algorithm, JobSpec, Striping
+
+
+def announcement(
+    job_id: str,
+    peers: Sequence[str],
+    algorithm: Algorithm,
+    vector_bytes: int,
+    lease_s: float,
+    max_subflows: int = 1,
+    striping: Striping = Striping.BY_SHARE,
+    reports_connections: bool = False,
+) -> JobSpec:
+    """Return the spec of a job of one group that runs one collective per iteration. Raises ``InvalidInput``.
+
+    Ranks are in the order of ``peers``."""
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": tuple(peers),
+            "groups": [{"name": "all", "ranks": tuple(range(len(peers)))}],
+            "collectives": [{"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": vector_bytes}],
+            "max_subflows": max_subflows,
+            "striping": striping,
+            "reports_connections": reports_connections,
+            "lease_s": lease_s,
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,37 +8,124 @@ the controller and reports its iterations. On a fabric with optical switches it 
 run the parallelization and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an
 iteration; a second SIGTERM kills the process. Each rank writes the file that ``log`` describes. Ranks meet before and
 after each iteration. Within an iteration each rank continues with the next phase when its own work is done.
+
+A ``Meeting`` is the point where the ranks wait for each other and learn from rank 0 whether to continue. The ranks use
+Unix sockets in a directory that they share, so a meeting causes no traffic in the network.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 import typer
 
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, Vector, exchange, neighbours, right_result
 from mininet_topos.trainer.log import Iteration, TrainingLog
-from mininet_topos.trainer.meeting import Meeting
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.parts import Part, WholeJob, as_wired, read_job
-from mininet_topos.trainer.sockets import find_opened, publish_opened
+from mininet_topos.trainer.sockets import POLL_S, find_opened, publish_opened
 from mininet_topos.trainer.training import StopRequest
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.jobs.spec import JobSpec
+
+NAME = "meeting"
+GO_ON, STOP = b"\x00", b"\x01"
+
+
+class Meeting:
+    """Meeting point: rank 0 is connected to every other rank, and all other ranks to rank 0 only.
+
+    Raises ``TimeoutError`` on entry when a rank is missing after ``timeout_s`` seconds."""
+
+    def __init__(self, directory: Path, rank: int, size: int, timeout_s: float = 60.0) -> None:
+        self._directory, self._rank, self._size = directory, rank, size
+        self._deadline = time.monotonic() + timeout_s
+        self._peers: list[socket.socket] = []
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as undo, _short_path(self._directory) as path:
+            if self._rank:
+                self._peers.append(undo.enter_context(self._connected(path)))
+            else:
+                self._peers.extend(undo.enter_context(peer) for peer in self._accepted(path))
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def meet(self, stop: bool = False) -> bool:
+        """Wait until all ranks have called this method, and return the ``stop`` of rank 0 on every rank.
+
+        Raises ``PeerLostError`` when a rank has ended."""
+        told = STOP if stop else GO_ON
+        try:
+            if self._rank:
+                self._peers[0].sendall(told)
+            heard = [peer.recv(1) for peer in self._peers]
+            if b"" in heard:
+                raise PeerLostError("a rank has ended")
+            if self._rank:
+                return heard[0] == STOP
+            for peer in self._peers:
+                peer.sendall(told)
+        except ConnectionError as error:
+            raise PeerLostError(f"a rank has ended: {error.strerror}") from error
+        return stop
+
+    def _connected(self, path: str) -> socket.socket:
+        while True:
+            peer = socket.socket(socket.AF_UNIX)
+            try:
+                peer.connect(path)
+                return peer
+            except OSError:
+                peer.close()
+                if time.monotonic() > self._deadline:
+                    raise TimeoutError("rank 0 could not be reached in time") from None
+                time.sleep(POLL_S)
+
+    def _accepted(self, path: str) -> Iterator[socket.socket]:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(self._size)
+            for missing in range(self._size - 1, 0, -1):
+                listener.settimeout(max(0.001, self._deadline - time.monotonic()))
+                try:
+                    yield listener.accept()[0]
+                except TimeoutError:
+                    raise TimeoutError(f"{missing} ranks did not connect to rank 0 in time") from None
+
+
+@contextmanager
+def _short_path(directory: Path) -> Iterator[str]:
+    """Yield a short path of the socket in the directory.
+
+    The address of a Unix socket has at most 108 bytes (unix(7))."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{NAME}"
+    finally:
+        os.close(descriptor)
+
 
 WIRED, WIRED_S = "wired.json", 120.0
 """File in which rank 0 publishes the job's parallelization and spec to the other ranks; seconds to wait for it."""
 PINNED_S = 20.0
 """Seconds that a wired job waits for its pins. Without them its first iteration could use any circuits."""
-POLL_S = 0.1
+WIRED_POLL_S = 0.1
 LIMIT = 251
 """Bound of the data: with at most 350 ranks all sums are exact in float32."""
 
@@ -176,7 +263,7 @@ def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJ
     while not told.exists():
         if time.monotonic() > deadline:
             raise TimeoutError("rank 0 has not published in time how the job runs")
-        time.sleep(POLL_S)
+        time.sleep(WIRED_POLL_S)
     data = json.loads(told.read_text())
     return as_wired(job, data["parallelization"], JobSpec.parse(data["runs"]))
 
@@ -195,7 +282,7 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
             try:
                 found = client.get_job(job.spec.job_id)
             except SignalboxError:  # it is about to be registered
-                time.sleep(POLL_S)
+                time.sleep(WIRED_POLL_S)
                 continue
             state = word_in(found, "state")
             if found.wiring.HasField("runs"):
@@ -208,7 +295,7 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
             can_be_wired |= bool(found.wiring.unwired)
             if "is better" in found.wiring.unwired:
                 raise InvalidInput.of("job", f"is refused: {found.wiring.unwired}")
-            time.sleep(POLL_S)
+            time.sleep(WIRED_POLL_S)
     raise TimeoutError(f"job {job.spec.job_id} was not wired within {WIRED_S:g} s")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
-from mininet_topos.lab.static_routes import install_static_routes
+from mininet_topos.lab.running_fabric import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.turns import turn

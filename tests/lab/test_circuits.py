@@ -18,8 +18,8 @@ from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.direct_connect import DirectConnect
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
-from mininet_topos.lab.whole_training import WholeTraining
-from mininet_topos.probe.probing import Probing
+from mininet_topos.lab.running_fabric import WholeTraining
+from mininet_topos.probe.probing import Pair, Probing, Stream
 from mininet_topos.probe.queues import (
     PROBE_TOS,
     AllDrops,
@@ -28,7 +28,6 @@ from mininet_topos.probe.queues import (
     large_socket_buffers,
     prioritise_probes,
 )
-from mininet_topos.probe.report import Pair, Stream
 from offline.scenarios.circuits_config import circuits_config
 from offline.scenarios.topologies import Host, optical
 from signalbox.client import Client

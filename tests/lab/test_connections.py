@@ -15,7 +15,7 @@ from mininet_topos.demo.parts import TrainingJob
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.jobs.spec import Algorithm, Striping
 from tests.support.lab.counters import quiet, rule_bytes, sent

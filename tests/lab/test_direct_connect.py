@@ -14,8 +14,7 @@ from controller.circuits.wiring.circuits import circulant
 from mininet_topos.direct_connect import DirectConnect
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
-from mininet_topos.lab.static_routes import install_circuits
-from mininet_topos.lab.whole_training import WholeTraining
+from mininet_topos.lab.running_fabric import WholeTraining, install_circuits
 from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.counters import ofctl
 from tests.support.lab.traffic import send

@@ -26,7 +26,7 @@ from mininet_topos.lab.record import (
     namespaces,
     run,
 )
-from mininet_topos.lab.static_routes import install_static_routes
+from mininet_topos.lab.running_fabric import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab.counters import described_ports, ofctl
 from tests.support.lab.pings import address

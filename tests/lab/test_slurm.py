@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from mininet_topos.joining.launch import ROOT
-from mininet_topos.joining.slurm import Slurm, missing, plain_namespaces, slurm_cluster
-from mininet_topos.joining.slurm_hooks import installed_hooks
+from mininet_topos.joining.slurm import Slurm, installed_hooks, missing, plain_namespaces, slurm_cluster
 from mininet_topos.lab.record import LabError
 from signalbox.commands.get import topology_conf, tree
 from signalbox.jobs.spec import JobId

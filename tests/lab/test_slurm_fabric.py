@@ -14,8 +14,7 @@ import structlog
 from mininet_topos.joining.launch import ENVIRONMENT, ROOT, SYSTEM_PYTHON
 from mininet_topos.joining.launch import missing as missing_libraries
 from mininet_topos.joining.rank import stop
-from mininet_topos.joining.slurm import Slurm, missing, slurm_cluster
-from mininet_topos.joining.slurm_hooks import set_up
+from mininet_topos.joining.slurm import Slurm, missing, set_up, slurm_cluster
 from mininet_topos.lab.record import run
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine

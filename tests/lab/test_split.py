@@ -14,7 +14,7 @@ from mininet_topos.demo.parts import TrainingJob
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.errors import NotFound

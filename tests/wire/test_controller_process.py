@@ -14,7 +14,7 @@ import pytest
 
 from mininet_topos.controller_process import START_S, ControllerProcess, Settings, _lives
 from mininet_topos.lab.record import wait_for
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from signalbox.client import Client, Unreachable
 from signalbox.commands.output import fields
 from signalbox.errors import SignalboxError, WrongLeaseToken

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mininet_topos.controller_process import reserve_port
 from mininet_topos.probe.prober import overflows
-from mininet_topos.probe.report import read_streams
+from mininet_topos.probe.probing import read_streams
 from tests.support.waiting import DEADLINE_S, ended, line
 
 ONE, TWO, LISTENER = "127.77.0.1", "127.77.0.2", "127.77.0.3"

@@ -23,8 +23,7 @@ from mininet_topos.trainer.__main__ import _announced
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
-from mininet_topos.trainer.shares import SharesFile
-from mininet_topos.trainer.sockets import find, find_opened, publish_opened
+from mininet_topos.trainer.sockets import SharesFile, find, find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
 from signalbox.jobs.spec import Algorithm, JobId, Striping
 from signalbox.jobs.subflows import port_classes

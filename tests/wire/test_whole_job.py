@@ -14,11 +14,10 @@ import pytest
 
 from mininet_topos.trainer.collective import DONE, HEADER
 from mininet_topos.trainer.log import Iteration
-from mininet_topos.trainer.meeting import Meeting
 from mininet_topos.trainer.mesh import Connection, Mesh, PeerLostError
 from mininet_topos.trainer.parts import WholeJob, whole_job
 from mininet_topos.trainer.training import StopRequest
-from mininet_topos.trainer.whole_job import connections, iterations
+from mininet_topos.trainer.whole_job import Meeting, connections, iterations
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import Compute, JobSpec
 from tests.support.waiting import DEADLINE_S, in_parallel

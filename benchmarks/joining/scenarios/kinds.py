@@ -35,7 +35,7 @@ from controller.tables.rules import Table
 from mininet_topos.joining.jobs import Library, LibraryJob
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
-from mininet_topos.trainer.announcement import announcement
+from mininet_topos.trainer.training import announcement
 from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import Algorithm, JobSpec
 from signalbox.spec_messages import job_spec

@@ -25,9 +25,7 @@ from mininet_topos.joining.forked_ranks import ForkedRanks
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
-from mininet_topos.lab.running_fabric import running_fabric
-from mininet_topos.lab.static_routes import install_static_routes
-from mininet_topos.lab.whole_training import WholeTraining
+from mininet_topos.lab.running_fabric import WholeTraining, install_static_routes, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import Iteration
 from signalbox.client import Client

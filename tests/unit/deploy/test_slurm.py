@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from mininet_topos.joining.slurm_hooks import installed_hooks
+from mininet_topos.joining.slurm import installed_hooks
 from mininet_topos.lab.record import wait_for
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "slurm"

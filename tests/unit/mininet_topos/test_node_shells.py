@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mininet.node import Node
 
-from mininet_topos.node_shells import ShellThatEnds
+from mininet_topos.fabric_topo import ShellThatEnds
 
 
 class OneShell(ShellThatEnds, Node):  # type: ignore[misc]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mininet_topos.probe.probing import Outcome, Stream, read_streams
 from mininet_topos.probe.queues import Drops, drops_since
-from mininet_topos.probe.report import Outcome, Stream, read_streams
 
 INTERVAL_S = 0.001
 DELAY_S = 0.005

@@ -1,14 +1,30 @@
-"""Planned times of iterations, compared with times computed by hand."""
+"""The model of jobs on fabrics, random wirings, and the fabrics of the demo of rewiring."""
 
+from itertools import chain
 from typing import Any
 
+import networkx as nx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.circuits.wiring.circuits import circulant
 from mininet_topos.demo.report import ideal_goodput_bps
-from mininet_topos.rewiring.fabrics import one_way
-from mininet_topos.rewiring.jobs import recommender, scaled, sends
-from mininet_topos.rewiring.model import Size, evaluated, on_leaf_spine, on_wiring, planned_s, ways_of
+from mininet_topos.lab.record import LabError
+from mininet_topos.rewiring.fabrics import means, one_way
+from mininet_topos.rewiring.model import (
+    Size,
+    evaluated,
+    on_leaf_spine,
+    on_wiring,
+    planned_s,
+    random_wiring,
+    recommender,
+    scaled,
+    sends,
+    ways_of,
+)
+from mininet_topos.trainer.log import Iteration, RankLog
 
 SIZE = Size(12, 4, 2.0)
 ADDRESSES = [f"10.0.{number}.1" for number in range(1, 13)]
@@ -86,3 +102,54 @@ def test_one_parallelization_alone_is_a_job_without_parallelizations() -> None:
     (way,) = ways_of(job, ADDRESSES)
     assert [each.seconds for each in way.compute] == [0.15]
     assert one_way(all_reduce(), "") == all_reduce()
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> tuple[int, int]:
+    servers = draw(st.integers(2, 16))
+    return servers, draw(st.integers(1, min(6, servers - 1)))
+
+
+@given(sizes(), st.integers(0, 1 << 30))
+def test_it_is_connected_and_every_server_has_a_neighbour_per_interface(size: tuple[int, int], seed: int) -> None:
+    servers, interfaces = size
+    wiring = random_wiring(servers, interfaces, seed)
+    graph = nx.DiGraph([(each.src.server, each.dst.server) for each in wiring.circuits])
+    assert nx.is_strongly_connected(graph)
+    assert set(graph) == set(range(servers))
+    assert {degree for _, degree in chain(graph.in_degree, graph.out_degree)} == {interfaces}
+    for peers in wiring.peers:
+        assert sorted(peer for peer in peers if peer is not None) == list(range(servers))
+
+
+def test_the_seed_decides() -> None:
+    found = [random_wiring(12, 4, seed) for seed in range(20)]
+    assert len({wiring.peers for wiring in found}) == 20
+    assert found[3] == random_wiring(12, 4, 3)
+    assert all(wiring.steps is None for wiring in found)
+
+
+@pytest.mark.parametrize(("servers", "interfaces"), [(4, 4), (4, 0), (1, 1)])
+def test_more_interfaces_than_other_servers_are_refused(servers: int, interfaces: int) -> None:
+    with pytest.raises(ValueError, match="may have 1 to"):
+        random_wiring(servers, interfaces, 1)
+
+
+def log(rank: int, *durations: float, ok: bool = True) -> RankLog:
+    ends = [sum(durations[: number + 1]) for number in range(len(durations))]
+    done = tuple(
+        Iteration(number, end - took, end, ok, (), took, 1)
+        for number, (took, end) in enumerate(zip(durations, ends, strict=True))
+    )
+    return RankLog("job", rank, f"10.0.{rank + 1}.1", done, None)
+
+
+def test_iterations_that_began_before_are_left_out_and_so_are_those_that_not_all_have_ended() -> None:
+    logs = [log(0, 9.0, 2.0, 3.0, 4.0), log(1, 9.0, 4.0, 3.0)]
+    assert means(logs, 0.0) == (9.0, 3.0, 3.0)
+    assert means(logs, 5.0) == (3.0, 3.0)
+
+
+def test_a_wrong_sum_is_an_error() -> None:
+    with pytest.raises(LabError, match="job: a result of iteration 0 is wrong"):
+        means([log(0, 1.0), log(1, 1.0, ok=False)], 0.0)

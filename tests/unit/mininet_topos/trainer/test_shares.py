@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mininet_topos.trainer.shares import PARTS, RoundRobin, SharesFile, weights_of
-from mininet_topos.trainer.sockets import bind_in_class
+from mininet_topos.trainer.sockets import PARTS, RoundRobin, SharesFile, bind_in_class, weights_of
 from signalbox.jobs.subflows import PortClass, port_classes
 
 some_weights = st.lists(st.integers(0, PARTS), min_size=1, max_size=16).filter(any)
