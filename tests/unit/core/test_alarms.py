@@ -9,8 +9,8 @@ import pytest
 
 from controller.alarms import Alarm, text
 from controller.config import FabricConfig
-from controller.core.alarms import part_alarm, switch_alarms
-from controller.core.derived import named_parts, saved_part
+from controller.core.alarms import switch_alarms
+from controller.core.derived import named_parts
 from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import DrainParts, ForgetParts, LinkSeen, MastershipLost, UndrainParts
 from controller.fabric.parts import (
@@ -277,6 +277,8 @@ def test_a_dead_host_is_an_alarm_if_a_job_names_it_and_else_a_line_in_the_log(fa
     fabric.run(0.5)
     assert fabric.alarms == {}
     assert host_key("10.0.1.1") in fabric.status.down_parts
+    fabric.run(3)
+    assert host_key("10.0.1.1") not in fabric.saved.parts, "no job names it"
     register(fabric, 0)
     fabric.run(0.5)
     assert fabric.alarms == {AlarmKind.HOST_DOWN: ["10.0.1.1"], AlarmKind.FLOWS_WITHOUT_PATH: ["plan"]}
@@ -409,13 +411,6 @@ def test_many_missing_switches_are_one_alarm(missing: int, known: int, one: bool
     assert all(alarm.subject != "leaf1" for alarm in switch_alarms(parts, first, known, {}).values())
 
 
-def test_a_part_that_is_excepted_raises_no_alarm() -> None:
-    at = PortRef(Dpid(1), PortNo(3))
-    cable = Part(PartKey(PartKind.LINK, "0x1:3 0x2:1"), (End(at, "leaf1", "eth3"), End(at, "spine1", "eth1")), 1e9)
-    assert part_alarm(cable.key, cable, None, None) is not None
-    assert part_alarm(cable.key, cable, True, None) is None
-
-
 def test_a_switch_that_another_controller_took_is_one_alarm(fabric: Clocked) -> None:
     fabric.send(MastershipLost(SPINE2, "spine2"))
     fabric.run(3)
@@ -435,15 +430,6 @@ def test_hosts_are_named_as_long_as_a_job_or_the_file_names_them(fabric: Clocked
     assert named(jobs) is named(jobs)
     assert set(named({JobId("job1"): jobs[JobId("job1")]})) == {host_key(ip) for ip in (*RINGS[1], "10.0.9.9")}
     assert set(named({})) == {host_key("10.0.9.9")}
-
-
-def test_of_hosts_only_those_are_saved_that_are_down_and_named() -> None:
-    end = End(PortRef(Dpid(1), PortNo(5)), "leaf1", "eth5")
-    up = Part(host_key("10.0.1.1"), (end,))
-    gone = Part(up.key, (end,), 1e9)
-    assert saved_part(up.key, up, NAMED) is None
-    assert saved_part(up.key, gone, None) is None
-    assert saved_part(up.key, gone, NAMED) is gone
 
 
 def test_a_cable_that_flaps_is_saved_once_in_a_while(fabric: Clocked) -> None:

@@ -11,7 +11,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, ReportConnectio
 from controller.planning.problem import Route
 from controller.tables.messages import Counters, RuleCount
 from controller.tables.rules import IP_UDP, FlowKey, Table
-from signalbox.errors import Conflict, InvalidInput, NotFound
+from signalbox.errors import Conflict
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, Transport
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
@@ -124,21 +124,6 @@ def test_a_restart_keeps_the_rules_of_connections(fabric: FakeFabric) -> None:
     fabric.run(20)
     assert {job_id: dict(job.routes) for job_id, job in fabric.status.jobs.items()} == before
     assert not [mod for mod in fabric.mods if mod.op != "modify"]
-
-
-def test_reports_that_cannot_be_are_refused_and_change_nothing(fabric: FakeFabric) -> None:
-    fabric.send(RegisterJob(ring_job("first", [A, B], 600)))
-    fabric.send(RegisterJob(ring_job("second", [A, B], 600, reports_connections=True)))
-    report(fabric, "second", PORTS[:1])
-    report(fabric, "first", PORTS)
-    assert isinstance(fabric.replies[-1].value, Conflict)
-    report(fabric, "none", PORTS)
-    assert isinstance(fabric.replies[-1].value, NotFound)
-    fabric.send(ReportConnections(SECOND, "10.9.9.9", frozenset()))
-    assert isinstance(fabric.replies[-1].value, InvalidInput)
-    fabric.send(ReportConnections(SECOND, A, connected(PORTS, dst="10.9.9.9")))
-    assert isinstance(fabric.replies[-1].value, InvalidInput)
-    assert spine(fabric, PORTS[0]) == planned_spine(fabric, "second")
 
 
 def test_queue_pairs_of_roce_send_from_one_port_both_ways_and_to_one(fabric: FakeFabric) -> None:
@@ -308,16 +293,6 @@ def test_connections_that_another_job_has_reported_are_refused_from_either_end()
     fabric.carry(WINDOW_S, VICTIMS, LIARS)
     assert fabric.passes(VICTIMS) == path
     assert fabric.passes(LIARS) != path, "what it had reported before still holds"
-
-
-def test_a_connection_can_be_reported_anew_once_its_job_has_gone_or_closed_it() -> None:
-    fabric = attacked()
-    fabric.send(ReportConnections(VICTIM, A, frozenset()))
-    fabric.send(ReportConnections(LIAR, A, frozenset({VICTIMS})))
-    assert fabric.replies[-1].value is None
-    fabric.send(DeregisterJob(LIAR))
-    fabric.send(ReportConnections(VICTIM, A, frozenset({VICTIMS})))
-    assert fabric.replies[-1].value is None
 
 
 def test_connections_of_a_job_that_reports_none_can_be_taken_and_follow_the_liars_route() -> None:

@@ -45,8 +45,10 @@ def test_a_new_job_is_pinned_by_its_first_rules(fabric: FakeFabric) -> None:
     fabric.run(3)
     fabric.forget_mods()
     register(fabric, 0)
+    fabric.run(0.1)
     assert not fabric.mods
-    fabric.run(3)
+    fabric.run(0.2)
+    assert fabric.job("job0").state == "pinned", "the plan waits for quiet"
     pins = [mod for mod in fabric.mods if isinstance(mod.rule, FlowRule)]
     assert {mod.op for mod in pins} == {"add"}
     assert Counter(mod.rule.goto for mod in pins if isinstance(mod.rule, FlowRule)) == {

@@ -33,15 +33,6 @@ JOB0 = JobId("job0")
 LEAF, UPLINK = Dpid(1), PortNo(2)
 
 
-def test_a_new_job_waits_until_it_is_quiet() -> None:
-    fabric = started(FakeFabric())
-    register(fabric, 0)
-    fabric.run(0.1)
-    assert fabric.status.plan is None
-    fabric.run(0.2)
-    assert fabric.job("job0").state == "pinned"
-
-
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.PLANNED])
 def test_a_job_that_registers_again_as_it_was_has_its_slowdown_again(mode: Mode) -> None:
     """The flows stay within a leaf, so no plan pins any of them; and the planner gets the same request as before."""

@@ -288,16 +288,24 @@ def test_two_switches_are_no_large_part_of_the_fabric(fabric: FakeFabric) -> Non
     assert {link.dpid for link in fabric.loop.fabric.links if link.dpid > 256} == {259, 260}
 
 
-def test_when_all_connections_end_and_return_nothing_is_rewritten(fabric: FakeFabric) -> None:
+@pytest.mark.parametrize(
+    ("gone", "after_s"), [(None, 0.0), ([Dpid(257), Dpid(258), Dpid(1)], 70.0)], ids=["all", "three of eight, later"]
+)
+def test_when_many_connections_end_and_return_nothing_is_rewritten(
+    fabric: FakeFabric, gone: list[Dpid] | None, after_s: float
+) -> None:
+    """The ports of the switches stay up; after 70 s, the first adoption and its lease are over."""
+    fabric.run(after_s)
     fabric.send(ReportIterations(JobId("job0"), (IterationTime(1, 1.0, 0.5),)))
     jobs, before = fabric.status.jobs, spines_used(fabric)
     fabric.forget_mods()
-    for dpid in fabric.switches:
+    for dpid in gone or fabric.switches:
         fabric.now += 0.01
         fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
+        fabric._connected.discard(dpid)
     fabric.run(2)
-    fabric._connected.clear()
-    for dpid in fabric.switches:
+    assert fabric.mods == []
+    for dpid in gone or fabric.switches:
         fabric.run(0.5)
         fabric.connect(dpid)
     fabric.run(10)
@@ -331,24 +339,6 @@ def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) ->
         fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)
         fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
     assert not fabric.status.adopting
-
-
-def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabric: FakeFabric) -> None:
-    """Three of eight switches disconnect; their ports stay up, and the others keep running."""
-    before = spines_used(fabric)
-    fabric.run(70)
-    fabric.forget_mods()
-    gone = [Dpid(257), Dpid(258), Dpid(1)]
-    for dpid in gone:
-        fabric.now += 0.005
-        fabric.send(SwitchLeft(dpid))
-        fabric._connected.discard(dpid)
-    fabric.run(2)
-    assert fabric.mods == []
-    fabric.connect(*gone)
-    fabric.run(10)
-    assert fabric.mods == []
-    assert (spines_used(fabric), fabric.status.adopting) == (before, False)
 
 
 def test_what_a_job_leaves_behind_while_nobody_is_connected_goes_with_the_return(fabric: FakeFabric) -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controller.circuits.job_wiring import JobWiring
 from controller.jobs.messages import (
-    DeregisterJob,
     RegisterJob,
     ReportConnections,
-    StateNotSaved,
-    StateSaved,
     UpdateJob,
     UpdateJobs,
 )
 from controller.tables.rules import FlowRule, Table
-from signalbox.errors import Unavailable
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -31,16 +26,13 @@ J0, J1, J2 = (JobId(f"job{number}") for number in range(3))
 
 
 class Recorded(LateAnswers):
-    """Fabric that records the requests for plans, and whose commits may wait."""
+    """Fabric that records the requests for plans."""
 
     def answers(self) -> list[Any]:
         """Return the values of the replies since the last call."""
         values = [reply.value for reply in self.replies]
         self.replies.clear()
         return values
-
-    def delay_commits(self) -> None:
-        self.is_late = lambda answer: isinstance(answer, StateSaved)
 
 
 @pytest.fixture
@@ -123,50 +115,6 @@ def test_rules_of_large_jobs_change_hands_together() -> None:
 def pins(fabric: FakeFabric) -> dict[Any, FlowRule]:
     flows = ((switch.dpid, key, rule) for switch in fabric.switches.values() for key, rule in switch.flows.items())
     return {(dpid, key): rule for dpid, key, rule in flows if key.table is Table.PINNED and key.match.ip_src}
-
-
-# ---- not saved
-
-
-def test_a_set_that_cannot_be_saved_is_undone_as_a_whole_after_the_changes_that_followed_it(fabric: Recorded) -> None:
-    before = fabric.saved.jobs
-    fabric.delay_commits()
-    fabric.send(rings(1, 2, 0))
-    saved = [fabric.saved.jobs[job_id].spec.endpoints for job_id in (J2, J0, J1)]
-    assert saved == [tuple(ring) for ring in RINGS], "one commit has all, so a restart knows the whole set or none"
-    fabric.send(rings(0, 1, 2))
-    fabric.send(DeregisterJob(J0))
-    fabric.run(0.5)
-    assert not fabric.answers()
-    fabric.late.clear()
-    fabric.disk_error = "full"
-    fabric.saved = replace(fabric.saved, jobs=before)
-    fabric.send(StateNotSaved("full"))
-    assert [type(answer) for answer in fabric.answers()] == 3 * [Unavailable]
-    fabric.run(2)
-    assert {job_id: job.registration for job_id, job in fabric.status.jobs.items()} == before
-    assert_no_collision(fabric)
-    fabric.disk_error, fabric.is_late = "", lambda _: False
-    fabric.send(rings(1, 2, 0))
-    fabric.run(3)
-    assert [type(answer) for answer in fabric.answers()] == [tuple]
-
-
-def test_no_lease_of_the_set_runs_out_while_it_waits_for_the_disk(fabric: Recorded) -> None:
-    """The controller restores the former specs of the jobs if the commit fails."""
-    for job in (0, 1):
-        fabric.send(RegisterJob(ring_job(f"job{job}", RINGS[job], lease_s=5), take_over=True))
-    fabric.run(1)
-    fabric.delay_commits()
-    fabric.send(update(*(ring_job(f"job{job}", RINGS[1 - job], lease_s=5) for job in (0, 1))))
-    fabric.run(12)
-    assert {J0, J1} <= fabric.status.jobs.keys()
-    while fabric.late:
-        fabric.deliver()
-    assert {J0, J1} <= fabric.status.jobs.keys()
-    fabric.is_late = lambda _: False
-    fabric.run(12)
-    assert fabric.status.jobs.keys() == {J2}, "their owners have not been heard since"
 
 
 # ---- circuits
