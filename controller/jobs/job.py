@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import permutations, takewhile
 from statistics import fmean, median
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from controller.jobs.messages import Registration
 from controller.shared_map import differing
@@ -257,24 +257,11 @@ def _same(was: Job, job: Job) -> bool:
     )
 
 
-class Announcing(Protocol):
-    """Properties of a job that announcements depend on.
-
-    ``dividing``: its ``owner`` is set if the job reports its connections; such a job may share pairs with other jobs.
-    ``registered_at``: seconds since 1970; it orders the jobs that share a pair, and a restart does not change it."""
-
-    @property
-    def id(self) -> JobId: ...
-    @property
-    def pairs(self) -> frozenset[Pair]: ...
-    @property
-    def dividing(self) -> Dividing: ...
-    @property
-    def registered_at(self) -> float: ...
-
-
 class Announcements:
-    """Pairs of all jobs: those that jobs announced, and those on which counters found them sending."""
+    """Pairs of all jobs: those that jobs announced, and those on which counters found them sending.
+
+    A job that reports its connections (``dividing.owner`` is set) may share pairs with other jobs, which are then in
+    the order of ``registered_at``: a restart does not change it."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -284,13 +271,13 @@ class Announcements:
         self._found: dict[Pair, JobId] = {}
         self._found_of: dict[JobId, set[Pair]] = {}
 
-    def add(self, job: Announcing) -> None:
+    def add(self, job: Job) -> None:
         self._add(job, job.pairs)
 
-    def remove(self, job: Announcing) -> None:
+    def remove(self, job: Job) -> None:
         self._remove(job, job.pairs)
 
-    def found(self, job: Announcing, pairs: Iterable[Pair]) -> None:
+    def found(self, job: Job, pairs: Iterable[Pair]) -> None:
         """Record that the job was seen to send on these pairs.
 
         The pairs stay with the job unless other jobs announce the same pairs later."""
@@ -310,7 +297,7 @@ class Announcements:
             del self._found[pair]
         return pairs
 
-    def change(self, before: Announcing, now: Announcing) -> None:
+    def change(self, before: Job, now: Job) -> None:
         """Replace a job by a new version, perhaps of another registration."""
         same_place = before.registered_at == now.registered_at
         if same_place and bool(before.dividing.owner) is bool(now.dividing.owner):
@@ -320,7 +307,7 @@ class Announcements:
             self.remove(before)
             self.add(now)
 
-    def _add(self, job: Announcing, pairs: Set[Pair]) -> None:
+    def _add(self, job: Job, pairs: Set[Pair]) -> None:
         self.version += 1
         if not job.dividing.owner:
             self._alone.update(dict.fromkeys(pairs, job.id))
@@ -328,7 +315,7 @@ class Announcements:
         for pair in pairs:
             self._sharing.setdefault(pair, {})[job.id] = job.registered_at, job.id
 
-    def _remove(self, job: Announcing, pairs: Set[Pair]) -> None:
+    def _remove(self, job: Job, pairs: Set[Pair]) -> None:
         self.version += 1
         mine, shares = job.id, bool(job.dividing.owner)
         for pair in pairs:

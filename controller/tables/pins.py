@@ -12,26 +12,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
 
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, ShortestPaths, moved_hosts
-from controller.jobs.job import Announcements, Announcing
+from controller.jobs.job import Announcements, Job
 from controller.planning.problem import FlowId, Route, Routes, flow_ids
-from controller.planning.snapshot import Announced, Pairs
 from controller.shared_map import Index, Memo, SharedMap, differing, updated
 from controller.tables.flow_tables import Announcement, Part, Pin, Way, both_directions, reverse_path
 from controller.tables.rules import job_owner
-from signalbox.jobs.spec import JobId, Transport
+from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
-
-
-class PinnedJob(Announced, Announcing, Protocol):
-    """Properties of a job that its rules need. ``counted``: other pairs, counted to learn about their traffic."""
-
-    @property
-    def transport(self) -> Transport: ...
-    @property
-    def counted(self) -> Pairs: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +62,13 @@ class Pins:
     def __init__(self, flows_by_link: FlowsByLink | None = None) -> None:
         self._announced = Announcements()
         self._flows_by_link = flows_by_link or FlowsByLink()
-        self._jobs: Mapping[JobId, PinnedJob] = {}
+        self._jobs: Mapping[JobId, Job] = {}
         self._job_of: dict[FlowId, JobId] = {}
         self._hosts: Mapping[str, Host] = {}
         self._routes: Routes = {}
         self._links: Mapping[LinkId, Link] = {}
         self._back: dict[Path, Path] = {}
-        self._counted: dict[JobId, PinnedJob] = {}
+        self._counted: dict[JobId, Job] = {}
         self._known_hosts: Mapping[str, Host] = {}
         self._ways = ShortestPaths()
         self._distance: Mapping[Dpid, Mapping[Dpid, int]] = {}
@@ -104,7 +93,7 @@ class Pins:
         self.turn += self.due
 
     def __call__(
-        self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
+        self, fabric: Fabric, jobs: Mapping[JobId, Job], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
     ) -> PinSet:
         """Return the pins: both directions of every announced flow with known hosts, then orphans, then learnt pairs.
 
@@ -146,7 +135,7 @@ class Pins:
             self._found = PinSet(updated(of, pins), invalid, dict(self._stale))
         return self._found
 
-    def _together(self, job_id: JobId, jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, None]:
+    def _together(self, job_id: JobId, jobs: Mapping[JobId, Job]) -> dict[JobId, None]:
         """Return the jobs whose pins must change together.
 
         The result contains the job, and each job with remaining pins for pairs that another job of the result has now.
@@ -160,7 +149,7 @@ class Pins:
                     to_look_at.append(other)
         return found
 
-    def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
+    def _follow_jobs(self, now: Mapping[JobId, Job]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
         """Return the pairs whose pins may change because jobs have changed, by job, and the removed jobs.
 
         These pairs are all pairs of changed jobs, and pairs of other jobs that are equal or opposite to one of them."""
@@ -198,7 +187,7 @@ class Pins:
             touched[job_id].add(pair)
         return touched, gone
 
-    def _follow_hosts(self, hosts: Mapping[str, Host], jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, set[Pair]]:
+    def _follow_hosts(self, hosts: Mapping[str, Host], jobs: Mapping[JobId, Job]) -> dict[JobId, set[Pair]]:
         """Return the pairs of hosts that appeared, vanished or moved, by job."""
         before, self._hosts = self._hosts, hosts
         other = moved_hosts(before, hosts)
@@ -208,7 +197,7 @@ class Pins:
         return {job_id: pairs for job_id, pairs in touched if pairs}
 
     def _follow_links(
-        self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes
+        self, fabric: Fabric, jobs: Mapping[JobId, Job], routes: Routes
     ) -> Iterator[tuple[JobId, Collection[Pair]]]:
         """Yield the pairs whose routes may have become valid or invalid, or whose answers may use other cables, by job.
 
@@ -241,7 +230,7 @@ class Pins:
             if flow in self._job_of:
                 touched[self._job_of[flow]].add(flow.pair)
 
-    def _pins_of(self, fabric: Fabric, job: PinnedJob, due: Set[Pair], routes: Routes) -> tuple[Pin, ...]:
+    def _pins_of(self, fabric: Fabric, job: Job, due: Set[Pair], routes: Routes) -> tuple[Pin, ...]:
         """Return all pins of the job; only the pairs that are ``due`` are derived."""
         of_pair = self._of_pair.get(job.id)
         if of_pair is None:
@@ -255,7 +244,7 @@ class Pins:
             del self._invalid[job.id]
         return tuple(chain.from_iterable(of_pair.values()))
 
-    def _pins(self, fabric: Fabric, job: PinnedJob, pair: Pair, routes: Routes) -> Iterator[Pin]:
+    def _pins(self, fabric: Fabric, job: Job, pair: Pair, routes: Routes) -> Iterator[Pin]:
         if pair[0] not in self._hosts or pair[1] not in self._hosts:
             for flow in flow_ids(job.dividing, pair):
                 self._stale.pop(flow, None)
@@ -271,7 +260,7 @@ class Pins:
         answered = opposite in job.pairs or (alone and self._announced.first(opposite) is not None)
         yield from both_directions(ways, announcement, answered)
 
-    def _standing(self, fabric: Fabric, job: PinnedJob, flow: FlowId, routes: Routes) -> Route | None:
+    def _standing(self, fabric: Fabric, job: Job, flow: FlowId, routes: Routes) -> Route | None:
         """Return the flow's route if it is in force; otherwise record it as invalid and return None."""
         route = routes.get(flow)
         self._stale.pop(flow, None)
@@ -297,7 +286,7 @@ class Pins:
         return here == dst
 
     def _find_others(
-        self, orphans: tuple[Pin, ...], learnt: tuple[PinnedJob, ...], hosts: Mapping[str, Host], _version: int
+        self, orphans: tuple[Pin, ...], learnt: tuple[Job, ...], hosts: Mapping[str, Host], _version: int
     ) -> tuple[Pin, ...]:
         left = tuple(
             pin
@@ -318,7 +307,7 @@ class Pins:
                 self._back[path] = back
 
 
-def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], announced: Announcements) -> Iterator[Pin]:
+def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[Job, ...], announced: Announcements) -> Iterator[Pin]:
     """Return learning pins of the jobs, in their order; a pair that several jobs might use is counted for the first.
 
     If the job has pinned the pair too, the learning pin remains, with its lower priority, while the job wants it. The
@@ -332,11 +321,11 @@ def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], annou
     return (Pin(flow, owner, None, learning=True) for flow, owner in owners.items())
 
 
-def _flow_ids(job: PinnedJob) -> Iterator[FlowId]:
+def _flow_ids(job: Job) -> Iterator[FlowId]:
     return chain.from_iterable(flow_ids(job.dividing, pair) for pair in job.pairs)
 
 
-def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:
+def parts_of(job: Job, pair: Pair) -> tuple[tuple[Part, ...], ...]:
     """Return the parts of each subflow into which the job's flow of this pair can be split; empty if it stays whole."""
     return tuple(
         tuple(Part(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)

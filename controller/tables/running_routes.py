@@ -25,10 +25,11 @@ from controller.fabric.topology import (
     moved_hosts,
     next_hops,
 )
+from controller.jobs.job import Job
 from controller.planning.problem import FlowId, Route, Routes, Subflow, flow_ids, whole
 from controller.shared_map import Memo, SharedMap, differing, per_key, updated
 from controller.tables.flow_tables import Part, Pin, read_pin
-from controller.tables.pins import PinnedJob, PinSet, parts_of
+from controller.tables.pins import PinSet, parts_of
 from controller.tables.rules import FlowKey, FlowRule, Output, RuleSet, Table, job_owner, other_rules
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
@@ -48,7 +49,7 @@ class RunningRoutes:
         self.orphans: tuple[Pin, ...] = ()
         """Pins without a registered job."""
         self._saved: Shares = dict(saved or {})
-        self._jobs: Mapping[JobId, PinnedJob] | None = None
+        self._jobs: Mapping[JobId, Job] | None = None
         self._split = per_key(_shares)
         self._shares = Memo(_by_pair)
 
@@ -64,12 +65,12 @@ class RunningRoutes:
         if routes != self.routes:
             self.routes = SharedMap.of(routes)
 
-    def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> frozenset[JobId]:
+    def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[Job]) -> frozenset[JobId]:
         """Read the running plan from the installed rules; return the jobs with installed pins or counting rules."""
         self.orphans = tuple(installed_pins(fabric, installed))
         return frozenset(job.id for job in jobs if self.claim(job))
 
-    def claim(self, job: PinnedJob) -> bool:
+    def claim(self, job: Job) -> bool:
         """Turn the orphans of a job that registered into its routes; return False if the job has no orphans.
 
         Orphans of pairs that are still being learnt remain."""
@@ -91,7 +92,7 @@ class RunningRoutes:
         self.orphans = tuple(pin for pin in before if pin.owner != owner or pin.flow.pair in left)
         return len(self.orphans) < len(before)
 
-    def begin(self, job: PinnedJob, routes: Routes) -> None:
+    def begin(self, job: Job, routes: Routes) -> None:
         """Adopt the first routes of a job, whose flow ids have no ``owner`` yet, and set the owner.
 
         Routes with more subflows than the flow can have are ignored."""
@@ -106,7 +107,7 @@ class RunningRoutes:
         self.orphans = ()
         self._saved = {}
 
-    def release(self, jobs: Mapping[JobId, PinnedJob], before: Mapping[JobId, PinnedJob] | None = None) -> None:
+    def release(self, jobs: Mapping[JobId, Job], before: Mapping[JobId, Job] | None = None) -> None:
         """Keep only the routes of flows of these jobs, with no more subflows than each flow can have.
 
         Only flows of jobs that were added, removed or changed are examined; the first call examines all flows.
@@ -127,7 +128,7 @@ class RunningRoutes:
         self.orphans = ()
 
 
-def _most_subflows(job: PinnedJob) -> Iterator[tuple[FlowId, int]]:
+def _most_subflows(job: Job) -> Iterator[tuple[FlowId, int]]:
     """Yield the largest number of subflows that each flow of the job can have."""
     for pair in job.pairs:
         most = job.dividing.subflows(pair).max_subflows
@@ -144,7 +145,7 @@ def _by_pair(saved: Shares, split: Mapping[FlowId, tuple[float, ...]]) -> Shares
 
 
 def _claimed(
-    job: PinnedJob, pair: Pair, path_of: Mapping[Part | None, Path], shares: tuple[float, ...]
+    job: Job, pair: Pair, path_of: Mapping[Part | None, Path], shares: tuple[float, ...]
 ) -> Iterator[tuple[FlowId, Route]]:
     """Yield the flows of a pair with the routes that follow from its pins.
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from controller.jobs.job import Announcements
-from signalbox.jobs.spec import JobId
+from controller.jobs.job import Announcements, Job, Vitals
+from controller.jobs.messages import Registration
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Dividing, Pair
+from tests.support.fake_fabric import ring_job
 
 AB, BC, CD = ("a", "b"), ("b", "c"), ("c", "d")
 
 
-@dataclass(frozen=True)
-class Announced:
-    id: JobId
-    pairs: frozenset[Pair]
-    dividing: Dividing
-    registered_at: float
-
-
-def announced(job: str, *pairs: Pair, at: float = 0.0, shares: bool = False) -> Announced:
-    """Return an announcement; ``shares``: whether the job reports its connections."""
-    return Announced(JobId(job), frozenset(pairs), Dividing(owner=job if shares else ""), at)
+def announced(job: str, *pairs: Pair, at: float = 0.0, shares: bool = False) -> Job:
+    """Return a job that announces these pairs; ``shares``: whether the job reports its connections."""
+    links = VirtualLinks(VirtualLink(src, dst, 0, 1) for src, dst in pairs)
+    registration = Registration(ring_job(job, ["10.0.0.1", "10.0.0.2"]), registered_at=at)
+    return Job(registration, links, Vitals(0.0), Dividing(owner=job if shares else ""), links.addresses)
 
 
 def test_a_job_that_changes_has_its_new_pairs_and_no_others() -> None:
