@@ -62,7 +62,7 @@ class CircuitExtension(Extension):
         away_since = dict.fromkeys(cabling.optical, now)
         self.optical = OpticalSwitches(cabling, of.dark_s, of.drain_s, config.openflow.audit_interval_s, away_since)
         self.fibres = FibreState(cabling)
-        self.wirings = Wirings()
+        self.wirings = Wirings(cabling)
         limits = PlanLimits(time_limit_s=config.planning.time_limit_s, ecmp_draws=0)
         capacity_bps = s.topology.settings.capacity_bps
         # fmt: off
@@ -112,7 +112,7 @@ class CircuitExtension(Extension):
 
     def _worked_out(self, message: WorkedOut, arrange: Arrange, now: float) -> Effects:
         s, asked = self._s, message.question
-        wiring = self.wirings.take(asked, message.answer, s.jobs.jobs, s.fabric.hosts, self.cabling, now)
+        wiring = self.wirings.take(asked, message.answer, s.jobs.jobs, s.fabric.hosts, now)
         if wiring is None:
             return NOTHING
         assert isinstance(asked, FindWiring)
@@ -167,7 +167,6 @@ class CircuitExtension(Extension):
             s.jobs.jobs,
             s.fabric.hosts,
             self.interfaces(),
-            self.cabling,
             optical.unable,
         )
         return [WorkOut(question) for question in asked]

@@ -26,8 +26,8 @@ PlacedRoutes = Mapping[FlowId, tuple[tuple[tuple[Place, ...], float], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class FindWiring:
-    """Question for the best parallelization of a job, and its circuits."""
+class Question:
+    """Job, and the interfaces that its circuits may use."""
 
     job_id: JobId
     uid: str
@@ -39,6 +39,12 @@ class FindWiring:
     """Optical switches at which each of the servers has an interface."""
     interface_bps: float
     """Rate of these interfaces in bit/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindWiring(Question):
+    """Question for the best parallelization of a job, and its circuits."""
+
     limits: PlanLimits
 
 
@@ -61,16 +67,10 @@ class FoundWiring:
 
 
 @dataclass(frozen=True, slots=True)
-class MendWiring:
-    """Question for circuits in place of the lost circuits of a job. Undescribed fields are as in ``FindWiring``."""
+class MendWiring(Question):
+    """Question for circuits in place of the lost circuits of a job."""
 
-    job_id: JobId
-    uid: str
-    spec: JobSpec
     wiring: JobWiring
-    servers: tuple[Dpid, ...]
-    optical: tuple[Dpid, ...]
-    interface_bps: float
     peers: tuple[Peers, ...]
     """Peers of the job's wiring."""
     lost: frozenset[Circuit]
@@ -90,9 +90,7 @@ class MendedWiring:
     bound_s: float
 
 
-def circuits_of(
-    asked: FindWiring | MendWiring, peers: tuple[Peers, ...], cabling: Cabling
-) -> tuple[tuple[PortRef, PortRef], ...]:
+def circuits_of(asked: Question, peers: tuple[Peers, ...], cabling: Cabling) -> tuple[tuple[PortRef, PortRef], ...]:
     circuits = []
     for optical, of_optical in zip(asked.optical, peers, strict=True):
         at = [cabling.interface(server, optical) for server in asked.servers]
@@ -155,10 +153,10 @@ def mending(
         job.id,
         job.uid,
         job.spec,
-        damage.wiring,
         servers,
         optical,
         min((interface_bps[at] for circuit in circuits for at in circuit if at in interface_bps), default=math.inf),
+        damage.wiring,
         tuple(map(tuple, peers)),
         frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
         frozenset(map(place, dead)),

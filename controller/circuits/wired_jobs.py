@@ -92,7 +92,8 @@ class _New(NamedTuple):
 class Wirings:
     """State of the search for wirings."""
 
-    def __init__(self) -> None:
+    def __init__(self, cabling: Cabling) -> None:
+        self._cabling = cabling
         self.refused: Mapping[JobId, Refused] = {}
         """Reason for each job that gets no wiring."""
         self.asked: FindWiring | MendWiring | None = None
@@ -109,7 +110,6 @@ class Wirings:
         jobs: Mapping[JobId, Job],
         hosts: Mapping[str, Host],
         interface_bps: Mapping[PortRef, float],
-        cabling: Cabling,
         unable: Collection[Dpid],
     ) -> list[FindWiring | MendWiring]:
         """Return the next question, or nothing while another question is open.
@@ -121,11 +121,11 @@ class Wirings:
             return []
         self.asked = question
         for job_id, damage in damaged.items() if question is None else ():
-            servers = _servers(jobs[job_id], hosts, cabling)
+            servers = _servers(jobs[job_id], hosts, self._cabling)
             is_asked = job_id in self._mended and self._mended[job_id].damage == damage
-            if servers and not is_asked and _fits(damage.wiring, servers, cabling):
+            if servers and not is_asked and _fits(damage.wiring, servers, self._cabling):
                 self._mended[job_id] = _Mended(damage)
-                self.asked = mending(jobs[job_id], damage, servers, interface_bps, cabling, unable)
+                self.asked = mending(jobs[job_id], damage, servers, interface_bps, self._cabling, unable)
                 break
         return [self.asked] if self.asked else []
 
@@ -135,7 +135,6 @@ class Wirings:
         found: FoundWiring | MendedWiring | str,
         jobs: Mapping[JobId, Job],
         hosts: Mapping[str, Host],
-        cabling: Cabling,
         now: float,
     ) -> JobWiring | None:
         """Accept the answer to a question, and return the wiring that the job gets now.
@@ -151,13 +150,13 @@ class Wirings:
             if isinstance(found, str) and job.id in self._mended:
                 self._mended[job.id] = self._mended[job.id]._replace(again_at=now + RETRY_S)
             elif isinstance(found, MendedWiring) and wiring_of(job.registration) == asked.wiring:
-                wiring = mended_wiring(asked, found, cabling)
+                wiring = mended_wiring(asked, found, self._cabling)
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
-                if not (asked.dead or _fits(wiring, asked.servers, cabling)):
+                if not (asked.dead or _fits(wiring, asked.servers, self._cabling)):
                     waits_s = RETRY_S  # the job will be wired anew, with the same circuits if there are no others
                 self._others[job.id] = _Other(asked.wiring, wiring, now + waits_s)
             return None
-        if not _is_of(asked, job) or _to_wire(job, hosts, cabling) != asked.servers:
+        if not _is_of(asked, job) or _to_wire(job, hosts, self._cabling) != asked.servers:
             return None
         if not isinstance(found, FoundWiring):
             self.refuse(asked, str(found), now + RETRY_S)
@@ -165,8 +164,10 @@ class Wirings:
             self.refuse(asked, found.refused)
         else:
             times_s = found.planned_s, found.bound_s, found.other_s
-            wiring = JobWiring(found.parallelization, found.runs, circuits_of(asked, found.peers, cabling), *times_s)
-            self.new = {**self.new, job.id: _New(wiring, routes_of(asked, found, cabling))}
+            wiring = JobWiring(
+                found.parallelization, found.runs, circuits_of(asked, found.peers, self._cabling), *times_s
+            )
+            self.new = {**self.new, job.id: _New(wiring, routes_of(asked, found, self._cabling))}
             return wiring
         return None
 

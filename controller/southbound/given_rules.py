@@ -48,24 +48,6 @@ class _Size(NamedTuple):
     groups: int
 
 
-class _Before:
-    """Sizes of the controller's rules that each switch had at its last disconnection."""
-
-    def __init__(self, known: Iterable[Dpid]) -> None:
-        self._known = set(known)
-        self._left: dict[Dpid, _Size] = {}
-
-    def get(self, dpid: Dpid) -> _Size | None:
-        """Return the size; None if it is unknown because the rules are from an earlier process."""
-        return None if dpid in self._known else self._left.get(dpid, _Size(0, 0))
-
-    def note(self, dpid: Dpid, size: _Size) -> None:
-        self._known.discard(dpid)
-        self._left[dpid] = size
-        if len(self._left) > MOST_LEFT:
-            del self._left[min(self._left, key=self._left.__getitem__)]
-
-
 @dataclass(slots=True)
 class _Switch:
     """Entries of a connected switch."""
@@ -108,7 +90,9 @@ class GivenRules:
 
     def __init__(self, known: Iterable[Dpid] = ()) -> None:
         self._switches: dict[Dpid, _Switch] = {}
-        self._before = _Before(known)
+        self._unknown = set(known)
+        self._left: dict[Dpid, _Size] = {}
+        """Size of the controller's rules that each switch had at its last disconnection."""
         self._slow: set[Dpid] = set()
         self._invented: set[Dpid] = set()
 
@@ -143,7 +127,10 @@ class GivenRules:
         self._invented.discard(dpid)
         switch = self._switches.pop(dpid, None)
         if switch and switch.is_read:
-            self._before.note(dpid, switch.size(len(switch.flows) - len(switch.deleting)))
+            self._unknown.discard(dpid)
+            self._left[dpid] = switch.size(len(switch.flows) - len(switch.deleting))
+            if len(self._left) > MOST_LEFT:
+                del self._left[min(self._left, key=self._left.__getitem__)]
 
     def is_read(self, dpid: Dpid) -> bool:
         """Return whether the entries of the switch have been read."""
@@ -166,7 +153,8 @@ class GivenRules:
         is_taken = False
         if kind != ofp.OFPMP_METER_CONFIG:
             switch = self._switches.get(dpid)
-            known = switch.size(len(switch.flows)) if switch and switch.is_read else self._before.get(dpid)
+            left = None if dpid in self._unknown else self._left.get(dpid, _Size(0, 0))
+            known = switch.size(len(switch.flows)) if switch and switch.is_read else left
             is_taken = known is None or size <= MORE_BYTES + (known.flows if kind == ofp.OFPMP_FLOW else known.groups)
         if not is_taken:
             self._invented.add(dpid)

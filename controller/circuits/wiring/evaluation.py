@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from controller.circuits.wiring.circuits import Wiring
-from controller.circuits.wiring.finder import Found, ranked
+from controller.circuits.wiring.finder import Found, ranked, rounded
 from controller.circuits.wiring.rings import coin_change_routes
 from controller.circuits.wiring.traffic import Traffic, in_rings, traffic_of
 from controller.fabric.topology import Dpid, Fabric, Host, Link, Port, PortNo, PortRef, Switch
@@ -213,12 +213,12 @@ class Answer:
     @property
     def best(self) -> Evaluated:
         """Parallelization with the shortest iteration on its wiring."""
-        return min(self.parallelizations, key=lambda each: _rounded(each.planned_s))
+        return min(self.parallelizations, key=lambda each: rounded(each.planned_s))
 
     @property
     def other(self) -> Evaluated:
         """Parallelization with the shortest iteration on the alternative."""
-        return min(self.parallelizations, key=lambda each: _rounded(each.other_s))
+        return min(self.parallelizations, key=lambda each: rounded(each.other_s))
 
     @property
     def refused(self) -> bool:
@@ -226,7 +226,7 @@ class Answer:
 
         Either all circuits together cannot carry all traffic, including forwarded bytes, as fast as the alternative
         carries what servers send (``BreakEven``). Or an iteration is shorter on the alternative."""
-        return self.best.break_even.loses or _rounded(self.best.planned_s) > _rounded(self.other.other_s)
+        return self.best.break_even.loses or rounded(self.best.planned_s) > rounded(self.other.other_s)
 
 
 def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: PlanLimits) -> list[Answer]:
@@ -245,8 +245,8 @@ def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Ev
     first, *others = ranked(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT, MOST_PLANNED)
     best = evaluated_on(first, way, rates, limits)
     for found in others if len(best.plan.routes) <= MOST_SEARCHED else ():
-        if _rounded(best.alone_s + _least_s(way, found)) < _rounded(best.planned_s):
-            best = min(best, evaluated_on(found, way, rates, limits), key=lambda each: _rounded(each.planned_s))
+        if rounded(best.alone_s + _least_s(way, found)) < rounded(best.planned_s):
+            best = min(best, evaluated_on(found, way, rates, limits), key=lambda each: rounded(each.planned_s))
     return best
 
 
@@ -354,7 +354,3 @@ def _alone(problem: Problem, step: int) -> Problem:
     """Return the problem with only the flows and demands of one of the planner's phases."""
     own = ((each, tuple(part for part in each.demand_bps if part[0] == step)) for each in problem.flows)
     return problem.with_flows(replace(each, demand_bps=demand_bps) for each, demand_bps in own if demand_bps)
-
-
-def _rounded(time_s: float) -> float:
-    return float(f"{time_s:.9g}")

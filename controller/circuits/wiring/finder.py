@@ -189,7 +189,7 @@ def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -
         raise ValueError("at least two servers and one interface are needed")
     distinct = dict.fromkeys(_candidates(traffic, interfaces))
     every = (Found(traffic, wiring, orders, interface_bps) for wiring, orders in distinct)
-    return heapq.nsmallest(most, every, key=lambda found: tuple(map(_rounded, found.cost)))
+    return heapq.nsmallest(most, every, key=lambda found: tuple(map(rounded, found.cost)))
 
 
 def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
@@ -310,7 +310,8 @@ def _layer(servers: int, orders: Sequence[Order]) -> Peers:
     return tuple(peers)
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
+    """Return the value with nine significant digits, so that rounding errors do not decide between equal wirings."""
     return float(f"{value:.9g}")
 
 
