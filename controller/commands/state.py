@@ -61,7 +61,7 @@ def list_saved(config_file: ConfigFile = None, state_dir: StateDir = None, as_js
         records, revision = store.written()
     measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
     jobs = [_fields((key, text), measured.get(key.key)) for key, text in records if key.kind is Kind.JOB]
-    jobs.sort(key=lambda job: (job["register_time"] is None, job["register_time"] or ""))
+    jobs.sort(key=lambda job: (job["register_time"] is None, job["register_time"] or "", job["job_id"]))
     show({"revision": revision, "format": FORMAT, "jobs": jobs}, lambda: _table(jobs), as_json)
 
 

@@ -171,7 +171,7 @@ class Commits:
     @property
     def error(self) -> Unavailable:
         """Reply to a request that was undone."""
-        return Unavailable(f"the change cannot be saved ({self.why}), so it was not made; try again later", RETRY_S)
+        return Unavailable(f"the change cannot be saved ({self.why}), so it is not in effect; try again later", RETRY_S)
 
     def trial_due(self, now: float, is_claimed: bool) -> bool:
         """Return whether to find out now, by a commit, if changes can be saved: after a failure or without the claim.

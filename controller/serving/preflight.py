@@ -43,6 +43,8 @@ def doubts(config: Config) -> Iterator[str]:
             if path and (problem := replaceable(path.parent)):
                 yield f"{address}: other users could replace the socket and receive tokens: {problem}"
     yield from exposure.unguarded(config.api)
+    if config.state_dir and config.etcd_endpoints:
+        yield "state_dir: has no effect, because the state is saved in etcd"
     if config.api.tokens:
         identities = Identities.load(config.api.tokens)
         for tenant in identities.quotas_for_nobody:

@@ -51,7 +51,7 @@ class EtcdStore(EtcdClaim):
     # ---- reading
 
     def load(self) -> SavedState:
-        self._claim_now("stop it, or start with --standby to take over when it ends")
+        self._claim_now("stop it first; 'serve --standby' waits for its end")
         with self._refusals():
             found = self._records.read()
             saved = self._state(found)

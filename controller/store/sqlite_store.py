@@ -74,7 +74,7 @@ class SqliteStore(DirectoryClaim):
         self.release()
 
     def load(self) -> SavedState:
-        self._claim_now("stop it, or start with --standby to take over when it ends")
+        self._claim_now("stop it first; 'serve --standby' waits for its end")
         self._loaded = saved = _saved_in(self._directory)
         self._revision = saved.revision
         log.info("state read", revision=self._revision, jobs=len(saved.jobs))

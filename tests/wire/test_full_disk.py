@@ -79,7 +79,7 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(folder: Path) -> Non
         acknowledged = register(client, range(JOBS))
         assert 0 < len(acknowledged) < JOBS
         fill(folder / "state" / "other")
-        with pytest.raises(Unavailable, match=rf"cannot be saved .*{FULL}.* so it was not made") as refused:
+        with pytest.raises(Unavailable, match=rf"cannot be saved .*{FULL}.* so it is not in effect") as refused:
             change_mode(client, 20)
         assert refused.value.retry_s > 0
         assert sorted(known(client)) == sorted(acknowledged)
@@ -134,10 +134,10 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
         client.update_jobs(exchanged(1))
         limit(controller, fsize=64)
         assert register(client, range(4, 10)) == []
-        with pytest.raises(Unavailable, match=r"cannot be saved \(.*\), so it was not made") as refused:
+        with pytest.raises(Unavailable, match=r"cannot be saved \(.*\), so it is not in effect") as refused:
             client.deregister_job("job2")
         assert refused.value.retry_s > 0
-        with pytest.raises(Unavailable, match="so it was not made"):
+        with pytest.raises(Unavailable, match="so it is not in effect"):
             client.update_jobs(exchanged(0))
         assert hosts(client)[:2] == [spec.endpoints for spec in exchanged(1)]
         assert sorted(known(client)) == acknowledged

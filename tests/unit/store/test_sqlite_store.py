@@ -517,7 +517,7 @@ def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
     first.load()
     assert first.owner() == str(os.getpid())
     second = SqliteStore(tmp_path)
-    said = rf"state_dir: another controller uses .* \(process {os.getpid()}\); stop it, or start with --standby"
+    said = rf"state_dir: another controller uses .* \(process {os.getpid()}\); stop it first; 'serve --standby' waits"
     with pytest.raises(InvalidInput, match=said):
         second.load()
     assert not second.claim()
