@@ -99,20 +99,6 @@ def test_another_registration_of_a_taken_id_is_refused(registry: JobRegistry, jo
     assert job.vitals.lease_ends_at == 60.0
 
 
-@pytest.mark.parametrize("take_over", [False, True])
-def test_an_id_of_another_tenant_cannot_be_had(registry: JobRegistry, job: Job, take_over: bool) -> None:
-    with pytest.raises(AlreadyExists, match="another tenant: choose another") as error:
-        registry.register(RegisterJob(spec(), tenant="blue", take_over=take_over), 1.0)
-    assert error.value.about == {"jobId": "a", "heldBy": "other_tenant"}
-    assert registry.jobs == {A: job}
-
-
-def test_requests_without_an_id_are_no_repetitions(registry: JobRegistry) -> None:
-    registry.register(RegisterJob(spec()), 0.0)
-    with pytest.raises(AlreadyExists):
-        registry.register(RegisterJob(spec()), 1.0)
-
-
 # ---- taking over
 
 
