@@ -62,8 +62,6 @@ from controller.planning.transition import Stuck, smallest_group, step
 from controller.planning.whole_flows.search import MAX_FLOWS
 
 log = structlog.get_logger(__name__)
-
-
 TRIES = 3
 """Number of attempts at a plan whose search the time limit cuts short, while the request stays the same.
 
@@ -79,8 +77,6 @@ With less time, a cycle makes the best plan found within the cap. When that plan
 goal plan and takes as long again."""
 _PARTS = (1.0, 0.85, 0.7, 0.5)
 """Fractions of the cap that the first part of a jump may use; the rest is for moves towards the goal plan."""
-
-
 Cycle = tuple[Plan | NoPlan, GoalPlan | None]
 """Plan of a cycle, and the goal plan that is left after the cycle; None when no goal plan is left."""
 

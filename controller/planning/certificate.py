@@ -36,8 +36,6 @@ from signalbox.jobs.spec import JobId
 
 WHOLE = 10**12
 """Denominator of slowdowns, bounds and shares."""
-
-
 _FINE = 12
 """Decimal exponent of the largest capacity when it is written as an integer.
 

@@ -86,8 +86,6 @@ class WorkOutSlowdowns:
 
 
 PlanningRequest = SolvePlan | WorkOutSlowdowns
-
-
 Answer = Planned | Slowdowns
 """Answers of the planning process to the control loop."""
 

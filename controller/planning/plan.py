@@ -7,8 +7,9 @@ control loop would block."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cmp_to_key
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Literal, NamedTuple
@@ -29,17 +30,11 @@ from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
 
 Certificate = Literal["optimal", "gap", "heuristic"]
-
-
 BOUNDING_SOLVERS = ("cpsat", "lp", "ilp")
 """Solvers that search for the optimum, and return a lower bound when they stop early."""
 _MOST_NAMED = 3
 """Largest number of flows that one sentence lists by name."""
-
-
 ECMP_SEED = 1
-
-
 NO_ROUTES: Routes = {}
 
 
@@ -205,6 +200,10 @@ def compare(a: Draft, b: Draft) -> int:
     if index is not None:
         return -1 if a.vector[index] < b.vector[index] else 1
     return a.moves - b.moves or a.paths - b.paths
+
+
+def best_first(drafts: Iterable[Draft]) -> list[Draft]:
+    return sorted(drafts, key=cmp_to_key(compare))
 
 
 def slowdowns_proven(slowdowns: Sequence[float], proven: Sequence[float]) -> int:

@@ -29,7 +29,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cmp_to_key
 
 import numpy as np
 import structlog
@@ -45,8 +44,8 @@ from controller.planning.plan import (
     Plan,
     Planned,
     PlanTimes,
+    best_first,
     certified,
-    compare,
     decided,
     draft,
     slowdowns_proven,
@@ -69,8 +68,6 @@ When time is short and relief has found routes, closed forms are skipped: their 
 allows."""
 _GREEDY_S = 30e-6
 """Seconds per flow that the greedy needs on 128 spines."""
-
-
 _JOINED_SHARE = 0.25
 """Share of the remaining time for plans in which no flow is divided into equal subflows."""
 
@@ -175,7 +172,7 @@ def _first_valid(
 ) -> Plan | NoPlan:
     """Return the best candidate that passes the checker."""
     violations: tuple[str, ...] = ()
-    for candidate in sorted(found.drafts, key=cmp_to_key(compare)):
+    for candidate in best_first(found.drafts):
         answer = certified(problem, candidate, bounds, found, times)
         violations = check(problem, answer, limits.max_moves)
         if not violations:
@@ -205,11 +202,8 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
     """Return candidates within the cap on moves."""
     limits = limits.sooner(_FINISH_S * len(problem.flows))
     cap = math.inf if limits.max_moves is None else limits.max_moves
-    kept: Draft | None = None
-    drafts: list[Draft] = []
-    if any(flow.current for flow in problem.flows):
-        kept = _running(problem)
-        drafts.append(kept)
+    kept = _running(problem) if any(flow.current for flow in problem.flows) else None
+    drafts = [kept] if kept else []
     if kept is None or not _optimal(kept, bounds.vector):
         relieved = relieve(problem, bounds, kept.routes, limits) if kept and limits.max_moves else None
         drafts += [relieved] if relieved else []
@@ -218,13 +212,14 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
         if not relieved or limits.allows("closed forms", _CLOSED_S * len(problem.flows)):
             drafts += _joined(problem, limits, bounds)
             if not any(_optimal(of, bounds.vector) for of in drafts):
-                drafts += _in_closed_form(problem, bounds)
-    best = min(drafts, key=cmp_to_key(compare)) if drafts else None
+                exact = closed_forms.route(problem, bounds) or three_tiers.route(problem, bounds)
+                drafts += [draft(problem, *exact)] if exact else []
+    best = best_first(drafts)[0] if drafts else None
     greedy_s = _GREEDY_S * len(problem.flows)
     missed = best is None or not slowdowns_proven(best.vector, bounds.vector)
     if best is None or (missed and limits.allows("greedy", greedy_s)):
         drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
-    best = min(drafts, key=cmp_to_key(compare))
+    best = best_first(drafts)[0]
     found = Drafts([])
     if (best.moves > 0 or not _optimal(best, bounds.vector)) and limits.allows("search", 0.0):
         found = _solved(problem, limits, bounds, drafts, kept or best)
@@ -232,11 +227,6 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
     drafts += _rejoined(problem, limits, drafts, bounds)
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
     return found._replace(drafts=within)
-
-
-def _in_closed_form(problem: Problem, bounds: Bounds) -> Iterator[Draft]:
-    if exact := closed_forms.route(problem, bounds) or three_tiers.route(problem, bounds):
-        yield draft(problem, *exact)
 
 
 def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
@@ -259,7 +249,7 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
     left_s = min(limits.left_s, limits.time_limit_s)
     until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if possible else -math.inf
     part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])
-    found = min(_drafts(whole, part, of_whole).drafts, key=cmp_to_key(compare))
+    found = best_first(_drafts(whole, part, of_whole).drafts)[0]
     together = draft(problem, found.solver, of_subflows(problem, found.routes))
     yield together
     if possible and not _optimal(together, bounds.vector) and (laid := closed_forms.color_whole_first(problem, bounds)):
@@ -271,7 +261,7 @@ def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds:
 
     The search starts from the candidate with the fewest paths, and moves subflows towards the slowdowns of the best
     candidate."""
-    best, start = min(drafts, key=cmp_to_key(compare)), min(drafts, key=lambda of: (of.paths, of.moves))
+    best, start = best_first(drafts)[0], min(drafts, key=lambda of: (of.paths, of.moves))
     if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:
         return
     if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
@@ -286,7 +276,7 @@ def _running(problem: Problem) -> Draft:
     if unchanged or not problem.has_equal_subflows or (whole := joined(problem)) is None:
         return found
     together = draft(problem, "greedy", of_subflows(problem, greedy.assign(whole, keep_current=True)))
-    return min(found, together, key=cmp_to_key(compare))
+    return best_first([found, together])[0]
 
 
 def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
@@ -298,7 +288,7 @@ def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[D
 
     ``kept``: the candidate with the fewest moves."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
-        found = whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
+        found = whole_search.solve(problem, limits, bounds, best_first(drafts)[0], kept)
     else:
         found = split_search.solve(problem, limits, bounds, drafts, kept)
     pairs = {(flow.src_leaf, flow.dst_leaf) for flow in problem.flows} if problem.paths.stretch else ()
@@ -319,7 +309,8 @@ def joined(problem: Problem) -> Problem | None:
         of_flow[flow.id.joined].append(flow)
     flows: list[Flow] = []
     for subflows in of_flow.values():
-        flows += [_one(subflows)] if _run_together(problem, subflows) else subflows
+        routes = {subflow.current if subflow.id in problem.in_force else None for subflow in subflows}
+        flows += [_one(subflows)] if len(routes) == 1 else subflows
     return problem.with_flows(flows) if len(flows) < len(problem.flows) else None
 
 
@@ -327,10 +318,6 @@ def of_subflows(problem: Problem, routes: Routes) -> Routes:
     """Return the routes of the subflows, given the routes of the joined problem."""
     found = {flow.id: routes.get(flow.id) or routes.get(flow.id.joined) for flow in problem.flows}
     return {flow: route for flow, route in found.items() if route is not None}
-
-
-def _run_together(problem: Problem, subflows: Sequence[Flow]) -> bool:
-    return len({subflow.current if subflow.id in problem.in_force else None for subflow in subflows}) == 1
 
 
 def _one(subflows: Sequence[Flow]) -> Flow:

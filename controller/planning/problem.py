@@ -40,11 +40,7 @@ from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing
 
 Bools = NDArray[np.bool_]
-
-
 Ints = NDArray[np.int64]
-
-
 Floats = NDArray[np.float64]
 
 
@@ -93,8 +89,6 @@ class Subflow(NamedTuple):
 
 Route = tuple[Subflow, ...]
 """Subflows of one flow. Subflow i has source-port class i (``signalbox.jobs.subflows``). The shares add up to 1."""
-
-
 Routes = Mapping[FlowId, Route]
 
 
@@ -473,8 +467,6 @@ def _ints(values: Iterable[int], count: int) -> Ints:
 
 
 _Switches = tuple[Dpid, ...]
-
-
 TierLinks = tuple[LinkId, ...]
 
 

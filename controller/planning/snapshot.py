@@ -28,28 +28,18 @@ from signalbox.jobs.spec import JobId, Striping
 from signalbox.jobs.subflows import Dividing
 
 Key = TypeVar("Key")
-
-
 Value = TypeVar("Value")
-
-
 MIN_CAPACITY_FRACTION = 0.05
 """Fraction of a link's capacity that stays available to announced traffic, however much background was measured.
 
 Background traffic that adapts its rate gives way to the jobs, and the planner cannot solve a problem in which a link
 has no capacity."""
-
-
 SILENT_PART = 0.01
 """Fraction of a job's demand that is planned while the job's reported connections carry no traffic.
 
 The fraction is large enough to give the job a route of its own where there is room. It is too small to take room from a
 job that sends."""
-
-
 Pairs = frozenset[tuple[str, str]]
-
-
 FlowsOf = Mapping[JobId, tuple[Flow, ...]]
 """Flows of each job."""
 
@@ -306,8 +296,6 @@ MANY = 1000
 """Number of flows or routes that are packed or unpacked at once.
 
 This takes some milliseconds, during which no other thread runs."""
-
-
 NO_SNAPSHOT = Snapshot(0, {}, CandidatePaths(Fabric(), 0), {}, {})
 """Empty snapshot, before the first one."""
 

@@ -53,8 +53,6 @@ from signalbox.jobs.spec import JobId
 
 SPLIT_INTO = 8
 """Number of subflows into which every flow may be split when the gain of splitting is computed."""
-
-
 WORST_LINKS = 10
 
 

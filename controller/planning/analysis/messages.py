@@ -270,8 +270,6 @@ def _efficiencies_measured(fabric: Fabric, job: Job) -> tuple[float | None, floa
 
 LEAST_BACKGROUND = 0.01
 """Smallest fraction of a link's capacity at which unannounced traffic is reported."""
-
-
 NOTICEABLE = 0.05
 """Relative increase of a job's communication time above which the job is called slow.
 

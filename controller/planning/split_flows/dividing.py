@@ -31,12 +31,8 @@ _PASSES = 3
 _EXCEEDED = 1e-6
 """Load beyond a link's room that still counts as within the room."""
 _ROUNDING = 1e-9
-
-
 SMALLEST_SHARE = 1e-5
 """Smallest share of a flow that becomes a subflow; the bytes of a smaller share are added to another subflow."""
-
-
 _ROUNDED = 1e-7
 
 

@@ -54,15 +54,9 @@ _MOST = 0.5
 """Share of a flow on one common link above which this link can be the flow's home."""
 _MISSED = 1e3
 """Cost, in peeled flows, of each flow by which a side of a leaf has fewer peeled flows than it needs."""
-
-
 Pair = tuple[Dpid, Dpid]
-
-
 Side = tuple[bool, Dpid]
 """Side of a leaf, as (inward, leaf): True for the links into the leaf, False for the links out of it."""
-
-
 Shares = Sequence[tuple[int, float]]
 """Common links of a flow, each as (number, share)."""
 

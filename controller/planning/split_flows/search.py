@@ -27,13 +27,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cmp_to_key
 from typing import NamedTuple
 
 import numpy as np
 import structlog
 
-from controller.fabric.topology import Dpid, LinkId
+from controller.fabric.topology import Dpid
 from controller.planning import closed_forms, greedy
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.closed_forms import balanced_coloring, common_links_of, parts
@@ -44,7 +43,7 @@ from controller.planning.efficiency import (
     job_slowdowns,
     links_beyond,
 )
-from controller.planning.plan import Draft, Drafts, compare, draft, slowdowns_proven
+from controller.planning.plan import Draft, Drafts, best_first, draft, slowdowns_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.slowdown_vector import slowdown_vector, stronger
 from controller.planning.split_flows.commodities import Commodities
@@ -55,8 +54,6 @@ from controller.planning.whole_flows import search as whole_search
 from signalbox.jobs.spec import JobId
 
 log = structlog.get_logger(__name__)
-
-
 _NEAR = 0.01
 """Relative distance from the bound of the worst slowdown that counts as near."""
 _FEW = 200
@@ -81,8 +78,6 @@ _FLOW_S, _PATH_S = 100e-6, 3e-6
 """Seconds per flow until the first optimum is found, and per path between leaves that are more than two links apart.
 
 Measured on a leaf-spine of 64 leaves, and on a fat-tree with k = 16."""
-
-
 CommonLink = tuple[Dpid, int]
 """Spine, and index of the cable among the cables between this spine and a leaf."""
 
@@ -112,27 +107,19 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
         except Exception:
             log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
             break
-        best = _within(cap, kept, [*found, *drafts]).vector
+        within = (of for of in (*found, *drafts) if of.moves <= cap)
+        best = best_first([kept, *within])[0].vector
         near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
         if near or slowdowns_proven(best, proven) == len(best):
             break
     try:
-        least = _best([*found, *drafts])
+        least = best_first([*found, *drafts])[0]
         if least.moves and fits(problem, limits, "fewer moves"):
             nearer = relieve(problem, limits, bounds, least.routes)
             found += [draft(problem, "lp", nearer)] if nearer else []
     except Exception:
         log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
     return Drafts(found, proven)
-
-
-def _best(drafts: Sequence[Draft]) -> Draft:
-    return min(drafts, key=cmp_to_key(compare))
-
-
-def _within(cap: float, kept: Draft, drafts: Sequence[Draft]) -> Draft:
-    """Return the best candidate within the cap on moves."""
-    return _best([kept, *(of for of in drafts if of.moves <= cap)])
 
 
 def with_subflows(problem: Problem, most: int) -> Problem:
@@ -146,7 +133,7 @@ def with_subflows(problem: Problem, most: int) -> Problem:
 
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
     """Return candidates with whole flows; none when their bounds show that none can be better than ``drafts``."""
-    bounds, best = slowdown_bounds(whole), _best(drafts)
+    bounds, best = slowdown_bounds(whole), best_first(drafts)[0]
     index = first_difference(bounds.vector, best.vector)
     if index is None or bounds.vector[index] > best.vector[index]:
         return []
@@ -154,7 +141,7 @@ def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Dr
     cheap = [draft(problem, "greedy", greedy.assign(whole, keep_current=False))]
     cheap += [draft(problem, *exact)] if exact else []
     start = kept if all(len(route) == 1 for route in kept.routes.values()) else cheap[0]
-    searched = whole_search.solve(whole, limits, bounds, _best([start, *cheap]), start)
+    searched = whole_search.solve(whole, limits, bounds, best_first([start, *cheap])[0], start)
     return [*searched.drafts, *cheap]
 
 
@@ -171,8 +158,12 @@ def solve_by_part(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: 
     proven = bounds.vector
     for flows in _apart(problem):
         new = not any(map(problem.is_in_force, flows))
-        kept = [of.routes for of, links in zip(drafts, beyond, strict=True) if not _touch(flows, of.routes, links)]
-        kept = [of for of in kept if new or all(flow.current in (None, of[flow.id]) for flow in flows)]
+        kept = [
+            of.routes
+            for of, links in zip(drafts, beyond, strict=True)
+            if links.isdisjoint(link for flow in flows for path, _ in of.routes[flow.id] for link in path)
+            and (new or all(flow.current in (None, of.routes[flow.id]) for flow in flows))
+        ]
         if kept:
             routes |= {flow.id: kept[0][flow.id] for flow in flows}
             continue
@@ -209,7 +200,7 @@ def _of_part(
         peeling_s = (_LINE_S + _CABLE_S * len(np.unique(common.others[0].other))) * len(part.flows)
         routes = peel(part, common, bounds.fluid) if limits.allows("peeling", peeling_s) else None
         drafts += [_draft(part, routes)] if routes else []
-    best = min(drafts, key=cmp_to_key(compare))
+    best = best_first(drafts)[0]
     if not best.moves and all(
         slowdown <= aims[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()
     ):
@@ -217,7 +208,7 @@ def _of_part(
     found = search_part(part, limits, bounds) if fits(part, limits, "lp", optima) else None
     if found is None:
         return Drafts([best], bounds.vector)
-    return found._replace(drafts=[min(best, *found.drafts, key=cmp_to_key(compare))])
+    return found._replace(drafts=[best_first([best, *found.drafts])[0]])
 
 
 def _apart(problem: Problem) -> list[list[Flow]]:
@@ -237,10 +228,6 @@ def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:
     unlike = 1 - float(fabric_bps.min() / fabric_bps.max())
     near = 1 + _NEAR_AIM * (_ALIKE < unlike <= _NEARLY_ALIKE)
     return {job: near * slowdown for job, slowdown in bounds.even.items()}
-
-
-def _touch(flows: Sequence[Flow], routes: Routes, links: set[LinkId]) -> bool:
-    return bool(links) and any(link in links for flow in flows for path, _ in routes[flow.id] for link in path)
 
 
 def _draft(part: Problem, routes: Routes) -> Draft:

@@ -23,7 +23,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import cmp_to_key, partial
+from functools import partial
 
 import numpy as np
 import structlog
@@ -32,18 +32,14 @@ from controller.fabric.topology import Dpid
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.greedy import Increments
-from controller.planning.plan import Draft, Drafts, compare, draft, slowdowns_proven
+from controller.planning.plan import Draft, Drafts, best_first, draft, slowdowns_proven
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
 from controller.planning.slowdown_vector import SlowdownVector, slowdown_vector, stronger
 from controller.planning.whole_flows import cpsat
 
 log = structlog.get_logger(__name__)
-
-
 MAX_FLOWS = 20_000
 """Number of flows above which there is no search; it would take many times as long as closed forms and the greedy."""
-
-
 _VARIABLES_PER_S = 5_000
 """Number of variables with which CP-SAT finds or proves something in a second; one per class of flows and path.
 
@@ -84,8 +80,6 @@ _DETOUR = 40
 """Number of steps to place other flows so that one flow can return to its pinned path."""
 _ROUNDING = 1e-7
 """Load of a link beyond its ceiling that still counts as within the ceiling."""
-
-
 Links = tuple[int, ...]
 
 
@@ -97,7 +91,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
     if len(problem.flows) > MAX_FLOWS:
         return Drafts([], target.slowdowns)
     searched = _search(problem, limits, bounds, target, kept)
-    best = min([best, *searched], key=cmp_to_key(compare))
+    best = best_first([best, *searched])[0]
     settled = slowdowns_proven(best.vector, target.slowdowns) == len(best.vector)
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
     if settled:

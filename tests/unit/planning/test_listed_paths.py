@@ -27,8 +27,6 @@ from tests.support.planning.split_problems import optimum, split
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 LAYERS = ((1, 2), (11, 12, 13), (21, 22, 23), (31, 32, 33), (41, 42, 43), (3, 4))
 """Switches by layer; 81 shortest paths lead from leaf 1 or 2 to leaf 3 or 4."""
-
-
 ENDS = [pair for here, there in pairwise(LAYERS) for pair in product(here, there)]
 
 
