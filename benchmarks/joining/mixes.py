@@ -69,7 +69,10 @@ class Row:
     alarm_s: float | None = None
     """Seconds until the alarm ``demand_differs``."""
     found_s: float | None = None
-    """Seconds until the controller planned the right pairs for the job, and continued to do so."""
+    """Seconds until the controller planned exactly the right pairs for the job, and continued to do so.
+
+    Pairs that carried only the broadcast of parameters at the start are not right. They are planned for until they have
+    left all windows of counters, 10 to 20 s, and ``right_s`` shows whether they cost the job anything."""
     slowdown: float | None = None
     """Slowdown at the end, according to the controller."""
     own_slowdown: float | None = None
