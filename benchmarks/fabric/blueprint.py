@@ -208,7 +208,12 @@ def job_spec(job: WorkloadJob) -> JobSpec:
     )
     name = re.sub(r"[^a-z0-9.-]", "-", job.id.lower()).strip("-.")
     return JobSpec(
-        job_id=f"bench-{name}"[:63], endpoints=endpoints, groups=groups, collectives=collectives, lease_s=MAX_LEASE_S
+        job_id=f"bench-{name}"[:63],
+        endpoints=endpoints,
+        groups=groups,
+        collectives=collectives,
+        max_subflows=job.max_subflows,
+        lease_s=MAX_LEASE_S,
     )
 
 

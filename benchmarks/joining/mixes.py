@@ -102,20 +102,8 @@ class Row:
 
 
 SHOWN = (
-    "right_s",
-    "alarm_s",
-    "found_s",
-    "slowdown",
-    "own_slowdown",
-    "worst_slowdown",
-    "least_slowdown",
-    "source",
-    "pairs",
-    "found",
-    "false",
-    "bytes_error",
-    "predicted",
-    "measured",
+    *("right_s", "alarm_s", "found_s", "slowdown", "own_slowdown", "worst_slowdown", "least_slowdown"),
+    *("source", "pairs", "found", "false", "bytes_error", "predicted", "measured"),
 )
 
 

@@ -240,191 +240,109 @@ def changed(plan: Any, rng: random.Random) -> tuple[str, Any]:
     A change of the problem usually also updates the slowdowns that follow from it."""
     mutant = _copy(plan)
     if plan["proofs"] and rng.random() < 0.7:
-        name, change = rng.choice(list(_OF_WITNESSES.items()))
-        change(mutant, rng)
+        name = rng.choice(_OF_WITNESSES)
+        _change_witness(name, mutant, rng)
         return name, mutant
-    name, change = rng.choice(list(_OF_PROBLEMS.items()))
-    change(mutant, rng)
+    name = rng.choice(_OF_PROBLEMS)
+    _change_problem(name, mutant, rng)
     if rng.random() < 0.7 and name not in _OF_CLAIMS:
         with suppress(ArithmeticError, LookupError):
             return f"{name}, slowdowns follow", with_own_slowdowns(mutant)
     return name, mutant
 
 
-def _price(plan: Any, rng: random.Random) -> None:
-    rng.choice(rng.choice(plan["cuts"])["prices"])[1] = rng.choice((0, 2, 3, 10**6))
-
-
-def _no_price(plan: Any, rng: random.Random) -> None:
-    prices = rng.choice(plan["cuts"])["prices"]
-    del prices[rng.randrange(len(prices))]
-
-
-def _other_link(plan: Any, rng: random.Random) -> None:
-    rng.choice(rng.choice(plan["cuts"])["prices"])[0] = rng.randrange(len(plan["links"]))
-
-
-def _fewer_flows(plan: Any, rng: random.Random) -> None:
-    flows = rng.choice(plan["cuts"])["flows"]
-    del flows[rng.randrange(len(flows))]
-
-
-def _more_flows(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["cuts"])["flows"].append(rng.randrange(len(plan["flows"])))
-
-
-def _unit(plan: Any, rng: random.Random) -> None:
-    cut = rng.choice(plan["cuts"])
-    rate = rng.choice(rng.choice(plan["flows"])["demand"])[1]
-    cut["unit"] = rng.choice((0, 1, rate, rate // 2, rate + 1))
-
-
-def _phases(plan: Any, rng: random.Random) -> None:
-    cut, flow = rng.choice(plan["cuts"]), rng.choice(plan["flows"])
-    link, price = rng.choice(cut["prices"])
-    cut["phases"].append([flow["job"], rng.choice(flow["demand"])[0], link, rng.choice((price, price // 2, 2 * price))])
-
-
-def _group(plan: Any, rng: random.Random) -> Any:
-    return rng.choice(rng.choice(plan["proofs"])["groups"])
-
-
-def _least(plan: Any, rng: random.Random) -> None:
-    _group(plan, rng)["least"] += rng.choice((1, 1, 2, -1))
-
-
-def _weight(plan: Any, rng: random.Random) -> None:
-    group = _group(plan, rng)
-    group["weight"] = rng.choice((0, 1, 2 * group["weight"], group["weight"] // 2))
-
-
-def _fewer_jobs(plan: Any, rng: random.Random) -> None:
-    jobs = _group(plan, rng)["jobs"]
-    del jobs[rng.randrange(len(jobs))]
-
-
-def _other_job(plan: Any, rng: random.Random) -> None:
-    jobs = _group(plan, rng)["jobs"]
-    jobs[rng.randrange(len(jobs))] = rng.randrange(len(plan["jobs"]))
-
-
-def _no_group(plan: Any, rng: random.Random) -> None:
-    groups = rng.choice(plan["proofs"])["groups"]
-    del groups[rng.randrange(len(groups))]
-
-
-def _other_cut(plan: Any, rng: random.Random) -> None:
-    _group(plan, rng)["cut"] = rng.randrange(-1, len(plan["cuts"]) + 1)
-
-
-def _no_proof(plan: Any, rng: random.Random) -> None:
-    del plan["proofs"][rng.randrange(len(plan["proofs"]))]
-
-
-def _bound(plan: Any, rng: random.Random) -> None:
-    proof = rng.choice(plan["proofs"])
-    proof["bound"] = int(proof["bound"] * rng.choice((0.99, 1.000001, 1.01)))
-
-
-def _more_jobs(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["proofs"])["jobs"] += 1
-
-
-_OF_WITNESSES: dict[str, Callable[[Any, random.Random], None]] = {
-    "a price": _price,
-    "a price is missing": _no_price,
-    "a price at another link": _other_link,
-    "a flow is missing in a cut": _fewer_flows,
-    "a flow more in a cut": _more_flows,
-    "a unit": _unit,
-    "phases of a price": _phases,
-    "least of a group": _least,
-    "a weight": _weight,
-    "a job is missing in a group": _fewer_jobs,
-    "another job in a group": _other_job,
-    "a group is missing": _no_group,
-    "another cut of a group": _other_cut,
-    "a proof is missing": _no_proof,
-    "a bound": _bound,
-    "a proof for more jobs": _more_jobs,
-}
-
-
-# ---- problems
-
-
-def _demand(plan: Any, rng: random.Random) -> None:
-    demand = rng.choice(rng.choice(plan["flows"])["demand"])
-    demand[1] = int(demand[1] * rng.choice((0, 0.5, 0.9, 0.999, 1.1, 2)))
-
-
-def _capacity(plan: Any, rng: random.Random) -> None:
-    links = [link for cut in plan["cuts"] for link, _ in cut["prices"]]
-    link = rng.choice(links) if links and rng.random() < 0.7 else rng.randrange(len(plan["links"]))
-    plan["links"][link][2] = int(plan["links"][link][2] * rng.choice((0, 0.5, 0.999, 1.001, 1.1, 2)))
-
-
-def _end(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["links"])[rng.choice((0, 1))] = rng.choice(plan["links"])[rng.choice((0, 1))]
-
-
-def _one_more_link(plan: Any, rng: random.Random) -> None:
-    plan["links"].append(list(rng.choice(plan["links"])))
-
-
-def _share(plan: Any, rng: random.Random) -> None:
-    rng.choice(rng.choice(plan["flows"])["route"])[0] += rng.choice((-1, 1, 10**9))
-
-
-def _path(plan: Any, rng: random.Random) -> None:
-    path = rng.choice(rng.choice(plan["flows"])["route"])[1]
-    path[rng.randrange(len(path))] = rng.randrange(-1, len(plan["links"]))
-
-
-def _no_flow(plan: Any, rng: random.Random) -> None:
-    del plan["flows"][rng.randrange(len(plan["flows"]))]
-
-
-def _job(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["flows"])["job"] = rng.randrange(-1, len(plan["jobs"]))
-
-
-def _phase(plan: Any, rng: random.Random) -> None:
-    rng.choice(rng.choice(plan["flows"])["demand"])[0] = rng.randrange(4)
-
-
-def _subflows(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["flows"])["max_subflows"] = rng.choice((0, 1, 2, 3))
-
-
-def _hops(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["flows"])["hops"] += rng.choice((-1, 1))
-
-
-def _slowdown(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["jobs"])["slowdown"] += rng.choice((-1, 1, 10**10))
-
-
-def _proven(plan: Any, rng: random.Random) -> None:
-    plan["proven"] += rng.choice((1, max(1, plan["searched"])))
-
-
-def _tolerance(plan: Any, rng: random.Random) -> None:
-    plan["tolerance"] *= rng.choice((-1, 2, 10**4))
-
-
-_OF_CLAIMS = {"a slowdown": _slowdown, "more is proven": _proven, "the tolerance": _tolerance}
-_OF_PROBLEMS: dict[str, Callable[[Any, random.Random], None]] = {
-    "a demand": _demand,
-    "a capacity": _capacity,
-    "an end of a link": _end,
-    "one more link": _one_more_link,
-    "a share": _share,
-    "a path": _path,
-    "a flow is missing": _no_flow,
-    "the job of a flow": _job,
-    "a phase": _phase,
-    "subflows of a flow": _subflows,
-    "hops of a flow": _hops,
-    **_OF_CLAIMS,
-}
+_OF_WITNESSES = (
+    *("a price", "a price is missing", "a price at another link", "a flow is missing in a cut", "a flow more in a cut"),
+    *("a unit", "phases of a price", "least of a group", "a weight", "a job is missing in a group"),
+    *("another job in a group", "a group is missing", "another cut of a group", "a proof is missing", "a bound"),
+    "a proof for more jobs",
+)
+
+
+def _change_witness(name: str, plan: Any, rng: random.Random) -> None:
+    cut, proof, flow = (rng.choice(plan[part]) for part in ("cuts", "proofs", "flows"))
+    group = rng.choice(proof["groups"])
+    match name:
+        case "a price":
+            rng.choice(cut["prices"])[1] = rng.choice((0, 2, 3, 10**6))
+        case "a price is missing":
+            _drop(cut["prices"], rng)
+        case "a price at another link":
+            rng.choice(cut["prices"])[0] = rng.randrange(len(plan["links"]))
+        case "a flow is missing in a cut":
+            _drop(cut["flows"], rng)
+        case "a flow more in a cut":
+            cut["flows"].append(rng.randrange(len(plan["flows"])))
+        case "a unit":
+            rate = rng.choice(flow["demand"])[1]
+            cut["unit"] = rng.choice((0, 1, rate, rate // 2, rate + 1))
+        case "phases of a price":
+            link, price = rng.choice(cut["prices"])
+            part = rng.choice((price, price // 2, 2 * price))
+            cut["phases"].append([flow["job"], rng.choice(flow["demand"])[0], link, part])
+        case "least of a group":
+            group["least"] += rng.choice((1, 1, 2, -1))
+        case "a weight":
+            group["weight"] = rng.choice((0, 1, 2 * group["weight"], group["weight"] // 2))
+        case "a job is missing in a group":
+            _drop(group["jobs"], rng)
+        case "another job in a group":
+            group["jobs"][rng.randrange(len(group["jobs"]))] = rng.randrange(len(plan["jobs"]))
+        case "a group is missing":
+            _drop(proof["groups"], rng)
+        case "another cut of a group":
+            group["cut"] = rng.randrange(-1, len(plan["cuts"]) + 1)
+        case "a proof is missing":
+            _drop(plan["proofs"], rng)
+        case "a bound":
+            proof["bound"] = int(proof["bound"] * rng.choice((0.99, 1.000001, 1.01)))
+        case "a proof for more jobs":
+            proof["jobs"] += 1
+
+
+def _drop(items: list[Any], rng: random.Random) -> None:
+    del items[rng.randrange(len(items))]
+
+
+_OF_CLAIMS = ("a slowdown", "more is proven", "the tolerance")
+_OF_PROBLEMS = (
+    *("a demand", "a capacity", "an end of a link", "one more link", "a share", "a path", "a flow is missing"),
+    *("the job of a flow", "a phase", "subflows of a flow", "hops of a flow"),
+    *_OF_CLAIMS,
+)
+
+
+def _change_problem(name: str, plan: Any, rng: random.Random) -> None:
+    flow, links = rng.choice(plan["flows"]), plan["links"]
+    demand, route = rng.choice(flow["demand"]), rng.choice(flow["route"])
+    match name:
+        case "a demand":
+            demand[1] = int(demand[1] * rng.choice((0, 0.5, 0.9, 0.999, 1.1, 2)))
+        case "a capacity":
+            priced = [link for cut in plan["cuts"] for link, _ in cut["prices"]]
+            link = links[rng.choice(priced)] if priced and rng.random() < 0.7 else rng.choice(links)
+            link[2] = int(link[2] * rng.choice((0, 0.5, 0.999, 1.001, 1.1, 2)))
+        case "an end of a link":
+            rng.choice(links)[rng.choice((0, 1))] = rng.choice(links)[rng.choice((0, 1))]
+        case "one more link":
+            links.append(list(rng.choice(links)))
+        case "a share":
+            route[0] += rng.choice((-1, 1, 10**9))
+        case "a path":
+            route[1][rng.randrange(len(route[1]))] = rng.randrange(-1, len(links))
+        case "a flow is missing":
+            _drop(plan["flows"], rng)
+        case "the job of a flow":
+            flow["job"] = rng.randrange(-1, len(plan["jobs"]))
+        case "a phase":
+            demand[0] = rng.randrange(4)
+        case "subflows of a flow":
+            flow["max_subflows"] = rng.choice((0, 1, 2, 3))
+        case "hops of a flow":
+            flow["hops"] += rng.choice((-1, 1))
+        case "a slowdown":
+            rng.choice(plan["jobs"])["slowdown"] += rng.choice((-1, 1, 10**10))
+        case "more is proven":
+            plan["proven"] += rng.choice((1, max(1, plan["searched"])))
+        case "the tolerance":
+            plan["tolerance"] *= rng.choice((-1, 2, 10**4))

@@ -18,6 +18,7 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.fabric.blueprint import job_spec
 from benchmarks.measures import report
 from controller.config import Config
 from controller.control_loop import ControlLoop
@@ -39,7 +40,6 @@ from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import read_workload
 from signalbox.commands.output import AsJson
-from signalbox.jobs.spec import JobSpec
 
 LINK_BPS = 100e9
 
@@ -180,7 +180,7 @@ def _flows(command: Command) -> int:
 def measured(fabric: Fabric, name: str, jobs: Sequence[WorkloadJob], config: Config) -> list[Change]:
     """Let a spine fail and recover; return a ``Change`` for each."""
     network = Network(fabric, config)
-    network.send(*(RegisterJob(spec_of(job)) for job in jobs))
+    network.send(*(RegisterJob(job_spec(job)) for job in jobs))
     network.run(config.planning.interval_s + 5)
     spine = max(fabric.switches)
     return [
@@ -225,34 +225,6 @@ def _plan(planned: Planned) -> Plan:
 
 def _moves(planned: Planned) -> int:
     return _plan(planned).moves if planned.adopted and not planned.repair else 0
-
-
-def spec_of(job: WorkloadJob) -> JobSpec:
-    """Return the spec of a job: one all-reduce in each of its rings."""
-    rings = [[job.virtual_links[line].src_ip for line in ring] for ring in job.rings]
-    endpoints = [ip for ring in rings for ip in ring]
-    ends = [sum(map(len, rings[: number + 1])) for number in range(len(rings))]
-    groups = [
-        {"name": f"ring{number}", "ranks": list(range(end - len(ring), end))}
-        for number, (ring, end) in enumerate(zip(rings, ends, strict=True))
-    ]
-    sent = job.virtual_links[0].bytes
-    return JobSpec.parse(
-        {
-            "job_id": job.id.lower().replace("_", "-"),
-            "endpoints": endpoints,
-            "groups": groups,
-            "collectives": [
-                {
-                    "algorithm": "ring_all_reduce",
-                    "groups": [group["name"] for group in groups],
-                    "bytes_per_iteration": sent,
-                }
-            ],
-            "max_subflows": job.max_subflows,
-            "lease_s": 3600.0,
-        }
-    )
 
 
 def main(
