@@ -1,4 +1,4 @@
-"""Generator of the Grafana dashboards: ``make dashboard`` writes them to ``dashboards``."""
+"""Generator of the Grafana dashboards: ``make dashboard`` writes those of ``pages`` to ``dashboards``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from pages import fabric, job, running
+from panels import page
 
 HERE = Path(__file__).resolve().parent
 
@@ -15,10 +15,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "dashboards", metavar="FOLDER")
     out: Path = parser.parse_args().out
-    for page in (fabric.build(), job.build(), running.build()):
-        made = page.build()
-        text = JSONEncoder(sort_keys=True, indent=2).encode(made)
-        (out / f"{str(made.uid).removeprefix('signalbox-')}.json").write_text(text + "\n")
+    for file in (HERE / "pages").glob("*.yml"):
+        text = JSONEncoder(sort_keys=True, indent=2).encode(page(file).build())
+        (out / f"{file.stem}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

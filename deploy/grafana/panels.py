@@ -1,16 +1,20 @@
-"""Panels, variables and annotations that the dashboards share.
+"""Dashboards from the descriptions in ``pages``: the panels of each row, their queries, variables and annotations.
 
-Expressions are written without the labels that select series. ``of_chosen`` adds these labels, so that a dashboard can
-show one of several fabrics, or one of several controllers, that an existing Prometheus scrapes.
+An entry of a row has the kind of a panel with its title, and the parameters of the function of this name. ``queries``
+has an expression by the legend of its series. An expression is PromQL, or the parameters of ``largest``. Expressions
+are written without the labels that select series. ``of_chosen`` adds these labels, so that a dashboard can show one of
+several fabrics, or one of several controllers, that an existing Prometheus scrapes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
+import yaml
 from grafana_foundation_sdk.builders import common, dashboard, nodegraph, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.models.common import (
     BigValueColorMode,
@@ -50,8 +54,8 @@ _SERIES = re.compile(r"\b((?:\w+:)?signalbox[\w:]*|process_\w+|up)\b(?:\{([^}]*)
 
 Panel = stat.Panel | timeseries.Panel | table.Panel | nodegraph.Panel
 Made = TypeVar("Made", stat.Panel, timeseries.Panel, table.Panel, nodegraph.Panel)
-Query = tuple[str, str]
-"""PromQL expression, and the legend of its series."""
+Queries = Mapping[str, Any]
+"""Expressions by the legend of their series."""
 
 
 def of_chosen(expression: str) -> str:
@@ -63,14 +67,14 @@ def of_chosen(expression: str) -> str:
     return _SERIES.sub(chosen, expression)
 
 
-def largest(series: str, most: int = 10, by: str = "link") -> str:
+def largest(largest: str, most: int = 10, by: str = "link", times: int = 1) -> str:
     """Return an expression for the ``most`` series with the largest maxima in the time range.
 
     A plain ``topk`` chooses series anew at each time, which draws many more series. ``by``: labels that distinguish the
-    series."""
-    ranged = f"{series}[$__range]" if " " not in series else f"({series})[$__range:]"
+    series. ``times``: factor of the values."""
+    ranged = f"{largest}[$__range]" if " " not in largest else f"({largest})[$__range:]"
     chosen = f"topk({most}, max_over_time({ranged} @ end()))"
-    return f"{series} and on (fabric, instance, {by}) {chosen}"
+    return f"{f'{times} * ' * (times > 1)}{largest} and on (fabric, instance, {by}) {chosen}"
 
 
 def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
@@ -84,38 +88,39 @@ def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
     )
 
 
-EFFICIENCY = thresholds((None, RED), (0.6, ORANGE), (0.9, GREEN))
-NONE_IS_GOOD = thresholds((None, GREEN), (1, RED))
-LOAD = thresholds((None, "#434e6c"), (0.25, "#7d7c78"), (0.5, "#bcae6c"), (0.8, "#fee838"))
-PLAIN = thresholds((None, BLUE))
+COLORS = {
+    "efficiency": thresholds((None, RED), (0.6, ORANGE), (0.9, GREEN)),
+    "none is good": thresholds((None, GREEN), (1, RED)),
+    "one is good": thresholds((None, RED), (1, GREEN)),
+    "one is notable": thresholds((None, GREEN), (1, BLUE)),
+    "load": thresholds((None, "#434e6c"), (0.25, "#7d7c78"), (0.5, "#bcae6c"), (0.8, "#fee838")),
+    "plain": thresholds((None, BLUE)),
+}
 
 
-def targets(queries: Iterable[Query]) -> list[prometheus.Dataquery]:
+def targets(queries: Queries) -> list[prometheus.Dataquery]:
     """Return the queries, named A, B, C… as in Grafana's editor."""
     return [
-        prometheus.Dataquery().expr(of_chosen(expression)).legend_format(legend).ref_id(letter)
-        for letter, (expression, legend) in zip(ascii_uppercase, queries, strict=False)
+        prometheus.Dataquery()
+        .expr(of_chosen(of if isinstance(of, str) else largest(**of)))
+        .legend_format(legend)
+        .ref_id(letter)
+        for letter, (legend, of) in zip(ascii_uppercase, queries.items(), strict=False)
     ]
 
 
 def number(
-    title: str,
-    description: str,
-    unit: str,
-    colors: dashboard.ThresholdsConfig,
-    *queries: Query,
-    width: int = 4,
-    text: BigValueTextMode = BigValueTextMode.AUTO,
+    title: str, says: str, unit: str, colors: str, queries: Queries, width: int = 4, text: str = "auto"
 ) -> stat.Panel:
     """Return a panel with the current value in large digits, on the background colour of its threshold."""
     panel = (
-        _begun(stat.Panel(), title, description, width, height=5)
+        _begun(stat.Panel(), title, says, width, height=5)
         .unit(unit)
         .decimals(UNITS_WITH_DECIMALS.get(unit, 0))
-        .thresholds(colors)
+        .thresholds(COLORS[colors])
         .color_mode(BigValueColorMode.BACKGROUND)
         .graph_mode(BigValueGraphMode.NONE)
-        .text_mode(text)
+        .text_mode(BigValueTextMode(text))
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .no_value("–")
     )
@@ -124,7 +129,7 @@ def number(
     return panel
 
 
-def graph(title: str, description: str, unit: str, *queries: Query, width: int = WIDTH // 3) -> timeseries.Panel:
+def graph(title: str, says: str, unit: str, queries: Queries) -> timeseries.Panel:
     """Return a panel with lines over time, and the latest and the largest value of each in the legend."""
     legend = (
         common.VizLegendOptions()
@@ -134,7 +139,7 @@ def graph(title: str, description: str, unit: str, *queries: Query, width: int =
         .calcs(["lastNotNull", "max"])
     )
     panel = (
-        _begun(timeseries.Panel(), title, description, width, height=8).unit(unit).min(0).fill_opacity(5).legend(legend)
+        _begun(timeseries.Panel(), title, says, WIDTH // 3, height=8).unit(unit).min(0).fill_opacity(5).legend(legend)
     )
     for target in targets(queries):
         panel = panel.with_target(target)
@@ -143,25 +148,25 @@ def graph(title: str, description: str, unit: str, *queries: Query, width: int =
 
 def listed(
     title: str,
-    description: str,
+    says: str,
     unit: str,
-    colors: dashboard.ThresholdsConfig,
+    colors: str,
     query: str,
-    *columns: str,
-    width: int = WIDTH // 2,
-    link: dashboard.DashboardLink | None = None,
+    columns: Sequence[str],
+    to_job: bool = False,
     least_first: bool = False,
 ) -> table.Panel:
     """Return a table of the present series. ``columns``: labels, in order.
 
-    The series with the largest value is first, or with ``least_first`` the series with the smallest value."""
+    The series with the largest value is first, or with ``least_first`` the series with the smallest value. ``to_job``:
+    whether a row leads to the dashboard of its job."""
     shown: dict[str, Any] = {"indexByName": {name: place for place, name in enumerate((*columns, "Value"))}}
     panel = (
-        _begun(table.Panel(), title, description, width, height=9)
+        _begun(table.Panel(), title, says, WIDTH // 2, height=9)
         .no_value("–")
         .unit(unit)
         .decimals(UNITS_WITH_DECIMALS.get(unit, 0))
-        .thresholds(colors)
+        .thresholds(COLORS[colors])
         .with_target(_instant(query))
         .with_transformation(
             DataTransformerConfig("filterFieldsByName", options={"include": {"names": [*columns, "Value"]}})
@@ -170,16 +175,16 @@ def listed(
         .override_by_name("Value", [DynamicConfigValue("custom.cellOptions", {"type": "color-background"})])
         .sort_by([common.TableSortByFieldState().display_name("Value").desc(not least_first)])
     )
-    return panel.data_links([link]) if link else panel
+    return panel.data_links([_link_to_job()]) if to_job else panel
 
 
-def matrix(title: str, description: str, query: str, row: str, column: str) -> table.Panel:
+def matrix(title: str, says: str, query: str, row: str, column: str) -> table.Panel:
     """Return a table with a row and a column per value of two labels, each cell in the colour of its load.
 
     There is one table per chosen fabric, because switches of several fabrics may share a name."""
     cells = {"rowField": row, "columnField": column, "valueField": "Value"}
     return (
-        _begun(table.Panel(), f"{title}{OF_FABRIC}", description, WIDTH, height=12)
+        _begun(table.Panel(), f"{title}{OF_FABRIC}", says, WIDTH, height=12)
         .no_value("–")
         .repeat("fabric")
         .repeat_direction("v")
@@ -187,7 +192,7 @@ def matrix(title: str, description: str, query: str, row: str, column: str) -> t
         .decimals(0)
         .min(0)
         .max(1)
-        .thresholds(LOAD)
+        .thresholds(COLORS["load"])
         .with_target(_instant(query))
         .with_transformation(DataTransformerConfig("groupingToMatrix", options=cells))
         .cell_height(TableCellHeight.SM)
@@ -196,17 +201,17 @@ def matrix(title: str, description: str, query: str, row: str, column: str) -> t
     )
 
 
-def _begun(panel: Made, title: str, description: str, width: int, height: int) -> Made:
+def _begun(panel: Made, title: str, says: str, width: int, height: int) -> Made:
     """Return the panel with the settings that all panels share."""
-    return panel.title(title).description(description).datasource(DATASOURCE).height(height).span(width)
+    return panel.title(title).description(says).datasource(DATASOURCE).height(height).span(width)
 
 
-def nodes(title: str, description: str, of_nodes: str, of_edges: str) -> nodegraph.Panel:
+def nodes(title: str, says: str, of_nodes: str, of_edges: str) -> nodegraph.Panel:
     """Return a graph of switches and links, one per chosen fabric.
 
     ``of_nodes``: query with the label ``switch``. ``of_edges``: query with the labels ``link``, ``src`` and ``dst``."""
     renamed = {"switch": "id", "link": "id", "src": "source", "dst": "target", "Value": "mainstat"}
-    begun = _begun(nodegraph.Panel(), f"{title}{OF_FABRIC}", description, WIDTH, height=16)
+    begun = _begun(nodegraph.Panel(), f"{title}{OF_FABRIC}", says, WIDTH, height=16)
     panel = begun.repeat("fabric").repeat_direction("v")
     for letter, query in (("nodes", of_nodes), ("edges", of_edges)):
         panel = panel.with_target(_instant(query).ref_id(letter))
@@ -220,11 +225,21 @@ def _instant(query: str) -> prometheus.Dataquery:
 # ---- dashboards
 
 
-def page(uid: str, title: str, rows: dict[str, list[Panel]], *more: dashboard.QueryVariable) -> dashboard.Dashboard:
-    """Return a dashboard. ``rows``: panels by the title of their row. ``more``: variables after the common ones."""
+KINDS: Mapping[str, Callable[..., Panel]] = {
+    "number": number,
+    "graph": graph,
+    "listed": listed,
+    "matrix": matrix,
+    "nodes": nodes,
+}
+
+
+def page(file: Path) -> dashboard.Dashboard:
+    """Return the dashboard that a file of ``pages`` describes."""
+    described = yaml.safe_load(file.read_text())
     made = (
-        dashboard.Dashboard(title)
-        .uid(uid)
+        dashboard.Dashboard(described["title"])
+        .uid(f"signalbox-{file.stem}")
         .tags([TAG])
         .refresh("10s")
         .time("now-15m", "now")
@@ -241,8 +256,8 @@ def page(uid: str, title: str, rows: dict[str, list[Panel]], *more: dashboard.Qu
         .with_variable(chosen_label("fabric", "label_values(signalbox_build_info, fabric)"))
         .with_variable(chosen_label("instance", 'label_values(signalbox_build_info{fabric=~"$fabric"}, instance)'))
     )
-    for variable in more:
-        made = made.with_variable(variable)
+    if described.get("one_job"):
+        made = made.with_variable(_label("job", f"label_values(signalbox_job_flows{{{CHOSEN}}}, job_id)"))
     for name, color, expression in ANNOTATIONS:
         made = made.annotation(
             dashboard.AnnotationQuery()
@@ -253,11 +268,12 @@ def page(uid: str, title: str, rows: dict[str, list[Panel]], *more: dashboard.Qu
             .expr(of_chosen(expression))
         )
     number_of_panel = 1
-    for row, panels in rows.items():
+    for row, entries in described["rows"].items():
         made = made.with_row(dashboard.Row(row).id(number_of_panel))
-        for place, panel in enumerate(panels, start=number_of_panel + 1):
-            made = made.with_panel(panel.id(place))
-        number_of_panel += len(panels) + 1
+        for place, entry in enumerate(entries, start=number_of_panel + 1):
+            (kind, title), *parameters = entry.items()
+            made = made.with_panel(KINDS[kind](title, **dict(parameters)).id(place))
+        number_of_panel += len(entries) + 1
     return made
 
 
@@ -289,10 +305,6 @@ def chosen_label(name: str, query: str) -> dashboard.QueryVariable:
     )
 
 
-def one_job() -> dashboard.QueryVariable:
-    return _label("job", f"label_values(signalbox_job_flows{{{CHOSEN}}}, job_id)")
-
-
 def _label(name: str, query: str) -> dashboard.QueryVariable:
     """Return a variable with the label values that ``query`` returns."""
     return (
@@ -304,7 +316,7 @@ def _label(name: str, query: str) -> dashboard.QueryVariable:
     )
 
 
-def to_job() -> dashboard.DashboardLink:
+def _link_to_job() -> dashboard.DashboardLink:
     """Return a link from a row with the label ``job_id`` to the dashboard of that job."""
     return (
         dashboard.DashboardLink("this job")
