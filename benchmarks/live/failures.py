@@ -1,4 +1,4 @@
-"""Cost of failures while three jobs train: of cables, spines, leaves and the controller, on Open vSwitch.
+"""Cost of failures while three jobs train: of cables, spines, leaves, the controller and etcd, on Open vSwitch.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
 
@@ -35,6 +35,7 @@ from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_
 from mininet_topos.trainer.log import read_rank_logs
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
+from tests.support.wire.etcd import EtcdProcess, running_etcd
 
 
 @contextmanager
@@ -59,13 +60,16 @@ POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
 KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
+WITHOUT_ETCD = "cable without etcd"
+"""Kind of failure that is not among the usual ones, because it needs a state in etcd."""
 
 
 @dataclass
 class Scene:
     """Fabric with jobs and probes on it, and the events so far.
 
-    ``routes`` returns the paths of the pins that the switches have confirmed, as names of switches."""
+    ``routes`` returns the paths of the pins that the switches have confirmed, as names of switches. ``etcd`` has the
+    state of the controller, and is away for ``away_s`` before a cable is cut; None with the state in a directory."""
 
     lab: Lab
     controller: ControllerProcess
@@ -75,6 +79,8 @@ class Scene:
     watch: RouteWatch
     close_s: float = CLOSE_S
     quiet_s: float = QUIET_S
+    etcd: EtcdProcess | None = None
+    away_s: float = 0.0
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -142,6 +148,7 @@ def run_kind(scene: Scene, kind: str, turn: int) -> None:
         "leaf": _leaf,
         "controller": _controller,
         "cable without controller": _cable_without_controller,
+        WITHOUT_ETCD: _cable_without_etcd,
     }[kind](scene, turn)
 
 
@@ -208,6 +215,27 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
         )
 
 
+def _cable_without_etcd(scene: Scene, turn: int) -> None:
+    """Cut a cable while etcd is away, so that the controller can save nothing and has lost its claim of the state."""
+    assert scene.etcd
+    (leaf, spine), up, down, roles = _pick_cable(scene, turn)
+    name, left = f"{leaf}-{spine}", scene.links - 2
+
+    def cannot_save() -> bool:
+        return any("cannot be saved" in alarm.text for alarm in scene.client.get_status().alarms)
+
+    with scene.closely((up, down)):
+        scene.phase("etcd killed", "etcd", roles, scene.etcd.kill, cannot_save)
+        time.sleep(scene.away_s)
+        scene.phase("cable cut, no etcd", name, roles, lambda: scene.lab.cut(leaf, spine), lambda: scene.in_order(left))
+        scene.phase(
+            "cable replugged", name, roles, lambda: scene.lab.plug(leaf, spine), lambda: scene.in_order(scene.links)
+        )
+        scene.phase(
+            "etcd back", "etcd", roles, scene.etcd.start, lambda: not cannot_save() and scene.in_order(scene.links)
+        )
+
+
 def start(scene: Scene, switch: str) -> None:
     scene.lab.start_switch(switch)
     prioritise_probes(scene.lab)  # the links of the switch have new queues
@@ -248,20 +276,31 @@ def _roles(scene: Scene, uses: Callable[[tuple[str, ...]], bool], close: Mapping
 
 @contextmanager
 def scene_of(
-    topo: LeafSpine, folder: Path, elements: int, jobs: int, close_s: float = CLOSE_S, quiet_s: float = QUIET_S
+    topo: LeafSpine,
+    folder: Path,
+    elements: int,
+    jobs: int,
+    close_s: float = CLOSE_S,
+    quiet_s: float = QUIET_S,
+    in_etcd: bool = False,
 ) -> Iterator[Scene]:
-    """Run jobs that train on their pins, and probes. Only the jobs are announced."""
+    """Run jobs that train on their pins, and probes. Only the jobs are announced.
+
+    ``in_etcd``: save the state in an etcd with one member instead of a directory."""
     raw = folder / RAW
     raw.mkdir()
     with ExitStack() as stack:
-        lab, controller, client = stack.enter_context(running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6))
+        etcd = stack.enter_context(running_etcd(folder)) if in_etcd else None
+        store = f"etcd://{etcd.endpoint}" if etcd else "sqlite"
+        fabric = running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6, store=store)
+        lab, controller, client = stack.enter_context(fabric)
         prioritise_probes(lab)
         rings = ring_jobs(lab)[:jobs]
         training = Training(lab, rings, elements, controller.address, folder / "ports", raw)
         training.start()
         watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
         probing = stack.enter_context(Probing(lab, lab.hosts, raw, PROBE_TOS))
-        scene = Scene(lab, controller, client, training, probing, watch, close_s, quiet_s)
+        scene = Scene(lab, controller, client, training, probing, watch, close_s, quiet_s, etcd)
         wait_for(scene.all_pinned, "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         for pair in sorted(scene.announced() | scene.hashed()):
             probing.send(pair, WIDE_S)
@@ -278,13 +317,20 @@ def finish(scene: Scene) -> dict[str, Any]:
 
 def main(
     times: Annotated[int, typer.Option(min=1, help="Number of failures of each kind.")] = 5,
-    only: Annotated[str, typer.Option(help=f"Kinds of failure, from {', '.join(KINDS)}.")] = ",".join(KINDS),
+    only: Annotated[
+        str,
+        typer.Option(help=f"Kinds of failure, from {', '.join((*KINDS, WITHOUT_ETCD))}; default: all but the last."),
+    ] = ",".join(KINDS),
+    away_s: Annotated[float, typer.Option(help="Seconds without etcd before a cable is cut.")] = 0.0,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/failures"),
     as_json: AsJson = False,
 ) -> None:
     """Cause failures under load and measure for how long traffic stops."""
-    with demo_fabric("fl", out) as (topo, folder), scene_of(topo, folder, ELEMENTS, JOBS) as scene:
-        for kind in chosen("--only", only, KINDS):
+    kinds = chosen("--only", only, (*KINDS, WITHOUT_ETCD))
+    in_etcd = WITHOUT_ETCD in kinds
+    with demo_fabric("fl", out) as (topo, folder), scene_of(topo, folder, ELEMENTS, JOBS, in_etcd=in_etcd) as scene:
+        scene.away_s = away_s
+        for kind in kinds:
             for turn in range(times):
                 run_kind(scene, kind, turn)
         found = finish(scene)

@@ -35,15 +35,16 @@ def running_fabric(
     link_mbps: float = LINK_MBPS,
     settings: Settings | None = None,
     program: tuple[str, ...] = ("controller", "serve"),
+    store: str = "sqlite",
 ) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
     """Run a lab whose links all have one rate, and a controller with its files in ``folder``.
 
-    ``settings`` take precedence over those made here, key by key."""
+    ``settings`` take precedence over those made here, key by key. ``store``: setting of that name."""
     rates = {"link_bps": link_mbps * 1e6, "host_link_bps": link_mbps * 1e6}
     mine: Settings = {"discovery": {"edge_after_s": 1.0}, "fabric": rates}
     given = settings or {}
     both = {section: {**mine.get(section, {}), **given.get(section, {})} for section in {**mine, **given}}
-    controller = ControllerProcess(folder, settings=both, program=program)
+    controller = ControllerProcess(folder, settings=both, program=program, store=store)
     with ExitStack() as stack:
         stack.callback(controller.kill)
         controller.start()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.live.drains import drain_and_pull
-from benchmarks.live.failures import KINDS, finish, run_kind, scene_of
+from benchmarks.live.failures import KINDS, WITHOUT_ETCD, finish, run_kind, scene_of
 from benchmarks.live.moves import build_report, moving, switching, traffic_of
 from mininet_topos.leaf_spine import LeafSpine
 
@@ -60,6 +60,19 @@ def test_jobs_train_through_a_drain_and_failures(
     for what in told.keys() & {"leaf deleted", "cable cut, no controller"}:
         lost = told[what]["roles"]["close 2"]["lost"]
         assert lost > 0, f"{what}: the probes see what is cut off"
+
+
+def test_a_cable_that_is_cut_while_etcd_is_away_is_repaired(lab_prefix: str, tmp_path: Path) -> None:
+    """Neither the loss of etcd nor its return costs a packet or an iteration."""
+    size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
+    with scene_of(size, tmp_path, ELEMENTS, jobs=1, close_s=0.01, quiet_s=0.5, in_etcd=True) as scene:
+        run_kind(scene, WITHOUT_ETCD, 0)
+        report = finish(scene)
+    jobs = report["jobs"]
+    assert jobs["restarts"] == jobs["arithmetic_errors"] == jobs["iterations_lost"] == 0
+    lost = {event["what"]: sum(role["lost"] for role in event["roles"].values()) for event in report["events"]}
+    assert [*lost] == ["etcd killed", "cable cut, no etcd", "cable replugged", "etcd back"]
+    assert lost["etcd killed"] == lost["cable replugged"] == lost["etcd back"] == 0
 
 
 def test_moved_flows_lose_and_double_nothing(lab_prefix: str, tmp_path: Path) -> None:
