@@ -80,21 +80,28 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
 
     Return None when no flow crosses the fabric, or when the leaves of a part have no common link."""
     numbers = problem.numbers
-    if not len(numbers.crossing):
-        return None
-    routed = []
-    name = "edge-coloring"
-    alike = find_common_links(problem)
-    whole = (numbers.most == 1).all() or bounds.integer <= bounds.fluid * (1 + SLOWDOWN_TOLERANCE)
-    floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
-    for flows in [numbers.crossing] if alike and whole else parts(numbers, numbers.crossing):
-        common = alike or common_links_of(problem, flows)
+    whole = bool((numbers.most == 1).all()) or bounds.integer <= bounds.fluid * (1 + SLOWDOWN_TOLERANCE)
+    routed, name = [], "edge-coloring"
+    for flows, common, floor in _each_part(problem, bounds, at_once=whole):
         if common is None:
             return None
-        cut = _cut_where_it_gains(numbers, flows, common, float(floors[numbers.job[flows]].min()))
+        cut = _cut_where_it_gains(numbers, flows, common, floor)
         name = name if cut is None else "interval-cutting"
         routed.append(cut or _colored(numbers, flows, common))
-    return name, NumberedRoutes.joined(routed)
+    return (name, NumberedRoutes.joined(routed)) if routed else None
+
+
+def _each_part(problem: Problem, bounds: Bounds, at_once: bool) -> Iterator[tuple[Ints, CommonLinks | None, float]]:
+    """Yield the flows of each part, its common links, and the smallest lower bound of its jobs' slowdowns.
+
+    ``at_once``: whether all flows count as one part when all leaves are alike."""
+    numbers = problem.numbers
+    if not len(numbers.crossing):
+        return
+    alike = find_common_links(problem)
+    floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
+    for flows in [numbers.crossing] if alike and at_once else parts(numbers, numbers.crossing):
+        yield flows, alike or common_links_of(problem, flows), float(floors[numbers.job[flows]].min())
 
 
 def _colored(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
@@ -193,14 +200,17 @@ class CommonLinks:
         return self._by_leaf(self.receivers, self.into)
 
     @cached_property
-    def up_residual(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
-        """Residual links out of each sender, by cable."""
-        return self._residual(self.senders, self.others[0])
+    def residual(self) -> tuple[Mapping[Dpid, Mapping[Cable, LinkId]], Mapping[Dpid, Mapping[Cable, LinkId]]]:
+        """Residual links out of each sender, and into each receiver, by cable."""
+        ids, dpids = self.links.ids, self.links.dpids
 
-    @cached_property
-    def down_residual(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
-        """Residual links into each receiver, by cable."""
-        return self._residual(self.receivers, self.others[1])
+        def by_cable(leaves: Sequence[Dpid], around: Around) -> dict[Dpid, dict[Cable, LinkId]]:
+            found: dict[Dpid, dict[Cable, LinkId]] = {leaf: {} for leaf in leaves}
+            for at, spine, cable, link in zip(*(column.tolist() for column in around), strict=True):
+                found[leaves[at]][dpids[spine], cable] = ids[link]
+            return found
+
+        return by_cable(self.senders, self.others[0]), by_cable(self.receivers, self.others[1])
 
     def paths(self, numbers: Numbers, flows: Ints, common: Ints) -> Ints:
         """Return the two links of each flow's path over its common link; shape (flows, 2)."""
@@ -220,13 +230,6 @@ class CommonLinks:
     def _by_leaf(self, leaves: Sequence[Dpid], links: Ints) -> dict[Dpid, tuple[LinkId, ...]]:
         ids = self.links.ids
         return {leaf: tuple([ids[link] for link in row]) for leaf, row in zip(leaves, links.tolist(), strict=True)}
-
-    def _residual(self, leaves: Sequence[Dpid], around: Around) -> dict[Dpid, dict[Cable, LinkId]]:
-        found: dict[Dpid, dict[Cable, LinkId]] = {leaf: {} for leaf in leaves}
-        ids, dpids = self.links.ids, self.links.dpids
-        for at, spine, cable, link in zip(*(column.tolist() for column in around), strict=True):
-            found[leaves[at]][dpids[spine], cable] = ids[link]
-        return found
 
 
 def find_common_links(problem: Problem) -> CommonLinks | None:
@@ -470,23 +473,14 @@ def find_residual(common: CommonLinks) -> Residual | None:
     return Residual(tables[0], tables[1], bps)
 
 
-class _Placed(NamedTuple):
-    """Flows that are routed over spines with residual links."""
-
-    on: Bools
-    """Whether each flow is routed over a spine with residual links."""
-    links: Ints
-    """Links of the flows that are routed over such a spine; shape (number of these flows, 2)."""
-
-
-def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> _Placed:
-    """Route flows over their spines where both links exist.
+def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> tuple[Bools, Ints]:
+    """Return which flows can take their spines, because both links exist, and their links; shape (these flows, 2).
 
     ``spine`` has the column of each flow's spine, -1 for none."""
     row_out, row_in = common.rows(numbers, flows)
     links = np.stack([residual.out[row_out, spine], residual.into[row_in, spine]], axis=1)
     on: Bools = (spine >= 0) & (links >= 0).all(axis=1)
-    return _Placed(on, links[on])
+    return on, links[on]
 
 
 class Divided(NamedTuple):
@@ -516,30 +510,28 @@ def _split_over_residual_links(
     least, rest = divmod(count, common.count + residual.count)
     for each in range(max(1, least), least + 1 + (rest > 0)):
         taken = min(count, each * residual.count)
-        late, found = _fewest_late(numbers, flows, common, residual, np.where(colors < taken, colors, -1))
+        late, on, links = _fewest_late(numbers, flows, common, residual, np.where(colors < taken, colors, -1))
         further = _even(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
         left = colors - taken
         left[late] = count - taken + further
-        over = NumberedRoutes(flows[found.on], found.links, np.ones(len(found.links)))
-        yield Divided(each * demand_bps / residual.bps, over, flows[~found.on], left[~found.on])
+        over = NumberedRoutes(flows[on], links, np.ones(len(links)))
+        yield Divided(each * demand_bps / residual.bps, over, flows[~on], left[~on])
 
 
 def _fewest_late(
     numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, colors: Ints
-) -> tuple[Bools, _Placed]:
-    """Return which flows with a colour (at least 0) are late, and the routes of the other flows with a colour.
+) -> tuple[Bools, Bools, Ints]:
+    """Return which flows with a colour (at least 0) are late, which are placed, and the links of the latter.
 
     Several ways to assign spines to colours are tried. The best way minimises the largest number of late flows at one
     leaf, because late flows need as many further colours."""
 
-    def shifted(by: int) -> tuple[int, Bools, _Placed]:
-        placed = _placed(numbers, flows, common, residual, np.where(colors < 0, -1, (colors + by) % residual.count))
-        late = (colors >= 0) & ~placed.on
-        return (
-            max(int(np.bincount(of[flows[late]], minlength=1).max()) for of in (numbers.src, numbers.dst)),
-            late,
-            placed,
-        )
+    def shifted(by: int) -> tuple[int, Bools, Bools, Ints]:
+        spine = np.where(colors < 0, -1, (colors + by) % residual.count)
+        on, links = _placed(numbers, flows, common, residual, spine)
+        late = (colors >= 0) & ~on
+        most = max(int(np.bincount(of[flows[late]], minlength=1).max()) for of in (numbers.src, numbers.dst))
+        return most, late, on, links
 
     best = shifted(0)
     for by in range(1, min(_SHIFTS, residual.count)):
@@ -561,13 +553,11 @@ def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLink
         return None
     colors = _even(numbers.src[flows], numbers.dst[flows], common.count + residual.count)
     spine = np.where(colors < common.count, -1, colors - common.count)
-    found = _placed(numbers, flows, common, residual, spine)
-    late = (spine >= 0) & ~found.on
     links = np.full((len(flows), 2), -1)
-    links[found.on] = found.links
-    on_common_links = spine < 0
-    links[on_common_links] = common.paths(numbers, flows[on_common_links], colors[on_common_links])
-    _place_late(numbers, flows, common, links, np.flatnonzero(late))
+    on, links[on] = _placed(numbers, flows, common, residual, spine)
+    direct = spine < 0
+    links[direct] = common.paths(numbers, flows[direct], colors[direct])
+    _place_late(numbers, flows, common, links, np.flatnonzero(~direct & ~on))
     return NumberedRoutes(flows, links, np.ones(len(flows)))
 
 
@@ -600,12 +590,9 @@ def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None
     numbers = problem.numbers
     number: dict[FlowId, int] = {}
     group = np.array([number.setdefault(flow.id.joined, len(number)) for flow in problem.flows], np.int64)
-    floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
-    alike = find_common_links(problem) if len(numbers.crossing) else None
     found = []
-    for flows in parts(numbers, numbers.crossing) if len(numbers.crossing) else []:
-        common = alike or common_links_of(problem, flows)
-        routed = common and _whole_first(numbers, flows, group[flows], common, float(floors[numbers.job[flows]].min()))
+    for flows, common, floor in _each_part(problem, bounds, at_once=False):
+        routed = common and _whole_first(numbers, flows, group[flows], common, floor)
         if not routed:
             return None
         found.append(routed)

@@ -297,7 +297,7 @@ class _Residual:
         self._sides: defaultdict[Cable, set[Side]] = defaultdict(set)
         self._room: dict[Cable, float] = {}
         """Number of flows that the links of each cable carry at slowdown 1."""
-        for inward, residual in ((False, common.up_residual), (True, common.down_residual)):
+        for inward, residual in zip((False, True), common.residual, strict=True):
             for leaf, links in residual.items():
                 for cable, link in links.items():
                     self._sides[cable].add((inward, leaf))
@@ -418,7 +418,8 @@ class _Residual:
                 self._load[cable, side] += share
 
     def _path(self, flow: Flow, cable: Cable) -> Path:
-        return self._common.up_residual[flow.src_leaf][cable], self._common.down_residual[flow.dst_leaf][cable]
+        up, down = self._common.residual
+        return up[flow.src_leaf][cable], down[flow.dst_leaf][cable]
 
 
 def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: bool) -> list[bool] | None:
