@@ -89,24 +89,15 @@ def _names_of_switch(dpid: Dpid, fabric: Fabric) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Use that a job makes of its circuits. Times are predicted seconds of one iteration."""
+    """Use that a job makes of its circuits."""
 
-    parallelization: str
-    """Name of the job's parallelization; empty when it has none."""
-    circuits: int
-    """Number of circuits."""
+    wiring: JobWiring
     flows: int
     """Number of pinned flows."""
     flows_forwarded: int
     """Number of flows that other servers forward."""
     most_hops: int
     """Largest number of circuits on a flow's path."""
-    iteration_s: float
-    """Time on the routes that were found."""
-    bound_s: float
-    """Lower bound of the time over all routes on these circuits."""
-    alternative_s: float
-    """Time on one switch of the same cost."""
     unusable: int = 0
     """Number of circuits that do not work, or are drained."""
 
@@ -117,24 +108,15 @@ def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[
     ``routes``: routes of the job's pinned flows. ``usable``: links that work and are not drained."""
     wiring = JobWiring.of(arrangement)
     hops = [max(len(subflow.path) for subflow in route) for route in routes]
-    return Use(
-        parallelization=wiring.parallelization,
-        circuits=len(wiring.circuits),
-        flows=len(hops),
-        flows_forwarded=sum(each > 1 for each in hops),
-        most_hops=max(hops, default=0),
-        iteration_s=wiring.planned_s,
-        bound_s=wiring.bound_s,
-        alternative_s=wiring.other_s,
-        unusable=sum(LinkId(*src) not in usable for src, _ in wiring.circuits),
-    )
+    unusable = sum(LinkId(*src) not in usable for src, _ in wiring.circuits)
+    return Use(wiring, len(hops), sum(each > 1 for each in hops), max(hops, default=0), unusable)
 
 
 def arranged(found: JobAnalysis, use: Use) -> Arranged:
     """Return sentences about the job's circuits, and, if the circuits limit the job, why and what routing can gain."""
-    circuits = counted(use.circuits, "circuit")
+    wiring, circuits = use.wiring, counted(len(use.wiring.circuits), "circuit")
     usable = f"{circuits}, of which {use.unusable:,} cannot be used now" if use.unusable else circuits
-    parallelization = f"parallelization {use.parallelization} on {usable}" if use.parallelization else f"on {usable}"
+    on = f"parallelization {wiring.parallelization} on {usable}" if wiring.parallelization else f"on {usable}"
     forwarded = (
         f"other servers forward {use.flows_forwarded:,} of the job's {counted(use.flows, 'pinned flow')}, over at most "
         f"{use.most_hops} circuits"
@@ -142,19 +124,19 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
         else "no server forwards any pinned flow of the job"
     )
     sentences = (
-        f"The job runs {parallelization}: {forwarded}.",
-        f"By the model an iteration takes {use.iteration_s:.4g} s, at least {use.bound_s:.4g} s with any routes on "
-        f"these circuits, and {use.alternative_s:.4g} s on one switch of the same cost.",
+        f"The job runs {on}: {forwarded}.",
+        f"By the model an iteration takes {wiring.planned_s:.4g} s, at least {wiring.bound_s:.4g} s with any routes on "
+        f"these circuits, and {wiring.other_s:.4g} s on one switch of the same cost.",
     )
     if not _limited(found, use):
         return Arranged(sentences)
     relayed = ", and servers forward for each other" if use.flows_forwarded else ""
-    at_bound = use.iteration_s <= use.bound_s * (1 + SLOWDOWN_TOLERANCE)
+    at_bound = wiring.planned_s <= wiring.bound_s * (1 + SLOWDOWN_TOLERANCE)
     gain = (
         "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter."
         if at_bound
         else "The planner found no better routes on these circuits. By the model no routes on them make an iteration "
-        f"more than {1 - use.bound_s / use.iteration_s:.1%} shorter."
+        f"more than {1 - wiring.bound_s / wiring.planned_s:.1%} shorter."
     )
     limits = (
         f"Job '{found.job_id}' is limited by its {circuits}; all of them work, and the fullest circuit carries no "

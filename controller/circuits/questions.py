@@ -90,6 +90,9 @@ class MendedWiring:
     bound_s: float
 
 
+# ---- translation between positions and ports
+
+
 def circuits_of(asked: Question, peers: tuple[Peers, ...], cabling: Cabling) -> tuple[tuple[PortRef, PortRef], ...]:
     circuits = []
     for optical, of_optical in zip(asked.optical, peers, strict=True):

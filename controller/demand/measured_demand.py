@@ -350,6 +350,9 @@ def _sends_alike(before: Job, now: Job) -> bool:
     )
 
 
+# ---- early learning
+
+
 class _Learnt(NamedTuple):
     tenant: str
     rules: int
@@ -425,6 +428,9 @@ class JobsByAddress:
         """Return the jobs whose specs name at least two of these addresses."""
         at = Counter(chain.from_iterable(self._at.get(address, ()) for address in addresses))
         return [job_id for job_id, number in at.items() if number > 1]
+
+
+# ---- jobs for the planner
 
 
 class _PlannedFor(NamedTuple):

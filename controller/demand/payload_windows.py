@@ -200,6 +200,9 @@ class Iterations:
         )
 
 
+# ---- windows
+
+
 SNAPSHOTS = 64
 """Largest number of snapshots.
 

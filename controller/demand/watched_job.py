@@ -466,6 +466,9 @@ class WatchedJob:
         )
 
 
+# ---- pairs found before amounts are known
+
+
 class FirstBytes:
     """Pairs of one job that were found to send since ``begin``. Totals are in the order of the job's pairs."""
 

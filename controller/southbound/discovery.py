@@ -215,7 +215,7 @@ class Discovery:
                 interval_s = (linked_s if port.peer else quiet_s) / self._weight(dpid)
                 self._schedule(port, self._next_at(port, now, interval_s))
                 switches.append(dpid)
-        probes.sort(key=_switch)
+        probes.sort(key=lambda probe: probe.at.dpid)
         return probes
 
     def _take_due(self, dpid: Dpid, now: float) -> _Port | None:
@@ -378,10 +378,6 @@ class Discovery:
         """Return the number of packets refused since the last call, by port and reason."""
         refused, self._refused = self._refused, Counter()
         return refused
-
-
-def _switch(probe: Probe) -> Dpid:
-    return probe.at.dpid
 
 
 def _slot(at: PortRef, now: float, interval_s: float) -> float:

@@ -115,6 +115,9 @@ class Put(Protocol):
     def __call__(self, message: FromSwitches, backlog: Backlog | None = None, /) -> None: ...
 
 
+# ---- port changes
+
+
 AT_ONCE = 256
 """Largest number of changes of one switch that are reported per ``PERIOD_S``: most switches have fewer ports."""
 PERIOD_S = 1.0

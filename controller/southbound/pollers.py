@@ -193,6 +193,9 @@ def _rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:
     }
 
 
+# ---- tables
+
+
 TABLES_EVERY = 2
 """Time between two reads of the numbers of entries, as a multiple of the interval of the counter polls."""
 LIMITS_EVERY_S = 60.0

@@ -128,6 +128,9 @@ def _step(peers: Peers, servers: int) -> int | None:
     return steps.pop() if len(steps) == 1 else None
 
 
+# ---- hops, and loads of circuits
+
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -147,6 +147,9 @@ def _geometric(servers: int, steps: int) -> Iterable[int]:
     return (step for step in dict.fromkeys([*near, *range(1, servers)]) if 0 < step < servers)
 
 
+# ---- routes on circulant wirings
+
+
 MOST_WAYS = 64
 """Number of ways per offset that are considered."""
 _ROUNDS = 8

@@ -117,18 +117,18 @@ def test_without_an_interface_flows_go_round_the_other_way(fabric: Fabric) -> No
 
 def test_a_wired_job_says_its_circuits_and_what_is_forwarded(fabric: Fabric) -> None:
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE / 2), flow("a", (1, 1), (3, 1), RATE / 2)])
-    circuits = tuple((each.src, each.dst) for each in fabric.links.values())
-    runs = JobSpec.parse({"job_id": "a", "endpoints": ["10.0.1.1", "10.0.2.1", "10.0.3.1"]})
-    wiring = JobWiring("hybrid", runs, circuits, 0.22, 0.21, 0.44).arrangement
-    found = analyse_job(AnalyseJob(network(problem, fabric), JobId("a"), efficiency_measured=None, arrangement=wiring))
-    assert found.arranged == arranged(
-        found, Use("hybrid", 8, 2, 1, 2, iteration_s=0.22, bound_s=0.21, alternative_s=0.44)
-    )
-    assert use_of(wiring, (), ()).most_hops == 0
-    assert use_of(wiring, (), {LinkId(*circuits[0][0])}).unusable == 7
+    wiring = replace(WIRING, circuits=tuple((each.src, each.dst) for each in fabric.links.values()))
+    made = wiring.arrangement
+    found = analyse_job(AnalyseJob(network(problem, fabric), JobId("a"), efficiency_measured=None, arrangement=made))
+    assert found.arranged == arranged(found, Use(wiring, 2, 1, 2))
+    assert use_of(made, (), ()).most_hops == 0
+    assert use_of(made, (), {LinkId(*wiring.circuits[0][0])}).unusable == 7
 
 
-USE = Use("hybrid", 12, 10, 4, 3, iteration_s=0.22, bound_s=0.21, alternative_s=0.4379)
+ENDS = PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(2), PortNo(2))
+RUNS = JobSpec.parse({"job_id": "a", "endpoints": ["10.0.1.1", "10.0.2.1", "10.0.3.1"]})
+WIRING = JobWiring("hybrid", RUNS, (ENDS,) * 12, planned_s=0.22, bound_s=0.21, other_s=0.4379)
+USE = Use(WIRING, flows=10, flows_forwarded=4, most_hops=3)
 
 
 def said(found: JobAnalysis, use: Use = USE) -> list[str]:
@@ -142,7 +142,7 @@ def test_a_wired_job_is_compared_with_the_alternative() -> None:
         "By the model an iteration takes 0.22 s, at least 0.21 s with any routes on these "
         "circuits, and 0.4379 s on one switch of the same cost.",
     ]
-    direct = replace(USE, parallelization="", flows_forwarded=0, most_hops=1)
+    direct = Use(replace(WIRING, parallelization=""), flows=10, flows_forwarded=0, most_hops=1)
     assert said(FINE, direct)[-2] == "The job runs on 12 circuits: no server forwards any pinned flow of the job."
     assert "circuit" not in " ".join(explain_message(FINE).answer)
 
@@ -167,7 +167,7 @@ def test_what_circuits_allow_is_not_called_a_fault_of_the_network() -> None:
     )
     assert "No efficiency is predicted: up to 7 hosts send to one host at once." in answer
     assert "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter." in said(
-        ON_CIRCUITS, replace(USE, bound_s=0.22)
+        ON_CIRCUITS, replace(USE, wiring=replace(WIRING, bound_s=0.22))
     )
     assert not explain_message(replace(ON_CIRCUITS, withheld="why")).HasField("efficiency_predicted")
 
