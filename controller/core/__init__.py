@@ -15,7 +15,7 @@ In: messages of switches, of the API, of the planner and of the store. Out: comm
 - ``sending``: the phases (adopting, steady, removing next hops, repairing), the next stage of rules, confirmed routes,
   and replies that wait for confirmation.
 - ``draining``: decision when a drained part can be pulled.
-- ``published``, ``job_statuses``, ``alarms``: the published view.
+- ``published``, ``job_statuses``, ``alarms``: the published view, and questions about the present network.
 
 Heartbeats and reported iterations change no input of a derived value; ``controller.jobs.job.Vitals`` keeps them.
 """

@@ -29,11 +29,11 @@ from controller.core.messages import (
     when_quiet,
 )
 from controller.core.planning_cycle import has_slowed
+from controller.core.published import analysis, refuse_while_adopting
 from controller.core.sending import Input
 from controller.core.state import State
 from controller.demand.measured_demand import only_counted_otherwise
 from controller.fabric.counter_samples import NO_USES
-from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
@@ -65,24 +65,14 @@ from controller.jobs.messages import (
     UpdateJobs,
 )
 from controller.jobs.registry import Known
-from controller.planning.analysis.messages import (
-    Analyse,
-    Explain,
-    FabricNames,
-    GetPlanProof,
-    Network,
-    Question,
-    WhatIf,
-    analysis_request,
-)
+from controller.planning.analysis.messages import Analyse, Explain, GetPlanProof, WhatIf
 from controller.planning.messages import Replan, Request, SetMode
 from controller.planning.plan import Planned, Slowdowns
-from controller.planning.problem import FlowId
 from controller.planning.snapshot import missing_hosts
 from controller.silence import EndSilence, SilenceAlarms
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
 from controller.tables.running_routes import installed_hosts
-from signalbox.errors import InvalidInput, NotKnownYet, SignalboxError, in_entry, in_field
+from signalbox.errors import InvalidInput, SignalboxError, in_entry, in_field
 from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 
@@ -105,12 +95,6 @@ LINKS_QUIET_S = 0.2
 """Time in seconds for which new links wait for more links, because thousands appear when a fabric is discovered.
 
 Lost links do not wait."""
-
-
-RETRY_S = 0.5
-"""Seconds after which a client should retry when something is not known yet.
-
-Rules are read, and routes of jobs confirmed, within tenths of a second."""
 
 
 class Intake:
@@ -220,7 +204,7 @@ class Intake:
             case SilenceAlarms() | EndSilence():
                 return self._silence(message)
             case Explain() | WhatIf() | GetPlanProof():
-                return self._analyse(message)
+                return commands(Analyse(analysis(s, self._derived, self._extension, message), message.reply))
             case ForgetParts(names):
                 gone = s.parts.forget(names, now)
                 s.commits.hold(message.reply, gone, partial(s.parts.restore, gone))
@@ -235,46 +219,6 @@ class Intake:
             s.silences.end(message.key)
         s.commits.hold(message.reply, None, lambda _: s.silences.restore(before))
         return at_once(Work.SAVE)
-
-    def _analyse(self, message: Question) -> Effects:
-        """Return the command to answer a question about the current network."""
-        s, d = self._state, self._derived
-        intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())
-        network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded())
-        names = message.names if isinstance(message, WhatIf) else ()
-        others = self._extension.no_parts(names[:MAX_NAMES])
-        links = links_named(names, s.fabric, d.down_parts().values(), others)
-        known = d.job_statuses().get(message.job_id) if isinstance(message, Explain) else None
-        withheld = known.prediction_withheld if known else ""
-        request = analysis_request(
-            message, network, d.jobs(), d.without_path(), links, withheld, s.demand.demands, s.cycle.min_gain
-        )
-        self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
-        return commands(Analyse(request, message.reply))
-
-    def _refuse_unknown_routes(self, every: bool) -> None:
-        """Raise ``NotKnownYet`` while the running routes are not known.
-
-        ``every``: whether the answer needs every route; otherwise a question is refused only when no route is known."""
-        s = self._state
-        if not s.fabric.switches:
-            raise NotKnownYet("no switch is connected yet: try again when the switches have connected")
-        if s.phases.adopting:
-            raise NotKnownYet(
-                "the controller is still reading the rules of the switches; try again in a moment", {}, RETRY_S
-            )
-        if not every:
-            return
-        routes, confirmed = s.routes.routes, self._derived.confirmed().routes
-        for job_id in sorted(self._derived.missing().keys() & confirmed.keys()):
-            text = f"job '{job_id}' waits for hosts, but switches hold routes of it, whose traffic is unknown"
-            raise NotKnownYet(text, {"jobId": job_id})
-        held = set[FlowId]().union(*confirmed.values())
-        missing = [flow for flow, route in routes.items() if flow not in held and any(path for path, _ in route)]
-        if missing:
-            named = f"{missing[0].src_ip} > {missing[0].dst_ip}, {len(missing)} in all"
-            text = f"the switches do not hold all routes, because some are under way or refused: {named}"
-            raise NotKnownYet(text, {}, RETRY_S)
 
     def _refuse(self, message: Request, error: SignalboxError) -> Effects:
         """Reply with the error; if changes wait for the disk, the reply waits with them.
@@ -397,10 +341,7 @@ class Intake:
 
     def _drain(self, message: DrainParts | UndrainParts) -> Effects:
         s = self._state
-        if s.phases.adopting:
-            raise NotKnownYet(
-                "the controller is still reading the rules of the switches; try again in a moment", {}, RETRY_S
-            )
+        refuse_while_adopting(s)
         before, waiting, named, down = s.drains.parts, s.drains.waiting, None, self._derived.down_parts()
 
         def undo(_: float) -> None:

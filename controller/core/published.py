@@ -1,4 +1,4 @@
-"""Published view of the controller: the ``Status``, and all alarms."""
+"""Published view of the controller: the ``Status``, all alarms, and questions about the present network."""
 
 from __future__ import annotations
 
@@ -10,9 +10,28 @@ from controller.core.alarms import AlarmTimes, port_exists, raised_alarms
 from controller.core.derived import Derived
 from controller.core.messages import Extension
 from controller.core.state import State
+from controller.fabric.drains import links_named, with_links
+from controller.fabric.parts import MAX_NAMES
 from controller.fabric.topology import Dpid, Fabric
+from controller.planning.analysis.messages import (
+    AnalysisRequest,
+    Explain,
+    FabricNames,
+    GetPlanProof,
+    Network,
+    Question,
+    WhatIf,
+    analysis_request,
+)
+from controller.planning.problem import FlowId
 from controller.status import Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync, TableUse
+from signalbox.errors import NotKnownYet
+
+RETRY_S = 0.5
+"""Seconds after which a client should retry when something is not known yet.
+
+Rules are read, and routes of jobs confirmed, within tenths of a second."""
 
 
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:
@@ -103,3 +122,49 @@ def _switches(
         )
         for dpid in fabric.switches
     }
+
+
+# ---- questions
+
+
+def analysis(s: State, d: Derived, extension: Extension, question: Question) -> AnalysisRequest:
+    """Return the question together with the present network.
+
+    Raises ``InvalidInput`` for unknown names, and ``NotKnownYet`` while the running routes are not known."""
+    intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())
+    network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded())
+    names = question.names if isinstance(question, WhatIf) else ()
+    links = links_named(names, s.fabric, d.down_parts().values(), extension.no_parts(names[:MAX_NAMES]))
+    known = d.job_statuses().get(question.job_id) if isinstance(question, Explain) else None
+    withheld = known.prediction_withheld if known else ""
+    request = analysis_request(
+        question, network, d.jobs(), d.without_path(), links, withheld, s.demand.demands, s.cycle.min_gain
+    )
+    if not s.fabric.switches:
+        raise NotKnownYet("no switch is connected yet: try again when the switches have connected")
+    refuse_while_adopting(s)
+    if isinstance(question, GetPlanProof):
+        _refuse_unknown_routes(s, d)
+    return request
+
+
+def refuse_while_adopting(s: State) -> None:
+    """Raise ``NotKnownYet`` while the controller adopts the rules of the switches."""
+    if s.phases.adopting:
+        raise NotKnownYet(
+            "the controller is still reading the rules of the switches; try again in a moment", {}, RETRY_S
+        )
+
+
+def _refuse_unknown_routes(s: State, d: Derived) -> None:
+    """Raise ``NotKnownYet`` when some running route is not known."""
+    routes, confirmed = s.routes.routes, d.confirmed().routes
+    for job_id in sorted(d.missing().keys() & confirmed.keys()):
+        text = f"job '{job_id}' waits for hosts, but switches hold routes of it, whose traffic is unknown"
+        raise NotKnownYet(text, {"jobId": job_id})
+    held = set[FlowId]().union(*confirmed.values())
+    missing = [flow for flow, route in routes.items() if flow not in held and any(path for path, _ in route)]
+    if missing:
+        named = f"{missing[0].src_ip} > {missing[0].dst_ip}, {len(missing)} in all"
+        text = f"the switches do not hold all routes, because some are under way or refused: {named}"
+        raise NotKnownYet(text, {}, RETRY_S)

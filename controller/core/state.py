@@ -354,7 +354,7 @@ class State:
         self.tables.take_alarm_fraction(config.counters.table_alarm_fraction)
         self.sync.take_audit_interval(config.openflow.audit_interval_s)
         self.jobs.take_limits(config.jobs.max_jobs, config.jobs.max_virtual_links)
-        self.demand.max_learning_rules = config.jobs.max_learning_rules
+        self.demand.take_max_learning_rules(config.jobs.max_learning_rules)
 
 
 def initial(config: Config, saved: SavedState, declared: Declared, now: float) -> State:

@@ -80,6 +80,10 @@ class MeasuredDemand:
         self._published_at = 0.0
         self._soon: frozenset[str] | None = frozenset()
 
+    def take_max_learning_rules(self, max_learning_rules: int) -> None:
+        """Limit the number of pairs counted for learning from now on."""
+        self.max_learning_rules = max_learning_rules
+
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raise ``InvalidInput`` for an observed job with more pairs than may be counted."""
         pairs = count_pairs(spec)
