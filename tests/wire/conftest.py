@@ -1,7 +1,8 @@
-"""The real server in front of a stand-in control loop, and clients of it."""
+"""The real server in front of a stand-in control loop and clients of it, etcd, and a browser."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,10 @@ from signalbox.client import Client
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.lab.needs import needs
 from tests.support.wire.control_stand_in import Running, running_api
+from tests.support.wire.etcd import EtcdProcess, running_etcd
 from tests.support.wire.secured import Secured
+
+_prefixes = itertools.count()
 
 
 @pytest.fixture
@@ -43,6 +47,18 @@ def jobs(channel: grpc.Channel) -> Any:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
     return Secured.made(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Return a prefix of keys of etcd that no other test has."""
+    return f"/test{next(_prefixes)}/"
 
 
 @pytest.fixture(scope="session")

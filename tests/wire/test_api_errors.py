@@ -183,14 +183,10 @@ def test_an_exhausted_controller_says_what_is_exhausted(client: Client, jobs: An
     assert (violation.subject, violation.description) == ("controller", error.details())
 
 
-@pytest.mark.parametrize(
-    ("method", "streams"),
-    [
-        ("grpc.health.v1.Health/Check", False),
-        ("grpc.health.v1.Health/Watch", True),
-        ("signalbox.v1.JobService/WatchJobs", True),
-    ],
-)
+@pytest.mark.parametrize(("method", "streams"), [
+    ("grpc.health.v1.Health/Check", False), ("grpc.health.v1.Health/Watch", True),
+    ("signalbox.v1.JobService/WatchJobs", True),
+])  # fmt: skip
 def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_in_the_log(
     channel: grpc.Channel, caplog: pytest.LogCaptureFixture, method: str, streams: bool
 ) -> None:

@@ -64,18 +64,15 @@ def test_what_one_switch_repeats_takes_no_place_of_others_and_the_list_says_how_
     assert len(found) < KEPT
 
 
-@pytest.mark.parametrize(
-    ("request_", "problem"),
-    [
-        (pb.ListEventsRequest(page_size=-1), r"page_size: must be at least 0 \(given: -1\)"),
-        (pb.ListEventsRequest(page_token="x"), "page_token: 'x' is not a token of this controller"),
-        (
-            pb.ListEventsRequest(kinds=[pb.EVENT_KIND_UNSPECIFIED]),
-            r"kinds\[0\]: must be one of EVENT_KIND_CONTROLLER, ",
-        ),
-        (pb.ListEventsRequest(kinds=[pb.EVENT_KIND_DRAIN] * 65), r"kinds: at most 64 are allowed \(given: 65\)"),
-    ],
-)
+@pytest.mark.parametrize(("request_", "problem"), [
+    (pb.ListEventsRequest(page_size=-1), r"page_size: must be at least 0 \(given: -1\)"),
+    (pb.ListEventsRequest(page_token="x"), "page_token: 'x' is not a token of this controller"),
+    (
+        pb.ListEventsRequest(kinds=[pb.EVENT_KIND_UNSPECIFIED]),
+        r"kinds\[0\]: must be one of EVENT_KIND_CONTROLLER, ",
+    ),
+    (pb.ListEventsRequest(kinds=[pb.EVENT_KIND_DRAIN] * 65), r"kinds: at most 64 are allowed \(given: 65\)"),
+])  # fmt: skip
 def test_wrong_requests_name_the_field(client: Client, request_: pb.ListEventsRequest, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         client._call(client._controller.ListEvents, request_)

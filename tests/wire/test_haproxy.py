@@ -114,20 +114,12 @@ def field(name: bytes, value: bytes) -> bytes:
 CLAIM = field(b"x-signalbox-address", b"10.9.9.9")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        CLAIM,
-        CLAIM + CLAIM,
-        field(b"X-Signalbox-Address", b"10.9.9.9"),
-        field(b"x-signalbox-ADDRESS", b"10.9.9.9"),
-        field(b"x-signalbox-address ", b"10.9.9.9"),
-        field(b"x-signalbox-address\0", b"10.9.9.9"),
-        field(b"a", b"b\r\nx-signalbox-address: 10.9.9.9"),
-        field(b"connection", b"x-signalbox-address"),
-        field(b"cookie", b"x-signalbox-address=10.9.9.9"),
-    ],
-)
+@pytest.mark.parametrize("fields", [
+    CLAIM, CLAIM + CLAIM, field(b"X-Signalbox-Address", b"10.9.9.9"), field(b"x-signalbox-ADDRESS", b"10.9.9.9"),
+    field(b"x-signalbox-address ", b"10.9.9.9"), field(b"x-signalbox-address\0", b"10.9.9.9"),
+    field(b"a", b"b\r\nx-signalbox-address: 10.9.9.9"), field(b"connection", b"x-signalbox-address"),
+    field(b"cookie", b"x-signalbox-address=10.9.9.9"),
+])  # fmt: skip
 def test_bytes_that_claim_an_address_are_refused_or_not_believed(plain: Running, fields: bytes) -> None:
     """No gRPC client sends such fields."""
     with capture_logs() as lines, raw(plain) as client:
@@ -240,13 +232,10 @@ def test_connections_without_a_call_or_of_other_protocols_end(tmp_path: Path) ->
             client.wait_closed()
 
 
-@pytest.mark.parametrize(
-    ("limits", "stay_open"),
-    [
-        ({"max_client_connections": 4}, True),
-        ({"max_client_connections": 10, "max_client_connections_per_s": 1}, False),
-    ],
-)
+@pytest.mark.parametrize(("limits", "stay_open"), [
+    ({"max_client_connections": 4}, True),
+    ({"max_client_connections": 10, "max_client_connections_per_s": 1}, False),
+])  # fmt: skip
 def test_a_client_has_so_many_connections_and_makes_so_many_in_a_second(
     tmp_path: Path, limits: dict[str, int], stay_open: bool
 ) -> None:

@@ -43,18 +43,15 @@ def large_job(job_id: str = "large") -> JobSpec:
     return JobSpec.parse({"job_id": job_id, "endpoints": endpoints, "transfers": transfers})
 
 
-@pytest.mark.parametrize(
-    ("module", "function", "call"),
-    [
-        (convert_plan, "plan_bytes", Client.get_plan),
-        (convert_fabric, "fabric_message", Client.get_fabric),
-        (convert_plan, "replan_bytes", Client.replan),
-        (convert, "jobs_bytes", Client.list_jobs),
-        (spec_messages, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
-        (convert, "job_message", lambda client: client.get_job("large")),
-        (convert, "updated_spec", lambda client: client.update_job(large_job(), ["lease_s"])),
-    ],
-)
+@pytest.mark.parametrize(("module", "function", "call"), [
+    (convert_plan, "plan_bytes", Client.get_plan),
+    (convert_fabric, "fabric_message", Client.get_fabric),
+    (convert_plan, "replan_bytes", Client.replan),
+    (convert, "jobs_bytes", Client.list_jobs),
+    (spec_messages, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
+    (convert, "job_message", lambda client: client.get_job("large")),
+    (convert, "updated_spec", lambda client: client.update_job(large_job(), ["lease_s"])),
+])  # fmt: skip
 def test_others_are_answered_while_a_long_answer_is_made(
     module: Any, function: str, call: Callable[[Client], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import time
 from collections.abc import Iterator
@@ -35,18 +34,6 @@ __all__ = ("signalbox",)
 
 LEASE_S = 3
 LEADER, STANDBY = pb.MEMBER_ROLE_LEADER, pb.MEMBER_ROLE_STANDBY
-_prefixes = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
-        yield etcd
-
-
-@pytest.fixture
-def prefix() -> str:
-    return f"/members{next(_prefixes)}/"
 
 
 def membership(etcd: EtcdProcess, prefix: str, name: str, process: str) -> EtcdMembership:
@@ -87,18 +74,15 @@ def test_a_key_that_was_deleted_is_written_again_and_a_malformed_one_is_ignored(
         until(lambda: first.newest.all == (first.own, second.own))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "[1]",
-        "[" * 100_000,
-        '{"name": 5, "api": [], "version": {}, "since": "x"}',
-        '{"name": "x", "api": "", "version": "", "since": NaN}',
-        '{"name": "x", "api": "", "version": "", "since": 1e300}',
-        '{"name": "\\ud800", "api": "", "version": "", "since": 1}',
-        '{"name": "\xff", "api": "", "version": "", "since": 1}',
-    ],
-)
+@pytest.mark.parametrize("value", [
+    "[1]",
+    "[" * 100_000,
+    '{"name": 5, "api": [], "version": {}, "since": "x"}',
+    '{"name": "x", "api": "", "version": "", "since": NaN}',
+    '{"name": "x", "api": "", "version": "", "since": 1e300}',
+    '{"name": "\\ud800", "api": "", "version": "", "since": 1}',
+    '{"name": "\xff", "api": "", "version": "", "since": 1}',
+])  # fmt: skip
 def test_a_malformed_key_hides_no_other_member(etcd: EtcdProcess, prefix: str, value: str) -> None:
     with membership(etcd, prefix, "b", "2") as only, closing(Etcd(etcd.access)) as direct:
         until(lambda: only.newest.all)

@@ -58,15 +58,10 @@ def test_a_switch_of_another_version_gets_an_error_before_it_is_disconnected(ben
     switch.close()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        bytes.fromhex("04 0a 0000 00000001"),
-        bytes.fromhex("01 0a 0008 00000001"),
-        bytes.fromhex("04 13 000c 00000001 00010000"),
-        struct.pack("!BBHI", 4, PORT_STATUS, 12, 1) + bytes(4),
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    bytes.fromhex("04 0a 0000 00000001"), bytes.fromhex("01 0a 0008 00000001"),
+    bytes.fromhex("04 13 000c 00000001 00010000"), struct.pack("!BBHI", 4, PORT_STATUS, 12, 1) + bytes(4),
+])  # fmt: skip
 def test_a_switch_that_breaks_the_protocol_is_disconnected_and_named(bench: Bench, wrong: bytes) -> None:
     since = bench.now
     switch = FakeSwitch(bench.port, 0x31).connect()

@@ -170,30 +170,27 @@ def sparse() -> bytes:
     return gzip.compress(header.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "is not a complete tar.gz"),
-        (b"not packed", "is not a complete tar.gz"),
-        (packed({"signalbox/other": Random(1).randbytes(9000)})[:5000], "is not a complete tar.gz"),
-        (gzip.compress(b"no archive" * 100), "is not a complete tar.gz"),
-        (endless(), "has more than"),
-        (sparse(), "is not a complete tar.gz"),
-        (packed({}), "has no status.json"),
-        (packed({"signalbox/status.json": b"{"}), "status.json: is not JSON"),
-        (packed({"signalbox/status.json": nested(100_000)}), "status.json: is not JSON"),
-        (packed({"signalbox/status.json": b'{"hosts": NaN}'}), "status.json: is not JSON (NaN is not a number)"),
-        (packed({"signalbox/status.json": []}), "status.json: must be an object"),
-        (packed({"signalbox/status.json": {"hosts": "many"}}), "status.json: Failed to parse hosts field"),
-        (packed({"signalbox/status.json": {"drains": ["\ud800"]}}), "status.json: 'utf-8' codec can't encode"),
-        (packed({**STATUS, "signalbox/jobs.json": {}}), "jobs.json: must be a list"),
-        (packed({**STATUS, "signalbox/jobs.json": [{}, {"spec": 1}]}), "jobs.json: [1]: Failed to parse spec"),
-        (
-            packed({**STATUS, "signalbox/fabric.json": {"parts_down": [{"kind": "switch", "id": "leaf1"}]}}),
-            "fabric.json: parts_down[0].id: must be a dpid such as 0x101 (given: 'leaf1')",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("content", "problem"), [
+    (b"", "is not a complete tar.gz"),
+    (b"not packed", "is not a complete tar.gz"),
+    (packed({"signalbox/other": Random(1).randbytes(9000)})[:5000], "is not a complete tar.gz"),
+    (gzip.compress(b"no archive" * 100), "is not a complete tar.gz"),
+    (endless(), "has more than"),
+    (sparse(), "is not a complete tar.gz"),
+    (packed({}), "has no status.json"),
+    (packed({"signalbox/status.json": b"{"}), "status.json: is not JSON"),
+    (packed({"signalbox/status.json": nested(100_000)}), "status.json: is not JSON"),
+    (packed({"signalbox/status.json": b'{"hosts": NaN}'}), "status.json: is not JSON (NaN is not a number)"),
+    (packed({"signalbox/status.json": []}), "status.json: must be an object"),
+    (packed({"signalbox/status.json": {"hosts": "many"}}), "status.json: Failed to parse hosts field"),
+    (packed({"signalbox/status.json": {"drains": ["\ud800"]}}), "status.json: 'utf-8' codec can't encode"),
+    (packed({**STATUS, "signalbox/jobs.json": {}}), "jobs.json: must be a list"),
+    (packed({**STATUS, "signalbox/jobs.json": [{}, {"spec": 1}]}), "jobs.json: [1]: Failed to parse spec"),
+    (
+        packed({**STATUS, "signalbox/fabric.json": {"parts_down": [{"kind": "switch", "id": "leaf1"}]}}),
+        "fabric.json: parts_down[0].id: must be a dpid such as 0x101 (given: 'leaf1')",
+    ),
+])  # fmt: skip
 def test_a_bundle_that_cannot_be_read_is_an_error_that_says_why(
     signalbox: Signalbox, tmp_path: Path, content: bytes, problem: str
 ) -> None:

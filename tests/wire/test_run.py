@@ -143,16 +143,13 @@ def test_the_command_runs_when_the_controller_refuses_its_job(api: Running) -> N
             assert ended(third)[0] == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "the hosts of the job are not known: sh does not name hosts; name the hosts with --hosts"),
-        (
-            ("--address", "nowhere", *HOSTS),
-            "address: must be HOST:PORT or unix:PATH; this is neither (given: 'nowhere')",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    ((), "the hosts of the job are not known: sh does not name hosts; name the hosts with --hosts"),
+    (
+        ("--address", "nowhere", *HOSTS),
+        "address: must be HOST:PORT or unix:PATH; this is neither (given: 'nowhere')",
+    ),
+])  # fmt: skip
 def test_what_cannot_be_announced_is_said_in_one_line(words: tuple[str, ...], said: str) -> None:
     with running(*words, "--", *HOLD) as process:
         assert error_line(process) == f"{NOT_ANNOUNCED}{said}\n"

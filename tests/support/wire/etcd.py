@@ -1,4 +1,4 @@
-"""Real etcd with one member, in a folder."""
+"""Real etcd with one member in a folder, stores of a controller in it, and faults of their transactions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import json
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
-from controller.store.etcd_client import EtcdAccess
+import grpc
+import pytest
+
+from controller.jobs.messages import SavedState
+from controller.store.etcd_client import EtcdAccess, EtcdError
+from controller.store.etcd_store import EtcdStore
+from controller.store.etcd_v3 import etcd_pb2 as pb
 from mininet_topos.controller_process import reserve_port
 from mininet_topos.lab.record import wait_for
+
+LEASE_S = 5
 
 
 class EtcdProcess:
@@ -32,6 +41,12 @@ class EtcdProcess:
     @property
     def access(self) -> EtcdAccess:
         return EtcdAccess((self.endpoint,))
+
+    def configuration(self, folder: Path, prefix: str) -> Path:
+        """Return a new configuration file of a controller that saves its state here."""
+        file = folder / "etcd.toml"
+        file.write_text(f'store = "etcd://{self.endpoint}"\n[etcd]\nprefix = "{prefix}"\n')
+        return file
 
     def start(self) -> None:
         clients, peers = f"{self._scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
@@ -98,3 +113,68 @@ def running_etcd(folder: Path, *options: str, scheme: str = "http") -> Iterator[
         yield etcd
     finally:
         etcd.kill()
+
+
+@contextmanager
+def opened(access: EtcdAccess, prefix: str) -> Iterator[EtcdStore]:
+    store = EtcdStore(access, prefix, LEASE_S)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def never_lost() -> None:
+    pytest.fail("nobody else has claimed the state")
+
+
+@contextmanager
+def begun(access: EtcdAccess, prefix: str, lost: Callable[[], None] = never_lost) -> Iterator[EtcdStore]:
+    """Yield a store that has claimed the state, loaded it and begun."""
+    with opened(access, prefix) as store:
+        store.load()
+        store.begin(lost)
+        yield store
+
+
+def saved(access: EtcdAccess, prefix: str) -> SavedState:
+    with opened(access, prefix) as store:
+        return store.load()
+
+
+class Interrupted:
+    """Transactions of a store, of which number ``at`` gets no answer; ``done``: whether etcd carries it out."""
+
+    def __init__(self, store: EtcdStore, at: int, done: bool) -> None:
+        self._transaction = store._etcd.transaction
+        self._left = at
+        self._done = done
+
+    def __call__(self, *request: Any, **options: Any) -> pb.TxnResponse:
+        self._left -= 1
+        if self._left == -1:
+            if self._done:
+                self._transaction(*request, **options)
+            raise EtcdError("no answer", grpc.StatusCode.UNAVAILABLE)
+        return self._transaction(*request, **options)
+
+    @property
+    def happened(self) -> bool:
+        return self._left < 0
+
+
+class Copied:
+    """Transactions of a store, each of which etcd gets twice, and a third time with ``late``."""
+
+    def __init__(self, store: EtcdStore) -> None:
+        self._transaction = store._etcd.transaction
+        self._requests: list[Any] = []
+
+    def __call__(self, *request: Any, **options: Any) -> pb.TxnResponse:
+        self._requests.append(request)
+        self._transaction(*request, **options)
+        return self._transaction(*request, **options)
+
+    def late(self) -> None:
+        for request in self._requests:
+            self._transaction(*request)

@@ -240,19 +240,16 @@ def test_iterations_survive_the_way() -> None:
 WEEK_S = 7 * 86_400
 
 
-@pytest.mark.parametrize(
-    ("times", "problem"),
-    [
-        ([(1, WEEK_S + 1, 1.0)], "iterations[0].duration: must be more than 0 and at most 604800 s"),
-        ([(1, 1.0, 1.0), (2, 0.0, 0.0)], "iterations[1].duration: must be more than 0"),
-        ([(1, 1.0, 0.0)], "iterations[0].communication: must be more than 0"),
-        ([(1, 1.0, -1.0)], "iterations[0].communication: must be more than 0"),
-        ([(1, 1.0, 1.01)], "iterations[0].communication: must be at most the duration"),
-        ([(1, 1.0, 1.0)] * 2, "iterations[1].index: must be more than the index before it, 1 (given: 1)"),
-        ([(convert.MAX_INDEX + 1, 1.0, 1.0)], "iterations[0].index: must be at most 9223372036854775807"),
-        ([(n, 1.0, 1.0) for n in range(convert.MAX_REPORTED + 1)], "iterations: "),
-    ],
-)
+@pytest.mark.parametrize(("times", "problem"), [
+    ([(1, WEEK_S + 1, 1.0)], "iterations[0].duration: must be more than 0 and at most 604800 s"),
+    ([(1, 1.0, 1.0), (2, 0.0, 0.0)], "iterations[1].duration: must be more than 0"),
+    ([(1, 1.0, 0.0)], "iterations[0].communication: must be more than 0"),
+    ([(1, 1.0, -1.0)], "iterations[0].communication: must be more than 0"),
+    ([(1, 1.0, 1.01)], "iterations[0].communication: must be at most the duration"),
+    ([(1, 1.0, 1.0)] * 2, "iterations[1].index: must be more than the index before it, 1 (given: 1)"),
+    ([(convert.MAX_INDEX + 1, 1.0, 1.0)], "iterations[0].index: must be at most 9223372036854775807"),
+    ([(n, 1.0, 1.0) for n in range(convert.MAX_REPORTED + 1)], "iterations: "),
+])  # fmt: skip
 def test_absurd_figures_are_refused(times: list[tuple[int, float, float]], problem: str) -> None:
     sent = [message_of(pb.Iteration, IterationTime(*time), age=None) for time in times]
     error = refused(convert.iterations, pb.ReportIterationsRequest(iterations=sent), 100.0)
@@ -309,15 +306,10 @@ def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None
     assert convert.job_message(split, 0.0).subflows == 2
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "told"),
-    [
-        ("max_subflows", 17, "16"),
-        ("transport", 9, "TRANSPORT_ROCE_V2"),
-        ("library", 9, "LIBRARY_OPENMPI"),
-        ("striping", 9, "STRIPING_COMMON_QUEUE"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "told"), [
+    ("max_subflows", 17, "16"), ("transport", 9, "TRANSPORT_ROCE_V2"), ("library", 9, "LIBRARY_OPENMPI"),
+    ("striping", 9, "STRIPING_COMMON_QUEUE"),
+])  # fmt: skip
 def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) -> None:
     message = spec_message(job_status().spec)
     setattr(message, field, value)
@@ -486,18 +478,10 @@ def test_what_is_merged_is_checked_as_a_whole() -> None:
     assert "no group is called 'dp'" in str(refused(convert.updated_spec, request, job_status().spec))
 
 
-@pytest.mark.parametrize(
-    ("mask", "given", "expected"),
-    [
-        ([], 0, set()),
-        ([], 3, {3}),
-        (["*"], 0, set()),
-        (["lease", "*"], 3, {3}),
-        (["lease"], 0, {5}),
-        (["lease"], 5, {5}),
-        (["lease"], 3, {3, 5}),
-    ],
-)
+@pytest.mark.parametrize(("mask", "given", "expected"), [
+    ([], 0, set()), ([], 3, {3}), (["*"], 0, set()), (["lease", "*"], 3, {3}), (["lease"], 0, {5}), (["lease"], 5, {5}),
+    (["lease"], 3, {3, 5}),
+])  # fmt: skip
 def test_an_update_needs_the_revision_that_it_names_and_the_one_that_fields_stay_from(
     mask: list[str], given: int, expected: set[int]
 ) -> None:

@@ -101,44 +101,41 @@ def test_what_there_is_none_of_is_left_out() -> None:
     assert not explain_message(BOUNDED).cut.HasField("other_leaf")
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (FINE, "The network does not slow job 'a': no link that the job uses is loaded above its capacity"),
-        (FINE, "Routing can gain nothing."),
-        (replace(FINE, flows_inside_a_leaf=4), "All flows of the job stay inside a leaf."),
-        (SLOWED, "takes up to 2.00 times as long as on an idle fabric (efficiency 50.0%)."),
-        (SLOWED, "s1>s101. It is loaded to 2.00 times its capacity by 1 flow of the job and 1 of job 'b'."),
-        (
-            replace(SLOWED, best=replace(BEST, moves=300, cycles=2, first_slowdown=1.25)),
-            "slowdown to 1.00, with 300 flows moved in at most 2 planning cycles (1.25 after the first).",
-        ),
-        (
-            replace(SLOWED, best=replace(BEST, moves=300, cycles=None)),
-            "reduce the job's slowdown to 1.00, with 300 flows moved, which planning.max_moves does not allow.",
-        ),
-        (SLOWED, "Routing can gain 50%: the planner's routes reduce the job's slowdown to 1.00, with 1 flow moved."),
-        (replace(SLOWED, flows_hashed=1), "on average over hash draws"),
-        (
-            replace(SLOWED, flows_hashed=1, slowdown=3.0),
-            "1 flow of the job is hashed: switches choose the links of hashed flows.",
-        ),
-        (replace(SLOWED, equally_full_links=8), "s1>s101 (one of 8 equally full). It is loaded"),
-        (
-            replace(SLOWED, fullest_links=(replace(LINK, background=0.5),)),
-            "unannounced traffic takes 50% of the capacity.",
-        ),
-        (replace(SLOWED, verdict=Verdict.NIC, nic_slowdown=2.0), "the load of a NIC does not depend on routes"),
-        (replace(SLOWED, verdict=Verdict.UNPROVEN, least_slowdown=1.2), "only slowdowns below 1.20 are ruled out."),
-        (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): with any"),
-        (BOUNDED, "Splitting flows would gain 33%: slowdown 1.33"),
-        (replace(BOUNDED, split=replace(SPLIT, slowdown=2.0)), "Splitting flows would gain nothing either."),
-        (
-            replace(BOUNDED, least_slowdown=1.0, cut=None),
-            "Any routes that are better for this job than the planner's are worse for another job.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("found", "expected"), [
+    (FINE, "The network does not slow job 'a': no link that the job uses is loaded above its capacity"),
+    (FINE, "Routing can gain nothing."),
+    (replace(FINE, flows_inside_a_leaf=4), "All flows of the job stay inside a leaf."),
+    (SLOWED, "takes up to 2.00 times as long as on an idle fabric (efficiency 50.0%)."),
+    (SLOWED, "s1>s101. It is loaded to 2.00 times its capacity by 1 flow of the job and 1 of job 'b'."),
+    (
+        replace(SLOWED, best=replace(BEST, moves=300, cycles=2, first_slowdown=1.25)),
+        "slowdown to 1.00, with 300 flows moved in at most 2 planning cycles (1.25 after the first).",
+    ),
+    (
+        replace(SLOWED, best=replace(BEST, moves=300, cycles=None)),
+        "reduce the job's slowdown to 1.00, with 300 flows moved, which planning.max_moves does not allow.",
+    ),
+    (SLOWED, "Routing can gain 50%: the planner's routes reduce the job's slowdown to 1.00, with 1 flow moved."),
+    (replace(SLOWED, flows_hashed=1), "on average over hash draws"),
+    (
+        replace(SLOWED, flows_hashed=1, slowdown=3.0),
+        "1 flow of the job is hashed: switches choose the links of hashed flows.",
+    ),
+    (replace(SLOWED, equally_full_links=8), "s1>s101 (one of 8 equally full). It is loaded"),
+    (
+        replace(SLOWED, fullest_links=(replace(LINK, background=0.5),)),
+        "unannounced traffic takes 50% of the capacity.",
+    ),
+    (replace(SLOWED, verdict=Verdict.NIC, nic_slowdown=2.0), "the load of a NIC does not depend on routes"),
+    (replace(SLOWED, verdict=Verdict.UNPROVEN, least_slowdown=1.2), "only slowdowns below 1.20 are ruled out."),
+    (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): with any"),
+    (BOUNDED, "Splitting flows would gain 33%: slowdown 1.33"),
+    (replace(BOUNDED, split=replace(SPLIT, slowdown=2.0)), "Splitting flows would gain nothing either."),
+    (
+        replace(BOUNDED, least_slowdown=1.0, cut=None),
+        "Any routes that are better for this job than the planner's are worse for another job.",
+    ),
+])  # fmt: skip
 def test_the_answer_says(found: JobAnalysis, expected: str) -> None:
     assert expected in said(found)
 
@@ -202,37 +199,31 @@ LOST = FlowEnds("x", "y", "s1", "s2")
 REPAIRED = replace(WORST, basis="repair", slowdown=3.0)
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({"outcomes": (), "felt": (), "unfelt": ()}, "The fabric has no part of the chosen kinds that can fail."),
-        ({"outcomes": (), "felt": ()}, "No flow uses the 2 cables that can fail: no failure changes anything."),
-        ({"outcomes": (replace(WORST, lost=(LOST,)),)}, "2 failures leave flows without a path, up to 1."),
-        ({"present": replace(FAILURES.present, unrouted=(LOST, LOST))}, "2 flows have no path even now."),
-        ({"pinned": False}, "No flow is pinned now: these results are for"),
-        (
-            {"outcomes": (REPAIRED,)},
-            "before 1 case was planned: the slowdown is that of the repair, and may be smaller",
-        ),
-        ({"outcomes": (REPAIRED,)}, "with a slowdown of 3.00 after the repair (at most 50.0% above the best)"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "expected"), [
+    ({"outcomes": (), "felt": (), "unfelt": ()}, "The fabric has no part of the chosen kinds that can fail."),
+    ({"outcomes": (), "felt": ()}, "No flow uses the 2 cables that can fail: no failure changes anything."),
+    ({"outcomes": (replace(WORST, lost=(LOST,)),)}, "2 failures leave flows without a path, up to 1."),
+    ({"present": replace(FAILURES.present, unrouted=(LOST, LOST))}, "2 flows have no path even now."),
+    ({"pinned": False}, "No flow is pinned now: these results are for"),
+    (
+        {"outcomes": (REPAIRED,)},
+        "before 1 case was planned: the slowdown is that of the repair, and may be smaller",
+    ),
+    ({"outcomes": (REPAIRED,)}, "with a slowdown of 3.00 after the repair (at most 50.0% above the best)"),
+])  # fmt: skip
 def test_the_answer_about_failures_says(changed: dict[str, Any], expected: str) -> None:
     assert expected in said_of_failures(FAILURES, **changed)
 
 
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"kinds": [pb.FAILURE_KIND_SPINE, 9]}, "kinds[1]"),
-        ({"kinds": [0]}, "kinds[0]"),
-        ({"within": Duration(seconds=121)}, "within"),
-        ({"within": Duration(seconds=-1)}, "within"),
-        ({"within": Duration()}, "within"),
-        ({"names": ["spine2"], "kinds": [pb.FAILURE_KIND_SPINE]}, "names"),
-        ({"kinds": [pb.FAILURE_KIND_PARTS]}, "kinds"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "problem"), [
+    ({"kinds": [pb.FAILURE_KIND_SPINE, 9]}, "kinds[1]"),
+    ({"kinds": [0]}, "kinds[0]"),
+    ({"within": Duration(seconds=121)}, "within"),
+    ({"within": Duration(seconds=-1)}, "within"),
+    ({"within": Duration()}, "within"),
+    ({"names": ["spine2"], "kinds": [pb.FAILURE_KIND_SPINE]}, "names"),
+    ({"kinds": [pb.FAILURE_KIND_PARTS]}, "kinds"),
+])  # fmt: skip
 def test_a_wrong_request_is_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         what_if_request(pb.WhatIfRequest(**fields), Fabric())

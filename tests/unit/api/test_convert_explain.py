@@ -68,61 +68,58 @@ def changes(patterns: str, now: str) -> str:
     return f"Job 'g1' changes between {patterns} traffic patterns that switches count, and sends {now}"
 
 
-@pytest.mark.parametrize(
-    ("of_job", "expected"),
-    [
-        (None, ""),
-        (CONFIRMED, ""),
-        (
-            DECLARED,
-            "Counters have not yet confirmed the announcement of job 'g1'. What follows rests on the announcement.",
-        ),
-        (
-            MEASURED,
-            "The routes of job 'g1' are planned for the bytes that switches count, not for those that it announced. "
-            "What follows rests on the counted bytes.",
-        ),
-        (replace(MEASURED, declared={}), ""),
-        (replace(MEASURED, declared={}, patterns=1), ""),
-        (replace(SEEN, virtual_links=VirtualLinks([VirtualLink(*PAIR, 0, 1)])), PROVISIONAL),
-        (demand(DemandSource.PROVISIONAL), PROVISIONAL),
-        (
-            replace(SEEN, difference=OTHER.difference),
-            f"{WRONG} {UNDECLARED} What follows rests on the pairs of hosts that were seen to send.",
-        ),
-        (
-            SEEN,
-            "Job 'g1' sends on pairs of hosts that it did not announce; counters have not yet confirmed how much. "
-            "What follows assumes that these pairs send equal bytes.",
-        ),
-        (
-            replace(SEEN, declared={}),
-            "Counters show which hosts of job 'g1' send to each other, but have not yet confirmed how much. What "
-            "follows assumes that all these pairs of hosts send equal bytes.",
-        ),
-        (HALF, f"{WRONG} all announced pairs carry 2.0 times what was announced. {COUNTED}"),
-        (DOUBLE, f"{WRONG} all announced pairs carry 0.50 times what was announced. {COUNTED}"),
-        (
-            BACKWARDS,
-            f"{WRONG} all announced pairs carry traffic in the other direction only; {UNDECLARED} {COUNTED}",
-        ),
-        (OTHER, f"{WRONG} {UNDECLARED} {COUNTED}"),
-        (
-            replace(MEASURED, patterns=2, pattern=1),
-            f"{changes('2', 'pattern 1 now')}. What follows rests on all of these patterns.",
-        ),
-        (
-            replace(MEASURED, patterns=2, pattern=2, idle_phases=frozenset({0})),
-            f"{changes('2', 'pattern 2 now')}. What follows rests on this pattern.",
-        ),
-        (
-            replace(MEASURED, patterns=3),
-            f"{changes('3', 'another pattern now')}. What follows rests on all of these patterns.",
-        ),
-        (SILENT, "Job 'g1' has stopped sending."),
-        (SLOWER, "The current iteration of job 'g1' takes longer than the iterations before it."),
-    ],
-)
+@pytest.mark.parametrize(("of_job", "expected"), [
+    (None, ""),
+    (CONFIRMED, ""),
+    (
+        DECLARED,
+        "Counters have not yet confirmed the announcement of job 'g1'. What follows rests on the announcement.",
+    ),
+    (
+        MEASURED,
+        "The routes of job 'g1' are planned for the bytes that switches count, not for those that it announced. "
+        "What follows rests on the counted bytes.",
+    ),
+    (replace(MEASURED, declared={}), ""),
+    (replace(MEASURED, declared={}, patterns=1), ""),
+    (replace(SEEN, virtual_links=VirtualLinks([VirtualLink(*PAIR, 0, 1)])), PROVISIONAL),
+    (demand(DemandSource.PROVISIONAL), PROVISIONAL),
+    (
+        replace(SEEN, difference=OTHER.difference),
+        f"{WRONG} {UNDECLARED} What follows rests on the pairs of hosts that were seen to send.",
+    ),
+    (
+        SEEN,
+        "Job 'g1' sends on pairs of hosts that it did not announce; counters have not yet confirmed how much. "
+        "What follows assumes that these pairs send equal bytes.",
+    ),
+    (
+        replace(SEEN, declared={}),
+        "Counters show which hosts of job 'g1' send to each other, but have not yet confirmed how much. What "
+        "follows assumes that all these pairs of hosts send equal bytes.",
+    ),
+    (HALF, f"{WRONG} all announced pairs carry 2.0 times what was announced. {COUNTED}"),
+    (DOUBLE, f"{WRONG} all announced pairs carry 0.50 times what was announced. {COUNTED}"),
+    (
+        BACKWARDS,
+        f"{WRONG} all announced pairs carry traffic in the other direction only; {UNDECLARED} {COUNTED}",
+    ),
+    (OTHER, f"{WRONG} {UNDECLARED} {COUNTED}"),
+    (
+        replace(MEASURED, patterns=2, pattern=1),
+        f"{changes('2', 'pattern 1 now')}. What follows rests on all of these patterns.",
+    ),
+    (
+        replace(MEASURED, patterns=2, pattern=2, idle_phases=frozenset({0})),
+        f"{changes('2', 'pattern 2 now')}. What follows rests on this pattern.",
+    ),
+    (
+        replace(MEASURED, patterns=3),
+        f"{changes('3', 'another pattern now')}. What follows rests on all of these patterns.",
+    ),
+    (SILENT, "Job 'g1' has stopped sending."),
+    (SLOWER, "The current iteration of job 'g1' takes longer than the iterations before it."),
+])  # fmt: skip
 def test_the_answer_begins_with_what_it_rests_on(of_job: JobDemand | None, expected: str) -> None:
     answer = said(replace(FINE, demand=of_job))
     assert answer == [*filter(None, [expected]), NOT_SLOWED, "Routing can gain nothing."]
@@ -137,41 +134,38 @@ NOT_POSSIBLE = (
 OF_BYTES = ", of the bytes that switches count,"
 
 
-@pytest.mark.parametrize(
-    ("of_job", "slowdown", "measured", "expected"),
-    [
-        (CONFIRMED, 1.0, 0.97, " is 97.0%, about as predicted."),
-        (DECLARED, 1.0, 0.97, " is 97.0%, about as predicted."),
-        (CONFIRMED, 1.0, 0.6, f" is 60.0%, {NOT_ROUTING}"),
-        (
-            DECLARED,
-            1.0,
-            0.276,
-            " is 27.6%, the predicted efficiency 100.0%. The job may send more than it announced: counters will show "
-            f"whether it does. Otherwise look for {LOOK}",
-        ),
-        (DECLARED, 1.0, 1.62, " is 162.0%, " + NOT_POSSIBLE.format("1.6")),
-        (CONFIRMED, 1.0, 1.06, " is 106.0%, " + NOT_POSSIBLE.format("1.1")),
-        (DECLARED, 2.0, 1.62, " is 162.0%, " + NOT_POSSIBLE.format("1.6")),
-        (None, 1.0, 1.04, " is 104.0%, about as predicted."),
-        (HALF, 1.0, 0.55, f"{OF_BYTES} is 55.0%, {NOT_ROUTING}"),
-        (DOUBLE, 1.0, 0.81, f"{OF_BYTES} is 81.0%, the predicted efficiency"),
-        (
-            replace(MEASURED, declared={}),
-            1.0,
-            1.5,
-            f"{OF_BYTES} is 150.0%, which is not possible: switches count bytes of other programs between the "
-            "job's hosts, or the job reports its iterations as too short.",
-        ),
-        (
-            CONFIRMED,
-            2.0,
-            0.8,
-            " is 80.0%, better than the predicted 50.0%: the jobs on the same links do not always send at the same "
-            "time.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("of_job", "slowdown", "measured", "expected"), [
+    (CONFIRMED, 1.0, 0.97, " is 97.0%, about as predicted."),
+    (DECLARED, 1.0, 0.97, " is 97.0%, about as predicted."),
+    (CONFIRMED, 1.0, 0.6, f" is 60.0%, {NOT_ROUTING}"),
+    (
+        DECLARED,
+        1.0,
+        0.276,
+        " is 27.6%, the predicted efficiency 100.0%. The job may send more than it announced: counters will show "
+        f"whether it does. Otherwise look for {LOOK}",
+    ),
+    (DECLARED, 1.0, 1.62, " is 162.0%, " + NOT_POSSIBLE.format("1.6")),
+    (CONFIRMED, 1.0, 1.06, " is 106.0%, " + NOT_POSSIBLE.format("1.1")),
+    (DECLARED, 2.0, 1.62, " is 162.0%, " + NOT_POSSIBLE.format("1.6")),
+    (None, 1.0, 1.04, " is 104.0%, about as predicted."),
+    (HALF, 1.0, 0.55, f"{OF_BYTES} is 55.0%, {NOT_ROUTING}"),
+    (DOUBLE, 1.0, 0.81, f"{OF_BYTES} is 81.0%, the predicted efficiency"),
+    (
+        replace(MEASURED, declared={}),
+        1.0,
+        1.5,
+        f"{OF_BYTES} is 150.0%, which is not possible: switches count bytes of other programs between the "
+        "job's hosts, or the job reports its iterations as too short.",
+    ),
+    (
+        CONFIRMED,
+        2.0,
+        0.8,
+        " is 80.0%, better than the predicted 50.0%: the jobs on the same links do not always send at the same "
+        "time.",
+    ),
+])  # fmt: skip
 def test_a_measured_efficiency_is_judged_by_what_is_confirmed(
     of_job: JobDemand | None, slowdown: float, measured: float, expected: str
 ) -> None:
@@ -180,14 +174,11 @@ def test_a_measured_efficiency_is_judged_by_what_is_confirmed(
     assert explain_message(found).efficiency_measured == measured
 
 
-@pytest.mark.parametrize(
-    ("usual", "expected"),
-    [
-        (0.6, "the difference is not the routing. Look for slow ranks, lost packets, or unannounced traffic."),
-        (0.97, "some slow iterations reduce the mean, such as first ones. The efficiency of most iterations is 97.0%."),
-        (None, "First iterations are often slow: ask again in a while."),
-    ],
-)
+@pytest.mark.parametrize(("usual", "expected"), [
+    (0.6, "the difference is not the routing. Look for slow ranks, lost packets, or unannounced traffic."),
+    (0.97, "some slow iterations reduce the mean, such as first ones. The efficiency of most iterations is 97.0%."),
+    (None, "First iterations are often slow: ask again in a while."),
+])  # fmt: skip
 def test_hosts_are_not_blamed_for_single_slow_iterations(usual: float | None, expected: str) -> None:
     answer = said(replace(FINE, demand=CONFIRMED, efficiency_measured=0.6, efficiency_usual=usual))[-1]
     assert answer.startswith("The measured efficiency is 60.0%, the predicted efficiency 100.0%")
@@ -216,26 +207,23 @@ TAKES = "its communication takes up to 1.25 times as long as on an idle fabric (
 OWN = "The fullest link of the job is leaf1:5. It is loaded to 1.25 times its capacity by 3 flows of the job"
 
 
-@pytest.mark.parametrize(
-    ("of_nic", "slowed", "where"),
-    [
-        (
-            nic(0.0, G1, G2),
-            f"Job 'g1' is slowed by a NIC that it shares with job 'g2', not by the fabric: {TAKES}",
-            f"{OWN} and 3 of job 'g2'.",
-        ),
-        (
-            nic(0.2, G1),
-            f"Job 'g1' is slowed by unannounced traffic at one of its NICs, not by the fabric: {TAKES}",
-            f"{OWN} alone; unannounced traffic takes 20% of the capacity.",
-        ),
-        (
-            nic(0.0, G1),
-            f"Several flows of job 'g1', and none of other jobs, share the NIC leaf1:5: {TAKES}",
-            f"{OWN} alone.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("of_nic", "slowed", "where"), [
+    (
+        nic(0.0, G1, G2),
+        f"Job 'g1' is slowed by a NIC that it shares with job 'g2', not by the fabric: {TAKES}",
+        f"{OWN} and 3 of job 'g2'.",
+    ),
+    (
+        nic(0.2, G1),
+        f"Job 'g1' is slowed by unannounced traffic at one of its NICs, not by the fabric: {TAKES}",
+        f"{OWN} alone; unannounced traffic takes 20% of the capacity.",
+    ),
+    (
+        nic(0.0, G1),
+        f"Several flows of job 'g1', and none of other jobs, share the NIC leaf1:5: {TAKES}",
+        f"{OWN} alone.",
+    ),
+])  # fmt: skip
 def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, where: str) -> None:
     found = replace(FINE, slowdown=1.25, nic_slowdown=1.25, fullest_links=(of_nic,), fullest_nic=of_nic, best=BEST)
     found = replace(found, verdict=Verdict.NIC)
@@ -256,13 +244,10 @@ def test_what_is_not_noticeable_is_not_called_slow() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("found", "hashed", "best"),
-    [
-        (FINE, 1.0, 1.0),
-        (replace(FINE, verdict=Verdict.ROUTING, slowdown=1.3, best=BEST), 1.27, 1.25),
-    ],
-)
+@pytest.mark.parametrize(("found", "hashed", "best"), [
+    (FINE, 1.0, 1.0),
+    (replace(FINE, verdict=Verdict.ROUTING, slowdown=1.3, best=BEST), 1.27, 1.25),
+])  # fmt: skip
 def test_where_pinning_gains_nothing_the_answer_says_so(found: JobAnalysis, hashed: float, best: float) -> None:
     found = replace(found, hashed_slowdown=hashed, pinning_gains_nothing=True)
     (sentence,) = [each for each in said(found) if each.startswith("Pinning gains nothing for job 'g1' now: ")]

@@ -43,26 +43,22 @@ def details_of(status: status_pb2.Status) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "reason", "others"),
-    [
-        (InvalidInput.of("lease", "is missing"), "INVALID_ARGUMENT", "INVALID_FIELD", {"BadRequest"}),
-        (NotFound("no job"), "NOT_FOUND", "NO_SUCH_JOB", set()),
-        (AlreadyExists("there is one"), "ALREADY_EXISTS", "JOB_EXISTS", set()),
-        (Conflict("taken"), "FAILED_PRECONDITION", "CONFLICT", set()),
-        (Superseded("superseded: ecmp was set"), "ABORTED", "SUPERSEDED", set()),
-        (Exhausted("full"), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure"}),
-        (Exhausted("full", retry_s=1.5), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure", "RetryInfo"}),
-        (NotKnownYet("routes are under way"), "FAILED_PRECONDITION", "NOT_KNOWN_YET", set()),
-        (NotKnownYet("under way", {}, 0.5), "FAILED_PRECONDITION", "NOT_KNOWN_YET", {"RetryInfo"}),
-        (Unavailable("no disk", 5.0), "UNAVAILABLE", "NOT_SAVED", {"RetryInfo"}),
-        (errors.Stopping("stopping"), "UNAVAILABLE", "STOPPING", {"RetryInfo"}),
-        (errors.TooSlow("too slow"), "DEADLINE_EXCEEDED", "TOO_SLOW", set()),
-        (SignalboxError("the analysis failed"), "INTERNAL", "INTERNAL", set()),
-        (ZeroDivisionError("secret"), "INTERNAL", "INTERNAL", set()),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
-)
+@pytest.mark.parametrize(("error", "code", "reason", "others"), [
+    (InvalidInput.of("lease", "is missing"), "INVALID_ARGUMENT", "INVALID_FIELD", {"BadRequest"}),
+    (NotFound("no job"), "NOT_FOUND", "NO_SUCH_JOB", set()),
+    (AlreadyExists("there is one"), "ALREADY_EXISTS", "JOB_EXISTS", set()),
+    (Conflict("taken"), "FAILED_PRECONDITION", "CONFLICT", set()),
+    (Superseded("superseded: ecmp was set"), "ABORTED", "SUPERSEDED", set()),
+    (Exhausted("full"), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure"}),
+    (Exhausted("full", retry_s=1.5), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure", "RetryInfo"}),
+    (NotKnownYet("routes are under way"), "FAILED_PRECONDITION", "NOT_KNOWN_YET", set()),
+    (NotKnownYet("under way", {}, 0.5), "FAILED_PRECONDITION", "NOT_KNOWN_YET", {"RetryInfo"}),
+    (Unavailable("no disk", 5.0), "UNAVAILABLE", "NOT_SAVED", {"RetryInfo"}),
+    (errors.Stopping("stopping"), "UNAVAILABLE", "STOPPING", {"RetryInfo"}),
+    (errors.TooSlow("too slow"), "DEADLINE_EXCEEDED", "TOO_SLOW", set()),
+    (SignalboxError("the analysis failed"), "INTERNAL", "INTERNAL", set()),
+    (ZeroDivisionError("secret"), "INTERNAL", "INTERNAL", set()),
+], ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "")  # fmt: skip
 def test_each_error_has_its_code_reason_and_details(error: Exception, code: str, reason: str, others: set[str]) -> None:
     status = errors.status_of(error)
     found = details_of(status)

@@ -23,22 +23,19 @@ TLS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "peer"),
-    [
-        ("ipv4:192.0.2.1:40000", Peer("192.0.2.1:40000")),
-        ("ipv4:127.0.0.1:40000", Peer("127.0.0.1:40000", private=True)),
-        ("ipv6:%5B::1%5D:40000", Peer("[::1]:40000", private=True)),
-        ("ipv6:[::1]:40000", Peer("[::1]:40000", private=True)),
-        ("ipv6:%5B2001:db8::1%5D:40000", Peer("[2001:db8::1]:40000")),
-        ("ipv6:%5Bfe80::1%25eth0%5D:40000", Peer("[fe80::1%eth0]:40000")),
-        ("ipv6:%5B::ffff:127.0.0.1%5D:40000", Peer("[::ffff:127.0.0.1]:40000", private=True)),
-        ("ipv6:%5B::ffff:192.0.2.1%5D:40000", Peer("[::ffff:192.0.2.1]:40000")),
-        ("unix:", Peer("unix", socket=True, private=True)),
-        ("unknown:", Peer("")),
-        ("", Peer("")),
-    ],
-)
+@pytest.mark.parametrize(("name", "peer"), [
+    ("ipv4:192.0.2.1:40000", Peer("192.0.2.1:40000")),
+    ("ipv4:127.0.0.1:40000", Peer("127.0.0.1:40000", private=True)),
+    ("ipv6:%5B::1%5D:40000", Peer("[::1]:40000", private=True)),
+    ("ipv6:[::1]:40000", Peer("[::1]:40000", private=True)),
+    ("ipv6:%5B2001:db8::1%5D:40000", Peer("[2001:db8::1]:40000")),
+    ("ipv6:%5Bfe80::1%25eth0%5D:40000", Peer("[fe80::1%eth0]:40000")),
+    ("ipv6:%5B::ffff:127.0.0.1%5D:40000", Peer("[::ffff:127.0.0.1]:40000", private=True)),
+    ("ipv6:%5B::ffff:192.0.2.1%5D:40000", Peer("[::ffff:192.0.2.1]:40000")),
+    ("unix:", Peer("unix", socket=True, private=True)),
+    ("unknown:", Peer("")),
+    ("", Peer("")),
+])  # fmt: skip
 def test_a_connection_is_a_socket_private_or_neither(name: str, peer: Peer) -> None:
     assert peer_of(name, {}) == peer
 
@@ -136,20 +133,17 @@ def test_a_peer_is_private_through_tls_or_on_loopback() -> None:
     assert of("::ffff:127.0.0.1") == Peer("127.0.0.1:7", private=True)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        (),
-        FIELDS[1:],
-        FIELDS[:2],
-        (*FIELDS, FIELDS[0]),
-        (*FIELDS, ("x-signalbox-address", "192.0.2.2")),
-        (*FIELDS, ("x-signalbox-other", "1")),
-        (("x-signalbox-address", "192.0.2.1, 192.0.2.2"), *FIELDS[1:]),
-        (("x-signalbox-address", ""), *FIELDS[1:]),
-        (*FIELDS, ("x-signalbox-certificate-bin", b"no certificate")),
-    ],
-)
+@pytest.mark.parametrize("fields", [
+    (),
+    FIELDS[1:],
+    FIELDS[:2],
+    (*FIELDS, FIELDS[0]),
+    (*FIELDS, ("x-signalbox-address", "192.0.2.2")),
+    (*FIELDS, ("x-signalbox-other", "1")),
+    (("x-signalbox-address", "192.0.2.1, 192.0.2.2"), *FIELDS[1:]),
+    (("x-signalbox-address", ""), *FIELDS[1:]),
+    (*FIELDS, ("x-signalbox-certificate-bin", b"no certificate")),
+])  # fmt: skip
 def test_who_is_not_said_exactly_once_is_nobody(fields: tuple[tuple[str, str | bytes], ...]) -> None:
     assert peer(*fields) == NOBODY
 
@@ -167,16 +161,10 @@ def forwarded(*fields: tuple[str, str | bytes], auth: Any = MEMBER, link: str = 
     return forwarded_peer({"a", "b"}, leads, cast(Any, call))
 
 
-@pytest.mark.parametrize(
-    "caller",
-    [
-        Peer("192.0.2.1:40000"),
-        Peer("192.0.2.1:40000", private=True),
-        Peer("[2001:db8::1]:7", private=True),
-        Peer("127.0.0.1:7", private=True),
-        Peer(""),
-    ],
-)
+@pytest.mark.parametrize("caller", [
+    Peer("192.0.2.1:40000"), Peer("192.0.2.1:40000", private=True), Peer("[2001:db8::1]:7", private=True),
+    Peer("127.0.0.1:7", private=True), Peer(""),
+])  # fmt: skip
 def test_the_leader_sees_the_peer_that_the_member_sees(caller: Peer) -> None:
     assert forwarded(*fields_of(caller, SocketRole.NONE)) == caller
 

@@ -111,17 +111,14 @@ def test_every_wrong_entry_is_named(file: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        ('["10.0.1.0/24", "10.0.2.1/24"]', "[1]: is an address in 10.0.2.0/24: write that prefix"),
-        ('["10.0.1.0/33"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
-        ('["2001:db8::/32"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
-        ('["leaf1"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
-        ("[167772160]", "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
-        ("[]", ": must have at least 1 entry (given: 0)"),
-    ],
-)
+@pytest.mark.parametrize(("given", "problem"), [
+    ('["10.0.1.0/24", "10.0.2.1/24"]', "[1]: is an address in 10.0.2.0/24: write that prefix"),
+    ('["10.0.1.0/33"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
+    ('["2001:db8::/32"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
+    ('["leaf1"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
+    ("[167772160]", "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
+    ("[]", ": must have at least 1 entry (given: 0)"),
+])  # fmt: skip
 def test_a_wrong_prefix_is_refused_with_what_would_be_right(file: Path, given: str, problem: str) -> None:
     file.write_text(FILE.replace('["10.0.1.0/24", "10.0.7.12"]', given))
     assert problems(file) == [f"FILE: tenant[0].host_prefixes{problem}"]

@@ -74,15 +74,10 @@ def test_a_snapshot_has_what_the_calls_answer(jobs: Watcher, fabric: Watcher) ->
     assert told.plan == pb.GetPlanResponse.FromString(encoded).plan
 
 
-@pytest.mark.parametrize(
-    ("rows", "response"),
-    [
-        (JobRows, pb.WatchJobsResponse),
-        (FabricRows, pb.WatchFabricResponse),
-        (PlanRows, pb.WatchPlanResponse),
-        (AlarmRows, pb.WatchAlarmsResponse),
-    ],
-)
+@pytest.mark.parametrize(("rows", "response"), [
+    (JobRows, pb.WatchJobsResponse), (FabricRows, pb.WatchFabricResponse), (PlanRows, pb.WatchPlanResponse),
+    (AlarmRows, pb.WatchAlarmsResponse),
+])  # fmt: skip
 def test_an_equal_status_is_no_change(rows: Callable[[], Rows[Any, Any]], response: Any) -> None:
     watcher = Watcher(rows(), response)
     status = example_status()

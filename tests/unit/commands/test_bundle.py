@@ -135,14 +135,11 @@ def test_what_cannot_be_had_is_named_and_the_rest_is_there_with_the_end_of_the_l
     assert missing == [*(f"{name}.json" for name in names), "metrics.txt"]
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ('{"authorization": "Bearer abc"}', f'{{"authorization": "Bearer {REMOVED}"}}'),
-        ("-----BEGIN EC PRIVATE KEY-----\nMHc\nAQ\n", f"-----BEGIN EC PRIVATE KEY-----{REMOVED}"),
-        ('{"lease_token": "u.m", "job_id": "ring"}', f'{{"lease_token": "{REMOVED}", "job_id": "ring"}}'),
-        ("tokens = /etc/signalbox/tokens.toml", "tokens = /etc/signalbox/tokens.toml"),
-    ],
-)
+@pytest.mark.parametrize(("text", "left"), [
+    ('{"authorization": "Bearer abc"}', f'{{"authorization": "Bearer {REMOVED}"}}'),
+    ("-----BEGIN EC PRIVATE KEY-----\nMHc\nAQ\n", f"-----BEGIN EC PRIVATE KEY-----{REMOVED}"),
+    ('{"lease_token": "u.m", "job_id": "ring"}', f'{{"lease_token": "{REMOVED}", "job_id": "ring"}}'),
+    ("tokens = /etc/signalbox/tokens.toml", "tokens = /etc/signalbox/tokens.toml"),
+])  # fmt: skip
 def test_what_is_taken_for_a_secret(text: str, left: str) -> None:
     assert without_secrets(text) == left

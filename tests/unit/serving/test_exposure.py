@@ -76,22 +76,19 @@ IDENTITY = "api.ca_certificates or api.tokens, which say who may call"
 CERTIFICATE = "api.certificate and api.private_key, for TLS"
 
 
-@pytest.mark.parametrize(
-    ("api", "expected"),
-    [
-        ({}, ""),
-        (SOCKET, ""),
-        ({"listen": ["[::1]:1", "localhost:1"]}, ""),
-        ({"listen": ["no.host.invalid:1"]}, ""),  # another check reports its error
-        (OPEN, f"{CERTIFICATE}; {IDENTITY}"),
-        ({"listen": ["127.0.0.1:1", "[::]:1"]}, f"{CERTIFICATE}; {IDENTITY}"),
-        ({**OPEN, **TOKENS}, CERTIFICATE),
-        ({**OPEN, **TLS}, IDENTITY),
-        ({**OPEN, **TLS, **TOKENS}, ""),
-        ({**OPEN, **MUTUAL}, ""),
-        ({**OPEN, "insecure": True}, ""),
-    ],
-)
+@pytest.mark.parametrize(("api", "expected"), [
+    ({}, ""),
+    (SOCKET, ""),
+    ({"listen": ["[::1]:1", "localhost:1"]}, ""),
+    ({"listen": ["no.host.invalid:1"]}, ""),  # another check reports its error
+    (OPEN, f"{CERTIFICATE}; {IDENTITY}"),
+    ({"listen": ["127.0.0.1:1", "[::]:1"]}, f"{CERTIFICATE}; {IDENTITY}"),
+    ({**OPEN, **TOKENS}, CERTIFICATE),
+    ({**OPEN, **TLS}, IDENTITY),
+    ({**OPEN, **TLS, **TOKENS}, ""),
+    ({**OPEN, **MUTUAL}, ""),
+    ({**OPEN, "insecure": True}, ""),
+])  # fmt: skip
 def test_an_open_address_without_tls_or_an_identity_is_a_problem(api: dict[str, Any], expected: str) -> None:
     assert missing(**api) == expected
 

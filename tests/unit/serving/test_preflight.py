@@ -172,15 +172,12 @@ def test_a_file_that_does_not_end_or_is_too_large_is_no_certificate(tmp_path: Pa
         assert problems(api=files)[f"api.{field}"] == f"cannot read {tmp_path / file}: {problem}"
 
 
-@pytest.mark.parametrize(
-    ("listen", "ports", "found"),
-    [
-        (["127.0.0.1:1", "127.0.0.1:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
-        (["127.0.0.1:1", "localhost:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
-        (["127.0.0.1:1", "[::]:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
-        (["127.0.0.1:2"], (2, 2), {"api.listen[0]": "openflow.port", "metrics.port": "openflow.port"}),
-    ],
-)
+@pytest.mark.parametrize(("listen", "ports", "found"), [
+    (["127.0.0.1:1", "127.0.0.1:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
+    (["127.0.0.1:1", "localhost:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
+    (["127.0.0.1:1", "[::]:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
+    (["127.0.0.1:2"], (2, 2), {"api.listen[0]": "openflow.port", "metrics.port": "openflow.port"}),
+])  # fmt: skip
 def test_two_listeners_with_one_port_are_refused(
     listen: list[str], ports: tuple[int, int], found: dict[str, str]
 ) -> None:

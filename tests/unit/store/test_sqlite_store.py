@@ -16,63 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from controller.circuits.job_wiring import JobWiring
 from controller.config import Config
-from controller.fabric.drains import Drain
-from controller.fabric.parts import (
-    DECLARED,
-    UNKNOWN_DPID,
-    End,
-    Part,
-    PartKey,
-    PartKind,
-    cable_key,
-    host_key,
-    switch_key,
-)
-from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import Arrangement, EndReason, JobEnd, Registration, SavedState
-from controller.silence import Silence
+from controller.jobs.messages import EndReason, JobEnd, SavedState
 from controller.store import sqlite_database
 from controller.store import sqlite_store as store_module
 from controller.store.configured import store_of
 from controller.store.records import FORMAT, MAX_NAMED, PRESENT_NAMES, Key, Kind, Unreadable, changes, decode, encode
 from controller.store.sqlite_store import SqliteStore
-from controller.store.store import LARGEST_EPOCH, Store, epoch_at
+from controller.store.store import LARGEST_EPOCH, epoch_at
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
-from signalbox.jobs.reports import Connected
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 from tests.support.by_id import registered
+from tests.support.saved_states import NOTHING, commit, full, job, parts, save
 from tests.support.waiting import DEADLINE_S, beside
-
-
-def spec(job_id: str) -> JobSpec:
-    return JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": ["10.0.0.1", "10.0.0.2"],
-            "groups": [{"name": "dp", "ranks": [0, 1]}],
-            "collectives": [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 1 << 50, "phase": 2}],
-            "lease_s": 7.5,
-        }
-    )
-
-
-def job(job_id: str, tenant: str = "", request_id: str = "") -> Registration:
-    return Registration(spec(job_id), f"{job_id}-1", tenant, 1e9, request_id)
-
-
-CABLE = frozenset((PortRef(Dpid(1), PortNo(3)), PortRef(Dpid(7), PortNo(1))))
-NOTHING = SavedState()
-
-
-def commit(store: Store, before: SavedState, after: SavedState) -> int | OSError:
-    """Commit, and return the revision that the store then reports, or its error."""
-    done: Future[int | OSError] = Future()
-    store.commit(changes(before, after), done.set_result)
-    return done.result(60)
 
 
 def written(directory: Path, *states: SavedState) -> None:
@@ -81,7 +39,7 @@ def written(directory: Path, *states: SavedState) -> None:
     before = store.load()
     store.begin()
     for state in states:
-        assert isinstance(commit(store, before, state), int)
+        save(store, before, state)
         before = state
     store.close()
 
@@ -99,68 +57,6 @@ def read(directory: Path) -> SavedState:
         return store.load()
     finally:
         store.close()
-
-
-def full() -> SavedState:
-    """Return a saved state with an example of every kind of record."""
-    transfers = JobSpec.parse(
-        {
-            "job_id": "c",
-            "endpoints": ["10.0.0.1", "10.0.0.2"],
-            "rails": [{"endpoints": ["10.1.0.1", "10.1.0.2"]}],
-            "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 5, "phase": 1, "step": 2}],
-            "library": "gloo",
-            "striping": "even",
-            "reports_connections": True,
-        }
-    )
-    links = VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9)
-    silences = Silence("host_down", "", 1e9, 2e9), Silence("link_down", "a 1>b", 1e9, None, "x", "y")
-    return SavedState(
-        registered(
-            job("b"),
-            job("a", tenant="red", request_id="once"),
-            Registration(transfers, "c-1", "", 1e9),
-            Registration(offer(), "offer-1", "", 1e9, arrangement=arrangement(), revision=2**40),
-        ),
-        Mode.SHADOW,
-        {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
-        {JobId("a"): VirtualLinks(links)},
-        {JobId("c"): frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})},
-        {f"b-{n}": JobEnd(JobId("b"), f"b-{n}", "red", how, 1e9 + n, f"r{n}") for n, how in enumerate(EndReason)},
-        {drain.name: drain for drain in (Drain(Dpid(7), "spine2", 1e9), Drain(CABLE, "leaf1:3>spine2", 2e9))},
-        {one.key: one for one in silences},
-        {part.key: part for part in parts()},
-    )
-
-
-def offer() -> JobSpec:
-    """Return an offer of two parallelizations, one of which computes in phase 2 and outside of all phases."""
-    first, second = (name_free(spec(name)) for name in ("b", "c"))
-    compute = [{"seconds": 0.1}, {"seconds": 0.2, "phase": 2}]
-    ways = [{"name": "one", **first, "compute": compute}, {"name": "two", **second}]
-    return JobSpec.parse({"job_id": "offer", "endpoints": ["10.2.0.1", "10.2.0.2"], "parallelizations": ways})
-
-
-def arrangement() -> Arrangement:
-    a, b = PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(2**63), PortNo(3))
-    return JobWiring("two", offer().of_parallelization("two"), ((a, b), (b, a)), 0.25, 0.2, 0.5).arrangement
-
-
-def name_free(one: JobSpec) -> dict[str, object]:
-    return {"groups": one.groups, "collectives": one.collectives}
-
-
-def parts() -> list[Part]:
-    """Return parts of every kind, with a cable that was never seen, and a name with a space."""
-    leaf, spine = PortRef(Dpid(1), PortNo(3)), PortRef(Dpid(2**64 - 1), PortNo(1))
-    nowhere = PortRef(UNKNOWN_DPID, PortNo(0))
-    return [
-        Part(switch_key(Dpid(1)), (End(PortRef(Dpid(1), PortNo(0)), "leaf 1"),), 1e9 + 0.125),
-        Part(cable_key(leaf, spine), (End(leaf, "leaf 1", "eth3"), End(spine, "spine1", "eth1"))),
-        Part(host_key("10.0.0.1"), (End(leaf, "leaf 1", "eth3"),), 1e9),
-        Part(PartKey(PartKind.LINK, f"{DECLARED}a b>c (cable 2)"), (End(nowhere, "a b"), End(nowhere, "c")), 1e9),
-    ]
 
 
 def test_saved_state_comes_back_equal_from_files_for_their_owner_only(tmp_path: Path) -> None:
@@ -263,13 +159,10 @@ def write_records(directory: Path, records: Mapping[tuple[str, str], str]) -> No
         database.execute(f"PRAGMA user_version = {FORMAT}")
 
 
-@pytest.mark.parametrize(
-    ("field", "saved"),
-    [
-        *(("spec", value) for value in (3, "ring", [1], None)),
-        *(("revision", value) for value in (0, -1, "first", None)),
-    ],
-)
+@pytest.mark.parametrize(("field", "saved"), [
+    *(("spec", value) for value in (3, "ring", [1], None)),
+    *(("revision", value) for value in (0, -1, "first", None)),
+])  # fmt: skip
 def test_a_job_without_a_spec_or_a_revision_is_refused_by_its_name(tmp_path: Path, field: str, saved: object) -> None:
     key = Key(Kind.JOB, "a")
     write_records(tmp_path, {key: json.dumps({**json.loads(JOBS[key]), field: saved})})
@@ -277,17 +170,14 @@ def test_a_job_without_a_spec_or_a_revision_is_refused_by_its_name(tmp_path: Pat
         read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("bridge 0x1", '{"ends": [[1, 0, "leaf1", ""]], "down_since": null}'),
-        ("switch 0x1", '{"ends": [], "down_since": null}'),
-        ("link 0x1:1 0x2:1", '{"ends": [[1, 1, "leaf1", "eth1"]], "down_since": null}'),
-        ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1"]], "down_since": null}'),
-        ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1", "eth1"]], "down_since": "yesterday"}'),
-        ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1", "eth1"]]}'),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [
+    ("bridge 0x1", '{"ends": [[1, 0, "leaf1", ""]], "down_since": null}'),
+    ("switch 0x1", '{"ends": [], "down_since": null}'),
+    ("link 0x1:1 0x2:1", '{"ends": [[1, 1, "leaf1", "eth1"]], "down_since": null}'),
+    ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1"]], "down_since": null}'),
+    ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1", "eth1"]], "down_since": "yesterday"}'),
+    ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1", "eth1"]]}'),
+])  # fmt: skip
 def test_a_part_that_is_none_is_refused_by_its_name(tmp_path: Path, key: str, value: str) -> None:
     write_records(tmp_path, {("part", key): value})
     with pytest.raises(InvalidInput, match=f"part '{key}': "):
@@ -352,16 +242,13 @@ def test_another_format_is_refused(tmp_path: Path, version: int, advice: str) ->
     assert ("without jobs" in str(error.value)) == (version < FORMAT)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE record SET value = replace(value, '7.5', '9.5') WHERE key = 'a'",
-        "UPDATE record SET key = 'z' WHERE key = 'a'",
-        "DELETE FROM record WHERE key = 'a'",
-        "UPDATE revision SET number = number + 1",
-        "UPDATE record SET value = CAST(value AS BLOB) WHERE key = 'a'",
-    ],
-)
+@pytest.mark.parametrize("change", [
+    "UPDATE record SET value = replace(value, '7.5', '9.5') WHERE key = 'a'",
+    "UPDATE record SET key = 'z' WHERE key = 'a'",
+    "DELETE FROM record WHERE key = 'a'",
+    "UPDATE revision SET number = number + 1",
+    "UPDATE record SET value = CAST(value AS BLOB) WHERE key = 'a'",
+])  # fmt: skip
 def test_an_altered_record_is_refused(tmp_path: Path, change: str) -> None:
     """A flipped bit in the head of a row turns a text into bytes, as in the last case; SQLite does not notice it."""
     written(tmp_path, full())
@@ -503,7 +390,7 @@ def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_late
     assert "readonly" in str(refused)
     opened[-1].execute("PRAGMA query_only = OFF")
     after = SavedState(registered(job("a"), job("b")))
-    assert isinstance(commit(store, before, after), int)
+    save(store, before, after)
     store.close()
     assert read(tmp_path) == after
 
@@ -611,6 +498,6 @@ def test_changes_are_refused_when_a_file_lost_its_name(tmp_path: Path, name: str
     refused = commit(store, NOTHING, full())
     assert str(refused).endswith(f"{name} was {'replaced' if replaced else 'removed'} while the controller runs")
     (tmp_path / "elsewhere").replace(tmp_path / name)
-    assert isinstance(commit(store, NOTHING, full()), int)
+    save(store, NOTHING, full())
     store.close()
     assert read(tmp_path) == full()
