@@ -20,8 +20,8 @@ from signalbox.client import Client
 from signalbox.jobs.spec import Algorithm, Striping
 from tests.support.lab.counters import quiet, rule_bytes, sent
 from tests.support.lab.fabric import Fabric, routes
+from tests.support.lab.pings import send
 from tests.support.lab.ring import ELEMENTS, Ring
-from tests.support.lab.traffic import send
 from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab

@@ -25,9 +25,9 @@ from signalbox.client import Client
 from signalbox.errors import AlreadyExists, Conflict, InvalidInput
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.lab.counters import metric
 from tests.support.lab.fabric import Fabric, pinned, routes
 from tests.support.lab.fabric import ring as fabric_ring
-from tests.support.lab.metrics import metric
 from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for

@@ -17,7 +17,7 @@ from mininet_topos.lab.record import LabError, run
 from mininet_topos.lab.running_fabric import WholeTraining, install_circuits
 from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.counters import ofctl
-from tests.support.lab.traffic import send
+from tests.support.lab.pings import send
 from tests.support.lab.waits import wait_for
 
 pytestmark = pytest.mark.lab

@@ -22,7 +22,7 @@ from mininet_topos.leaf_spine import LeafSpine
 from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from tests.support.lab import raw_frames
-from tests.support.lab.metrics import metric
+from tests.support.lab.counters import metric
 from tests.support.lab.pings import assert_pings
 from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for

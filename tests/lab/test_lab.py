@@ -29,8 +29,7 @@ from mininet_topos.lab.record import (
 from mininet_topos.lab.running_fabric import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab.counters import described_ports, ofctl
-from tests.support.lab.pings import address
-from tests.support.lab.traffic import send
+from tests.support.lab.pings import address, send
 from tests.support.lab.waits import wait_for
 from tests.support.waiting import line
 

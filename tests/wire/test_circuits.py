@@ -15,12 +15,16 @@ from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, NotKnownYet
 from tests.support.command_line import Result, Signalbox, signalbox
-from tests.support.optical_fabric import all_reduce
-from tests.support.wire.served_circuits import ServedCircuits
+from tests.support.optical_fabric import OpticalFabric, all_reduce
+from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
 
 SERVERS, INTERFACES = 8, 3
+
+
+class ServedCircuits(OpticalFabric, ServedFabric):
+    """Servers connected to optical switches, in memory, behind the real API server."""
 
 
 class Running(NamedTuple):

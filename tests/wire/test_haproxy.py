@@ -21,11 +21,11 @@ from signalbox.client import Client
 from signalbox.errors import Unauthenticated, Unavailable, Unreachable
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from tests.support.waiting import beside, until
+from tests.support.waiting import DEADLINE_S, beside, until
 from tests.support.wire.certificates import Certificate
 from tests.support.wire.control_stand_in import Running
 from tests.support.wire.haproxy import proxied_api
-from tests.support.wire.raw_client import DEADLINE_S, HEALTH, STATUS, RawClient, raw, stub
+from tests.support.wire.raw_client import HEALTH, STATUS, RawClient, raw, stub
 from tests.support.wire.secured import TOKEN, Secured, status_of
 
 REPLAN = "/signalbox.v1.ControllerService/Replan"

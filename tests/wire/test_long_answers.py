@@ -1,4 +1,6 @@
-"""Slow answers: other calls are answered meanwhile, and an answer for many callers is made once."""
+"""Slow answers: others are answered meanwhile, an answer for many is made once, and a call ends by itself.
+
+The tests of deadlines include new methods."""
 
 from __future__ import annotations
 
@@ -7,14 +9,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from controller.api import convert, convert_fabric, convert_plan, guard, watches
 from controller.api.long_work import SMALL
+from controller.api.services import Services
 from controller.planning.problem import FlowId
 from signalbox import spec_messages
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.control_stand_in import H1, VIA_SPINE, running_api
 
@@ -125,3 +131,43 @@ def test_the_routes_of_a_large_job_are_encoded_once_for_all_watchers(monkeypatch
         calls = held.calls
         assert next(client.watch_routes("large")).generation == 2
         assert held.calls == calls
+
+
+UNARY = {
+    method.name: method
+    for service in pb.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    if not method.server_streaming
+}
+HUGE_S = 1e9
+
+
+def about_a_job(request: Any) -> Any:
+    """Fill in the job of a request, because a request without a job is refused before its handler runs."""
+    for about in (request, request.spec) if "spec" in request.DESCRIPTOR.fields_by_name else (request,):
+        if "job_id" in about.DESCRIPTOR.fields_by_name:
+            about.job_id = "job"
+    if "jobs" in request.DESCRIPTOR.fields_by_name:
+        request.jobs.add().spec.job_id = "job"
+    return request
+
+
+@pytest.mark.parametrize("timeout_s", [None, HUGE_S])
+def test_a_handler_that_never_answers_is_ended(monkeypatch: pytest.MonkeyPatch, timeout_s: float | None) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    for name in UNARY:
+        monkeypatch.setattr(Services, name, never)
+    for limit in ("ANSWER_S", "INSTALL_S", "ANALYSIS_S"):
+        monkeypatch.setattr(guard, limit, 0.05)
+    found = {}
+    with running_api() as api, grpc.insecure_channel(api.addresses[0]) as channel:
+        for name, method in UNARY.items():
+            call: Any = channel.unary_unary(f"/{method.containing_service.full_name}/{name}")
+            with pytest.raises(grpc.RpcError) as error:
+                call(about_a_job(GetMessageClass(method.input_type)()).SerializeToString(), timeout=timeout_s)
+            ended: Any = error.value
+            found[name] = ended.code().name, ended.details()
+    expected = "DEADLINE_EXCEEDED", "the controller did not answer in time"
+    assert found == dict.fromkeys(UNARY, expected)

@@ -1,7 +1,8 @@
-"""The metrics server over HTTP, and scraped by a real Prometheus."""
+"""The metrics server over HTTP, scraped by a real Prometheus; a real Alertmanager with the example configuration."""
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import socketserver
@@ -10,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -18,7 +20,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from benchmarks.monitoring import dashboard_expressions, get, prometheus
+from benchmarks.monitoring import alertmanager, dashboard_expressions, get, prometheus, receiver
 from controller.config import MetricsConfig
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
@@ -217,3 +219,27 @@ def test_each_address_is_answered_beside_many_clients_of_another_that_keep_askin
                 assert b"signalbox_pins" in scrape(port, "127.0.0.2")
         finally:
             over.set()
+
+
+def post(address: str, name: str, severity: str, ends_at: datetime) -> bool:
+    alert = {"labels": {"alertname": name, "severity": severity}, "endsAt": ends_at.isoformat()}
+    request = urllib.request.Request(
+        f"http://{address}/api/v2/alerts", json.dumps([alert]).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # still starting
+        return False
+
+
+def test_critical_alerts_go_to_who_is_on_call_others_to_operators_and_their_end_too(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    alerts = {"SignalboxJobsNotServed": ("critical", "on-call"), "SignalboxPlanOld": ("warning", "operators")}
+    with receiver() as (receivers, told), alertmanager(tmp_path, receivers) as address:
+        for status, ends_at in (("firing", now + timedelta(minutes=5)), ("resolved", now)):
+            for name, (severity, to) in alerts.items():
+                wait_for(lambda: post(address, name, severity, ends_at), "Alertmanager", 60, 0.1)  # noqa: B023
+                wanted = (to, name, status)
+                wait_for(lambda: wanted in {(t.receiver, t.alert, t.status) for t in told}, str(wanted), 60, 0.1)  # noqa: B023
+        assert {(t.receiver, t.alert) for t in told} == {(to, name) for name, (_, to) in alerts.items()}

@@ -1,4 +1,4 @@
-"""``signalbox top`` in terminals of two sizes, against the real API server in front of a fabric in memory."""
+"""``Following``, a client's copy of fabric, jobs and plan, and ``signalbox top`` in terminals of two sizes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ from typing import Any, NamedTuple
 import pytest
 from textual.pilot import Pilot
 
+from controller.api import watches
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
+from signalbox.live.following import Following
 from signalbox.live.state import Kind
 from signalbox.top.app import HELP, Details, Table, Top
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.waiting import DEADLINE_S, read_until
+from tests.support.wire.api_calls import ring
+from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
@@ -255,3 +259,36 @@ def test_a_terminal_that_cannot_move_its_cursor_is_none(monkeypatch: pytest.Monk
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
     assert "top needs a terminal" in signalbox("top").err
+
+
+def changes_until(following: Following, found: Callable[[], object]) -> frozenset[Kind]:
+    """Return all changes until the condition holds."""
+    changed, end = frozenset[Kind](), time.monotonic() + DEADLINE_S
+    while not found():
+        assert time.monotonic() < end
+        changed |= following.changes(0.05)
+    return changed
+
+
+def test_following_has_what_the_api_has_and_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "SPACING_S", 0.01)
+    with (
+        running_api() as api,
+        Following(lambda: Client(api.addresses[0])) as following,
+        Client(api.addresses[0]) as client,
+    ):
+        state = following.state
+        changed = changes_until(following, lambda: state.status and state.switches and state.alarms)
+        assert {Kind.SHAPE, Kind.STATUS, Kind.ALARMS, Kind.REACHED} <= changed
+        assert {switch.name for switch in state.switches.values()} == {"leaf1", "leaf2", "spine1"}
+        assert state.lost == ""
+        client.register_job(ring())
+        assert Kind.JOBS in changes_until(following, lambda: "ring" in state.jobs)
+        client.replan()
+        assert Kind.PLAN in changes_until(following, lambda: state.plan)
+
+
+def test_following_says_why_there_is_no_controller_and_goes_on() -> None:
+    with Following(lambda: Client("127.0.0.1:1")) as following:
+        assert Kind.REACHED in changes_until(following, lambda: following.state.lost)
+        assert "no answer from the controller at 127.0.0.1:1" in (following.state.lost or "")

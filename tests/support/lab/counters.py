@@ -1,12 +1,18 @@
-"""Counters and descriptions from Open vSwitch; counters of rules lag behind the packets by up to a second."""
+"""Counters and descriptions from Open vSwitch, and metrics of a lab's controller.
+
+Counters of rules lag behind the packets by up to a second."""
 
 from __future__ import annotations
 
 import re
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
 
@@ -61,3 +67,12 @@ def rule_bytes(lab: Lab, switch: str) -> Counter[tuple[str, str, str]]:
     The match of ports is as Open vSwitch writes it, and empty for a rule of whole flows."""
     found = _RULE.findall(ofctl(lab, switch, "dump-flows", "table=1"))
     return Counter({(src, dst, ports): int(count) for count, src, dst, ports in found})
+
+
+def metric(controller: ControllerProcess, name: str, **labels: str) -> list[float]:
+    """Return the values of the series that have this name, and at least these labels."""
+    address = re.findall(r"metrics=(\S+)", controller.log.read_text())[-1]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = (sample for family in families for sample in family.samples)
+    return [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]

@@ -1,4 +1,4 @@
-"""Fabrics, jobs and problems for planner tests, and the optimum by brute force."""
+"""Fabrics, also of circuits, jobs and problems for planner tests, and the optimum by brute force."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product, repeat
 
-from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId, PortNo
+from controller.fabric import topology
+from controller.fabric.topology import CandidatePaths, Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_slowdowns
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from offline.scenarios import fabrics
@@ -160,3 +161,26 @@ def brute_force(problem: Problem, max_moves: int | None = None) -> tuple[tuple[f
             best = (slowdowns, cost)
     assert best is not None
     return best
+
+
+def rings(servers: int, steps: Iterable[int], without: Iterable[tuple[int, int]] = ()) -> Fabric:
+    """Return a circuit fabric in which each server sends to other servers.
+
+    Each server has its host at port 1. Interface k of server n, port 1 + k, sends to server n + ``steps[k - 1]``,
+    modulo the number of servers. ``without``: (server, port) of interfaces that do not send."""
+    names = {Dpid(n): f"server{n}" for n in range(1, servers + 1)}
+    links, steps = {}, list(steps)
+    ports = [PortNo(n) for n in range(1, 2 + len(steps))]
+    for number, step in enumerate(steps, start=2):
+        for n in names:
+            src, dst = PortRef(n, PortNo(number)), PortRef(Dpid((n + step - 1) % servers + 1), PortNo(number))
+            if (n, number) not in {*without}:
+                links[LinkId(*src)] = Link(src, dst, RATE, one_way=True)
+    switches = {
+        dpid: topology.Switch(
+            dpid, name, {n: Port(n, f"{name}-eth{n}", "02:00:00:00:00:01", True, RATE) for n in ports}
+        )
+        for dpid, name in names.items()
+    }
+    hosts = {f"10.0.{n}.1": Host(f"10.0.{n}.1", None, PortRef(n, PortNo(1)), RATE) for n in names}
+    return Fabric(1, switches, links, hosts)

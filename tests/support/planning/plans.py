@@ -1,14 +1,17 @@
-"""Plans of problems, and the slowdowns of routes."""
+"""Plans and snapshots of problems, the slowdowns of routes, and the loads of links."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 
-from controller.planning.efficiency import job_slowdowns
-from controller.planning.plan import Plan, answered
+from controller.fabric.topology import LinkId
+from controller.planning.efficiency import job_loads, job_slowdowns
+from controller.planning.plan import NO_ROUTES, Plan, answered
 from controller.planning.plan_check import check
 from controller.planning.planner import plan, repair
 from controller.planning.problem import NumberedRoutes, PlanLimits, Problem, Routes
+from controller.planning.snapshot import Snapshot
 
 EXACT = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 
@@ -35,3 +38,14 @@ def vector(problem: Problem, routes: Routes | NumberedRoutes) -> tuple[float, ..
 def worst(problem: Problem, routes: Routes | NumberedRoutes) -> float:
     """Return the worst slowdown of any job."""
     return max(job_slowdowns(problem, routes).values(), default=1.0)
+
+
+def link_loads(problem: Problem, routes: Routes) -> dict[LinkId, float]:
+    """Return the load of every link that the routed flows use, as a share of its capacity."""
+    return {link: sum(loads.values()) for link, loads in job_loads(problem, routes).items()}
+
+
+def snapshot_of(problem: Problem, generation: int, routes: Routes = NO_ROUTES) -> Snapshot:
+    """Return the snapshot of a problem that has no running routes."""
+    flows = {job_id: tuple(flows) for job_id, flows in groupby(problem.flows, lambda flow: flow.job_id)}
+    return Snapshot(generation, problem.capacity_bps, problem.paths, flows, routes)

@@ -11,11 +11,11 @@ import grpc
 
 from benchmarks.api_abuse import http2
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.waiting import DEADLINE_S
 from tests.support.wire.control_stand_in import Running
 
 STATUS = "/signalbox.v1.ControllerService/GetStatus"
 HEALTH = "/grpc.health.v1.Health/Watch"
-DEADLINE_S = 60.0
 
 
 class RawClient:

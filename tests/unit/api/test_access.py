@@ -1,14 +1,17 @@
-"""The table of callers and permitted calls is complete, and matches the proto file."""
+"""The table of callers and permitted calls, which matches the proto file, and the lines of the audit log."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.alarms import Alarm
 from controller.api.access import EVERYONE, RULES, may_see, own_alarms, own_ends, refuse_other_tenants
+from controller.api.audit import LINES, LINES_PER_PEER, LINES_PER_TENANT, MAX_PARTS, AuditLog, note, note_parts, noting
 from controller.api.identities import Caller, Role
 from controller.jobs.messages import EndReason, JobEnd
 from signalbox.errors import NotFound
@@ -37,7 +40,7 @@ CHANGES = {
     "EndSilence",
     "ForgetParts",
 }
-BLUE = Caller("b", Role.TENANT, "blue")
+BLUE = Caller("trainers", Role.TENANT, "blue")
 
 
 def test_every_method_of_the_proto_file_has_a_rule() -> None:
@@ -91,3 +94,112 @@ def end(job_id: str, tenant: str) -> JobEnd:
 
 def job(tenant: str) -> SimpleNamespace:
     return SimpleNamespace(registration=SimpleNamespace(tenant=tenant))
+
+
+class Audit:
+    """Audit log whose time windows end when the test calls ``end_window``, and its lines."""
+
+    def __init__(self, lines: list[Any]) -> None:
+        self.lines = lines
+        self._waiting: list[Callable[[], None]] = []
+        self._log = AuditLog(lambda _, call: self._waiting.append(call))
+
+    def record(self, caller: Caller | None, method: str, job_id: str = "", peer: str = "unix", *rest: Any) -> None:
+        self._log.record(caller, method, job_id, peer, *(rest or ("OK",)))
+
+    def end_window(self) -> None:
+        (call,) = self._waiting
+        self._waiting.clear()
+        call()
+
+
+@pytest.fixture
+def audit() -> Iterator[Audit]:
+    with capture_logs() as lines:
+        yield Audit(lines)
+
+
+def test_a_line_says_who_did_what_and_from_where(audit: Audit) -> None:
+    audit.record(BLUE, "RegisterJob", "llama", "192.0.2.1:4000")
+    assert audit.lines == [
+        {
+            "event": "audit",
+            "log_level": "info",
+            "name": "trainers",
+            "role": "tenant",
+            "tenant": "blue",
+            "method": "RegisterJob",
+            "job_id": "llama",
+            "peer": "192.0.2.1:4000",
+            "code": "OK",
+        }
+    ]
+
+
+def test_a_call_is_noted_by_its_own_line_only(audit: Audit) -> None:
+    note(uid_ended="of no call")
+    first = noting()
+    note(uid_begun="a")
+    second = noting()
+    note(uid_begun="b", uid_ended="a")
+    assert (first, second) == ({"uid_begun": "a"}, {"uid_begun": "b", "uid_ended": "a"})
+    audit.record(BLUE, "RegisterJob", "job", "unix", "OK", "", second)
+    assert (audit.lines[0]["uid_begun"], audit.lines[0]["uid_ended"]) == ("b", "a")
+
+
+def test_a_job_id_cannot_forge_a_line(audit: Audit) -> None:
+    job_id = "x\nevent=audit name=ops" + "y" * 1000
+    audit.record(None, "RegisterJob", job_id, "unix", "UNAUTHENTICATED", "no token")
+    (line,) = audit.lines
+    assert line["job_id"].startswith(r"x\nevent=audit")
+    assert len(line["job_id"]) <= 63
+    assert line["why"] == "no token"
+    assert "name" not in line
+
+
+def test_refused_calls_of_one_host_have_a_limit_and_the_rest_is_counted(audit: Audit) -> None:
+    for port in range(100):
+        audit.record(None, "Replan", "", f"192.0.2.1:{port}", "UNAUTHENTICATED")
+    audit.end_window()
+    audit.record(None, "Replan", "", "192.0.2.1:1", "UNAUTHENTICATED")
+    audit.end_window()
+    found = [line.get("refused_calls_not_logged") for line in audit.lines]
+    assert found == [None] * LINES_PER_PEER + [95, None]
+
+
+def test_many_hosts_share_a_limit(audit: Audit) -> None:
+    for host in range(200):
+        audit.record(BLUE, "Replan", "", f"[2001:db8::{host:x}]:1", "PERMISSION_DENIED")
+    audit.end_window()
+    assert len(audit.lines) == LINES + 1
+    assert audit.lines[-1]["refused_calls_not_logged"] == 200 - LINES
+
+
+def test_what_operators_do_is_never_left_out(audit: Audit) -> None:
+    for _ in range(200):
+        audit.record(None, "Replan", "", "unix", "UNAUTHENTICATED")
+        audit.record(BLUE, "RegisterJob", "job")
+        audit.record(EVERYONE, "Replan")
+    assert sum(line["method"] == "Replan" and line["code"] == "OK" for line in audit.lines) == 200
+    assert len(audit.lines) == 200 + LINES_PER_PEER + LINES_PER_TENANT
+
+
+def test_what_one_tenant_does_has_a_limit_and_takes_no_lines_from_another(audit: Audit) -> None:
+    for _ in range(100):
+        audit.record(BLUE, "UpdateJob", "job")
+    audit.record(Caller("others", Role.TENANT, "red"), "UpdateJob", "job")
+    audit.end_window()
+    audit.record(BLUE, "UpdateJob", "job")
+    assert [line["tenant"] for line in audit.lines] == ["blue"] * LINES_PER_TENANT + ["red", "blue", "blue"]
+    assert audit.lines[-2]["calls_not_logged"] == 100 - LINES_PER_TENANT
+
+
+def test_parts_of_the_fabric_are_named_as_far_as_a_line_goes_and_as_text() -> None:
+    """Switches choose the names of parts, and may put line breaks into them."""
+    noted = noting()
+    note_parts(["leaf1", "sp\nine2"])
+    assert noted == {"parts": "leaf1 sp\\nine2"}
+    note_parts(["leaf1"] * MAX_PARTS)
+    assert noted["parts"].endswith("leaf1 leaf1")
+    note_parts(["leaf1"] * (MAX_PARTS + 3))
+    assert noted["parts"].endswith("leaf1 and 3 more")

@@ -28,7 +28,7 @@ from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 from tests.support.planning.analyses import BEST, BOUNDED, CUT, FINE, LINK, NIC, SLOWED, SPLIT, A, B
-from tests.support.planning.circuits import rings
+from tests.support.planning.fabrics import rings
 from tests.support.status_example import demand
 
 ECMP = EcmpSlowdown(2.5, 3.0)

@@ -1,15 +1,18 @@
-"""The tokens file: who can read it, its errors, and the owner of a token or a certificate."""
+"""The tokens file, the owner of a token or a certificate, and the lease tokens of registrations."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
 from controller.api.identities import Caller, Identities, Role, new_token, token_table
-from controller.jobs.messages import HostPrefixes, Quota
+from controller.api.lease_tokens import LeaseTokens
+from controller.jobs.messages import HostPrefixes, Quota, new_uid
 from signalbox.errors import InvalidInput
 
 TOKEN = "sbx_example"
@@ -208,3 +211,25 @@ def test_the_table_of_a_new_token_makes_it_known(file: Path) -> None:
 def test_no_table_is_made_that_the_file_would_not_take(name: str, role: Role, tenant: str | None) -> None:
     with pytest.raises(InvalidInput):
         token_table(name, role, tenant, SHA256)
+
+
+UID = "f31d4a67-9f4a-4a3a-8a3c-0f5e3d1f2b11"
+
+
+def test_a_token_is_the_uid_and_its_mac() -> None:
+    secret = bytes(range(32))
+    mac = base64.urlsafe_b64encode(hmac.new(secret, UID.encode(), hashlib.sha256).digest()).decode().rstrip("=")
+    tokens = LeaseTokens(secret)
+    assert tokens.token(UID) == f"{UID}.{mac}"
+    assert tokens.uid(tokens.token(UID)) == UID
+    assert repr(tokens) == str(tokens) == object.__repr__(tokens), "the secret is not shown"
+
+
+def test_nothing_else_is_a_token() -> None:
+    tokens = LeaseTokens()
+    token, other = tokens.token(UID), tokens.token(new_uid())
+    mac = token.partition(".")[2]
+    wrong = ["", ".", UID, f"{UID}.", f".{mac}", token[:-1], f"{token}=", f"{token}A", token.upper(), f" {token}"]
+    wrong += [f"{UID}.{other.partition('.')[2]}", LeaseTokens().token(UID), "x" * 10_000, "é.\U0001f511"]
+    wrong += [token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :] for at in range(len(token))]
+    assert [tokens.uid(one) for one in wrong] == [None] * len(wrong)

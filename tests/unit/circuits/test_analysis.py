@@ -29,8 +29,7 @@ from controller.planning.problem import PlanLimits, Problem
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import FailureKind
 from tests.support.planning.analyses import BEST, FINE, LINK, SLOWED, A
-from tests.support.planning.circuits import rings
-from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, rings
 
 EXACT = PlanLimits(time_limit_s=10, deterministic=True)
 

@@ -1,9 +1,16 @@
-"""The reference pages are complete: metrics, alerts, job fields."""
+"""The reference pages are complete: metrics, alerts, job fields; so is the output of ``--help``."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
 
 import yaml
+from typer.main import get_command
 
 from controller.alarms import Alarm
 from controller.observability.families import FAMILIES
+from signalbox.cli import app
+from signalbox.commands.usage import PANEL_OF
 from signalbox.file_forms import JobInFile
 from signalbox.jobs.spec import Algorithm
 from signalbox.words import AlarmKind
@@ -61,3 +68,34 @@ def test_every_field_and_every_collective_of_a_job_has_a_row() -> None:
     first_cells = [line.split(" | ")[0] for line in JOB_SPEC.splitlines() if line.startswith("| `")]
     assert [field for field in JobInFile.model_fields if not any(f"`{field}" in cell for cell in first_cells)] == []
     assert [each.name for each in Algorithm if f"\n| `{each.name}` | " not in JOB_SPEC] == []
+
+
+Command = tuple[tuple[str, ...], Any]
+
+
+def commands(of: Any, path: tuple[str, ...] = ()) -> Iterator[Command]:
+    for name, command in of.commands.items():
+        found = (*path, name)
+        yield from commands(command, found) if hasattr(command, "commands") else [(found, command)]
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+def test_each_command_is_in_a_panel_of_the_list() -> None:
+    every: Any = get_command(app)
+    assert set(PANEL_OF) == set(every.list_commands(every.make_context("signalbox", [], resilient_parsing=True)))
+
+
+def test_the_first_paragraph_is_one_line() -> None:
+    """The list of commands shows the paragraph with the line breaks of its docstring."""
+    assert [path for path, command in COMMANDS.items() if "\n" in command.help.split("\n\n")[0]] == []
+
+
+def test_examples_have_options_that_exist() -> None:
+    for path, command in COMMANDS.items():
+        example = shlex.split((command.epilog or f"signalbox {' '.join(path)}").removeprefix("Example: "))
+        assert example[: len(path) + 1] == ["signalbox", *path]
+        own = example[: example.index("--")] if "--" in example else example
+        known = {option for param in command.params for option in param.opts}
+        assert {word for word in own if word.startswith("--")} <= known, path

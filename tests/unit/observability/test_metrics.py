@@ -1,6 +1,10 @@
+"""Metrics of a status, and places for connections to their server."""
+
+import socket
 import subprocess
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -14,6 +18,7 @@ from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
+from controller.observability.metrics import _Client, displaced
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.flow_tables import Dropped
 from controller.tables.rules import OtherTable, Table
@@ -311,3 +316,38 @@ def test_an_optical_switch_is_up_or_down_like_any_other() -> None:
     found = Scrape(exposition(fabric.status))
     up = {each["switch"]: found.value("signalbox_switch_up", **each) for each in found.series("signalbox_switch_up")}
     assert up == {"server1": 1, "server2": 1, "optical1": 1, "server1(0x102)": 0}
+
+
+class Clients:
+    """Connections of clients by address, in the order in which they began.
+
+    A name in capitals stands for a client that has sent a request."""
+
+    def __init__(self, sockets: ExitStack) -> None:
+        self._sockets = sockets
+        self._made = 0
+
+    def __call__(self, *names: str) -> list[_Client]:
+        return [self.one(name) for name in names]
+
+    def one(self, name: str) -> _Client:
+        self._made += 1
+        sock = self._sockets.enter_context(socket.socket())
+        return _Client(sock, (name.lower(), 1), float(self._made), asked=name.isupper())
+
+
+@pytest.fixture
+def clients() -> Iterator[Clients]:
+    with ExitStack() as sockets:
+        yield Clients(sockets)
+
+
+@pytest.mark.parametrize(("places", "newcomer", "goes"), [
+    ("AAAA", "b", 0), ("AAAa", "b", 3), ("BAAA", "b", 1), ("BBAA", "b", None), ("BbAA", "b", 1), ("ABCD", "e", None),
+    ("abcd", "e", 0), ("abcd", "d", 3), ("bAAA", "a", None), ("baAA", "a", 1),
+])  # fmt: skip
+def test_a_newcomer_takes_a_place_of_the_address_that_has_most(
+    clients: Clients, places: str, newcomer: str, goes: int | None
+) -> None:
+    held = clients(*places)
+    assert displaced(held, clients.one(newcomer)) is (None if goes is None else held[goes])

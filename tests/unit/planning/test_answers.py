@@ -41,9 +41,8 @@ from tests.support.planning.fabrics import (
     three_tiers,
     two_leaves,
 )
-from tests.support.planning.plans import EXACT, planned, vector
+from tests.support.planning.plans import EXACT, planned, snapshot_of, vector
 from tests.support.planning.random_problems import problems as whole_problems
-from tests.support.planning.snapshots import snapshot_of
 from tests.support.planning.split_problems import any_fabric, leaf_spines, split
 from tests.support.planning.split_problems import problems as split_problems
 

@@ -37,8 +37,7 @@ from tests.support.planning.fabrics import (
     problem_of,
     two_leaves,
 )
-from tests.support.planning.loads import link_loads
-from tests.support.planning.plans import planned
+from tests.support.planning.plans import link_loads, planned
 
 NICS = {"a": 8e6, "b": 8e6, "c": 4e6}
 SHARED = leaf_spine(2, 1, capacity=4.0)

@@ -27,7 +27,7 @@ from controller.shared_map import SharedMap
 from mininet_topos.lab.record import wait_for
 from tests.support.planning.ending_planners import Fatal, Halting, ShortLived, Silent, TellsSlowdowns, broken
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
-from tests.support.planning.snapshots import snapshot_of
+from tests.support.planning.plans import snapshot_of
 from tests.support.waiting import until
 
 DEADLINE_S = 60

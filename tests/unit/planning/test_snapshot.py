@@ -22,7 +22,7 @@ from controller.planning.snapshot import (
 )
 from controller.shared_map import updated
 from tests.support.planning.fabrics import leaf_spine, problem_of, ring
-from tests.support.planning.snapshots import snapshot_of
+from tests.support.planning.plans import snapshot_of
 
 FABRIC = leaf_spine(4, 3)
 JOBS = {

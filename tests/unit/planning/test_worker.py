@@ -18,7 +18,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.worker import PlanningWorker
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
-from tests.support.planning.snapshots import snapshot_of
+from tests.support.planning.plans import snapshot_of
 
 DEADLINE_S = 60
 LIMITS = PlanLimits()

@@ -1,4 +1,4 @@
-"""Errors that ``signalbox serve --check`` finds beyond the form of the file."""
+"""Errors that ``signalbox serve --check`` finds beyond the form of the file, and the division of file descriptors."""
 
 from concurrent.futures import Future
 from pathlib import Path
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from controller.config import Config, JobsConfig
+from controller.config import ApiConfig, Config, JobsConfig, OpenFlowConfig
 from controller.jobs.messages import Registration, SavedState
 from controller.serving import preflight
+from controller.serving.descriptors import LEAST, OWN, within
 from controller.store import lease_secret
 from controller.store.records import changes
 from controller.store.sqlite_store import SqliteStore
@@ -213,3 +214,27 @@ def test_what_haproxy_cannot_do_is_a_problem_and_its_socket_is_none_of_the_other
     sock.write_text("")
     found = problems(api={"listen": ["127.0.0.1:1"], "proxy_socket": sock})
     assert found["api.proxy_socket"] == f"{sock} exists and is not a socket; name a free path"
+
+
+@pytest.mark.parametrize("limit", [LEAST, 1024, 4096, 20_000, 1_000_000])
+def test_all_shares_together_fit_and_nobody_is_left_without(limit: int) -> None:
+    config = within(Config(), limit)
+    api, switches = config.api, config.openflow.max_connections
+    left = limit - OWN - config.metrics.max_connections
+    assert min(left // 2, Config().openflow.max_connections) <= switches
+    assert switches + min(api.max_connections, left // 2) <= left
+
+
+def test_configured_limits_are_kept_where_descriptors_are_plenty() -> None:
+    config = Config(api=ApiConfig(max_connections=100), openflow=OpenFlowConfig(max_connections=50))
+    assert within(config, 20_000) == config
+
+
+def test_too_few_descriptors_are_refused_with_the_remedy() -> None:
+    """Connections that HAProxy may open have to fit."""
+    with pytest.raises(InvalidInput, match=r"may open 100 files; at least 256 are needed \(ulimit -n\)"):
+        within(Config(), 100)
+    api = ApiConfig(max_connections=400, proxy_socket=Path("/p"))
+    with pytest.raises(InvalidInput, match=r"at most 56 are possible: lower it, or raise the limit"):
+        within(Config(api=api), LEAST)
+    assert within(Config(api=api), 4096).api.max_connections == 400

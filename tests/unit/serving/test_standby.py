@@ -1,17 +1,24 @@
-"""A controller that waits for the end of another one, and can be stopped while it waits."""
+"""A controller that waits for the end of another one, tells the service manager, and ends itself for a standby."""
+
+from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
 from controller.config import Config
+from controller.serving import readiness
 from controller.serving.loaded import Loaded
-from controller.serving.serve import serve
+from controller.serving.serve import hand_over, serve
 from controller.serving.standby import forwarding, wait_for_turn
+from controller.southbound.outbox import Outbox
 from controller.status import StatusBoard
 from controller.store.directory_claim import MARK
 from controller.store.sqlite_store import SqliteStore
@@ -103,3 +110,47 @@ def test_only_a_member_with_an_address_opens_ports_while_it_waits(tmp_path: Path
         with forwarding(config, Loaded(config, board), board, members):
             assert (board.stands_by, (tmp_path / "api.sock").exists()) == (opens, opens)
         assert not board.stands_by
+
+
+def told(address: str, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address.replace("@", "\0"))
+        manager.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        readiness.ready("stands by")
+        return manager.recv(100)
+
+
+def test_it_hears_of_it_at_a_socket_of_either_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in (str(tmp_path / "notify"), f"@{tmp_path.name}-notify"):
+        assert told(address, monkeypatch) == b"READY=1\nSTATUS=stands by"
+
+
+def test_without_one_nothing_happens_and_one_that_is_gone_does_not_stop_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    readiness.ready("stands by")
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    readiness.ready("stands by")
+    assert "cannot notify the service manager" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("settings", "in_etcd", "stands_by", "silent_s", "ends"), [
+    ({}, True, True, 3.1, True),
+    ({}, True, True, 2.9, False),
+    ({}, True, False, 60.0, False),
+    ({}, False, True, 60.0, False),
+    ({"etcd": {"lease_s": 10}}, True, True, 9.0, False),
+    ({"counters": {"interval_s": 4, "window_s": 8}}, True, True, 5.0, False),
+    ({"counters": {"interval_s": 60, "window_s": 90}}, True, True, 7.6, True),
+])  # fmt: skip
+def test_a_controller_ends_when_no_switch_answers_and_another_one_can_take_over(
+    settings: dict[str, object], in_etcd: bool, stands_by: bool, silent_s: float, ends: bool
+) -> None:
+    board, outbox = StatusBoard(), Mock()
+    board.membership = Mock() if in_etcd else None
+    board.has_standby = lambda: stands_by
+    hand_over(Config.model_validate(settings), board, cast(Outbox, outbox), silent_s)
+    assert outbox.fail.called == ends

@@ -60,8 +60,7 @@ from tests.support.planning.fabrics import (
     three_tiers,
     two_leaves,
 )
-from tests.support.planning.loads import link_loads
-from tests.support.planning.plans import planned
+from tests.support.planning.plans import link_loads, planned
 from tests.support.planning.split_problems import split
 
 LIMITS = PlanLimits(time_limit_s=10, deterministic=True)

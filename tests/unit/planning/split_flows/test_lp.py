@@ -29,8 +29,7 @@ from controller.planning.split_flows.dividing import (
 from controller.planning.split_flows.lp import _LARGEST_PRICE, FluidModel, Goal, Spread, dual_prices
 from controller.planning.split_flows.search import start_routes
 from tests.support.planning.fabrics import RATE, across, flow, leaf_spine, pinned, problem_of, two_leaves
-from tests.support.planning.loads import link_loads
-from tests.support.planning.plans import worst
+from tests.support.planning.plans import link_loads, worst
 from tests.support.planning.split_problems import any_fabric, optimum, problems, rings, split
 
 NO_LIMIT = PlanLimits()

@@ -31,8 +31,7 @@ from tests.support.planning.fabrics import (
     three_tiers,
     two_leaves,
 )
-from tests.support.planning.loads import link_loads
-from tests.support.planning.plans import vector
+from tests.support.planning.plans import link_loads, vector
 from tests.support.planning.random_problems import packings, problems
 
 LIMITS = PlanLimits(time_limit_s=1)

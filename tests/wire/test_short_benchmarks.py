@@ -1,4 +1,4 @@
-"""A few hundred generated requests of fixed seeds; the benchmark ``api-requests`` sends any number."""
+"""Short forms of benchmarks: generated requests and broken messages of fixed seeds, a long run, linearizability."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from benchmarks.api_requests.command import run
 from benchmarks.api_requests.raw import KEPT, KEPT_RAW, raw, send_raw
 from benchmarks.api_requests.sending import Sender
 from benchmarks.api_requests.values import METHODS, Known
+from benchmarks.linearizability.command import JOBS, recorded, refused_parts
+from benchmarks.linearizability.recorder import running
+from benchmarks.long_run import PARTS, Load, measured
+from benchmarks.openflow.fuzz import fuzz
+from benchmarks.openflow.mutants import MULTIPART, mutant
 from controller.api.access import RULES
 from tests.support.wire.control_stand_in import running_api
+from tests.support.wire.etcd import running_etcd
 
 NOT_IN_STAND_IN = ("Explain", "WhatIf", "GetPlanProof")
 
@@ -51,3 +57,40 @@ def test_a_controller_answers_all_and_forgets_nothing_when_it_is_killed(count: i
     assert result.failures == []
     assert result.bad_lines == 0
     assert min(result.restored) > 0
+
+
+def test_a_mutant_is_the_same_every_time() -> None:
+    assert [mutant(7, number) for number in range(200)] == [mutant(7, number) for number in range(200)]
+    assert mutant(7, 1) != mutant(8, 1)
+
+
+def test_broken_messages_reach_every_reader_and_the_other_switch_is_served() -> None:
+    result = fuzz(seed=1, count=120)
+    assert result.failure == ""
+    assert result.tracebacks == 0
+    readers = result.readers
+    assert {*MULTIPART, "packet-in", "port status", "error", "handshake"} <= readers.keys()
+    for reader in ("flow stats", "group desc", "meter config", "packet-in", "handshake"):
+        assert readers[reader].keys() == {"accepted", "refused"}, reader
+    assert result.good_echo_ms
+    assert result.good_rules_ms
+    assert result.good_barriers > 0
+
+
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_long_run_has_a_sample_for_each_part_and_goes_on_in_the_same_folder(tmp_path: Path, runs: int) -> None:
+    for _ in range(runs):
+        first, *later = measured(tmp_path, Load(PARTS, 25, 500.0), PARTS)
+        assert (first.cycles, first.renewals) == (0, 0)
+        assert (later[-1].cycles, later[-1].renewals) == (PARTS, 25)
+        assert len(later) <= PARTS  # fewer when the load ends a part before it was measured
+        assert all(s.rss_mb > 10 and s.descriptors > 10 and s.state_kib and s.log_kib for s in later)
+
+
+@pytest.mark.long
+def test_calls_about_jobs_are_linearizable_while_members_are_killed_and_paused(tmp_path: Path) -> None:
+    with running_etcd(tmp_path / "etcd") as etcd, running(tmp_path / "history", etcd) as members:
+        history, faults = recorded(members, 400, 3)
+    assert set(faults) == {"pause", "short pause"}
+    assert {each.call.job for each in history} == set(range(JOBS))
+    assert refused_parts(history) == {}
