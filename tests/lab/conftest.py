@@ -3,8 +3,6 @@
 Lab tests fail without root or Open vSwitch; they are never skipped, so that a green run means that they ran. Several
 run in parallel when each worker of pytest-xdist is started with ``scripts/lab_python.sh``."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Generator, Iterator

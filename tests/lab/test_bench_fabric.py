@@ -1,7 +1,5 @@
 """The fabric benchmark on real switches: it measures everything and removes everything, also when it is stopped."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Jobs on emulated optical switches: wired side by side, mended after a fault, kept when the controller restarts."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

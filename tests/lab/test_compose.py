@@ -3,8 +3,6 @@
 The services work, and each restarts alone. Images are built in folders, with a Debian of debootstrap as their base.
 Debian's Prometheus and Alertmanager replace the images that cannot be downloaded here. Grafana is not run."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil
@@ -57,10 +55,7 @@ def prometheus_and_alertmanager(base: DebianRoot, folder: Path) -> dict[str, Sta
         data.mkdir()
         shutil.chown(data, NOBODY, NOBODY)
     image = Image(root, {"PATH": "/usr/bin:/bin"})
-    return {
-        "prometheus": StandIn(image, ("prometheus",)),
-        "alertmanager": StandIn(image, ("prometheus-alertmanager",)),
-    }
+    return {"prometheus": StandIn(image, ("prometheus",)), "alertmanager": StandIn(image, ("prometheus-alertmanager",))}
 
 
 class Running:

@@ -1,7 +1,5 @@
 """Jobs that report their connections, on real switches: two on the same hosts, and one split without chosen ports."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -3,8 +3,6 @@
 Broken parts are named within seconds, in the API, on the command line and in the metrics, until their repair. Other
 modules test repairs (``test_three_tiers``), modes (``test_failures``) and rules after a job (``test_ownership``)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The Debian package on a bare Debian with systemd: installed, started, joined by a switch, upgraded, purged."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

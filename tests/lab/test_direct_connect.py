@@ -1,7 +1,5 @@
 """A direct-connect fabric on emulated optical switches, without a controller: its circuits, its rates, a whole job."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator
@@ -82,7 +80,7 @@ def test_a_job_that_is_not_for_this_lab_is_refused(fabric: Lab, tmp_path: Path) 
         WholeTraining(fabric, file, tmp_path)
 
 
-def test_a_whole_job_has_right_sums_until_a_rank_is_killed_and_what_another_one_says_is_told(
+def test_a_whole_job_has_right_sums_until_a_rank_is_killed_and_tells_of_another_one(
     fabric: Lab, tmp_path: Path
 ) -> None:
     """The job has an all-to-all, and then a ring on each interface."""

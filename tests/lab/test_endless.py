@@ -1,7 +1,5 @@
 """``signalbox lab --train``: jobs train while the lab is up, through faults and restarts of the controller."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -38,9 +36,7 @@ def iterations(client: Client) -> int:
     return sum(job.iterations for job in client.list_jobs())
 
 
-def test_jobs_train_before_and_after_a_restart_of_the_controller_and_leave_it_at_the_end(
-    tmp_path: Path, lab_prefix: str
-) -> None:
+def test_jobs_train_before_and_after_a_restart_and_leave_at_the_end(tmp_path: Path, lab_prefix: str) -> None:
     controller = ControllerProcess(tmp_path)
     with lab_that_trains(controller, lab_prefix) as lab:
         with controller.running() as client:
@@ -52,7 +48,7 @@ def test_jobs_train_before_and_after_a_restart_of_the_controller_and_leave_it_at
             assert client.list_jobs() == ()
 
 
-def test_a_job_that_has_ended_starts_again_and_each_round_has_another_fault(
+def test_ended_jobs_start_again_and_each_round_has_another_fault(
     tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

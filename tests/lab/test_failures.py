@@ -5,8 +5,6 @@ The benchmarks ``drains``, ``failures`` and ``moves`` measure them.
 The tests check no times, only facts that are true on every machine. All phases end in order, and jobs train during all
 phases. Packets sent after the end of a phase arrive exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,7 +31,7 @@ LOAD, SMALL_FRAMES = 0.03, 200
 @pytest.mark.parametrize(
     ("kinds", "events"), [(WITHOUT_CONTROLLER, 3), pytest.param(KINDS, 10, marks=pytest.mark.long)], ids=["one", "all"]
 )
-def test_jobs_train_through_a_drain_and_failures(
+def test_jobs_train_through_drain_and_failures(
     lab_prefix: str, tmp_path: Path, kinds: Sequence[str], events: int
 ) -> None:
     """First the controller is killed as a spine is drained; the spine is then pulled without a lost packet."""

@@ -3,8 +3,6 @@
 The benchmark ``controllers`` makes many more faults. Its limits of time are not tested, because the machine may be
 busy."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The switch as the fence between two controllers: what Open vSwitch accepts from whom, by their epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -130,9 +128,7 @@ def test_a_switch_that_has_forgotten_its_generation_is_claimed_by_its_holder_aga
     wait_for(lambda: fenced.priorities() == {10}, "the flow of the holder", 10)
 
 
-def test_a_controller_that_may_have_lost_the_state_claims_only_a_switch_with_its_own_generation(
-    fenced: Fenced,
-) -> None:
+def test_a_controller_that_may_have_lost_the_state_claims_only_switches_of_its_own_generation(fenced: Fenced) -> None:
     holder = fenced.controller(EPOCH)
     connected(holder)
     cut_off = fenced.controller(EPOCH, may_claim=False)

@@ -1,7 +1,5 @@
 """A host that forges and replays LLDP, claims another's address, and floods: all is refused, and nothing changes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -2,8 +2,6 @@
 
 The benchmark ``interrupts`` ends them at many more instants."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

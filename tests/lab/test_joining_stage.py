@@ -1,7 +1,5 @@
 """Jobs that begin and end on a benchmark's stage, as forks of one process that has loaded PyTorch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

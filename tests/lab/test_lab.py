@@ -1,7 +1,5 @@
 """The lab on real Open vSwitch: it starts, carries traffic, breaks on request, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -17,15 +15,7 @@ from pathlib import Path
 import pytest
 
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import (
-    BRIDGE_MARK,
-    RECORDS,
-    LabError,
-    LabRecord,
-    interface_exists,
-    namespaces,
-    run,
-)
+from mininet_topos.lab.record import BRIDGE_MARK, RECORDS, LabError, LabRecord, interface_exists, namespaces, run
 from mininet_topos.lab.running_fabric import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab.counters import described_ports, ofctl
@@ -187,7 +177,7 @@ def test_what_a_killed_lab_left_goes_with_the_next_labs_start(lab_prefix: str) -
         assert program.wait(60) == -signal.SIGKILL
 
 
-def test_taps_of_a_dead_lab_go_though_open_vswitch_stopped_before_it(
+def test_taps_of_a_lab_go_though_open_vswitch_stopped(
     lab_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device of a bridge outlives Open vSwitch (userspace datapath)."""

@@ -1,7 +1,5 @@
 """scripts/lab_python.sh: the private resources of a worker of lab tests, and their complete removal."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real jobs of PyTorch and Open MPI over the emulated fabric."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator
@@ -43,7 +41,7 @@ def assert_right(jobs: RunningJobs) -> None:
         assert all(i.ok for log in logs for i in log.iterations)
 
 
-def test_two_mpiruns_that_start_at_once_have_directories_of_their_own(
+def test_mpiruns_that_start_at_once_have_two_directories(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The two runs have nodes of the same names, and cannot create Open MPI's default directories for these names.

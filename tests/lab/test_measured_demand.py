@@ -2,8 +2,6 @@
 
 ``test_libraries.py`` has a job that announces only its hosts."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ single path fills its link; on other machines the links are not the limit.
 
 ``test_connections`` is the shorter form, with connections of TCP."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

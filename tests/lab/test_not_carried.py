@@ -2,8 +2,6 @@
 
 The tests also cover the effect of a gateway."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

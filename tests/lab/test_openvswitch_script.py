@@ -1,7 +1,5 @@
 """scripts/openvswitch.sh with daemons in directories of the test; the machine's own daemons are not touched."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -82,9 +80,7 @@ def tidy_command(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[st
         assert ended(command)[1] == "cleaned up\n"
 
 
-def test_the_command_finds_open_vswitch_up_its_status_is_passed_on_and_afterwards_it_is_gone(
-    private: Mapping[str, str],
-) -> None:
+def test_the_command_finds_open_vswitch_up_and_passes_its_status_on(private: Mapping[str, str]) -> None:
     done = script(private, "run", "sh", "-c", "ovs-vsctl get Open_vSwitch . ovs_version && exit 7")
     assert (done.returncode, done.stderr) == (7, "")
     assert done.stdout.startswith('"')
@@ -122,9 +118,7 @@ def test_a_signal_reaches_the_command_and_the_daemons_still_stop(private: Mappin
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.long) for n in OTHERS)])
-def test_a_signal_while_open_vswitch_starts_ends_in_nothing(
-    private: Mapping[str, str], tmp_path: Path, how: int
-) -> None:
+def test_a_signal_while_open_vswitch_starts_ends_all(private: Mapping[str, str], tmp_path: Path, how: int) -> None:
     held = tmp_path / "scripts" / "ovs-ctl"
     held.parent.mkdir()
     held.write_text(HELD_OVS_CTL)

@@ -2,8 +2,6 @@
 
 The benchmark ``outages`` measures more outages and exits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

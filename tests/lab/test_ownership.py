@@ -1,7 +1,5 @@
 """Ownership of real switches: changed by hand, full, or left by killed controllers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -185,9 +183,7 @@ def test_a_table_with_little_room_is_named_before_it_is_full(fabric: Fabric) -> 
         wait_for(lambda: all_pinned(client), "the pins again")
 
 
-def test_killed_once_an_install_has_begun_it_converges_and_later_rewrites_nothing(
-    fabric: Fabric, tmp_path: Path
-) -> None:
+def test_killed_while_it_installs_it_converges_and_later_rewrites_nothing(fabric: Fabric, tmp_path: Path) -> None:
     lab, controller, client = fabric
     wait_for(all_in_sync(client), "quiet")
     before = rules(lab)

@@ -1,7 +1,5 @@
 """The hooks of ``deploy/slurm`` with a real Slurm, the real API server and ``signalbox jobs keep``; no fabric."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Claims of docs/how-to/join-from-slurm.md, on the emulated fabric with a real Slurm: jobs of MPI are pinned."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -64,7 +62,7 @@ def pinned(client: Client, job_id: str) -> set[tuple[str, str]]:
         return set()
 
 
-def test_two_jobs_of_mpi_are_pinned_and_released_also_when_a_node_dies(
+def test_jobs_of_mpi_are_pinned_until_a_node_dies(
     lab_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs(missing() or missing_libraries().get("open-mpi"))

@@ -1,7 +1,5 @@
 """The southbound against real Open vSwitch: two bridges with a patch cable between them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import uuid4

@@ -2,8 +2,6 @@
 
 Two of four whole flows share a spine, and the ring waits for them: slowdown 2. Split, every spine carries 4/3 flows."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

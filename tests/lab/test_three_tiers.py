@@ -2,8 +2,6 @@
 
 Paths branch twice: at the edge switch and at the aggregation switch."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """OpenFlow through TLS, with the implementation of Open vSwitch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,9 +37,7 @@ def show(shown: Certificate, authority: Authority) -> None:
     run("ovs-vsctl", "set-ssl", str(shown.private_key), str(shown.certificate), str(authority.certificate))
 
 
-def test_open_vswitch_connects_with_a_certificate_of_the_authority_and_with_no_other(
-    lab_prefix: str, tmp_path: Path
-) -> None:
+def test_open_vswitch_connects_only_with_a_certificate_of_the_authority(lab_prefix: str, tmp_path: Path) -> None:
     ours, others = Authority(tmp_path, "ours"), Authority(tmp_path, "others")
     shown = ours.sign("controller")
     files = {"certificate": shown.certificate, "private_key": shown.private_key, "ca_certificates": ours.certificate}

@@ -2,8 +2,6 @@
 
 Shorter forms: ``tests/wire/test_torch.py`` joins without switches, and ``test_libraries.py`` pins the flows of Gloo."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

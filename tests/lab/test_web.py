@@ -2,8 +2,6 @@
 
 With ``SIGNALBOX_PICTURES=FOLDER`` the test writes screenshots of the page and of the report to the folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

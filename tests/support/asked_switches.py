@@ -1,7 +1,5 @@
 """Switches that record the requests of a poller or reader of the southbound, and answer when the test says so."""
 
-from __future__ import annotations
-
 import struct
 from itertools import count
 from typing import Any

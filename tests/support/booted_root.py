@@ -4,8 +4,6 @@ Input: the folder of a ``DebianRoot`` that has ``systemd-sysv``. Units run as on
 directories, seccomp filters and mounts. The kernel is that of this machine, there are no resource controllers, and only
 six device files exist. Needs root and a cgroup2 hierarchy."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

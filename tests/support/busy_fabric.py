@@ -3,8 +3,6 @@
 Bytes take the paths that packets take, and the ports and the installed rules count them. All switches are polled at the
 same moment, as by the real poller."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

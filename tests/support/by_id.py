@@ -1,7 +1,5 @@
 """Jobs and registrations by id, as the controller keeps them."""
 
-from __future__ import annotations
-
 from typing import Protocol, TypeVar
 
 from controller.jobs.messages import Registration

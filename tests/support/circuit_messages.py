@@ -1,7 +1,5 @@
 """A circuit fabric as messages of the API, and a job wired on it."""
 
-from __future__ import annotations
-
 from google.protobuf.duration_pb2 import Duration
 
 from signalbox.v1 import signalbox_pb2 as pb

@@ -1,7 +1,5 @@
 """The ``signalbox`` command, run in the process of the test, and a real server that answers it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

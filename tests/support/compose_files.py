@@ -1,7 +1,5 @@
 """The services of the compose files, as a container engine would read them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

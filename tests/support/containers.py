@@ -7,8 +7,6 @@ is process 1, as in a container without ``init``.
 
 Missing: seccomp and AppArmor, limits of devices, the name server of the engine and published ports."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import shutil

@@ -5,8 +5,6 @@
 Input: the output of ``coverage json`` for the unit and wire tests. Output: a table, and exit status 1 when a folder is
 below its floor or has no floor. Code that only other processes run, such as the command line, counts as not covered."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import defaultdict

@@ -5,16 +5,15 @@ machine, with its certificates, folders and variables, so that they reach the sa
 mount namespace of the command, so they end with the command. The kernel is that of this machine. The network is also
 that of this machine, unless the caller enters another namespace first. Needs root."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 APT_SETTINGS = ("/etc/apt", "/usr/share/keyrings", "/etc/resolv.conf", "/etc/hosts")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
@@ -102,9 +101,9 @@ class DebianRoot:
         self.build("apt-get", "-q", "update")
         self.build("apt-get", "-q", "install", "-y", "--no-install-recommends", *packages)
 
-    def copy(self, folder: Path) -> DebianRoot:
+    def copy(self, folder: Path) -> Self:
         subprocess.run(["cp", "--archive", "--reflink=auto", str(self.folder), str(folder)], check=True)
-        return DebianRoot(folder)
+        return replace(self, folder=folder)
 
     def remove(self) -> None:
         """Delete the folder; mounts exist only while a command runs."""

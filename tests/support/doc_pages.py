@@ -3,8 +3,6 @@
 Input: Markdown files. Output: per page its inline code, its code blocks with their language, its links and the anchors
 of its headings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Input: the text, the folder of the sources with its ``.dockerignore``, and a Debian for the base image. Output: the root
 of a stage, and the environment, user and command of its image. An unknown instruction raises an error."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Every path that a packet may take through a fake fabric, whatever its ECMP hash, after every rule change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 

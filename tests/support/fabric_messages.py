@@ -1,7 +1,5 @@
 """Fabrics as messages of the API."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from signalbox.live.state import State
@@ -12,10 +10,7 @@ BPS = 1e9
 
 def link(src: tuple[int, int], dst: tuple[int, int], name: str, load: float | None = None) -> pb.Link:
     found = pb.Link(
-        src=pb.PortRef(dpid=src[0], port=src[1]),
-        dst=pb.PortRef(dpid=dst[0], port=dst[1]),
-        name=name,
-        capacity_bps=BPS,
+        src=pb.PortRef(dpid=src[0], port=src[1]), dst=pb.PortRef(dpid=dst[0], port=dst[1]), name=name, capacity_bps=BPS
     )
     if load is not None:
         found.rate_bps = load * BPS

@@ -2,8 +2,6 @@
 
 Messages and commands pass synchronously, and time is a number, so a test takes milliseconds."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The planner without its process; messages are still packed, pickled and unpacked on the way."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from typing import TypeVar

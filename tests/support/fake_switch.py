@@ -3,8 +3,6 @@
 Input: rule changes, and ports that go up and down. Output: the port that a packet leaves through, or all ports that it
 may leave through. The switch makes the checks of OVS, and also refuses a rule that names a missing group."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any

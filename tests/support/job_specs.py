@@ -1,7 +1,5 @@
 """Specs of jobs whose ranks are all in one group."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Membership without etcd: members that a test sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

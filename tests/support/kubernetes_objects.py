@@ -1,7 +1,5 @@
 """Objects of a Kubernetes cluster (see ``tests/data/README.md``): a training job of each kind, with its pods."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Fake fabrics whose switches, planner or disk answer late."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Measurements of single links, for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cases of parametrised tests of which ``make test`` runs a few and the long tests all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,20 +1,12 @@
 """A job's ``Membership`` (its registration) on a clock that tests move, and a fake controller that it calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 from signalbox.client import Unreachable
-from signalbox.errors import (
-    AlreadyExists,
-    Gone,
-    InvalidInput,
-    NotFound,
-    WrongLeaseToken,
-)
+from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, WrongLeaseToken
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.membership import Ended, Membership
@@ -50,7 +42,7 @@ class FakeController:
     opened: int = 0
     closed: int = 0
 
-    def connect(self) -> FakeController:
+    def connect(self) -> Self:
         self.opened += 1
         return self
 
@@ -126,13 +118,7 @@ class Training:
     def __post_init__(self) -> None:
         connect = self.controller.connect
         self.membership = Membership(
-            connect,
-            self.spec,
-            self.ended.append,
-            self.connections,
-            self.take_over,
-            self._on_contact,
-            self.hands_over,
+            connect, self.spec, self.ended.append, self.connections, self.take_over, self._on_contact, self.hands_over
         )
         self.over = False
 

@@ -1,7 +1,5 @@
 """Entries of multipart replies as a switch sends them: flows, groups, meters, counters."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 Probes find the circuits: a packet that leaves through a server's interface follows the rule of the optical switch."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace

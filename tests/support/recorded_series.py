@@ -1,7 +1,5 @@
 """Recorded scrapes as input of promtool's rule tests, and checks of Prometheus expressions on the recorded series."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections import defaultdict

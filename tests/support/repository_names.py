@@ -3,8 +3,6 @@
 The names are read from the sources; only the ``signalbox`` command, the configuration and the metrics are imported.
 Output: sets of names, and predicates that say whether a name in a document exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

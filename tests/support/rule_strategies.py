@@ -1,7 +1,5 @@
 """Hypothesis strategies for every rule of the tables, and Ryu's message for each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st
@@ -96,10 +94,7 @@ flow_rules = st.builds(
 )
 buckets = st.builds(Bucket, outputs | to_groups, optional(ports), optional(group_ids))
 group_rules = st.builds(
-    GroupRule,
-    group_ids,
-    st.sampled_from(["select", "fast_failover"]),
-    st.lists(buckets, max_size=33).map(tuple),
+    GroupRule, group_ids, st.sampled_from(["select", "fast_failover"]), st.lists(buckets, max_size=33).map(tuple)
 )
 meter_rules = st.builds(MeterRule, st.integers(1, ofp.OFPM_MAX), st.integers(1, 1 << 31), st.integers(1, 1 << 31))
 mods = st.builds(RuleMod, st.sampled_from(["add", "modify", "delete"]), flow_rules | group_rules | meter_rules)

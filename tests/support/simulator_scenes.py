@@ -1,7 +1,5 @@
 """Small fabrics, jobs of rings and simple schemes for simulator tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from controller.fabric.topology import Fabric, LinkId, Path

@@ -3,8 +3,6 @@
 ``tests/conftest.py`` passes every report of pytest to this module. Programs that ``scripts/bootstrap.sh --libraries``
 installs may be missing only where ``SIGNALBOX_LIBRARIES`` is ``no`` (``tests/support/lab/needs.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

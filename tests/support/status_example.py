@@ -2,8 +2,6 @@
 
 The status has two leaves, a spine, two hosts, one pinned job, and a job that waits for a host."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from controller.alarms import Alarm

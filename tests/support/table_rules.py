@@ -1,7 +1,5 @@
 """Short rules of a leaf and a spine, for tests of the changes between rules."""
 
-from __future__ import annotations
-
 from controller.fabric.topology import Dpid, PortNo
 from controller.tables.rules import Bucket, FlowKey, FlowRule, GroupRule, Match, Output, Table, ToGroup, cookie
 

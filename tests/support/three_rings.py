@@ -1,7 +1,5 @@
 """Three ring jobs over the four leaves of the fake fabric, one per host of a leaf, and the spines that they use."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from controller.config import Config, DiscoveryConfig, FabricConfig

@@ -1,7 +1,5 @@
 """Training hosts, and leaves that count the hosts' bytes, for tests of measured demands."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Waits for other threads and processes. Every wait has a deadline, and one that fails says what was seen."""
 
-from __future__ import annotations
-
 import os
 import select
 import threading

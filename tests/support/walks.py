@@ -11,8 +11,6 @@ until there is a new plan.
 called a function in the file of the control loop, or in which the control loop called a function.
 Functions without a file, such as the methods of dataclasses, do not count."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The real server in front of a stand-in control loop and clients of it, etcd, and a browser."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

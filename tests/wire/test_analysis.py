@@ -1,7 +1,5 @@
 """``explain`` and ``what-if`` from the command to the worker process, over the real server."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue
@@ -115,9 +113,7 @@ def signalbox(address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     return run
 
 
-def test_an_analysis_of_a_job_arrives_unchanged_and_people_read_sentences_first(
-    signalbox: Signalbox, loop: Loop
-) -> None:
+def test_an_analysis_of_a_job_arrives_unchanged_and_people_read_sentences(signalbox: Signalbox, loop: Loop) -> None:
     status, out, _ = signalbox("explain", "a", "--json")
     assert status == 0
     found = analyse_job(AnalyseJob(loop.network, JobId("a"), efficiency_measured=0.3))

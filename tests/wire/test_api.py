@@ -1,7 +1,5 @@
 """Calls and watches over loopback: the real server and client in front of a stand-in control loop."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from dataclasses import replace
@@ -28,9 +26,7 @@ from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running
 # ---- jobs
 
 
-def test_a_job_is_registered_described_renewed_listed_and_deregistered_by_any_client(
-    api: Running, client: Client
-) -> None:
+def test_any_client_registers_describes_renews_lists_and_deregisters_a_job(api: Running, client: Client) -> None:
     job = client.register_job(ring()).job
     assert (job.spec.job_id, job.state, job.virtual_links, job.pinned) == ("ring", pb.JOB_STATE_ECMP, 2, 0)
     assert 0 < seconds(job.lease_left) <= 30
@@ -154,9 +150,7 @@ def test_watching_sends_the_routes_now_and_on_each_change_and_ends_with_the_job(
         next(watch)
 
 
-def test_routes_of_a_job_from_before_a_restart_wait_until_it_is_known_what_switches_hold(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_routes_of_a_job_from_before_a_restart_wait_for_the_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The switches may hold pins of the job, so the API does not report its flows as hashed."""
     monkeypatch.setattr(watches, "time", SimpleNamespace(time=lambda: time.time() + 60))
     with running_api() as api, Client(api.addresses[0]) as client:
@@ -194,7 +188,7 @@ def test_a_reader_who_falls_behind_ends_up_with_the_newest_routes(api: Running, 
     watch.close()
 
 
-def test_a_call_that_the_stop_ends_says_so_and_when_to_come_again(
+def test_a_call_that_the_stop_ends_says_when_to_retry(
     api: Running, jobs: Any, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.register_job(ring())

@@ -2,8 +2,6 @@
 
 Malicious clients speak HTTP/2 in bytes."""
 
-from __future__ import annotations
-
 import gc
 import re
 import socket
@@ -199,7 +197,7 @@ def test_a_call_without_its_request_ends() -> None:
 
 
 @pytest.mark.parametrize(("path", "message"), [(STATUS, None), (HEALTH, b"")], ids=["half open", "watch"])
-def test_calls_at_one_time_are_limited_and_end_with_their_client(
+def test_calls_are_limited_and_end_with_their_client(
     monkeypatch: pytest.MonkeyPatch, path: str, message: bytes | None
 ) -> None:
     monkeypatch.setattr(servers, "MOST_CALLS", 3)

@@ -1,7 +1,5 @@
 """Refused requests, and the content of the status of each."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 from collections.abc import Callable
@@ -272,7 +270,7 @@ def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
     server.stop()
 
 
-def test_calls_are_timed_by_method_and_by_the_code_that_the_client_sees(
+def test_calls_are_timed_by_method_and_by_the_code_of_the_client(
     api: Running, channel: grpc.Channel, jobs: Any
 ) -> None:
     jobs.RegisterJob(pb.RegisterJobRequest(spec=message()), timeout=60)

@@ -1,7 +1,5 @@
 """The API through TLS and mutual TLS, with certificates made here, and with tokens."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs on circuits, over the real API: counts of the fabric, answers of commands, and refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -39,10 +37,7 @@ def running() -> Iterator[Running]:
     fabric = ServedCircuits(SERVERS, INTERFACES)
     fabric.start()
     fabric.run(5)
-    for job in (
-        all_reduce("first", [1, 2, 3, 4], all_to_all=100_000),
-        all_reduce("second", [4, 5]),
-    ):
+    for job in (all_reduce("first", [1, 2, 3, 4], all_to_all=100_000), all_reduce("second", [4, 5])):
         fabric.send(RegisterJob(job))
         fabric.run(3)
     with fabric.served() as address, Client(address) as client:
@@ -80,9 +75,7 @@ def test_jobs_are_explained_with_their_circuits_or_why_there_are_none(running: R
         running.client.explain("second")
 
 
-def test_the_failure_of_an_interface_is_that_of_what_it_sends_and_receives(
-    running: Running, signalbox: Signalbox
-) -> None:
+def test_the_failure_of_an_interface_is_that_of_both_its_circuits(running: Running, signalbox: Signalbox) -> None:
     found = signalbox("what-if", "server2:3", "--json", "--address", running.address).json
     (outcome,) = found["outcomes"]
     assert (outcome["example"], outcome["lost"], outcome["rerouted_most"]) == ("server2:3", [], 2)
@@ -173,9 +166,7 @@ def says(chromium: Browser, text: str) -> bool:
     return text in chromium.text(".wiring")
 
 
-def test_the_page_shows_servers_on_a_circle_and_the_circuits_of_the_chosen_job(
-    running: Running, chromium: Browser
-) -> None:
+def test_the_page_shows_servers_on_a_circle_and_the_circuits_of_a_job(running: Running, chromium: Browser) -> None:
     with web_page(running.address) as page:
         chromium.opened(page.url)
 

@@ -1,7 +1,5 @@
 """The ``signalbox`` command against the real server."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -169,9 +167,7 @@ def test_a_job_is_updated_from_its_file_and_the_revision_that_was_read(signalbox
     assert "a revision belongs to one job" in " ".join(several.err.split())
 
 
-def test_the_lease_token_is_kept_for_its_user_and_shown_to_nobody(
-    signalbox: Signalbox, spec_file: Path, leases: Path
-) -> None:
+def test_the_lease_token_is_kept_for_its_user_alone(signalbox: Signalbox, spec_file: Path, leases: Path) -> None:
     registered = signalbox("jobs", "register", spec_file, "--json")
     token = (leases / "ring.token").read_text().strip()
     assert token.startswith(registered.json["uid"])
@@ -185,9 +181,7 @@ def test_the_lease_token_is_kept_for_its_user_and_shown_to_nobody(
     assert list(leases.iterdir()) == []
 
 
-def test_jobs_of_one_id_at_two_controllers_have_a_token_each(
-    signalbox: Signalbox, spec_file: Path, api: Running
-) -> None:
+def test_jobs_of_one_id_at_two_controllers_have_two_tokens(signalbox: Signalbox, spec_file: Path, api: Running) -> None:
     with running_api() as other:
         for address in (api.addresses[0], other.addresses[0]):
             assert signalbox("jobs", "register", spec_file, "--address", address).status == 0
@@ -562,9 +556,7 @@ def test_watching_the_status_through_a_pipe_prints_lines_until_it_is_interrupted
 
 
 @pytest.mark.parametrize("what", ["fabric", "alarms", "plan"])
-def test_watching_prints_an_object_per_message(
-    signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_watching_prints_an_object_a_message(signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     monkeypatch.setattr(watch, "resuming", lambda *given: islice(resuming(*given), 1))
     message = signalbox("watch", what, "--json").json
     assert message["resume_token"]
@@ -576,9 +568,7 @@ def test_the_versions_are_printed(signalbox: Signalbox) -> None:
     assert signalbox("--version").rows == [[name, version(name)] for name in names]
 
 
-def test_every_command_explains_itself_with_one_pair_of_brackets_around_what_may_be_left_out(
-    signalbox: Signalbox,
-) -> None:
+def test_the_help_of_every_command_has_one_pair_of_brackets_around_what_may_be_left_out(signalbox: Signalbox) -> None:
     for command in ("jobs", "serve", "jobs watch", "drain", "get jobs", "plan"):
         result = signalbox(*command.split(), "--help")
         assert result.status == 0
@@ -628,7 +618,7 @@ def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Sig
         assert denied == Result(6, "", "error: the role 'reader' may not call SetMode; roles that may: operator\n")
 
 
-def test_who_the_client_is_can_be_in_the_environment(
+def test_the_environment_may_name_the_client(
     signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = signalbox("token", "ci", "--tenant", "blue")

@@ -1,7 +1,5 @@
 """The process that calls the controller for a training process, and the effects of either on the other."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Completion of names of a running controller in a real bash, which divides words at colons."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

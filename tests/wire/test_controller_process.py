@@ -2,8 +2,6 @@
 
 An import takes time, and fails without a free descriptor."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

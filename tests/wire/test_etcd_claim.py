@@ -1,7 +1,5 @@
 """The claim of the state in a real etcd: one writer, and who has the claim next."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess
@@ -11,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import NoReturn
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import grpc
@@ -281,7 +279,7 @@ def test_an_unexpected_error_does_not_end_the_renewals(etcd: EtcdProcess, prefix
 
 def test_a_stream_that_ends_without_an_answer_is_an_error() -> None:
     class Silent(grpc.GenericRpcHandler):
-        def service(self, _: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        def service(self, _: grpc.HandlerCallDetails) -> Any:
             return grpc.stream_stream_rpc_method_handler(lambda *_: iter(()))
 
     with ThreadPoolExecutor(2) as pool:

@@ -1,7 +1,5 @@
 """Commits in a real etcd: they are whole or not made, also when etcd is full, and access to an etcd that is guarded."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import subprocess
@@ -151,9 +149,7 @@ def test_a_record_that_is_too_large_for_one_request_is_saved_and_removed(etcd: E
             store.look()
 
 
-def test_a_full_etcd_refuses_changes_and_accepts_them_when_it_has_space(
-    tmp_path: Path, prefix: str, signalbox: Signalbox
-) -> None:
+def test_a_full_etcd_refuses_changes_until_it_has_space(tmp_path: Path, prefix: str, signalbox: Signalbox) -> None:
     """It loses none of the earlier ones."""
     with running_etcd(tmp_path / "etcd", "--quota-backend-bytes", "1000000") as etcd:
         with begun(etcd.access, prefix) as store:

@@ -1,7 +1,5 @@
 """The state in a real etcd: what is saved, events, commands that repair or move it, and an etcd that was restored."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import time
@@ -164,7 +162,7 @@ def settings(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> tuple[str, Path]
     return "--config", etcd.configuration(tmp_path, prefix)
 
 
-def test_jobs_are_listed_and_dropped_valid_or_not(
+def test_invalid_jobs_are_dropped(
     etcd: EtcdProcess, prefix: str, settings: tuple[str, Path], signalbox: Signalbox
 ) -> None:
     with begun(etcd.access, prefix) as store:
@@ -293,7 +291,7 @@ def test_malformed_values_are_refused_by_their_key(etcd: EtcdProcess, prefix: st
 # ---- whole controllers
 
 
-def test_a_paused_controller_is_replaced_loses_nothing_and_ends_later(
+def test_a_paused_controller_loses_nothing_and_ends_when_it_resumes(
     etcd: EtcdProcess, prefix: str, tmp_path: Path
 ) -> None:
     shared = {"etcd": {"prefix": prefix, "lease_s": LEASE_S}}

@@ -1,7 +1,5 @@
 """The event history over real gRPC."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from functools import partial
@@ -52,7 +50,7 @@ def test_a_watch_goes_on_with_what_follows_and_after_a_token(api: Running, clien
     only.close()
 
 
-def test_what_one_switch_repeats_takes_no_place_of_others_and_the_list_says_how_much_is_missing(
+def test_what_one_switch_repeats_takes_no_place_of_others_and_is_counted_in_the_list(
     api: Running, client: Client
 ) -> None:
     happen(api, "before", kind=EventKind.ALARM)

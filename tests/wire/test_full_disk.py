@@ -2,8 +2,6 @@
 
 Every acknowledged change is there after a SIGKILL. Clients of one port leave descriptors for other ports."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Claims of pages of docs/how-to, with the real API server: joining from Python, commands, TLS, slow jobs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -122,7 +120,7 @@ def tls_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def test_certificates_tokens_and_commands_of_the_tls_guide_work_together(
+def test_certificates_tokens_and_commands_of_the_tls_guide_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keys are shorter here, because seven keys of 3072 bits take seconds."""

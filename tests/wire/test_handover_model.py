@@ -1,7 +1,5 @@
 """The model of fencing and handover (tests/model): spin finds no fault in it, and finds each fault put into it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The API behind a real HAProxy: identities of callers, forged claims of clients, and limits."""
 
-from __future__ import annotations
-
 import ssl
 import struct
 from collections import Counter
@@ -193,9 +191,7 @@ def test_large_requests_come_through_beside_a_certificate(secured: Secured, tmp_
         assert status(unknown, timeout=DEADLINE_S)
 
 
-def test_without_authorities_no_certificate_counts_and_tokens_do(
-    secured: Secured, scheduler: Certificate, tmp_path: Path
-) -> None:
+def test_without_authorities_only_tokens_count(secured: Secured, scheduler: Certificate, tmp_path: Path) -> None:
     with proxied_api(tmp_path, **secured.settings, tokens=secured.tokens) as api:
         assert status_of(api.addresses[0], secured.credentials(token=TOKEN))
         with pytest.raises(Unauthenticated, match="a token is required"):
@@ -236,7 +232,7 @@ def test_connections_without_a_call_or_of_other_protocols_end(tmp_path: Path) ->
     ({"max_client_connections": 4}, True),
     ({"max_client_connections": 10, "max_client_connections_per_s": 1}, False),
 ])  # fmt: skip
-def test_a_client_has_so_many_connections_and_makes_so_many_in_a_second(
+def test_connections_of_a_client_and_new_ones_are_limited(
     tmp_path: Path, limits: dict[str, int], stay_open: bool
 ) -> None:
     """The limits of one address leave the connections of others alone."""
@@ -364,7 +360,7 @@ def test_clients_learn_that_the_controller_is_away(tmp_path: Path) -> None:
                     call()
 
 
-def test_a_stream_beyond_those_of_a_connection_waits_until_another_ends_and_delays_no_other_client(
+def test_a_stream_beyond_those_of_a_connection_waits_for_the_end_of_another_and_delays_no_client(
     plain: Running,
 ) -> None:
     with Client(plain.addresses[0]) as client, Client(plain.addresses[0]) as other:

@@ -1,7 +1,5 @@
 """Hosts of tenants, through gRPC: the hosts that a listed tenant may name, and a new list while a job runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

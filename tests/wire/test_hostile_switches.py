@@ -1,7 +1,5 @@
 """Switches that claim or send more than is theirs: dpids, masters, messages, ports and rules."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from contextlib import ExitStack, suppress

@@ -1,7 +1,5 @@
 """Wheels in fresh environments, as users install them: from the index, without the cache of pip or the checkout."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
@@ -105,9 +103,7 @@ def test_a_client_is_one_installation_away_from_a_registered_job(install: Instal
 
 @pytest.mark.long
 @pytest.mark.parametrize("minor", [11, 12, 13])
-def test_a_controller_brings_the_client_of_its_version_and_no_tools_on_paper(
-    install: Install, tmp_path: Path, minor: int
-) -> None:
+def test_a_controller_brings_its_client_and_no_tools_on_paper(install: Install, tmp_path: Path, minor: int) -> None:
     controller = install(minor, CONTROLLER)
     assert controller.signalbox("--version") == f"{CLIENT} {VERSION}\n{CONTROLLER} {VERSION}\n"
     with serving(controller, tmp_path) as address:
@@ -121,7 +117,7 @@ def test_a_controller_brings_the_client_of_its_version_and_no_tools_on_paper(
 
 @pytest.mark.long
 @pytest.mark.parametrize("minor", [11, 12, 13])
-def test_tools_on_paper_bring_the_controller_of_their_version_and_need_no_mininet(
+def test_tools_on_paper_bring_their_controller_and_need_no_mininet(
     install: Install, tmp_path: Path, minor: int
 ) -> None:
     offline = install(minor, OFFLINE)

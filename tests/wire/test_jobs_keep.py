@@ -1,7 +1,5 @@
 """``signalbox jobs keep`` against the real API server and the real controller process."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import ExitStack
 from functools import partial

@@ -1,7 +1,5 @@
 """Ends and forks of a joined process, and their effects on its job."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

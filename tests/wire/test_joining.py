@@ -1,7 +1,5 @@
 """``signalbox.join`` against the real API server and the real controller process."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading
@@ -47,9 +45,7 @@ def jobs(api: Running) -> list[str]:
     return list(api.control.registry.jobs)
 
 
-def test_a_job_is_announced_reports_iterations_and_is_released(
-    api: Running, client: Client, joined: signalbox.Job
-) -> None:
+def test_a_job_is_announced_reports_and_is_released(api: Running, client: Client, joined: signalbox.Job) -> None:
     for _ in range(3):
         with joined.step() as step, step.communication():
             pass
@@ -62,9 +58,7 @@ def test_a_job_is_announced_reports_iterations_and_is_released(
     joined.leave()
 
 
-def test_routes_and_shares_are_followed_by_every_rank_from_the_first_look_on(
-    api: Running, joined: signalbox.Job
-) -> None:
+def test_routes_and_shares_are_followed_by_every_rank_from_the_first_look(api: Running, joined: signalbox.Job) -> None:
     told: list[tuple[Route, ...]] = []
     with signalbox.join("job", rank=1, address=api.addresses[0], on_routes=told.append) as other:
         until(lambda: bool(joined.routes) and bool(other.routes))
@@ -96,9 +90,7 @@ TWICE = {
 """Spec with an error that only the controller checks."""
 
 
-def test_a_spec_that_the_controller_refuses_is_told_with_its_fields(
-    api: Running, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_spec_that_the_controller_refuses_is_told_by_fields(api: Running, caplog: pytest.LogCaptureFixture) -> None:
     with signalbox.join(TWICE, address=api.addresses[0]) as job:
         until(lambda: job.ended is Ended.REFUSED)
     (told,) = (line for line in lines(caplog) if "not in touch" not in line)  # a busy machine may be too slow at first

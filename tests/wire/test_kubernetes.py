@@ -2,8 +2,6 @@
 
 The stand-in replays objects of a real cluster: see tests/data/README.md."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -85,7 +83,7 @@ def of_object(cluster: Cluster, name: str) -> list[tuple[str, str]]:
     return [(event["type"], event["reason"]) for event in cluster.events if event["involvedObject"]["name"] == name]
 
 
-def test_a_job_is_listed_updated_when_a_pod_is_replaced_and_released_when_it_is_deleted(
+def test_a_job_follows_its_pods_and_is_released_when_it_is_deleted(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
     """SIGKILL ends the first process. Another pod is replaced meanwhile, and the next process updates the same job."""
@@ -115,9 +113,7 @@ def test_a_job_is_listed_updated_when_a_pod_is_replaced_and_released_when_it_is_
         until(lambda: endpoints(api, name) == ())
 
 
-def test_the_job_of_the_guide_is_registered_and_its_commands_work(
-    cluster: Cluster, api: Running, tmp_path: Path
-) -> None:
+def test_the_job_of_the_guide_is_registered_with_its_commands(cluster: Cluster, api: Running, tmp_path: Path) -> None:
     (block,) = (block for block in GUIDE.blocks if block.language == "yaml")
     job, (_, recorded_pods) = yaml.safe_load(block.text), recorded("JobSet")
     job["metadata"] |= {"uid": "of-the-guide", "creationTimestamp": "2026-11-24T03:00:00Z"}
@@ -145,7 +141,7 @@ def in_place(pod: dict[str, Any], number: int) -> dict[str, Any]:
     return new
 
 
-def test_every_kind_is_followed_what_is_wrong_told_and_an_end_or_an_unseen_deletion_releases(
+def test_every_kind_is_followed_until_its_end_or_an_unseen_deletion(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
     """Jobs in namespaces that are not named are not followed."""
@@ -173,7 +169,7 @@ def test_every_kind_is_followed_what_is_wrong_told_and_an_end_or_an_unseen_delet
         assert not endpoints(api, "ml_jobset_llama")
 
 
-def test_while_the_cluster_refuses_all_requests_jobs_stay_registered(
+def test_while_the_cluster_refuses_requests_jobs_stay_registered(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
     job, pods = recorded("Job")

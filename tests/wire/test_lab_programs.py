@@ -1,7 +1,5 @@
 """Programs of labs and benchmarks on loopback: unannounced traffic, probes, and the relay of ``benchmarks faults``."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct
@@ -27,10 +25,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 def test_a_sink_takes_what_its_source_sends_until_the_time_is_up(tmp_path: Path) -> None:
     common = ["--rendezvous", str(tmp_path), "--name", "sink"]
-    with (
-        start("sink", *common, "--bind", "127.0.0.1") as sink,
-        start("source", *common, "--seconds", "0.2") as source,
-    ):
+    with start("sink", *common, "--bind", "127.0.0.1") as sink, start("source", *common, "--seconds", "0.2") as source:
         sent = json.loads(source.communicate(timeout=DEADLINE_S)[0])
         received = json.loads(sink.communicate(timeout=DEADLINE_S)[0])
     assert sink.returncode == source.returncode == 0

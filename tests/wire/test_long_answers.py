@@ -2,8 +2,6 @@
 
 The tests of deadlines include new methods."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable
@@ -58,7 +56,7 @@ def large_job(job_id: str = "large") -> JobSpec:
     (convert, "job_message", lambda client: client.get_job("large")),
     (convert, "updated_spec", lambda client: client.update_job(large_job(), ["lease_s"])),
 ])  # fmt: skip
-def test_others_are_answered_while_a_long_answer_is_made(
+def test_others_are_answered_meanwhile(
     module: Any, function: str, call: Callable[[Client], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running_api() as api, Client(api.addresses[0]) as client, Client(api.addresses[0]) as other:
@@ -76,9 +74,7 @@ def test_others_are_answered_while_a_long_answer_is_made(
         answer.result(DEADLINE_S)
 
 
-def test_the_conversion_of_a_request_does_not_count_against_the_time_of_its_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_conversion_of_a_request_is_no_part_of_the_time_of_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     limits, timeout = [], asyncio.timeout
 
     def recorded(seconds: float | None) -> asyncio.Timeout:

@@ -1,7 +1,5 @@
 """Controllers with a real etcd: who is a member, and calls through members that stand by when the leader dies."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator
@@ -216,7 +214,7 @@ class Members:
         return next((line.partition(" ")[2] for line in lines if line.startswith(f"{metric} ")), None)
 
 
-def test_each_member_answers_for_the_leader_and_a_killed_leader_is_replaced(
+def test_members_answer_for_a_leader_and_replace_it(
     etcd: EtcdProcess, prefix: str, tmp_path: Path, signalbox: Signalbox
 ) -> None:
     members = Members(tmp_path, etcd, prefix)

@@ -1,7 +1,5 @@
 """The metrics server over HTTP, scraped by a real Prometheus; a real Alertmanager with the example configuration."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket
@@ -139,7 +137,7 @@ def test_who_only_looks_whether_somebody_listens_is_not_counted(board: StatusBoa
     assert [line["log_level"] for line in lines] == ["debug"]
 
 
-def test_clients_that_go_before_their_answer_leave_no_traceback(
+def test_clients_that_leave_early_log_no_traceback(
     board: StatusBoard, authority: Authority, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A client that does not shake hands keeps no other out."""
@@ -186,9 +184,7 @@ def scrape(port: int, source: str) -> bytes:
         return b"".join(iter(partial(sock.recv, 1 << 16), b""))
 
 
-def test_a_client_for_whom_no_thread_can_be_started_holds_no_place(
-    board: StatusBoard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_whose_thread_cannot_start_has_no_place(board: StatusBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(board) as (server, port):
         with monkeypatch.context() as patched:
             patched.setattr(socketserver.ThreadingMixIn, "process_request", _no_thread)

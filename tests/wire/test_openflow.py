@@ -1,7 +1,5 @@
 """Behaviour that Open vSwitch does not have: silent switches, malformed bytes, unanswered echoes."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import struct

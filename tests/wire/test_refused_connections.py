@@ -1,7 +1,5 @@
 """Peers that are not switches or break the protocol: only their own connection ends, with a reason."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``signalbox report``: a file about a running controller or its support bundle, opened in a real Chromium."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -191,7 +189,7 @@ def sparse() -> bytes:
         "fabric.json: parts_down[0].id: must be a dpid such as 0x101 (given: 'leaf1')",
     ),
 ])  # fmt: skip
-def test_a_bundle_that_cannot_be_read_is_an_error_that_says_why(
+def test_an_unreadable_bundle_is_an_error_with_why(
     signalbox: Signalbox, tmp_path: Path, content: bytes, problem: str
 ) -> None:
     taken, file = tmp_path / "ticket.tar.gz", tmp_path / "report.html"
@@ -204,7 +202,7 @@ def test_a_bundle_that_cannot_be_read_is_an_error_that_says_why(
     assert not file.exists()
 
 
-def test_no_more_is_unpacked_than_a_bundle_may_have(
+def test_a_bundle_is_unpacked_up_to_a_limit(
     signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathered, "MAX_BYTES", 100_000)

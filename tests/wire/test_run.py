@@ -1,7 +1,5 @@
 """``signalbox run`` with real commands, the real API server, and without one."""
 
-from __future__ import annotations
-
 import os
 import pty
 import shlex

@@ -1,7 +1,5 @@
 """Clients of several controllers: they find the active one, and go on at the next one when it fails."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Short forms of benchmarks: generated requests and broken messages of fixed seeds, a long run, linearizability."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """SIGHUP to a real controller process: what it reloads, what it keeps, and its log."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The hooks of ``deploy/slurm`` without Slurm: after any error they end in time, with status 0."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator
@@ -139,9 +137,7 @@ def sweep(site: Path, *words: str, cwd: Path | None = None) -> None:
 
 
 @pytest.mark.parametrize("settings", ["", "jobs=\n", "jobs=nowhere\n"])
-def test_without_a_folder_of_jobs_nothing_is_written_or_removed_elsewhere(
-    site: Path, tmp_path: Path, settings: str
-) -> None:
+def test_without_a_folder_of_jobs_nothing_changes_elsewhere(site: Path, tmp_path: Path, settings: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "slurm-1.yaml").write_text("")

@@ -1,7 +1,5 @@
 """Two real controller processes: the state of a standby, its answer to SIGHUP, and its settings after a take-over."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """OpenFlow through TLS, with Python's TLS in the switch; tests/lab/test_tls.py uses Open vSwitch's."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``Following``, a client's copy of fabric, jobs and plan, and ``signalbox top`` in terminals of two sizes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pty

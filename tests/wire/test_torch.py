@@ -1,7 +1,5 @@
 """``signalbox.torch.join`` in real ranks of PyTorch over Gloo, against the real API server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

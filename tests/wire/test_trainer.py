@@ -1,7 +1,5 @@
 """Training over real TCP on loopback: exact results, an agreed stop, slow and dead peers."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -284,9 +282,7 @@ def test_a_killed_rank_ends_the_job_with_a_clear_error(tmp_path: Path) -> None:
     assert b"Traceback" not in said
 
 
-def test_rank_0_writes_the_shares_that_it_is_told_and_reports_the_connections_of_all(
-    api: Running, tmp_path: Path
-) -> None:
+def test_rank_0_writes_its_shares_and_reports_the_connections_of_all(api: Running, tmp_path: Path) -> None:
     spec = RankSpec("job", 0, (H1, H2), elements=1000, max_subflows=2)
     publish_opened(tmp_path, 0, [(H1, 40_001, H2, 50_001), (H1, 40_002, H2, 50_001)])
     job_id, registry, shares = JobId("job"), api.control.registry, SharesFile(tmp_path)

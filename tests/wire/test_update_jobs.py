@@ -1,7 +1,5 @@
 """Jobs updated through gRPC: several by one request, and one by several clients, which lose no change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ NEAR, FAR = (H1, H2), ("10.0.8.1", "10.0.9.1")
 
 
 @pytest.fixture
-def client(api: Running) -> Iterator[Client]:
+def two(api: Running) -> Iterator[Client]:
     """Yield a client that has registered job a on the hosts ``NEAR``, and job b on the hosts ``FAR``."""
     with Client(api.addresses[0]) as client:
         client.register_job(ring("a", NEAR))
@@ -38,17 +36,17 @@ def client(api: Running) -> Iterator[Client]:
         yield client
 
 
-def specs(client: Client) -> dict[str, pb.JobSpec]:
-    return {job.spec.job_id: job.spec for job in client.list_jobs()}
+def specs(two: Client) -> dict[str, pb.JobSpec]:
+    return {job.spec.job_id: job.spec for job in two.list_jobs()}
 
 
-def endpoints(client: Client) -> list[tuple[str, ...]]:
-    return [tuple(job.spec.endpoints) for job in client.list_jobs()]
+def endpoints(two: Client) -> list[tuple[str, ...]]:
+    return [tuple(job.spec.endpoints) for job in two.list_jobs()]
 
 
-def test_each_entry_has_its_own_mask(client: Client, jobs: Any) -> None:
+def test_each_entry_has_its_own_mask(two: Client, jobs: Any) -> None:
     def entry(spec: JobSpec, *fields: str) -> pb.UpdateJobRequest:
-        token = client._tokens[spec.job_id]
+        token = two._tokens[spec.job_id]
         return pb.UpdateJobRequest(spec=spec_message(spec), update_mask=FieldMask(paths=fields), lease_token=token)
 
     changed = jobs.UpdateJobs(
@@ -59,9 +57,9 @@ def test_each_entry_has_its_own_mask(client: Client, jobs: Any) -> None:
     assert ([tuple(job.spec.endpoints) for job in changed.jobs], sizes) == ([FAR, NEAR], [1000, 7])
 
 
-def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(client: Client, jobs: Any) -> None:
-    before = specs(client)
-    other = client.register_job(ring("other", ("10.0.6.1", "10.0.7.1"))).job
+def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(two: Client, jobs: Any) -> None:
+    before = specs(two)
+    other = two.register_job(ring("other", ("10.0.6.1", "10.0.7.1"))).job
     a, b, taken = ring("a", FAR), ring("b", NEAR), ring("b", tuple(other.spec.endpoints))
     wrong: list[tuple[type[SignalboxError], str, list[JobSpec], dict[str, str]]] = [
         (Conflict, r"^jobs\[1\]: job 'b' cannot announce .*: job 'other' announces it", [a, taken], {}),
@@ -73,14 +71,14 @@ def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(cli
     ]
     for kind, text, wanted, tokens in wrong:
         with pytest.raises(kind, match=text) as error:
-            client.update_jobs(wanted, lease_tokens=tokens)
+            two.update_jobs(wanted, lease_tokens=tokens)
         assert error.value.about.get("field", "") == (
             "" if kind is InvalidInput else str(error.value).partition(":")[0]
         )
-        assert {name: spec for name, spec in specs(client).items() if name != "other"} == before
+        assert {name: spec for name, spec in specs(two).items() if name != "other"} == before
     transfers = [pb.Transfer(src=0, dst=dst, bytes_per_iteration=1) for dst in (1, 1, 1, 9)]
     changed = spec_message(a), pb.JobSpec(job_id="b", endpoints=NEAR, transfers=transfers)
-    entries = [pb.UpdateJobRequest(spec=spec, lease_token=client._tokens[spec.job_id]) for spec in changed]
+    entries = [pb.UpdateJobRequest(spec=spec, lease_token=two._tokens[spec.job_id]) for spec in changed]
     invalid = refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries))
     assert set(violations(invalid)) == {"jobs[1].spec.transfers[3].dst"}
     entries[1].update_mask.paths.append("colour")
@@ -90,7 +88,7 @@ def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(cli
     assert violations(refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries))) == {"jobs[1].spec": "is missing"}
 
 
-def test_specs_with_too_many_virtual_links_in_all_are_refused_before_these_are_made(client: Client) -> None:
+def test_specs_with_too_many_virtual_links_in_all_are_refused_before_these_are_made(two: Client) -> None:
     """A small request may stand for millions of virtual links."""
     hosts = [f"10.{a}.{b}.1" for a in range(2) for b in range(105)]
     many: dict[str, Any] = {
@@ -101,7 +99,7 @@ def test_specs_with_too_many_virtual_links_in_all_are_refused_before_these_are_m
     with pytest.raises(
         InvalidInput, match=r"^jobs: the jobs make 87780 virtual links; at most 8192 are allowed in one"
     ):
-        client.update_jobs(large)
+        two.update_jobs(large)
 
 
 def test_a_request_counts_as_so_many_calls() -> None:
@@ -148,10 +146,7 @@ ROUNDS = 25
 
 
 def both_ways(there: int = 1, back: int = 1) -> JobSpec:
-    transfers = [
-        {"src": 0, "dst": 1, "bytes_per_iteration": there},
-        {"src": 1, "dst": 0, "bytes_per_iteration": back},
-    ]
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": there}, {"src": 1, "dst": 0, "bytes_per_iteration": back}]
     return JobSpec.parse({"job_id": "both", "endpoints": [H1, H2], "transfers": transfers, "lease_s": 30})
 
 
@@ -213,7 +208,7 @@ def test_two_clients_that_read_change_and_write_lose_nothing(api: Running, clien
     assert job.revision == 1 + 2 * ROUNDS
 
 
-def test_an_update_of_some_fields_that_was_overtaken_is_sent_again(
+def test_an_overtaken_update_of_some_fields_is_repeated(
     api: Running, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another client changes the job between the read and the update, three times."""

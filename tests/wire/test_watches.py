@@ -1,7 +1,5 @@
 """Watches over real gRPC: snapshot, changes, resuming, slow readers."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -266,7 +264,7 @@ def test_routes_go_on_with_the_same_registration_or_not_at_all(client: Client) -
     assert error.value.reason is Gone.JOB_DEREGISTERED
 
 
-def test_routes_of_a_registration_that_is_not_known_are_no_others(
+def test_routes_of_an_unknown_registration_are_not_given(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The resume token may come from a controller that was started with another state."""

@@ -1,7 +1,5 @@
 """``signalbox web`` in Chromium: it draws the state of the API, and answers clicks."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import Iterator
@@ -274,7 +272,7 @@ def test_a_controller_that_sends_without_end_leaves_memory_and_the_pages_of_othe
     chromium.complaints()  # about the page whose server has ended
 
 
-def test_a_page_that_stays_open_is_live_after_a_restart_and_offers_drains_to_operators_alone_after_a_question(
+def test_an_open_page_is_live_after_a_restart_and_operators_drain_after_a_question(
     looking: Looking, tmp_path: Path
 ) -> None:
     chromium = looking.chromium

@@ -1,7 +1,5 @@
 """Lines that a malicious browser can cause in the log of ``signalbox web``."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

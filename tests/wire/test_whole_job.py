@@ -1,7 +1,5 @@
 """Whole jobs over real TCP on loopback: exact results, the bytes that are announced, an agreed end."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import Counter
@@ -84,7 +82,7 @@ def train_together(
 
 
 @pytest.mark.parametrize("collective", [*COLLECTIVES, None], ids=lambda each: each[0] if each else "transfers")
-def test_every_result_is_right_and_pairs_carry_what_is_announced(
+def test_results_are_right_and_pairs_carry_the_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collective: Any
 ) -> None:
     spec = spec_of([collective], []) if collective else spec_of([], TRANSFERS)

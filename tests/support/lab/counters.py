@@ -2,8 +2,6 @@
 
 Counters of rules lag behind the packets by up to a second."""
 
-from __future__ import annotations
-
 import re
 import urllib.request
 from collections import Counter

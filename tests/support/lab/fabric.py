@@ -1,7 +1,5 @@
 """Jobs and routes of a lab that has a running controller."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 

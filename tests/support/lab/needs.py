@@ -1,7 +1,5 @@
 """Check for the foreign programs that a test runs."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

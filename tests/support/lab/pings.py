@@ -1,7 +1,5 @@
 """Addresses of a lab's hosts, echo requests between them, and a flow of TCP."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -5,8 +5,6 @@ python raw_frames.py send INTERFACE RATE SECONDS       sends the frames of stdin
 
 With RATE 0 each frame is sent once. ``send`` writes the number of frames and the seconds that they took."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import time

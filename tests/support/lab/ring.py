@@ -1,7 +1,5 @@
 """A ring job that trains on hosts of a lab."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,11 +1,10 @@
 """The rule changes that switches receive from controllers."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 from mininet_topos.lab.lab import Lab
 
@@ -17,7 +16,7 @@ class Snoop:
         self._files = {lab.bridge(switch.name): folder / f"{lab.bridge(switch.name)}.snoop" for switch in lab.switches}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Snoop:
+    def __enter__(self) -> Self:
         for bridge, path in self._files.items():
             file = self._stack.enter_context(path.open("w"))
             argv = ["ovs-ofctl", "-O", "OpenFlow13", "snoop", bridge]

@@ -2,8 +2,6 @@
 
 The locked files are never written. A lock ends with the process that holds it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Waits of lab tests for the controller, the switches and the jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from mininet_topos.lab import record

@@ -10,8 +10,6 @@ quickest first, until one fails. The same seed gives the same changes, also afte
 beside this file gives the reason why no test has to fail; no test is run. *SURVIVED*: no test failed; the run fails.
 *not made*: the changed function is not in use."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import gc

@@ -3,15 +3,13 @@
 Input: the source of a module. Output: changes inside functions, because a running process can exchange only the code of
 functions. Text, log calls, annotations, assertions and assignments in ``__init__`` are left as they are."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 _OTHER: dict[type, type] = {
     ast.Lt: ast.LtE,
@@ -51,7 +49,7 @@ class _Edit(NamedTuple):
     key: Any
     value: object
 
-    def put(self) -> _Edit:
+    def put(self) -> Self:
         """Carry out the edit, and return the edit that undoes it."""
         if isinstance(self.holder, list):
             old = self.holder[self.key]

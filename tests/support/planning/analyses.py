@@ -1,7 +1,5 @@
 """Analyses of one job: not slowed, slowed, and slowed as much as the fabric makes inevitable."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from controller.planning.analysis.messages import (

@@ -1,7 +1,5 @@
 """Random problems of every kind that a baseline must handle."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import settings

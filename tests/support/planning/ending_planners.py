@@ -3,8 +3,6 @@
 They have a module of their own because each process imports it: importing the planner and pytest would take longer than
 the test."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

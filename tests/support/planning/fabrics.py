@@ -1,7 +1,5 @@
 """Fabrics, also of circuits, jobs and problems for planner tests, and the optimum by brute force."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product, repeat

@@ -1,7 +1,5 @@
 """Plans and snapshots of problems, the slowdowns of routes, and the loads of links."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """Random problems on fabrics small enough to try every routing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import strategies as st

@@ -2,8 +2,6 @@
 
 The programme has a variable per flow and path, and none of the short cuts of the planner."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace

@@ -5,8 +5,6 @@
 Input: modules to import before the forks; each rank calls the function ``main`` of the last one with the arguments.
 Output: FOLDER/rankN.log has the output of rank N, and the exit status is 1 as soon as a rank has failed."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Programs of docs/how-to/join-from-pytorch.md, run by a rank that has not initialised its process group."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch

@@ -3,8 +3,6 @@
 A job's id is its kind. The job runs at least ``ITERATIONS``, and until the folder has a file with the name of the kind.
 Modules that take two seconds to import are imported where they are needed."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -2,8 +2,6 @@
 
 Output: processes, and their output."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Run one rank of a training that joins with two lines: python training.py ITERATIONS WIDTH."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -1,7 +1,5 @@
 """Specs, and details of refused calls, for the tests of the API."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import grpc

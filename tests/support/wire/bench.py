@@ -1,7 +1,5 @@
 """A southbound process to which fake switches connect."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple

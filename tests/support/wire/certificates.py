@@ -1,7 +1,5 @@
 """Certificates for tests, made with openssl as an operator would make them (docs/how-to/use-tls.md)."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import NamedTuple

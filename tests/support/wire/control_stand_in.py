@@ -2,8 +2,6 @@
 
 It also publishes a status."""
 
-from __future__ import annotations
-
 import queue
 import time
 from collections.abc import Callable, Iterator
@@ -106,9 +104,7 @@ class ControlStandIn:
     status: Status = field(
         default_factory=lambda: Status(
             fabric=two_leaves_and_a_spine(),
-            switches={
-                LEAF1: SwitchStatus(True, 12, 1, tables=TABLES),
-            },
+            switches={LEAF1: SwitchStatus(True, 12, 1, tables=TABLES)},
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_read={LEAF1: CountersRead(time.monotonic(), time.monotonic())},
             rules={LEAF1: RuleSet.of([MISS_RULE])},

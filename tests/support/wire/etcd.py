@@ -1,7 +1,5 @@
 """Real etcd with one member in a folder, stores of a controller in it, and faults of their transactions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A switch that speaks OpenFlow 1.3 in bytes that are packed here, independently of Ryu."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import struct

@@ -1,7 +1,5 @@
 """Run ``signalbox serve`` with N file descriptors at most: python -m tests.support.wire.few_descriptors N OPTIONS."""
 
-from __future__ import annotations
-
 import resource
 import sys
 

@@ -1,7 +1,5 @@
 """A real HAProxy in front of the API, with the configuration that ``signalbox serve --print-haproxy`` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

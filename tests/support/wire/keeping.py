@@ -1,7 +1,5 @@
 """``signalbox jobs keep`` as a process, for tests."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

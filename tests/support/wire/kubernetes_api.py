@@ -2,8 +2,6 @@
 
 It refuses requests that a ``ClusterRole`` does not allow, as the real server does, and requests without its token."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import defaultdict

@@ -3,8 +3,6 @@
 ``odd_controller`` sends text that a browser or terminal could run as code, figures that are not numbers, values that no
 enum has, and two switches with one name. ``endless_controller`` sends without end, or never answers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

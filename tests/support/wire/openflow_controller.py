@@ -1,7 +1,5 @@
 """The southbound in its own process, as ``serve`` runs it: the hub in the main thread, and nothing else."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import queue

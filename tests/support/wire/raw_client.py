@@ -1,7 +1,5 @@
 """A client of the API that speaks HTTP/2 in bytes, for calls that no gRPC client would make."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager

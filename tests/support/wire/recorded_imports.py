@@ -4,8 +4,6 @@
 
 Output: the file, with a line per import outside the first thread: the name of the thread, and the module."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from typing import Any

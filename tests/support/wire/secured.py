@@ -1,10 +1,8 @@
 """An API with TLS and tokens, and clients of it, with certificates made for the test."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from signalbox.client import Client
 from signalbox.credentials import NO_CREDENTIALS, Credentials
@@ -52,7 +50,7 @@ class Secured(NamedTuple):
     settings: dict[str, Any]
 
     @classmethod
-    def made(cls, directory: Path) -> Secured:
+    def made(cls, directory: Path) -> Self:
         """Make the files in the directory; the key is where HAProxy looks for it."""
         ours, other = Authority(directory, "ours"), Authority(directory, "other")
         server = ours.sign("controller", also="IP:127.0.0.1,DNS:localhost")

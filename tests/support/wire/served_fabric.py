@@ -2,8 +2,6 @@
 
 This is the whole controller without real switches and processes."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading
@@ -11,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
@@ -45,7 +43,7 @@ class ServedFabric(BusyFabric):
         self._board = StatusBoard()
 
     @classmethod
-    def of_four_leaves(cls) -> ServedFabric:
+    def of_four_leaves(cls) -> Self:
         """Return a fabric of 4 leaves x 4 spines x 4 hosts that are all known."""
         fabric = cls(4, 4, 4)
         fabric.start(CONFIG)

@@ -1,7 +1,5 @@
 """The table of callers and permitted calls, which matches the proto file, and the lines of the audit log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The API's event loop: long conversions leave it free, other threads wake it, and calls are timed."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import threading

@@ -1,7 +1,5 @@
 """``make lint`` refuses changes of the proto file that break clients of v1, and accepts additions."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -435,7 +435,7 @@ MASKS = st.lists(st.sampled_from([name for name in pb.JobSpec.DESCRIPTOR.fields_
 
 @settings(max_examples=40)
 @given(plain_specs, plain_specs, MASKS)
-def test_an_update_has_the_named_fields_of_the_new_spec_and_the_others_of_the_current_one(
+def test_an_update_has_named_fields_of_the_new_spec_and_other_ones(
     old: pb.JobSpec, new: pb.JobSpec, mask: list[str]
 ) -> None:
     current = job_spec(old)
@@ -482,9 +482,7 @@ def test_what_is_merged_is_checked_as_a_whole() -> None:
     ([], 0, set()), ([], 3, {3}), (["*"], 0, set()), (["lease", "*"], 3, {3}), (["lease"], 0, {5}), (["lease"], 5, {5}),
     (["lease"], 3, {3, 5}),
 ])  # fmt: skip
-def test_an_update_needs_the_revision_that_it_names_and_the_one_that_fields_stay_from(
-    mask: list[str], given: int, expected: set[int]
-) -> None:
+def test_an_update_needs_the_revisions_that_it_names_or_merges(mask: list[str], given: int, expected: set[int]) -> None:
     """The controller has merged the update into revision 5; the caller may name a later revision."""
     request = pb.UpdateJobRequest(update_mask=FieldMask(paths=mask), revision=given)
     assert convert.required_revisions(request, 5) == expected

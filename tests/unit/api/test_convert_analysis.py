@@ -1,7 +1,5 @@
 """Requests and results of analyses on the wire, with the sentences of their answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sentences of ``explain`` about announcements, measured efficiencies, NICs and pins, as people read them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -19,9 +17,7 @@ from tests.support.planning import analyses
 G1, G2 = JobId("g1"), JobId("g2")
 PAIR, BACK = ("10.0.1.1", "10.0.2.1"), ("10.0.2.1", "10.0.1.1")
 FINE = replace(
-    analyses.FINE,
-    job_id=G1,
-    fullest_links=(BusyLink("leaf1:1>spine1", False, 1.0, 0.0, (JobShare(G1, 1, 1.0),)),),
+    analyses.FINE, job_id=G1, fullest_links=(BusyLink("leaf1:1>spine1", False, 1.0, 0.0, (JobShare(G1, 1, 1.0),)),)
 )
 NOT_SLOWED = (
     "The network does not slow job 'g1': no link that the job uses is loaded above its capacity, so the job "
@@ -166,7 +162,7 @@ OF_BYTES = ", of the bytes that switches count,"
         "time.",
     ),
 ])  # fmt: skip
-def test_a_measured_efficiency_is_judged_by_what_is_confirmed(
+def test_a_measured_efficiency_is_judged(
     of_job: JobDemand | None, slowdown: float, measured: float, expected: str
 ) -> None:
     found = replace(FINE, demand=of_job, slowdown=slowdown, efficiency_measured=measured, efficiency_usual=measured)

@@ -1,7 +1,5 @@
 """The status that the caller gets for each error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

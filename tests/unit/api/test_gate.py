@@ -1,7 +1,5 @@
 """Identification of callers from gRPC's description of their connection, and the names in a certificate."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The tokens file, the owner of a token or a certificate, and the lease tokens of registrations."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Lists of routes link by link: their pages, and the filter for routes that differ in the newest plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

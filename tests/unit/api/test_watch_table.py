@@ -1,7 +1,5 @@
 """Watchers of a table always end up with its content, however slowly they read and wherever they resume."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

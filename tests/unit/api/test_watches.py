@@ -2,8 +2,6 @@
 
 Values that change all the time do not count as changes."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import itertools
@@ -154,10 +152,7 @@ def test_only_who_is_concerned_is_woken() -> None:
     publications = Publications(board, 0.0)
 
     async def run() -> None:
-        with (
-            publications.heard() as heard,
-            publications.heard(lambda: board.status.plans_total == 2) as second,
-        ):
+        with publications.heard() as heard, publications.heard(lambda: board.status.plans_total == 2) as second:
             with concurrent.futures.ThreadPoolExecutor() as thread:
                 thread.submit(board.publish, Status(plans_total=1)).result()
             await heard.wait()

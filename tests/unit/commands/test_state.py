@@ -181,7 +181,7 @@ def imported(state_dir: Path) -> tuple[SavedState, bytes, int]:
         return store.load(), store.secret(True), store.begin()
 
 
-def test_an_imported_state_has_the_jobs_the_secret_and_a_larger_epoch(
+def test_an_imported_state_has_jobs_and_secret(
     signalbox: Signalbox, state: Path, exported: Path, tmp_path: Path
 ) -> None:
     assert exported.stat().st_mode & 0o777 == 0o600
@@ -199,9 +199,7 @@ def test_an_imported_state_has_the_jobs_the_secret_and_a_larger_epoch(
     assert {path.name for path in other.iterdir()} == {"state.db", "lease.key", "lock"}
 
 
-def test_a_state_is_replaced_only_when_asked_and_never_while_it_is_in_use(
-    signalbox: Signalbox, exported: Path, tmp_path: Path
-) -> None:
+def test_a_state_is_replaced_when_asked_and_not_in_use(signalbox: Signalbox, exported: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     save(other, saved("fourth"))
@@ -236,9 +234,7 @@ def test_a_running_controller_is_exported_with_a_warning(signalbox: Signalbox, s
     assert not list((tmp_path / "empty").iterdir())
 
 
-def test_a_file_that_cannot_be_imported_is_refused_and_changes_nothing(
-    signalbox: Signalbox, exported: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_is_no_export_changes_nothing(signalbox: Signalbox, exported: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     text = exported.read_text()
@@ -259,7 +255,7 @@ def test_a_file_that_cannot_be_imported_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("calls", range(1, 12))
-def test_an_interrupted_import_is_whole_or_not_made(
+def test_interrupted_imports_are_whole_or_not_made(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Interrupt it before each change of a name in the directory."""

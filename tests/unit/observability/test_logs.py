@@ -24,9 +24,7 @@ def test_json_lines_carry_event_fields_logger_and_traceback(capsys: pytest.Captu
     assert "broken cable" in line["exception"]
 
 
-def test_without_a_terminal_lines_are_key_value_and_lists_without_what_python_puts_around_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_without_a_terminal_lines_are_key_value_and_lists_are_words(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure()
     log = structlog.get_logger("controller.x")
     log.info("plan adopted", slowdown_after=1.0)
@@ -38,9 +36,7 @@ def test_without_a_terminal_lines_are_key_value_and_lists_without_what_python_pu
     assert 'addresses="127.0.0.1:1, unix:/a\\\\x1b" tenants=blue problems="log: is wrong"' in line
 
 
-def test_libraries_log_only_from_warning_on_and_the_level_applies_to_the_controller(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_libraries_log_from_warning_on_and_the_level_is_the_controllers(capsys: pytest.CaptureFixture[str]) -> None:
     """Configuring twice does not double the lines."""
     logs.configure(json=True)
     logging.getLogger("ryu.base.app_manager").info("loading app")
@@ -53,7 +49,7 @@ def test_libraries_log_only_from_warning_on_and_the_level_applies_to_the_control
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_no_line_has_what_a_terminal_obeys(
+def test_lines_control_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)

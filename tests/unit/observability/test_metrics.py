@@ -346,7 +346,7 @@ def clients() -> Iterator[Clients]:
     ("AAAA", "b", 0), ("AAAa", "b", 3), ("BAAA", "b", 1), ("BBAA", "b", None), ("BbAA", "b", 1), ("ABCD", "e", None),
     ("abcd", "e", 0), ("abcd", "d", 3), ("bAAA", "a", None), ("baAA", "a", 1),
 ])  # fmt: skip
-def test_a_newcomer_takes_a_place_of_the_address_that_has_most(
+def test_a_newcomer_takes_a_place_of_who_has_most(
     clients: Clients, places: str, newcomer: str, goes: int | None
 ) -> None:
     held = clients(*places)

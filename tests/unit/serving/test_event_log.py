@@ -255,9 +255,7 @@ def test_lines_of_another_version_about_alarms_are_left_out() -> None:
     assert not_over(history.after(0, 10)) == {(AlarmKind.FOREIGN_RULES, "leaf1"): 3.0}
 
 
-def test_a_restart_says_of_no_job_that_it_has_lost_its_pins_and_hosts_that_are_found_together_are_one_line(
-    logged: Logged,
-) -> None:
+def test_a_restart_loses_no_pins_of_a_job_and_hosts_found_together_are_one_line(logged: Logged) -> None:
     number = logged.history.last
     logged.start(CONFIG, late=logged.switches)
     for dpid in logged.switches:

@@ -179,9 +179,7 @@ def test_a_file_that_does_not_end_or_is_too_large_is_no_certificate(tmp_path: Pa
     (["127.0.0.1:1", "[::]:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
     (["127.0.0.1:2"], (2, 2), {"api.listen[0]": "openflow.port", "metrics.port": "openflow.port"}),
 ])  # fmt: skip
-def test_two_listeners_with_one_port_are_refused(
-    listen: list[str], ports: tuple[int, int], found: dict[str, str]
-) -> None:
+def test_listeners_with_one_port_are_refused(listen: list[str], ports: tuple[int, int], found: dict[str, str]) -> None:
     said = problems(api={"listen": listen, "insecure": True}, openflow={"port": ports[0]}, metrics={"port": ports[1]})
     assert said.keys() == found.keys()
     assert all(said[field].endswith(f"of this address is that of {first} too") for field, first in found.items())

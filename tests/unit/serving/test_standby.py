@@ -1,7 +1,5 @@
 """A controller that waits for the end of another one, tells the service manager, and ends itself for a standby."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -77,9 +75,7 @@ def test_the_end_of_the_other_is_noticed_and_the_active_sees_who_waits_only_whil
     waiting.close()
 
 
-def test_a_directory_that_takes_no_mark_is_waited_for_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_takes_no_mark_is_waited_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     active, waiting = SqliteStore(tmp_path), SqliteStore(tmp_path)
     (tmp_path / MARK).mkdir()
     assert active.claim()

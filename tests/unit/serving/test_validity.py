@@ -37,9 +37,7 @@ def config(shown: Certificate, section: str = "api") -> Config:
     return Config.model_validate({section: shown._asdict()})
 
 
-def test_the_dates_are_those_that_openssl_shows_of_a_certificate_and_of_nothing_else(
-    valid: Certificate, tmp_path: Path
-) -> None:
+def test_the_dates_are_those_that_openssl_shows_of_a_certificate_alone(valid: Certificate, tmp_path: Path) -> None:
     found = validity.of(valid.certificate)
     assert found
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,7 +1,5 @@
 """The secret of lease tokens in a file: it outlives the process, and a damaged one is refused and left as it is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -59,7 +57,7 @@ def test_a_secret_with_one_wrong_bit_or_cut_anywhere_is_refused_and_left_as_it_i
     ("left", "said"),
     [([], "/lease.key is missing.* Restore it"), (["lease.key"], "create a new one as the controller's")],
 )
-def test_a_lost_or_damaged_secret_is_given_up_only_as_the_error_says(
+def test_a_lost_or_damaged_secret_is_given_up_only_as_the_error_tells(
     tmp_path: Path, left: list[str], said: str
 ) -> None:
     """Tokens of the secret may be in use."""

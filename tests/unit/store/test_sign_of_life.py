@@ -1,7 +1,5 @@
 """Sign of life: only a process that sent its word, and whose machine refuses the next connection, has ended."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from collections.abc import Iterator
@@ -66,9 +64,7 @@ def test_another_process_at_the_address_says_nothing_when_it_ends(sent: bytes) -
     assert not ended.is_set()
 
 
-def test_a_listener_without_free_descriptors_accepts_connections_later(
-    sign: SignOfLife, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listener_without_descriptors_accepts_later(sign: SignOfLife, monkeypatch: pytest.MonkeyPatch) -> None:
     failed, accept = Event(), socket.socket.accept
 
     def refused(server: socket.socket) -> tuple[socket.socket, object]:

@@ -1,7 +1,5 @@
 """Saved states are loaded again, or refused and left unchanged."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -109,7 +107,7 @@ def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path
     assert read(tmp_path) == after
 
 
-def test_each_start_has_a_larger_epoch_than_all_revisions_before_also_when_the_clock_goes_back(
+def test_each_start_has_a_larger_epoch_also_when_the_clock_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = 0
@@ -269,7 +267,7 @@ def states(count: int) -> list[SavedState]:
 
 
 @pytest.mark.parametrize("seed", [*range(25), *(pytest.param(n, marks=pytest.mark.long) for n in range(25, 100))])
-def test_damaged_files_open_at_one_earlier_commit_or_are_refused(
+def test_damaged_files_open_at_a_commit_or_are_refused(
     seed: int, tmp_path: Path, killed: tuple[Path, list[SavedState]]
 ) -> None:
     """A killed process leaves the database and its log. The test cuts or alters one file at a random place."""
@@ -339,9 +337,7 @@ def test_damage_in_the_log_costs_the_last_commits_at_most(left: tuple[Path, list
 
 
 @pytest.mark.parametrize("lost", [["state.db"], ["state.db", "state.db-shm"], ["state.db", "state.db-wal"]])
-def test_a_log_whose_database_is_missing_is_no_new_directory(
-    left: tuple[Path, list[SavedState]], lost: list[str]
-) -> None:
+def test_a_log_without_its_database_is_no_new_directory(left: tuple[Path, list[SavedState]], lost: list[str]) -> None:
     directory, _ = left
     for name in lost:
         (directory / name).unlink()
@@ -370,7 +366,7 @@ def test_commits_that_wait_together_share_one(tmp_path: Path) -> None:
     assert read(tmp_path) == before
 
 
-def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_later(
+def test_a_database_that_is_read_only_for_a_time_takes_all_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[sqlite3.Connection] = []
