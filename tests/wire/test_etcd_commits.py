@@ -150,7 +150,7 @@ def test_a_record_that_is_too_large_for_one_request_is_saved_and_removed(etcd: E
 
 
 def test_a_full_etcd_refuses_changes_until_it_has_space(tmp_path: Path, prefix: str, signalbox: Signalbox) -> None:
-    """It loses none of the earlier ones."""
+    """Earlier changes are kept."""
     with running_etcd(tmp_path / "etcd", "--quota-backend-bytes", "1000000") as etcd:
         with begun(etcd.access, prefix) as store:
             store.secret(False)

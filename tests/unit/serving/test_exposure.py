@@ -1,4 +1,4 @@
-"""Who reaches the controller, as ``signalbox serve --check`` says, and HAProxy's configuration made from the API's.
+"""The reach of the controller, as ``signalbox serve --check`` says, and HAProxy's configuration made from the API's.
 
 ``tests/wire/test_haproxy.py`` runs HAProxy with it."""
 
