@@ -321,7 +321,9 @@ def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
 
     Column i is flow ``hops.flows[i]``. The source port is a function of the seed and the job. Each switch uses a
     hash function of its own."""
-    ports = {flow.job_id: _source_port(flow.job_id, seed) for flow in problem.flows}
+    ports = {
+        job: _FIRST_DYNAMIC_PORT + crc32(f"{seed} {job}".encode()) % _DYNAMIC_PORTS for job in problem.numbers.job_ids
+    }
     flows = [problem.flows[number] for number in hops.flows.tolist()]
     words = [
         crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id] + f.id.subflow} {ROCE_PORT}".encode())
@@ -407,10 +409,6 @@ def _passing(rows: Iterable[tuple[int, int, float]]) -> Passing:
 def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:
     """Return a number from 0 to ``size`` - 1 for each 32 random bits: the upper half of ``bits`` * ``size``."""
     return ((bits * size.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
-
-
-def _source_port(job: JobId, seed: int) -> int:
-    return _FIRST_DYNAMIC_PORT + crc32(f"{seed} {job}".encode()) % _DYNAMIC_PORTS
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -363,7 +363,8 @@ class _Relief:
             self.slowdown = found
             return True
         for flow, route in self._before.items():
-            self._put(flow, route)
+            self._take(flow)
+            self._set(flow, route)
         self._moves_left = left
         return False
 
@@ -452,11 +453,6 @@ class _Relief:
         spare = np.maximum(0.0, goal - self.load[used]) / self._increments.alone(flow, used)
         subflows = that_fit(at.reshape(links.shape), spare, ends.max_subflows)
         return None if subflows is None else exactly_one({paths[of]: share for of, share in subflows})
-
-    def _put(self, flow: int, route: Route | None) -> None:
-        """Replace the route of a flow; None means the flow's route in ``start``."""
-        self._take(flow)
-        self._set(flow, route)
 
     def _take(self, flow: int) -> None:
         for links, share in self._subflows(flow):

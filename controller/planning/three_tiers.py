@@ -355,7 +355,8 @@ class _Planes:
                 found[color, -1].append((CommonLinks(plane, -1), share))
             for group, core, share in cut:
                 found[group].append((CommonLinks(plane, core), share))
-        return {group: _adding_up(subflows) for group, subflows in found.items()}
+        total = {group: sum(share for _, share in subflows) for group, subflows in found.items()}
+        return {group: [(common, share / total[group]) for common, share in of] for group, of in found.items()}
 
     def _least_load(self, least: float) -> tuple[float, list[list[_Part]]]:
         """Return the smallest load (>= ``least``) at which the planes carry all colours, and each plane's parts."""
@@ -421,12 +422,6 @@ def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
     first, last = int(begin / length + _ROUNDING), math.ceil(end / length - _ROUNDING) - 1
     cores = range(first, max(first, last) + 1)
     return [(core, min(end, (core + 1) * length) - max(begin, core * length)) for core in cores]
-
-
-def _adding_up(subflows: Sequence[tuple[CommonLinks, float]]) -> list[tuple[CommonLinks, float]]:
-    """Return the subflows with shares that are scaled to add up to 1."""
-    total = sum(share for _, share in subflows)
-    return [(common, share / total) for common, share in subflows]
 
 
 # ---- nested colourings

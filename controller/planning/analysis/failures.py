@@ -56,20 +56,19 @@ def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stag
     if not pinned:
         planned = answered(plan(problem, replace(network.limits, ecmp_draws=0)))
         network = replace(network, found=problem.with_routes(planned.routes))
-    felt, unfelt = cases(network.problem, network.fabric, _failures(request))
+    parts = request.parts
+    failures = (
+        single_failures(network.fabric, request.kinds, network.intact)
+        if parts is None
+        else (Failure(FailureKind.PARTS, parts.name, parts.links.intersection(network.fabric.links)),)
+    )
+    felt, unfelt = cases(network.problem, network.fabric, failures)
     ends_at = time.monotonic() + request.within_s
     bounded = _bounded(network, felt, progress)
     repaired = _repaired(network, bounded, ends_at, progress)
     worst = _planned(network, repaired, request.top, ends_at, progress)
     outcomes = [*worst, *bounded[len(repaired) :]][: request.top]
     return FailureAnalysis(pinned, _present(network), tuple(outcomes), felt, unfelt)
-
-
-def _failures(request: AnalyseFailures) -> tuple[Failure, ...]:
-    network, parts = request.network, request.parts
-    if parts is None:
-        return single_failures(network.fabric, request.kinds, network.intact)
-    return (Failure(FailureKind.PARTS, parts.name, parts.links.intersection(network.fabric.links)),)
 
 
 def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list[Outcome]:

@@ -80,7 +80,9 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     problem, limits = network.problem, network.limits
     own = [flow for flow in problem.flows if flow.job_id == job_id]
     if not own:
-        raise NotFound(f"there is no job '{job_id}'; {_jobs(problem)}", about={"jobId": job_id})
+        jobs = sorted({flow.job_id for flow in problem.flows})
+        known = f"jobs: {', '.join(jobs)}" if jobs else "no job has flows"
+        raise NotFound(f"there is no job '{job_id}'; {known}", about={"jobId": job_id})
     bounds = slowdown_bounds(problem)
     least = bounds.job.get(job_id, 1.0)
     running = {
@@ -136,11 +138,6 @@ def _arranged(
     from controller.circuits.analysis import arranged, use_of
 
     return arranged(found, use_of(arrangement, routes, usable))
-
-
-def _jobs(problem: Problem) -> str:
-    jobs = sorted({flow.job_id for flow in problem.flows})
-    return f"jobs: {', '.join(jobs)}" if jobs else "no job has flows"
 
 
 def _verdict(slowdown: float, nic_slowdown: float, least: float, best: FoundRoutes | None) -> Verdict:

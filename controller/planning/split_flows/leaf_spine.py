@@ -216,15 +216,15 @@ def _matching(flows: Iterable[Flow], evicted: Counter[Side]) -> list[Flow]:
         crowded = [flow for flow in stay if any(at[end] > 1 for end in _sides(flow))]
         if not crowded:
             return stay
-        gone = max(crowded, key=lambda flow: (sum(at[end] for end in _sides(flow)), -_lost(flow, evicted)))
+
+        def order(flow: Flow) -> tuple[int, int]:
+            return sum(at[end] for end in _sides(flow)), -sum(evicted[end] for end in _sides(flow))
+
+        gone = max(crowded, key=order)
         stay.remove(gone)
         for end in _sides(gone):
             at[end] -= 1
             evicted[end] += 1
-
-
-def _lost(flow: Flow, evicted: Counter[Side]) -> int:
-    return sum(evicted[end] for end in _sides(flow))
 
 
 # ---- peeling

@@ -405,12 +405,12 @@ def _classes(problem: Problem, start: Routes) -> tuple[_Class, ...]:
     for flow in problem.flows:
         if flow.src_leaf != flow.dst_leaf and problem.candidates(flow):
             members[flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf].append(flow)
-    return tuple(_Class(tuple(flows), _paths(problem, flows, start)) for flows in members.values())
-
-
-def _paths(problem: Problem, flows: Sequence[Flow], start: Routes) -> tuple[Path, ...]:
-    of_start = (path for flow in flows for path, _ in start.get(flow.id, ()))
-    return tuple(dict.fromkeys((*problem.candidates(flows[0]), *of_start)))
+    classes = []
+    for flows in members.values():
+        of_start = (path for flow in flows for path, _ in start.get(flow.id, ()))
+        paths = dict.fromkeys((*problem.candidates(flows[0]), *of_start))
+        classes.append(_Class(tuple(flows), tuple(paths)))
+    return tuple(classes)
 
 
 def _up_to(slowdown: int) -> int:
