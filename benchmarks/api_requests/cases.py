@@ -66,8 +66,8 @@ class Case:
 def case(seed: int, number: int, known: Known) -> Case:
     rng = Random(f"{seed}/{number}")
     (path,) = rng.choices(tuple(METHODS), _WEIGHTS)
-    what, make = rng.choices(_KINDS, _SHARES)[0]
-    made = make(rng, path, known)
+    (what,) = rng.choices(tuple(_SHARES), tuple(_SHARES.values()))
+    made = _parts(what, rng, path, known)
     parts: Parts = {"path": path, "takes": rng.choices((0, 1, 2), (2, 7, 1))[0], **made}
     return Case(what, **parts)
 
@@ -76,6 +76,18 @@ def case(seed: int, number: int, known: Known) -> Case:
 
 
 Parts = dict[str, Any]
+_SHARES = {
+    "correct": 20,
+    "one field changed": 38,
+    "fields changed": 8,
+    "any fields": 7,
+    "bytes": 12,
+    "oversized": 1,
+    "elsewhere": 3,
+    "metadata": 3,
+    "hurried": 3,
+    "cancelled": 5,
+}
 
 
 def _messages(rng: Random, path: str, known: Known, change: Callable[[bytes], bytes] = bytes) -> tuple[bytes, ...]:
@@ -83,64 +95,45 @@ def _messages(rng: Random, path: str, known: Known, change: Callable[[bytes], by
     return tuple(change(correct(rng, path, known).SerializeToString(deterministic=True)) for _ in range(count))
 
 
-def _correct(rng: Random, path: str, known: Known) -> Parts:
-    return {"messages": _messages(rng, path, known)}
+def _parts(what: str, rng: Random, path: str, known: Known) -> Parts:
+    """Return the parts of a case of the kind ``what`` that differ from a call of the method ``path``."""
+    match what:
+        case "one field changed" | "fields changed":
+            request = correct(rng, path, known)
+            for _ in range(1 if what == "one field changed" else rng.randint(2, 6)):
+                change_one(rng, request)
+            return {"messages": (request.SerializeToString(deterministic=True),)}
+        case "any fields":
+            request = METHODS[path].request()
+            fill(rng, request)
+            return {"messages": (request.SerializeToString(deterministic=True),)}
+        case "bytes":
+            return {"messages": _messages(rng, path, known, lambda data: _broken(rng, data)) or (rng.randbytes(20),)}
+        case "oversized":
+            size = MAX_MESSAGE_BYTES + rng.choice((-1, 0, 1, 1000, 1 << 20, 3 << 20))
+            return {"messages": (_field(2047, 2, bytes(size)),)}
+    messages = _messages(rng, path, known)
+    match what:
+        case "elsewhere":
+            return {"path": _elsewhere(rng, path), "messages": messages[:1] or (b"",)}
+        case "metadata":
+            return {"messages": messages, "metadata": _metadata(rng), "odd": True}
+        case "hurried":
+            return {"messages": messages, "timeout_s": rng.choice((0.0, 0.001, 0.003, 0.01))}
+        case "cancelled":
+            return {"messages": messages, "cancel_after_s": rng.choice((0.0, 0.0005, 0.002, 0.01)) * rng.random()}
+    return {"messages": messages}
 
 
-def _nearly(rng: Random, path: str, known: Known) -> Parts:
-    request = correct(rng, path, known)
-    change_one(rng, request)
-    return {"messages": (request.SerializeToString(deterministic=True),)}
-
-
-def _wrong(rng: Random, path: str, known: Known) -> Parts:
-    request = correct(rng, path, known)
-    for _ in range(rng.randint(2, 6)):
-        change_one(rng, request)
-    return {"messages": (request.SerializeToString(deterministic=True),)}
-
-
-def _filled(rng: Random, path: str, _: Known) -> Parts:
-    request = METHODS[path].request()
-    fill(rng, request)
-    return {"messages": (request.SerializeToString(deterministic=True),)}
-
-
-def _bytes(rng: Random, path: str, known: Known) -> Parts:
-    def broken(data: bytes) -> bytes:
-        for _ in range(rng.choice((1, 1, 2))):
-            data = rng.choice(_BREAKING)(rng, data)
-        return data
-
-    return {"messages": _messages(rng, path, known, broken) or (rng.randbytes(20),)}
-
-
-def _oversized(rng: Random, _path: str, _: Known) -> Parts:
-    size = MAX_MESSAGE_BYTES + rng.choice((-1, 0, 1, 1000, 1 << 20, 3 << 20))
-    return {"messages": (_field(2047, 2, bytes(size)),)}
-
-
-def _elsewhere(rng: Random, path: str, known: Known) -> Parts:
-    """Return a request with the path of an unknown method or service, or of another method."""
+def _elsewhere(rng: Random, path: str) -> str:
+    """Return the path of an unknown method or service, or of another method."""
     _, service, name = path.split("/")
-    other = rng.choice(tuple(METHODS))
-    wrong = rng.choice(
-        (
-            f"/{service}/{name}s",
-            f"/{service}/",
-            f"/{service}x/{name}",
-            "/x",
-            "/",
-            f"/{name}",
-            f"/{service}/{name}/{name}",
-            other,
-        )
-    )
-    return {"path": wrong, "messages": _messages(rng, path, known)[:1] or (b"",)}
+    unknown = f"/{service}/{name}s", f"/{service}/", f"/{service}x/{name}", f"/{name}", f"/{service}/{name}/{name}"
+    return rng.choice((*unknown, "/x", "/", rng.choice(tuple(METHODS))))
 
 
-def _metadata(rng: Random, path: str, known: Known) -> Parts:
-    odd: tuple[tuple[str, str | bytes], ...] = rng.choice(
+def _metadata(rng: Random) -> Metadata:
+    odd: Metadata = rng.choice(
         (
             (("authorization", rng.choice(("", "Bearer ", "Bearer x", "Basic eDp4", "bearer " + "y" * 3000))),),
             (("authorization", "Bearer x"), ("authorization", "Bearer y")),
@@ -154,35 +147,7 @@ def _metadata(rng: Random, path: str, known: Known) -> Parts:
             (("grpc-internal-encoding-request", rng.choice(("gzip", "deflate", "nonsense"))),),
         )
     )
-    return {"messages": _messages(rng, path, known), "metadata": odd, "odd": True}
-
-
-def _hurried(rng: Random, path: str, known: Known) -> Parts:
-    return {"messages": _messages(rng, path, known), "timeout_s": rng.choice((0.0, 0.001, 0.003, 0.01))}
-
-
-def _cancelled(rng: Random, path: str, known: Known) -> Parts:
-    return {
-        "messages": _messages(rng, path, known),
-        "cancel_after_s": rng.choice((0.0, 0.0005, 0.002, 0.01)) * rng.random(),
-    }
-
-
-_Make = Callable[[Random, str, Known], Parts]
-_SHARED: tuple[tuple[float, str, _Make], ...] = (
-    (20, "correct", _correct),
-    (38, "one field changed", _nearly),
-    (8, "fields changed", _wrong),
-    (7, "any fields", _filled),
-    (12, "bytes", _bytes),
-    (1, "oversized", _oversized),
-    (3, "elsewhere", _elsewhere),
-    (3, "metadata", _metadata),
-    (3, "hurried", _hurried),
-    (5, "cancelled", _cancelled),
-)
-_KINDS = tuple((what, make) for _, what, make in _SHARED)
-_SHARES = tuple(share for share, _, _ in _SHARED)
+    return odd
 
 
 # ---- bytes of messages
@@ -231,88 +196,56 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-def _reordered(rng: Random, data: bytes) -> bytes:
-    fields = list(fields_of(data))
-    rng.shuffle(fields)
-    return b"".join(fields)
-
-
-def _duplicated(rng: Random, data: bytes) -> bytes:
-    fields = list(fields_of(data))
-    return b"".join((*fields, *rng.choices(fields, k=rng.choice((1, 3, 100))))) if fields else data
-
-
-def _truncated(rng: Random, data: bytes) -> bytes:
-    return data[: rng.randrange(len(data) + 1)]
-
-
-def _flipped(rng: Random, data: bytes) -> bytes:
-    changed = bytearray(data or b"\0")
-    for _ in range(rng.randint(1, 4)):
-        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-    return bytes(changed)
-
-
-def _random(rng: Random, _: bytes) -> bytes:
-    return rng.randbytes(rng.choice((0, 1, 2, 10, 100, 2000)))
-
-
-def _unknown_field(rng: Random, data: bytes) -> bytes:
-    number = rng.choice((0, 100, 19_000, (1 << 29) - 1))
-    return data + _field(number, rng.randrange(8), rng.randbytes(rng.choice((1, 4, 8))))
-
-
-def _other_wire_type(rng: Random, data: bytes) -> bytes:
-    return data + _field(rng.randint(1, 12), rng.choice((0, 1, 2, 3, 4, 5)), rng.randbytes(rng.choice((1, 4, 8))))
-
-
-def _no_utf8(rng: Random, data: bytes) -> bytes:
-    """Return the message with a text that is not UTF-8 in one of the first fields, which are texts in most requests."""
-    wrong = rng.choice((b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"job-\xe9"))
-    return data + _field(rng.randint(1, 3), 2, rng.choice((wrong, _field(rng.randint(1, 2), 2, wrong))))
-
-
-def _too_long(rng: Random, data: bytes) -> bytes:
-    """Return the message with a field whose length exceeds the message."""
-    return (
-        data
-        + _varint(rng.randint(1, 4) << 3 | 2)
-        + _varint(rng.choice((1 << 20, (1 << 31) - 1, 1 << 32, (1 << 64) - 1)))
-    )
-
-
-def _endless(rng: Random, data: bytes) -> bytes:
-    """Return the message with a number of more than ten bytes."""
-    return data + _varint(rng.randint(1, 4) << 3) + b"\xff" * rng.choice((10, 11, 500))
-
-
-def _nested(rng: Random, data: bytes) -> bytes:
-    """Return the message with nested groups, or nested messages, in an unknown field or the first one."""
-    depth = rng.choice((50, 99, 100, 101, 2000))
-    if rng.random() < 0.5:
-        return data + b"\xa3\x06" * depth + b"\xa4\x06" * rng.choice((0, depth))
-    inner = b""
-    for _ in range(min(depth, 300)):
-        inner = _field(rng.choice((1, 100)), 2, inner)
-    return data + inner
-
-
-def _packed(rng: Random, data: bytes) -> bytes:
-    """Return the message with a long run of numbers."""
-    return data + _field(rng.randint(1, 4), 2, struct.pack("<Q", rng.getrandbits(64)) * rng.choice((1, 4000)))
-
-
-_BREAKING: tuple[Callable[[Random, bytes], bytes], ...] = (
-    _reordered,
-    _duplicated,
-    *([_truncated] * 2),
-    *([_flipped] * 4),
-    _random,
-    _unknown_field,
-    _other_wire_type,
-    *([_no_utf8] * 2),
-    _too_long,
-    _endless,
-    _nested,
-    _packed,
+_BREAKING = (
+    *("shuffle", "repeat", "truncate", "truncate", "flip", "flip", "flip", "flip", "random", "unknown", "wire type"),
+    *("no UTF-8", "no UTF-8", "too long", "endless", "nested", "packed"),
 )
+
+
+def _broken(rng: Random, data: bytes) -> bytes:
+    for _ in range(rng.choice((1, 1, 2))):
+        data = _broken_once(rng.choice(_BREAKING), rng, data)
+    return data
+
+
+def _broken_once(how: str, rng: Random, data: bytes) -> bytes:
+    match how:
+        case "shuffle":
+            fields = list(fields_of(data))
+            rng.shuffle(fields)
+            return b"".join(fields)
+        case "repeat":
+            fields = list(fields_of(data))
+            return b"".join((*fields, *rng.choices(fields, k=rng.choice((1, 3, 100))))) if fields else data
+        case "truncate":
+            return data[: rng.randrange(len(data) + 1)]
+        case "flip":
+            changed = bytearray(data or b"\0")
+            for _ in range(rng.randint(1, 4)):
+                changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+            return bytes(changed)
+        case "random":
+            return rng.randbytes(rng.choice((0, 1, 2, 10, 100, 2000)))
+        case "unknown":
+            number = rng.choice((0, 100, 19_000, (1 << 29) - 1))
+            return data + _field(number, rng.randrange(8), rng.randbytes(rng.choice((1, 4, 8))))
+        case "wire type":
+            return data + _field(rng.randint(1, 12), rng.randrange(6), rng.randbytes(rng.choice((1, 4, 8))))
+        case "no UTF-8":  # in one of the first fields, which are texts in most requests
+            wrong = rng.choice((b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"job-\xe9"))
+            return data + _field(rng.randint(1, 3), 2, rng.choice((wrong, _field(rng.randint(1, 2), 2, wrong))))
+        case "too long":  # the length of the field exceeds the message
+            size = _varint(rng.choice((1 << 20, (1 << 31) - 1, 1 << 32, (1 << 64) - 1)))
+            return data + _varint(rng.randint(1, 4) << 3 | 2) + size
+        case "endless":  # a number of more than ten bytes
+            return data + _varint(rng.randint(1, 4) << 3) + b"\xff" * rng.choice((10, 11, 500))
+        case "nested":  # groups or messages, in an unknown field or the first one
+            depth = rng.choice((50, 99, 100, 101, 2000))
+            if rng.random() < 0.5:
+                return data + b"\xa3\x06" * depth + b"\xa4\x06" * rng.choice((0, depth))
+            inner = b""
+            for _ in range(min(depth, 300)):
+                inner = _field(rng.choice((1, 100)), 2, inner)
+            return data + inner
+        case _:  # a long run of numbers
+            return data + _field(rng.randint(1, 4), 2, struct.pack("<Q", rng.getrandbits(64)) * rng.choice((1, 4000)))

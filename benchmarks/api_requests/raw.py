@@ -11,7 +11,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -57,9 +57,9 @@ class Raw:
 def raw(seed: int, number: int) -> Raw:
     rng = Random(f"raw/{seed}/{number}")
     path = rng.choice(tuple(METHODS))
-    what, make = rng.choice(_KINDS)
+    what = rng.choice(_KINDS)
     message = correct(rng, path, Known()).SerializeToString(deterministic=True)
-    return Raw(what, path, PREFACE + frame(Kind.SETTINGS) + make(rng, path.encode(), message), message)
+    return Raw(what, path, PREFACE + frame(Kind.SETTINGS) + _calling(what, rng, path.encode(), message), message)
 
 
 def call(path: bytes, message: bytes, *more: Header) -> bytes:
@@ -106,22 +106,14 @@ def _text(value: bytes) -> bytes:
     return _integer(len(value), 0, 7) + value
 
 
-def _headers(fields: Sequence[Header], stream: int = 1, flags: int = END_HEADERS) -> bytes:
+def _headers(fields: Sequence[Header], flags: int = END_HEADERS) -> bytes:
     block = b"".join(b"\0" + _text(name) + _text(value) for name, value in fields)
-    return frame(Kind.HEADERS, flags, stream, block)
+    return frame(Kind.HEADERS, flags, 1, block)
 
 
-def _usual(path: bytes, **changes: bytes) -> list[Header]:
-    fields = {
-        ":method": b"POST",
-        ":scheme": b"http",
-        ":path": path,
-        ":authority": b"localhost",
-        "content-type": b"application/grpc",
-        "te": b"trailers",
-    }
-    renamed = {{"content_type": "content-type"}.get(key, f":{key}"): value for key, value in changes.items()}
-    return [(key.encode(), value) for key, value in {**fields, **renamed}.items()]
+def _usual(path: bytes) -> list[Header]:
+    named = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"localhost"))
+    return [*named, (b"content-type", b"application/grpc"), (b"te", b"trailers")]
 
 
 def _body(message: bytes, compressed: int = 0, size: int | None = None, flags: int = END_STREAM) -> bytes:
@@ -131,24 +123,52 @@ def _body(message: bytes, compressed: int = 0, size: int | None = None, flags: i
 
 # ---- calls
 
-
-def _content_type(rng: Random, path: bytes, message: bytes) -> bytes:
-    kind = rng.choice(
-        (b"text/html", b"application/json", b"", b"application/grpc+json", b"application/grpc-web", b"\xff")
-    )
-    return _headers(_usual(path, content_type=kind)) + _body(message)
-
-
-def _http_method(rng: Random, path: bytes, message: bytes) -> bytes:
-    return _headers(_usual(path, method=rng.choice((b"GET", b"PUT", b"HEAD", b"", b"P\xd6ST")))) + _body(message)
+_CONTENT_TYPES = (b"text/html", b"application/json", b"", b"application/grpc+json", b"application/grpc-web", b"\xff")
+_KINDS = (
+    *("content type", "HTTP method", "path", "header", "header", "a header is missing", "compression", "length"),
+    *("messages", "reset", "frames"),
+)
 
 
-def _odd_path(rng: Random, path: bytes, message: bytes) -> bytes:
-    odd = (b"", b"*", path + b"?x=1", path[1:], b"/" * 3000, path.upper(), b"/\xc3\xa9/\xe2\x98\x83", NO_UTF8)
-    return _headers(_usual(rng.choice(odd))) + _body(message)
+def _calling(what: str, rng: Random, path: bytes, message: bytes) -> bytes:
+    """Return the frames of a call that is wrong in one thing. ``what``: one of ``_KINDS``."""
+    fields, body = _usual(path), _body(message)
+    match what:
+        case "content type":
+            fields[4] = (b"content-type", rng.choice(_CONTENT_TYPES))
+        case "HTTP method":
+            fields[0] = (b":method", rng.choice((b"GET", b"PUT", b"HEAD", b"", b"P\xd6ST")))
+        case "path":
+            odd = (b"", b"*", path + b"?x=1", path[1:], b"/" * 3000, path.upper(), b"/\xc3\xa9/\xe2\x98\x83", NO_UTF8)
+            fields[2] = (b":path", rng.choice(odd))
+        case "header":
+            fields.append(_odd_header(rng))
+        case "a header is missing":
+            del fields[rng.randrange(len(fields))]
+        case "compression":  # the message is marked as compressed and is not
+            encoding = rng.choice((None, b"gzip", b"deflate", b"identity"))
+            fields += [(b"grpc-encoding", encoding)] if encoding else []
+            body = _body(message, compressed=rng.choice((1, 1, 2, 255)))
+        case "length":  # the stated length of the message is too large or too small
+            wrong = rng.choice((0, 1, len(message) + 1, len(message) - 1, 1 << 20, (1 << 32) - 1))
+            body = _body(message, size=max(0, wrong))
+        case "messages":  # no request, half of a request's head, an empty frame, or two requests
+            half, empty = frame(Kind.DATA, END_STREAM, 1, b"\0\0"), frame(Kind.DATA, END_STREAM, 1)
+            body = rng.choice((b"", half, empty, _body(message, flags=0) + body))
+            return _headers(fields, END_HEADERS if body else END_HEADERS | END_STREAM) + body
+        case "reset":  # at once: without a request, or after an open or a complete request
+            reset = frame(Kind.RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
+            body = rng.choice((b"", _body(message, flags=0), body)) + reset
+        case "frames":
+            kind, flags, stream = rng.choice((*range(11), 99, 255)), rng.getrandbits(8), rng.choice((0, 1, 2, 3))
+            other = frame(kind, flags, stream, rng.randbytes(rng.choice((0, 4, 5, 8, 40))))
+            made = _headers(fields) + body
+            large = _headers([(b"x", b"y" * 30_000)])
+            return rng.choice((other + made, made + other, rng.randbytes(300), large + made))
+    return _headers(fields) + body
 
 
-def _odd_header(rng: Random, path: bytes, message: bytes) -> bytes:
+def _odd_header(rng: Random) -> Header:
     odd: Header = rng.choice(
         (
             (b"x", b"\xff\xfe\x80"),
@@ -166,67 +186,7 @@ def _odd_header(rng: Random, path: bytes, message: bytes) -> bytes:
             (b"user-agent", b"\x80" * 50),
         )
     )
-    return _headers([*_usual(path), odd]) + _body(message)
-
-
-def _missing(rng: Random, path: bytes, message: bytes) -> bytes:
-    fields = _usual(path)
-    del fields[rng.randrange(len(fields))]
-    return _headers(fields) + _body(message)
-
-
-def _compressed(rng: Random, path: bytes, message: bytes) -> bytes:
-    """Return a call whose message is marked as compressed and is not."""
-    encoding = rng.choice((None, b"gzip", b"deflate", b"identity"))
-    fields = _usual(path) + ([(b"grpc-encoding", encoding)] if encoding else [])
-    return _headers(fields) + _body(message, compressed=rng.choice((1, 1, 2, 255)))
-
-
-def _wrong_length(rng: Random, path: bytes, message: bytes) -> bytes:
-    """Return a call that states a length of its message that is too large or too small."""
-    wrong = rng.choice((0, 1, len(message) + 1, len(message) - 1, 1 << 20, (1 << 32) - 1))
-    return _headers(_usual(path)) + _body(message, size=max(0, wrong))
-
-
-def _no_message(rng: Random, path: bytes, message: bytes) -> bytes:
-    """Return a call with no request, half of a request's head, an empty frame, or two requests."""
-    end = _headers(_usual(path), flags=END_HEADERS | END_STREAM)
-    half = _headers(_usual(path)) + frame(Kind.DATA, END_STREAM, 1, b"\0\0")
-    empty = _headers(_usual(path)) + frame(Kind.DATA, END_STREAM, 1)
-    two = _headers(_usual(path)) + _body(message, flags=0) + _body(message)
-    return rng.choice((end, half, empty, two))
-
-
-def _half_closed(rng: Random, path: bytes, message: bytes) -> bytes:
-    """Return a call that the client resets at once: without a request, or after an open or a complete request."""
-    reset = frame(Kind.RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
-    return _headers(_usual(path)) + rng.choice((b"", _body(message, flags=0), _body(message))) + reset
-
-
-def _odd_frames(rng: Random, path: bytes, message: bytes) -> bytes:
-    call = _headers(_usual(path)) + _body(message)
-    odd = frame(
-        rng.choice((*range(11), 99, 255)),
-        rng.getrandbits(8),
-        rng.choice((0, 1, 2, 3)),
-        rng.randbytes(rng.choice((0, 4, 5, 8, 40))),
-    )
-    return rng.choice((odd + call, call + odd, rng.randbytes(300), _headers([(b"x", b"y" * 30_000)]) + call))
-
-
-_KINDS: tuple[tuple[str, Callable[[Random, bytes, bytes], bytes]], ...] = (
-    ("content type", _content_type),
-    ("HTTP method", _http_method),
-    ("path", _odd_path),
-    ("header", _odd_header),
-    ("header", _odd_header),
-    ("a header is missing", _missing),
-    ("compression", _compressed),
-    ("length", _wrong_length),
-    ("messages", _no_message),
-    ("reset", _half_closed),
-    ("frames", _odd_frames),
-)
+    return odd
 
 
 _GET_STATUS = "/signalbox.v1.ControllerService/GetStatus"

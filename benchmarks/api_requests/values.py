@@ -7,7 +7,7 @@ equal inputs give equal messages. Functions change messages in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -97,10 +97,9 @@ class Known:
 
 def correct(rng: Random, path: str, known: Known) -> Message:
     """Return a request that the method understands; the existing jobs decide whether it can be fulfilled."""
-    request = METHODS[path].request()
-    fill = _FILL.get(path.rpartition("/")[2])
-    if fill:
-        fill(rng, request, known)
+    method = METHODS[path]
+    request = method.request()
+    _fill_in(method.name, rng, request, known)
     return request
 
 
@@ -149,90 +148,70 @@ def _token(rng: Random, known: Known, job_id: str) -> str:
     return rng.choice(("", "x.y", *known.tokens.values()))
 
 
-def _register(rng: Random, request: Any, known: Known) -> None:
-    job_id = rng.choice(JOB_IDS)
-    request.spec.CopyFrom(spec(rng, job_id))
-    request.request_id = rng.choice(("", f"request-{rng.getrandbits(32):08x}"))
-    request.lease_token = rng.choice(("", _token(rng, known, job_id)))
-    request.take_over = rng.random() < 0.5
+def _fill_in(name: str, rng: Random, request: Any, known: Known) -> None:
+    """Fill in the request of the method ``name``; those of other methods stay empty."""
+    match name:
+        case "RegisterJob":
+            job_id = rng.choice(JOB_IDS)
+            request.spec.CopyFrom(spec(rng, job_id))
+            request.request_id = rng.choice(("", f"request-{rng.getrandbits(32):08x}"))
+            request.lease_token = rng.choice(("", _token(rng, known, job_id)))
+            request.take_over = rng.random() < 0.5
+        case "UpdateJob":
+            job_id = rng.choice(JOB_IDS)
+            request.spec.CopyFrom(spec(rng, job_id))
+            names = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
+            request.update_mask.paths.extend(rng.choice(([], ["*"], rng.sample(names, rng.randint(1, 3)))))
+            request.revision = rng.choice((0, 0, 1, 2, 2**64 - 1))
+            request.lease_token = _token(rng, known, job_id)
+        case "UpdateJobs":
+            for _ in range(rng.randint(1, 3)):
+                _fill_in("UpdateJob", rng, request.jobs.add(), known)
+        case "GetJob" | "Explain" | "RenewLease" | "DeregisterJob" | "ReportIterations" | "ReportConnections":
+            _of_job(name, rng, request, known)
+        case "ListJobs":
+            request.page_size = rng.choice((0, 1, 3, 1000))
+            request.page_token = rng.choice(("", *known.pages))
+        case "WatchRoutes" | "WatchJobs" | "WatchFabric" | "WatchPlan" | "WatchAlarms":
+            if name == "WatchRoutes":
+                _of_job(name, rng, request, known)
+            request.resume_token = rng.choice(("", *known.resume.get(request.DESCRIPTOR.name, ())))
+        case "SetMode":
+            request.mode = rng.choice(pb.Mode.values())
+        case "ForgetParts":
+            parts = ("leaf1", "spine2", "leaf1:3", "leaf1:3>spine2", *HOSTS)
+            request.names.extend(rng.sample(parts, rng.randint(1, 3)))
+        case "WhatIf":
+            request.kinds.extend(rng.sample(pb.FailureKind.values()[1:], rng.randint(0, 2)))
+            request.top = rng.choice((0, 1, 5))
+            request.within.seconds = 1
+        case "Check" | "Watch" if "service" in request.DESCRIPTOR.fields_by_name:
+            request.service = rng.choice(("", "signalbox.v1.JobService", "grpc.health.v1.Health", "no.such.Service"))
+        case "ServerReflectionInfo":
+            _reflection(rng, request)
 
 
-def _update(rng: Random, request: Any, known: Known) -> None:
-    job_id = rng.choice(JOB_IDS)
-    request.spec.CopyFrom(spec(rng, job_id))
-    names = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
-    request.update_mask.paths.extend(rng.choice(([], ["*"], rng.sample(names, rng.randint(1, 3)))))
-    request.revision = rng.choice((0, 0, 1, 2, 2**64 - 1))
-    request.lease_token = _token(rng, known, job_id)
-
-
-def _updates(rng: Random, request: Any, known: Known) -> None:
-    for _ in range(rng.randint(1, 3)):
-        _update(rng, request.jobs.add(), known)
-
-
-def _of_job(rng: Random, request: Any, known: Known) -> None:
+def _of_job(name: str, rng: Random, request: Any, known: Known) -> None:
     request.job_id = rng.choice(JOB_IDS)
     if "lease_token" in request.DESCRIPTOR.fields_by_name:
         request.lease_token = _token(rng, known, request.job_id)
+    match name:
+        case "DeregisterJob":
+            request.force = rng.random() < 0.3
+        case "ReportIterations":
+            first = rng.choice((0, 1, rng.getrandbits(20)))
+            for index in range(first, first + rng.randint(0, 5)):
+                made = request.iterations.add(index=index)
+                made.duration.FromMilliseconds(rng.randint(100, 5000))
+                made.communication.FromMilliseconds(rng.randint(1, 100))
+        case "ReportConnections":
+            request.address, *others = rng.sample(HOSTS, 4)
+            for dst in others[: rng.randint(0, 3)]:
+                ports = {name: rng.randint(1, 65_535) for name in ("src_port", "dst_port")}
+                request.connections.add(src=request.address, dst=dst, **ports)
 
 
-def _deregister(rng: Random, request: Any, known: Known) -> None:
-    _of_job(rng, request, known)
-    request.force = rng.random() < 0.3
-
-
-def _iterations(rng: Random, request: Any, known: Known) -> None:
-    _of_job(rng, request, known)
-    first = rng.choice((0, 1, rng.getrandbits(20)))
-    for index in range(first, first + rng.randint(0, 5)):
-        made = request.iterations.add(index=index)
-        made.duration.FromMilliseconds(rng.randint(100, 5000))
-        made.communication.FromMilliseconds(rng.randint(1, 100))
-
-
-def _connections(rng: Random, request: Any, known: Known) -> None:
-    _of_job(rng, request, known)
-    request.address, *others = rng.sample(HOSTS, 4)
-    for dst in others[: rng.randint(0, 3)]:
-        ports = {name: rng.randint(1, 65_535) for name in ("src_port", "dst_port")}
-        request.connections.add(src=request.address, dst=dst, **ports)
-
-
-def _list(rng: Random, request: Any, known: Known) -> None:
-    request.page_size = rng.choice((0, 1, 3, 1000))
-    request.page_token = rng.choice(("", *known.pages))
-
-
-def _routes(rng: Random, request: Any, known: Known) -> None:
-    _of_job(rng, request, known)
-    _watch(rng, request, known)
-
-
-def _watch(rng: Random, request: Any, known: Known) -> None:
-    request.resume_token = rng.choice(("", *known.resume.get(request.DESCRIPTOR.name, ())))
-
-
-def _mode(rng: Random, request: Any, _: Known) -> None:
-    request.mode = rng.choice(pb.Mode.values())
-
-
-def _forget(rng: Random, request: Any, _: Known) -> None:
-    request.names.extend(rng.sample(("leaf1", "spine2", "leaf1:3", "leaf1:3>spine2", *HOSTS), rng.randint(1, 3)))
-
-
-def _what_if(rng: Random, request: Any, _: Known) -> None:
-    request.kinds.extend(rng.sample(pb.FailureKind.values()[1:], rng.randint(0, 2)))
-    request.top = rng.choice((0, 1, 5))
-    request.within.seconds = 1
-
-
-def _health(rng: Random, request: Any, _: Known) -> None:
-    if "service" in request.DESCRIPTOR.fields_by_name:
-        request.service = rng.choice(("", "signalbox.v1.JobService", "grpc.health.v1.Health", "no.such.Service"))
-
-
-def _reflection(rng: Random, request: Any, _: Known) -> None:
+def _reflection(rng: Random, request: Any) -> None:
     match rng.randrange(5):
         case 0:
             request.file_by_filename = "signalbox/v1/signalbox.proto"
@@ -245,32 +224,6 @@ def _reflection(rng: Random, request: Any, _: Known) -> None:
             request.all_extension_numbers_of_type = rng.choice(("google.protobuf.FieldOptions", "signalbox.v1.Job"))
         case _:
             request.list_services = ""
-
-
-_FILL: Mapping[str, Callable[[Random, Any, Known], None]] = {
-    "RegisterJob": _register,
-    "UpdateJob": _update,
-    "UpdateJobs": _updates,
-    "GetJob": _of_job,
-    "DeregisterJob": _deregister,
-    "RenewLease": _of_job,
-    "ReportIterations": _iterations,
-    "ReportConnections": _connections,
-    "ListJobs": _list,
-    "WatchRoutes": _routes,
-    "WatchJobs": _watch,
-    "WatchFabric": _watch,
-    "WatchPlan": _watch,
-    "WatchAlarms": _watch,
-    "SetMode": _mode,
-    "ForgetParts": _forget,
-    "Explain": _of_job,
-    "WhatIf": _what_if,
-    "Check": _health,
-    "Watch": _health,
-    "ServerReflectionInfo": _reflection,
-}
-"""Function that fills in the request, by name of the method; correct requests of other methods are empty."""
 
 
 # ---- boundary values

@@ -74,14 +74,56 @@ def mutant(seed: int, number: int) -> Mutant:
 
 # ---- breaking
 
+_MUTATIONS = (
+    *6 * ("length",),
+    *4 * ("bits",),
+    *3 * ("word",),
+    "zero",
+    "truncate",
+    "cut",
+    "repeat",
+    "add",
+    "grow",
+    "random",
+)
+
 
 def mutated(rng: Random, body: bytes) -> bytes:
     """Return the body with up to three mutations; one in eight stays unchanged."""
     broken = bytearray(body)
     if rng.random() >= 0.125:
         for _ in range(rng.choice((1, 1, 2, 3))):
-            rng.choice(_MUTATIONS)(rng, broken)
+            _mutate(rng.choice(_MUTATIONS), rng, broken)
     return bytes(broken)
+
+
+def _mutate(how: str, rng: Random, body: bytearray) -> None:
+    at = rng.randrange(len(body) + 1)
+    match how:
+        case "length":
+            _wrong_length(rng, body)
+        case "bits":
+            for _ in range(rng.randint(1, 4) if body else 0):
+                body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
+        case "word" if len(body) >= 4:
+            word = rng.choice((0, 0xFFFFFFFF, rng.getrandbits(32)))
+            struct.pack_into("!I", body, rng.randrange(len(body) - 3), word)
+        case "zero":
+            size = rng.randint(1, 32)
+            body[at : at + size] = bytes(len(body[at : at + size]))
+        case "truncate":
+            del body[at:]
+        case "cut":
+            del body[at : at + rng.randint(1, 24)]
+        case "repeat":
+            body[at:at] = body[at : at + rng.randint(1, 64)]
+        case "add":
+            body += rng.randbytes(rng.randint(1, 64))
+        case "grow":
+            body *= rng.randint(2, 400)
+            del body[0xFFF0:]
+        case "random":
+            body[:] = rng.randbytes(rng.choice((0, 1, 7, 8, 16, 24, 64, 300, 4000)))
 
 
 def _wrong_length(rng: Random, body: bytearray) -> None:
@@ -95,62 +137,6 @@ def _wrong_length(rng: Random, body: bytearray) -> None:
     value = int.from_bytes(body[at : at + 2], "big")
     wrong = rng.choice((*_LENGTHS, value - 1, value + 1, value - 8, value + 8, 2 * value, len(body) - at))
     struct.pack_into("!H", body, at, wrong & 0xFFFF)
-
-
-def _wrong_bits(rng: Random, body: bytearray) -> None:
-    for _ in range(rng.randint(1, 4) if body else 0):
-        body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
-
-
-def _wrong_word(rng: Random, body: bytearray) -> None:
-    if len(body) >= 4:
-        struct.pack_into("!I", body, rng.randrange(len(body) - 3), rng.choice((0, 0xFFFFFFFF, rng.getrandbits(32))))
-
-
-def _zeroed(rng: Random, body: bytearray) -> None:
-    at, size = rng.randrange(len(body) + 1), rng.randint(1, 32)
-    body[at : at + size] = bytes(len(body[at : at + size]))
-
-
-def _truncated(rng: Random, body: bytearray) -> None:
-    del body[rng.randrange(len(body) + 1) :]
-
-
-def _cut_out(rng: Random, body: bytearray) -> None:
-    at = rng.randrange(len(body) + 1)
-    del body[at : at + rng.randint(1, 24)]
-
-
-def _duplicated(rng: Random, body: bytearray) -> None:
-    at = rng.randrange(len(body) + 1)
-    body[at:at] = body[at : at + rng.randint(1, 64)]
-
-
-def _longer(rng: Random, body: bytearray) -> None:
-    body += rng.randbytes(rng.randint(1, 64))
-
-
-def _oversized(rng: Random, body: bytearray) -> None:
-    body *= rng.randint(2, 400)
-    del body[0xFFF0:]
-
-
-def _random(rng: Random, body: bytearray) -> None:
-    body[:] = rng.randbytes(rng.choice((0, 1, 7, 8, 16, 24, 64, 300, 4000)))
-
-
-_MUTATIONS: tuple[Callable[[Random, bytearray], None], ...] = (
-    *([_wrong_length] * 6),
-    *([_wrong_bits] * 4),
-    *([_wrong_word] * 3),
-    _zeroed,
-    _truncated,
-    _cut_out,
-    _duplicated,
-    _longer,
-    _oversized,
-    _random,
-)
 
 
 # ---- building
