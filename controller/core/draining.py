@@ -20,7 +20,6 @@ from controller.planning.problem import FlowId
 from controller.shared_map import MemoPerKey
 from controller.status import DrainState, DrainStatus
 from controller.tables.counters import CounterIntake
-from controller.tables.pins import NO_FLOWS
 from controller.tables.rules import RuleSet
 from controller.tables.switch_sync import SwitchSync
 
@@ -193,7 +192,7 @@ class Draining:
         drain, links, senders, _ = drained.parts[name]
         of = self._emptying.get(name)
         # A flow through a drained switch uses two of the switch's links, but counts once.
-        left = len(frozenset[FlowId]().union(*(drained.flows.get(link, NO_FLOWS) for link in links)))
+        left = len(frozenset[FlowId]().union(*(drained.flows.get(link, ()) for link in links)))
         state: DrainState = "moving" if left else "confirming"
         found = DrainStatus(name, drain.since, state, left, len(links))
         if left or of is None or of.empty_at is None:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from controller.fabric.parts import (
@@ -272,12 +273,7 @@ def links_named(
     return drained_links({drain.name: drain for drain in found}, fabric.links)
 
 
-def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, frozenset[LinkId]]:
-    """Return the links that belong to each part."""
-    return {name: frozenset(link.id for link in of_part) for name, of_part in _links_of(parts, links).items()}
-
-
-def _links_of(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, Sequence[Link]]:
+def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, Sequence[Link]]:
     """Return the links of each part, in one pass over the links however many switches there are."""
     of_switch: dict[Dpid, list[Link]] = {
         drain.part: [] for drain in parts.values() if not isinstance(drain.part, frozenset)
@@ -301,7 +297,7 @@ def drained_parts(
     """Return the location of each drained part, by name. ``known``: all remembered parts."""
     if not drains:
         return NOT_DRAINED
-    links, hosts = _links_of(drains, fabric.links), _hosts_of(drains, fabric)
+    links, hosts = links_of_parts(drains, fabric.links), _hosts_of(drains, fabric)
     return {
         name: DrainedPart(
             drain,
@@ -339,7 +335,7 @@ def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[
 
 def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
     """Return the links of all parts."""
-    return frozenset[LinkId]().union(*links_of_parts(parts, links).values())
+    return frozenset(link.id for link in chain.from_iterable(links_of_parts(parts, links).values()))
 
 
 def without(links: Mapping[LinkId, Link], excluded: Collection[LinkId]) -> Mapping[LinkId, Link]:

@@ -85,7 +85,8 @@ class HostClaims:
         if inquiry and inquiry.at == at:
             inquiry.mac = mac
             return False
-        busy = len(self._inquiries) >= MAX_INQUIRIES or self._open_from(at) >= MAX_INQUIRIES_OF_A_PORT
+        open_here = sum(inquiry.at == at for inquiry in self._inquiries.values())
+        busy = len(self._inquiries) >= MAX_INQUIRIES or open_here >= MAX_INQUIRIES_OF_A_PORT
         if inquiry or busy or now < self._settled_until.get(ip, now):
             self.refuse(at, now)
             return False
@@ -121,9 +122,6 @@ class HostClaims:
         if self._settled_until:
             self._settled_until = {ip: until for ip, until in self._settled_until.items() if now < until}
         return questions, moved
-
-    def _open_from(self, at: PortRef) -> int:
-        return sum(inquiry.at == at for inquiry in self._inquiries.values())
 
 
 @dataclass(frozen=True, slots=True)

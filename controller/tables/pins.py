@@ -333,9 +333,6 @@ def parts_of(job: Job, pair: Pair) -> tuple[tuple[Part, ...], ...]:
     )
 
 
-NO_FLOWS: frozenset[FlowId] = frozenset()
-
-
 class FlowsByLink(Index[FlowId, Route, LinkId]):
     """Derivation of the flows on each link that routes use; only changed routes are examined."""
 

@@ -310,18 +310,12 @@ class RuleSet:
 
     def divided(self, groups: Collection[int], meters: Collection[int]) -> tuple[RuleSet, RuleSet]:
         """Return two sets: all flows plus the groups and meters with these ids, and the other groups and meters."""
-        return (
-            RuleSet(
-                self.flows,
-                {number: group for number, group in self.groups.items() if number in groups},
-                {number: meter for number, meter in self.meters.items() if number in meters},
-            ),
-            RuleSet(
-                {},
-                {number: group for number, group in self.groups.items() if number not in groups},
-                {number: meter for number, meter in self.meters.items() if number not in meters},
-            ),
-        )
+        found: dict[bool, tuple[dict[int, GroupRule], dict[int, MeterRule]]] = {True: ({}, {}), False: ({}, {})}
+        for number, group in self.groups.items():
+            found[number in groups][0][number] = group
+        for number, meter in self.meters.items():
+            found[number in meters][1][number] = meter
+        return RuleSet(self.flows, *found[True]), RuleSet({}, *found[False])
 
     def groups_of(self, flows: Iterable[FlowRule]) -> dict[int, GroupRule]:
         """Return the groups that these flows send to, directly or through other groups, by id."""

@@ -339,7 +339,8 @@ class ConfirmedRoutes:
         """Return the routes whose pins are all confirmed. ``look_at``: keys of the pins that may have changed."""
         for key in look_at:
             at = self._hosts[known.pins[key].flow.src_ip].at.dpid
-            known.note(key, _is_confirmed(key, wanted.get(at), installed.get(at)))
+            confirmed = _is_confirmed(key, wanted.get(at), installed.get(at))
+            (known.missing.discard if confirmed else known.missing.add)(key)
         missing = {flow for key in known.missing for flow in known.pins[key].flows}
         missing |= self._stale.keys() & known.paths.keys()
         whole = ((flow, paths, routes.get(flow)) for flow, paths in known.paths.items() if flow not in missing)
@@ -358,13 +359,6 @@ class _Pinned:
                 self.paths.setdefault(flow, []).append(pin.path)
         self.missing: set[FlowKey] = set()
         """Keys of the pins that are not confirmed."""
-
-    def note(self, key: FlowKey, confirmed: bool) -> None:
-        """Record whether the pin with this key is confirmed."""
-        if confirmed:
-            self.missing.discard(key)
-        else:
-            self.missing.add(key)
 
     @property
     def held(self) -> int:

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric
 from controller.shared_map import Memo, MemoPerKey, SharedMap, updated
@@ -41,7 +41,6 @@ from controller.tables.rules import (
     stages_between,
 )
 
-AnyRule = TypeVar("AnyRule", GroupRule, MeterRule)
 RuleId = tuple[Dpid, object]
 """Switch and key of a rule."""
 StagesBetween = Callable[[Mapping[Dpid, RuleSet], Mapping[Dpid, RuleSet]], list[Stage]]
@@ -56,11 +55,6 @@ MOST_OTHERS = 1 << 13
 """Largest number of foreign groups, and of foreign meters, that are kept of a switch; the others are only counted."""
 EXISTS = ("OFPGMFC_GROUP_EXISTS", "OFPMMFC_METER_EXISTS")
 """Names of the error codes of a switch that holds the group or meter to be added (OpenFlow 1.3.5 section 7.4.4)."""
-
-
-def _first(rules: Mapping[int, AnyRule]) -> Mapping[int, AnyRule]:
-    """Return the first rules, as many as are kept of others."""
-    return rules if len(rules) <= MOST_OTHERS else dict(islice(rules.items(), MOST_OTHERS))
 
 
 def _found(rule: Rule) -> Rule:
@@ -224,7 +218,8 @@ class SwitchSync:
         if message.is_partial and believed:  # what was not read is believed to be as it was
             read = RuleSet(read.flows, {**believed.groups, **read.groups}, {**believed.meters, **read.meters})
         ours, others = divided(dpid, read, believed or RuleSet(), fabric, known)
-        switch.others = RuleSet({}, _first(others.groups), _first(others.meters))
+        groups, meters = islice(others.groups.items(), MOST_OTHERS), islice(others.meters.items(), MOST_OTHERS)
+        switch.others = RuleSet({}, dict(groups), dict(meters))
         count = message.foreign + len(others) - len(switch.others)
         switch.foreign = replace(message, rules=RuleSet(), foreign=count)
         switch.read_at, self._next = now, None
