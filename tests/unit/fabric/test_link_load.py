@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ HOSTS = {
     ip: Host(ip, None, PortRef(Dpid(1), PortNo(8)), 1e6) for ip in ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
 }
 """Hosts whose traffic is not counted."""
-ON_LINK: Uses = {FLOW: (frozenset([LINK]),)}
+ON_LINK: dict[Counted, tuple[frozenset[LinkId], ...]] = {FLOW: (frozenset([LINK]),)}
 
 
 def updated(
@@ -37,6 +38,19 @@ def updated(
     return dict(background(load.measured, uncounted(), HOSTS))
 
 
+def read(
+    load: LinkLoad,
+    now: float,
+    links: Mapping[LinkId, float],
+    flows: Mapping[Counted, float] = MappingProxyType({}),
+    announced: Uses = ON_LINK,
+) -> dict[LinkId, float]:
+    """Count the bits that links and flows have carried until now, and return the background."""
+    load.count_links(now, {link: int(bits / 8) for link, bits in links.items()})
+    load.count_flows(now, {flow: int(bits / 8) for flow, bits in flows.items()})
+    return updated(load, now, announced)
+
+
 def run(
     load: LinkLoad, seconds: range, link_bps: float, flow_bps: float, announced: Uses = ON_LINK
 ) -> dict[LinkId, float]:
@@ -44,16 +58,14 @@ def run(
     found: dict[LinkId, float] = {}
     for now in seconds:
         if now % 2 == 0:
-            load.count_links(now, {LINK: int(link_bps / 8 * now)})
-            load.count_flows(now, {FLOW: int(flow_bps / 8 * now)})
-            found = updated(load, now, announced)
+            found = read(load, now, {LINK: link_bps * now}, {FLOW: flow_bps * now}, announced)
     return found
 
 
 @pytest.fixture
 def load() -> LinkLoad:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
-    load.routes_changed(0, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
+    load.routes_changed(0, lambda: {"job": ON_LINK})
     return load
 
 
@@ -78,15 +90,11 @@ def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_mea
     """The routes change twice within one window; the path in between stays in use too."""
     run(load, range(20), 0, 0)
     load.routes_changed(20, lambda: {"job": {FLOW: (frozenset([OTHER]),)}})
-
-    def read(now: int) -> Mapping[LinkId, float]:
-        load.count_links(now, {LINK: 0, OTHER: int(8e5 / 8 * (now - 20))})
-        load.count_flows(now, {FLOW: int(8e5 / 8 * (now - 20))})
-        return updated(load, now)
-
-    assert [dict(read(now)) for now in range(20, 34, 2)] == [{}] * 7
-    load.routes_changed(34, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
-    assert [dict(read(now)) for now in range(34, 38, 2)] == [{}] * 2
+    for now in range(20, 38, 2):
+        if now == 34:
+            load.routes_changed(34, lambda: {"job": ON_LINK})
+        sent = 8e5 * (now - 20)
+        assert read(load, now, {LINK: 0, OTHER: sent}, {FLOW: sent}) == {}
 
 
 def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_different_times(load: LinkLoad) -> None:
@@ -102,9 +110,7 @@ def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_dif
 def test_background_has_ended_with_the_first_reading_without_it(load: LinkLoad) -> None:
     """Background that only earlier polls of the window prove is not reported any more."""
     assert run(load, range(20), 9e5, 0)[LINK] == pytest.approx(9e5, rel=0.02)
-    load.count_links(20, {LINK: int(9e5 / 8 * 18)})
-    load.count_flows(20, {FLOW: 0})
-    assert updated(load, 20) == {}
+    assert read(load, 20, {LINK: 9e5 * 18}, {FLOW: 0}) == {}
 
 
 def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
@@ -124,27 +130,23 @@ def test_each_subflow_of_a_flow_counts_on_its_own_path() -> None:
         0, lambda: {"job": {FLOW: (both,), SUBFLOWS[0]: (frozenset([LINK]),), SUBFLOWS[1]: (frozenset([OTHER]),)}}
     )
     for now in range(0, 40, 2):
-        load.count_links(now, {LINK: int(7e5 / 8 * now), OTHER: int(2e5 / 8 * now)})
-        load.count_flows(now, {SUBFLOWS[0]: int(4e5 / 8 * now), SUBFLOWS[1]: int(2e5 / 8 * now), FLOW: 0})
-        found = updated(load, now)
+        flows = {SUBFLOWS[0]: 4e5 * now, SUBFLOWS[1]: 2e5 * now, FLOW: 0.0}
+        found = read(load, now, {LINK: 7e5 * now, OTHER: 2e5 * now}, flows)
     assert found == {LINK: pytest.approx(3e5, rel=0.02)}
 
 
 def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
     found = {}
     for now in range(0, 40, 2):
-        load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: 0})
-        load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
-        found = updated(load, now)
+        found = read(load, now, {LINK: 9e5 * now, OTHER: 0}, {FLOW: 6e5 * now})
     assert found[LINK] == pytest.approx(3e5, rel=0.02)
     on_its_own = {SUBFLOWS[0]: (frozenset([LINK]),), SUBFLOWS[1]: (frozenset([OTHER]),)}
     load.routes_changed(38, lambda: {"job": {FLOW: (frozenset([LINK]),), **on_its_own}})
     for now in range(40, 80, 2):
         since = now - 38
-        load.count_links(now, {LINK: int((9e5 * 38 + 7e5 * since) / 8), OTHER: int(2e5 / 8 * since)})
-        whole = int(6e5 / 8 * 38)
-        load.count_flows(now, {FLOW: whole, SUBFLOWS[0]: int(4e5 / 8 * since), SUBFLOWS[1]: int(2e5 / 8 * since)})
-        assert updated(load, now) == {LINK: pytest.approx(3e5, rel=0.15)}, f"at {now}"
+        links = {LINK: 9e5 * 38 + 7e5 * since, OTHER: 2e5 * since}
+        flows = {FLOW: 6e5 * 38, SUBFLOWS[0]: 4e5 * since, SUBFLOWS[1]: 2e5 * since}
+        assert read(load, now, links, flows) == {LINK: pytest.approx(3e5, rel=0.15)}, f"at {now}"
 
 
 def test_a_pin_knows_no_more_of_a_flow_than_the_new_rule_that_it_replaces(load: LinkLoad) -> None:
@@ -156,9 +158,7 @@ def test_a_pin_knows_no_more_of_a_flow_than_the_new_rule_that_it_replaces(load: 
     for now in range(20, 34, 2):
         what = learning if now == 20 else pin
         load.routes_changed(since[what], lambda: {"job": {**ON_LINK, what: (frozenset([LINK]),)}})  # noqa: B023
-        load.count_links(now, {LINK: int(7e5 / 8 * now)})
-        load.count_flows(now, {FLOW: int(4e5 / 8 * now), what: int(3e5 / 8 * (now - since[what]))})
-        load.update(now, CAPACITY)
+        read(load, now, {LINK: 7e5 * now}, {FLOW: 4e5 * now, what: 3e5 * (now - since[what])})
         counted[now] = pin[:2] in load.measured.counted
     assert counted == {20: False, 22: False, 24: False, 26: True, 28: True, 30: True, 32: True}
 
@@ -177,11 +177,10 @@ def test_links_of_a_rule_that_has_gone_are_measured_with_the_next_counters(load:
     load.routes_changed(0, lambda: {"job": {FLOW: (frozenset([LINK]),), other: (frozenset([LINK]),)}})
     found = {}
     for now in range(0, 30, 2):
-        load.count_links(now, {LINK: int((4e5 * now + 5e5 * min(now, 20)) / 8)})
-        load.count_flows(now, {FLOW: int(4e5 / 8 * now)} | ({other: 0} if now < 18 else {}))
         if now == 18:
-            load.routes_changed(17, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
-        found[now] = updated(load, now)
+            load.routes_changed(17, lambda: {"job": ON_LINK})
+        flows = {FLOW: 4e5 * now} | ({other: 0.0} if now < 18 else {})
+        found[now] = read(load, now, {LINK: 4e5 * now + 5e5 * min(now, 20)}, flows)
     assert [found[now] for now in range(10, 22, 2)] == [{LINK: pytest.approx(5e5, rel=0.02)}] * 6
     assert [found[now] for now in range(22, 30, 2)] == [{}] * 4
 
@@ -192,28 +191,26 @@ def test_the_bytes_of_a_job_that_leaves_soon_after_it_came_are_no_background(loa
     run(load, range(20), 0, 0)
     found = []
     for now in range(20, 40):
-        sent = int(8e5 / 8 * min(now - 20, seconds))
+        sent = 8e5 * min(now - 20, seconds)
         if now == 20:
             load.routes_changed(
                 now, lambda: {"job": {FLOW: (frozenset([LINK]),)}, "other": {other: (frozenset([LINK]),)}}
             )
         if now == 20 + seconds:
-            load.routes_changed(now, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
+            load.routes_changed(now, lambda: {"job": ON_LINK})
         if now % 2 == 0:
-            load.count_links(now, {LINK: sent})
-            load.count_flows(now, {FLOW: 0} | ({other: sent} if now < 20 + seconds else {}))
-            announced = {FLOW: (frozenset([LINK]),)} | ({other: (frozenset([LINK]),)} if now < 20 + seconds else {})
-            found.append(updated(load, now, announced))
+            also = {other} if now < 20 + seconds else set[Counted]()
+            flows = {FLOW: 0.0} | dict.fromkeys(also, sent)
+            found.append(read(load, now, {LINK: sent}, flows, ON_LINK | dict.fromkeys(also, ON_LINK[FLOW])))
     assert found == [{}] * 10
 
 
 def test_a_path_that_lasted_for_a_moment_is_no_background(load: LinkLoad) -> None:
     run(load, range(20), 0, 8e5)
     load.routes_changed(20, lambda: {"job": {FLOW: (frozenset([LINK, OTHER]),)}})
-    load.routes_changed(20.5, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
+    load.routes_changed(20.5, lambda: {"job": ON_LINK})
     for now in range(20, 40, 2):
-        load.count_links(now, {OTHER: int(8e5 / 8 * 0.5) if now > 20 else 0})
-        assert updated(load, now) == {}
+        assert read(load, now, {OTHER: 8e5 * 0.5 if now > 20 else 0}) == {}
 
 
 def test_sets_of_links_that_rules_share_and_that_change_in_part_count_a_flow_once() -> None:
@@ -224,17 +221,13 @@ def test_sets_of_links_that_rules_share_and_that_change_in_part_count_a_flow_onc
     for now in range(0, 40, 2):
         if now == 20:
             load.routes_changed(now, lambda: {"job": {FLOW: (shared | own,)}})
-        load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: int(6e5 / 8 * now)})
-        load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
-        found.append(updated(load, now))
+        found.append(read(load, now, {LINK: 9e5 * now, OTHER: 6e5 * now}, {FLOW: 6e5 * now}))
     assert found[9:] == [{LINK: pytest.approx(3e5, rel=0.02)}] * 11
 
 
 def test_another_fabric_keeps_the_background_of_its_links(load: LinkLoad) -> None:
     run(load, range(40), 9e5, 4e5)
-    totals = {LINK: int(9e5 / 8 * 40)}
-    load.count_links(40, totals)
-    load.count_flows(40, {FLOW: int(4e5 / 8 * 40)})
+    read(load, 40, {LINK: 9e5 * 40}, {FLOW: 4e5 * 40})
     assert updated(load, 40, capacity={LINK: 1e6})[LINK] == pytest.approx(5e5, rel=0.02)
     assert updated(load, 40, capacity={OTHER: 1e6}) == {}
     assert updated(load, 40, capacity=dict(CAPACITY))[LINK] == pytest.approx(5e5, rel=0.02), (
