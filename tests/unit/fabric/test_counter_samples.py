@@ -108,15 +108,11 @@ def test_samples_that_come_often_are_thinned_out_and_still_reach_back_a_window()
     assert samples._times.shape[1] == DEPTH
 
 
-def test_a_counter_at_zero_is_known_before_its_first_sample() -> None:
+def test_a_counter_is_known_to_have_been_zero_whether_that_is_said_before_its_first_sample_or_later() -> None:
     samples: Samples[str] = Samples(SPAN)
     samples.begin_at_zero("a", 90, 100)
     samples.add(102, {"a": 1000})
-    assert rate(samples, 92, 100) == 0
-    assert rate(samples, 100, 102) == pytest.approx(4000)
-
-
-def test_what_was_before_the_first_sample_can_be_said_later() -> None:
+    assert [rate(samples, 92, 100), rate(samples, 100, 102)] == pytest.approx([0, 4000])
     samples = counted(1000, 3000)
     samples.begin_at_zero("a", 80, 98)
     assert rate(samples, 90, 98) == 0

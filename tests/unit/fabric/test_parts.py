@@ -105,12 +105,6 @@ def restarted(scene: Scene, declared: Declared | None = None) -> Scene:
     return Scene(declared or scene.declared, dict(scene.parts.parts), scene.now)
 
 
-def test_what_is_seen_is_remembered(scene: Scene) -> None:
-    assert {part.name for part in scene.parts.parts.values()} == ALL | HOSTS.keys()
-    assert scene.down == {}
-    assert set(scene.parts.absent.values()) == {0}
-
-
 def test_a_switch_that_goes_is_down_and_explains_its_cables_and_hosts(scene: Scene) -> None:
     scene.show(fabric(switches={LEAF1, SPINE1, SPINE2}), 1)
     assert scene.down == dict.fromkeys(("leaf2", "leaf2:1>spine1", "leaf2:2>spine2", "10.0.2.1"), 161)

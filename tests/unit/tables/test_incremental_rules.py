@@ -206,4 +206,6 @@ def test_a_job_that_comes_makes_no_rule_of_another_job_anew() -> None:
     now = pipeline.desired(FABRIC, after, {})
     for dpid in FABRIC.switches:
         assert all(now[dpid].flows[key] is rule for key, rule in rules[dpid].flows.items())
-    assert any(now[dpid] is not rules[dpid] for dpid in FABRIC.switches)
+    changed = {dpid for dpid in FABRIC.switches if now[dpid] is not rules[dpid]}
+    assert changed
+    assert changed == {dpid for dpid in FABRIC.switches if now[dpid] != rules[dpid]}

@@ -64,15 +64,6 @@ def test_a_pin_whose_group_id_is_taken_by_another_group_counts_only(monkeypatch:
     assert rules.flows[pin_key(OTHER_FLOW)].goto == Table.DEFAULT
 
 
-def test_switches_for_which_nothing_has_changed_keep_the_same_rules() -> None:
-    whole = Pipeline(SETTINGS)
-    before = whole.desired(FABRIC, (), {})
-    again = whole.desired(FABRIC, [Pin(FLOW, OWNER, OVER_FIRST)], {})
-    changed = {dpid for dpid in before if again[dpid] is not before[dpid]}
-    assert LEAF in changed
-    assert changed <= {link.dpid for link in OVER_FIRST}
-
-
 @pytest.mark.parametrize("ip", [FLOW.src_ip, FLOW.dst_ip])
 def test_rules_of_a_pin_follow_the_one_of_its_hosts_that_moves_alone(ip: str) -> None:
     at_third = replace(FABRIC.hosts[ip], at=PortRef(Dpid(3), PortNo(9)))
