@@ -78,7 +78,7 @@ def command_regions() -> dict[str, Callable[[], str]]:
 
 
 SHARED = ("FABRIC", "STATE", "CONNECTION", "OUTPUT", "--json")
-"""Options that many commands have, as usage lines call them; the last is part of ``OUTPUT``."""
+"""Options that many commands have, as headings call them; the last is part of ``OUTPUT``."""
 
 
 @cache
@@ -123,7 +123,7 @@ def command_at(*path: str) -> Any:
 def of_commands(names: Sequence[str]) -> str:
     """Return the sections of the named commands, and of the commands in named groups.
 
-    A sentence before them says which word of ``SHARED`` nearly all of them take; usage lines then leave it out."""
+    A sentence before them says which word of ``SHARED`` nearly all of them take; headings then leave it out."""
     found = {" ".join(path): command for name in names for path, command in leaves((name,), command_at(name))}
     parts, common = [], []
     for word in shared_options():
@@ -150,7 +150,7 @@ MOST_EXCEPTIONS = 3
 
 
 def divided(command: Any) -> tuple[dict[str, str], list[Any]]:
-    """Return a command's words of ``SHARED``, each as its usage line has it, and its other parameters."""
+    """Return a command's words of ``SHARED``, each as its heading has it, and its other parameters."""
     own = {(*param.opts, param.help): param for param in command.params if param.name != "help"}
     words, optional = {}, {key for key, param in own.items() if not param.required}
     for word, params in shared_options().items():
@@ -162,15 +162,13 @@ def divided(command: Any) -> tuple[dict[str, str], list[Any]]:
 
 
 def of_command(path: str, command: Any, common: Sequence[str]) -> Iterator[str]:
-    """Yield the parts of the section about a command. ``common``: words that its usage line leaves out."""
+    """Yield the parts of the section about a command. ``common``: words that its heading leaves out."""
     shared, mine = divided(command)
     words = [word for word in shared.values() if word not in common]
-    earlier = described().setdefault((command.help, usage("", command, mine, [*shared.values()])), path)
-    yield f"### {path}"
-    if (line := usage(path, command, mine, words)) != path:
-        yield f"    {line}"
+    earlier = described().setdefault((command.help, usage("", command, [*shared.values()])), path)
+    yield f"### {usage(path, command, words)}"
     if earlier != path:
-        yield f"As {linked(earlier)}."
+        yield f"As `signalbox {earlier}`."
         return
     for paragraph in (command.help or "").split("\n\n"):
         yield filled(prose(paragraph))
@@ -186,12 +184,11 @@ def described() -> dict[Any, str]:
     return {}
 
 
-def usage(path: str, command: Any, own: Sequence[Any], shared: Sequence[str]) -> str:
-    """Return the usage line of a command. ``shared``: names of its shared options, as in ``SHARED``."""
+def usage(path: str, command: Any, shared: Sequence[str]) -> str:
+    """Return a command with its arguments. ``shared``: names of its shared options, as in ``SHARED``."""
     pieces = command.collect_usage_pieces(group()[1])[1:]
     arguments = [re.sub(r"\{(.+?)\}", r"\1", piece).replace("......", "...") for piece in pieces]
-    needed = [signature(param) for param in own if param.required and not isinstance(param, TyperArgument)]
-    return " ".join([path, *arguments, *needed, *shared])
+    return " ".join([path, *arguments, *shared])
 
 
 def options(owner: str, params: Sequence[Any]) -> str:
@@ -208,11 +205,6 @@ def options(owner: str, params: Sequence[Any]) -> str:
 def is_of(param: Any, word: str) -> bool:
     """Return whether the parameter is one of the options that the word stands for."""
     return any((each.opts, each.help) == (param.opts, param.help) for each in shared_options()[word])
-
-
-def linked(path: str) -> str:
-    """Return a link to the section about a command."""
-    return f"[`signalbox {path}`](#{path.replace(' ', '-')})"
 
 
 KINDS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X", "<str>": "TEXT"}
@@ -233,6 +225,8 @@ def meaning(param: Any) -> str:
     _, text = param.get_help_record(group()[1])
     found = re.search(r"default: (.*?)(?:; [\dx]|\]$)", text.removeprefix(param.help).strip())
     parts = [prose(re.sub("; - for standard (in|out)put", "", param.help))]
+    if param.required and not isinstance(param, TyperArgument):
+        parts.append("Required.")
     if found:
         plain = re.fullmatch(r"\((.*)\)", found[1])
         parts.append(f"Default: {plain[1] if plain else f'`{number(found[1])}`'}.")
