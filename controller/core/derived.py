@@ -61,12 +61,11 @@ from controller.planning.plan import Slowdowns
 from controller.planning.problem import FlowId, flow_ids
 from controller.planning.snapshot import Flows, Snapshot, capacities, missing_hosts
 from controller.shared_map import Index, Row, joined, per_key, updated, when
-from controller.tables.counters import CountedLinks, Uncounted, UncountedLinks
 from controller.tables.flow_tables import Gateway, adopting_rules
 from controller.tables.pins import FlowsByLink, Pins, flows_on, lost_links
 from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import ConfirmedRoutes
+from controller.tables.running_routes import ConfirmedRoutes, CountedLinks, Uncounted, UncountedLinks
 from signalbox.jobs.spec import JobId
 
 Value = TypeVar("Value")

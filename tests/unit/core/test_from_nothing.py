@@ -17,12 +17,11 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
 from controller.planning.messages import SetMode
 from controller.planning.plan import Planned
 from controller.tables import pins
-from controller.tables.counters import CountedLinks
 from controller.tables.messages import StageDone, SwitchRules
 from controller.tables.pins import FlowsByLink, Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import mods_between
-from controller.tables.running_routes import ConfirmedRoutes
+from controller.tables.running_routes import ConfirmedRoutes, CountedLinks
 from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 from tests.support.fake_fabric import FABRIC_BPS, ring_job

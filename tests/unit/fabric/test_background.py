@@ -24,8 +24,8 @@ from controller.fabric.link_load import (
 from controller.fabric.topology import CandidatePaths, LinkId
 from controller.planning.problem import FlowId
 from controller.planning.snapshot import capacities
-from controller.tables.counters import possible_links
 from controller.tables.flow_tables import Pin
+from controller.tables.running_routes import possible_links
 from offline.scenarios.fabrics import leaf_spine
 from tests.support.link_figures import background_of
 

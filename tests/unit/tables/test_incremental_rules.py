@@ -13,12 +13,11 @@ from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.problem import FlowId, Problem, Route, Routes, whole
 from controller.planning.snapshot import Flows, Routed, capacities, in_order
-from controller.tables.counters import CountedLinks
 from controller.tables.flow_tables import Pin
 from controller.tables.pins import FlowsByLink, Pins, lost_links
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, mods_between
-from controller.tables.running_routes import ConfirmedRoutes, RunningRoutes
+from controller.tables.running_routes import ConfirmedRoutes, CountedLinks, RunningRoutes
 from offline.scenarios.fabrics import leaf_spine
 from signalbox.errors import Conflict
 from signalbox.jobs.reports import Connected

@@ -15,12 +15,17 @@ from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.plan import in_place
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
-from controller.tables.counters import possible_links
 from controller.tables.flow_tables import Part, Pin, counting_rule, pin_key
 from controller.tables.pins import Pins, PinSet, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, RuleSet, Table, ToGroup, job_owner
-from controller.tables.running_routes import ConfirmedRoutes, RunningRoutes, installed_hosts, installed_pins
+from controller.tables.running_routes import (
+    ConfirmedRoutes,
+    RunningRoutes,
+    installed_hosts,
+    installed_pins,
+    possible_links,
+)
 from offline.scenarios.fabrics import leaf_spine, without
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import Transport
