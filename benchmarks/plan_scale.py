@@ -36,8 +36,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
 from offline.scenarios.generator import generate, jobs_of, ring_lines
 from offline.scenarios.scenario import MAX_PATHS
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import Line, Numbering
+from offline.scenarios.workloads import Line, Numbering, WorkloadJob
 from signalbox.commands.output import AsJson
 
 _T = TypeVar("_T")

@@ -27,8 +27,7 @@ from controller.planning.bounds import slowdown_bounds
 from controller.planning.problem import PlanLimits, Problem
 from offline.scenarios.fabrics import leaf_spine, spine_links, without
 from offline.scenarios.scenario import problem_of
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import read_workload, workload_folders
+from offline.scenarios.workloads import WorkloadJob, read_workload, workload_folders
 from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Outcome, Stage, simulate

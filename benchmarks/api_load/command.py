@@ -35,7 +35,7 @@ from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Algorithm, JobSpec
-from signalbox.spec_messages import spec_message
+from signalbox.mapping import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 

@@ -25,8 +25,7 @@ from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from mininet_topos.controller_process import Settings
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.generator import generate, jobs_of
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import read_workload
+from offline.scenarios.workloads import WorkloadJob, read_workload
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, ParallelGroup

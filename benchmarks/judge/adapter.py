@@ -24,7 +24,7 @@ from controller.planning.plan import NoPlan, answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.snapshot import take_snapshot
-from offline.scenarios.workload_job import WorkloadJob
+from offline.scenarios.workloads import WorkloadJob
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 

@@ -26,7 +26,7 @@ from mininet_topos.trainer.training import announcement
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Algorithm
-from signalbox.spec_messages import spec_message
+from signalbox.mapping import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.etcd import EtcdProcess

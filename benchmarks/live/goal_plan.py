@@ -37,8 +37,7 @@ from controller.tables.rules import RuleSet
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import read_workload
+from offline.scenarios.workloads import WorkloadJob, read_workload
 from signalbox.commands.output import AsJson
 
 LINK_BPS = 100e9

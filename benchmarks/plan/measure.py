@@ -37,7 +37,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine, without
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.scenario import problem_of
-from offline.scenarios.workload_job import WorkloadJob
+from offline.scenarios.workloads import WorkloadJob
 from offline.schemes import SCHEMES
 from signalbox.errors import SignalboxError
 

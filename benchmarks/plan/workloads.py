@@ -25,8 +25,7 @@ from controller.planning.snapshot import ideal_communication_s
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
 from offline.scenarios.generator import Workload, generate, jobs_of, ring_lines
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import Numbering, read_workload, workload_folders
+from offline.scenarios.workloads import Numbering, WorkloadJob, read_workload, workload_folders
 from signalbox.errors import FieldProblem, InvalidInput
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32

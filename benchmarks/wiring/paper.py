@@ -21,7 +21,7 @@ from controller.planning.planner import repair
 from controller.planning.problem import PlanLimits
 from offline.scenarios.fabrics import fat_tree, leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of
-from offline.scenarios.workload_job import announced
+from offline.scenarios.workloads import announced
 from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate

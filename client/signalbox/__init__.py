@@ -6,7 +6,7 @@ imports the controller.
 
 Shared definitions:
 
-- ``v1``: generated code of the API; ``mapping`` and ``spec_messages`` convert its messages to types of this package
+- ``v1``: generated code of the API; ``mapping`` converts its messages to types of this package
 - ``jobs``: job specs and their traffic; ``models``: traffic of a transformer
 - ``errors``, ``words``: errors that reach users, and words of enums
 - ``ip_addresses``: addresses of hosts in the fabric

@@ -23,8 +23,7 @@ from signalbox.errors import ConcurrentUpdate, NotFound, SignalboxError, Unavail
 from signalbox.errors import Unreachable as Unreachable
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.mapping import checked, duration, number_of, path_in_proto, seconds, timestamp
-from signalbox.spec_messages import job_spec, spec_message
+from signalbox.mapping import checked, duration, job_spec, number_of, path_in_proto, seconds, spec_message, timestamp
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind, Mode
 

@@ -1,4 +1,4 @@
-"""Convert between messages of the API and the types of this package, field by field.
+"""Convert between messages of the API and the types of this package, field by field; a job spec with its checks.
 
 A message's field corresponds to the attribute of the same name. An enum's value is a word, as in a ``StrEnum``: its
 lower-case name without prefix (``JOB_STATE_PARTLY_PINNED`` is ``partly_pinned``). A ``Duration`` is a float in seconds
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
@@ -17,7 +18,10 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from signalbox.errors import InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.jobs.collectives import check
+from signalbox.jobs.spec import JobSpec, oversized
+from signalbox.v1 import signalbox_pb2 as pb
 
 MAX_NANOS = 999_999_999
 MAX_DURATION_S = 315_576_000_000
@@ -227,3 +231,28 @@ def path_in_proto(kind: type[Message], path: str) -> tuple[str, EnumDescriptor |
 def _field(kind: Descriptor, name: str) -> FieldDescriptor | None:
     field: FieldDescriptor | None = kind.fields_by_name.get(name) or kind.fields_by_name.get(name.removesuffix("_s"))
     return field
+
+
+def job_spec(message: pb.JobSpec) -> JobSpec:
+    """Return the announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
+    InvalidInput.refuse(oversized(message))
+    data = data_of(message)
+    data["max_subflows"] = message.max_subflows or 1
+    try:
+        spec = JobSpec.parse(data)
+    except InvalidInput as error:
+        raise InvalidInput(tuple(map(_in_proto_words, error.problems))) from None
+    InvalidInput.refuse(check(spec))
+    return spec
+
+
+def _in_proto_words(problem: FieldProblem) -> FieldProblem:
+    path, enum = path_in_proto(pb.JobSpec, problem.path)
+    if enum is None:
+        return replace(problem, path=path)
+    _, given, value = problem.message.partition(" (given: ")
+    return FieldProblem(path, f"choose one of {', '.join(names(enum))}{given}{value}")
+
+
+def spec_message(spec: JobSpec) -> pb.JobSpec:
+    return message_of(pb.JobSpec, spec)

@@ -31,16 +31,17 @@ from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import (
     duration,
+    job_spec,
     message_of,
     names,
     number_of,
     seconds,
     seconds_or_none,
+    spec_message,
     timestamp,
     word_in,
     word_of,
 )
-from signalbox.spec_messages import job_spec, spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import Mode
 

@@ -47,7 +47,7 @@ from controller.shared_map import Memo
 from controller.status import JobStatus, Status, StatusBoard
 from controller.store.members import NO_MEMBERS
 from controller.tables.purpose import ordered
-from signalbox import spec_messages
+from signalbox import mapping
 from signalbox.errors import (
     Gone,
     InvalidInput,
@@ -247,7 +247,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         if not request.HasField("spec"):
             raise InvalidInput.of("spec", "is missing")
         with in_field("spec"):
-            spec = await self._read(request, lambda: spec_messages.job_spec(request.spec))
+            spec = await self._read(request, lambda: mapping.job_spec(request.spec))
             (links,) = await self._links([spec])
         registration = messages.RegisterJob(
             spec,

@@ -7,8 +7,7 @@ from typing import Any
 
 from controller.circuits.job_wiring import wiring_of
 from controller.status import ExtensionStatus, JobStatus
-from signalbox.mapping import duration, message_of
-from signalbox.spec_messages import spec_message
+from signalbox.mapping import duration, message_of, spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 
 

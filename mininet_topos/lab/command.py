@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mininet_topos import ending
-from offline.scenarios.circuits_config import circuits_config
+from offline.scenarios.topologies import circuits_config
 from signalbox.errors import InvalidInput, SignalboxError
 
 if TYPE_CHECKING:

@@ -27,13 +27,11 @@ from mininet_topos.rewiring.answers import accept, give
 from mininet_topos.rewiring.model import Job, Runs, Size
 from mininet_topos.trainer.log import RankLog
 from mininet_topos.trainer.whole_job import WIRED
-from offline.scenarios.circuits_config import circuits_config
-from offline.scenarios.topologies import Host, optical
+from offline.scenarios.topologies import Host, circuits_config, optical
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
-from signalbox.mapping import word_in
-from signalbox.spec_messages import job_spec
+from signalbox.mapping import job_spec, word_in
 from signalbox.words import Mode
 
 PREFIX = "w"

@@ -39,7 +39,7 @@ from controller.planning.snapshot import ideal_time_s
 from mininet_topos.demo.report import ideal_goodput_bps
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of
-from offline.scenarios.workload_job import announced
+from offline.scenarios.workloads import announced
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
 

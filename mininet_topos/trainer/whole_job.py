@@ -273,8 +273,7 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
 
     For a job that cannot be wired, return the announced spec once all hosts are found."""
     from signalbox.client import Client
-    from signalbox.mapping import word_in
-    from signalbox.spec_messages import job_spec
+    from signalbox.mapping import job_spec, word_in
 
     unpinned_until, can_be_wired = math.inf, False
     with Client(api) as client:

@@ -138,7 +138,7 @@ def spines(
     """Find the spines of a leaf-spine, or cores of a fat-tree, that a workload needs while some switches have failed.
 
     Exit status 3: no number that was tried is enough."""
-    from offline.design.spines_report import exported, spines_report
+    from offline.design.spines import exported, spines_report
 
     sizes = FabricOptions(
         workload=workload,

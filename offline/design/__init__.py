@@ -8,6 +8,6 @@ jobs. The result is a design, with a bound that can be checked without a solver.
 - ``question``: terms of time and limits, the input of ``bandwidth`` and ``time_cost``.
 - ``bandwidth``: the bandwidths with the least time, with Clarabel. ``proof`` has the lower bounds.
 - ``time_cost``: the bandwidths with the least time × cost.
-- ``spines``, ``failures``: the size of the top tier that jobs need while some switches have failed.
+- ``spines``: the size of the top tier that jobs need while some switches have failed.
 - ``exact``: the best steps of a wiring, with CP-SAT.
 """

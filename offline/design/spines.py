@@ -2,26 +2,86 @@
 
 The input is the jobs of a workload, the leaves and hosts of the fabric, and the choices. For each choice the result is
 the least slowdown of the all-reduces that any routing can reach (the planner's bound). ``smallest`` finds the smallest
-fabric for which the planner's own routes reach a goal with every failure. Failures that differ only by symmetry are
-tried once.
+fabric for which the planner's own routes reach a goal with every failure. ``spines_report`` has the result as plain
+data (docs/reference/json-output.md), ``exported`` as a graph, and a workload with the host numbers of that graph.
+
+Failures that differ only by symmetry are tried once. Each position of an aggregation switch in its pod has one group of
+cores. Exchanging positions changes nothing, so a way to fail is a multiset: it has the failures of each position, in no
+order. At one position either some pods lose their aggregation switch, or some cores of the group fail. The cores of a
+group are interchangeable, so only their number matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from pathlib import Path
 from statistics import fmean
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from controller.public.plans import Bounds, Plan, answered, plan, slowdown_bounds
 from controller.public.problems import Fabric, PlanLimits
-from offline.design.failures import count_of_ways, ways
-from offline.design.question import Upper
+from offline.design.question import COUNTED, Upper
 from offline.scenarios.fabric_options import FabricKind
 from offline.scenarios.fabrics import fabric_of, spine_links, without
+from offline.scenarios.graph_file import write_graph
 from offline.scenarios.scenario import GIGABIT, problem_of
 from offline.scenarios.topologies import OFFLINE, Topology, fat_tree, leaf_spine
-from offline.scenarios.workload_job import WorkloadJob
+from offline.scenarios.workloads import Numbering, WorkloadJob, lines_in, read_workload, write_workload
+
+Members = tuple[int, ...]
+"""Indices of the failed members of one position, ascending.
+
+The members of a position are the cores of its group, or the aggregation switches that have this position in their
+pods."""
+
+
+def ways(positions: int, members: int, alike: bool, failed: int) -> Iterator[tuple[Members, ...]]:
+    """Yield each distinct way to fail, as the failed members by position; positions without failures are last.
+
+    - ``members``: number of members of each position.
+    - ``alike``: members of a position are interchangeable.
+    - ``failed``: number of failed members, over all positions."""
+
+    def some(size: int) -> Iterator[Members]:
+        return iter((tuple(range(size)),)) if alike else combinations(range(members), size)
+
+    return _from(positions, failed, min(members, failed), None, some)
+
+
+def _from(
+    positions: int, failed: int, largest: int, last: Members | None, some: Callable[[int], Iterator[Members]]
+) -> Iterator[tuple[Members, ...]]:
+    """Yield the ways in which ``failed`` members of the remaining positions can fail.
+
+    ``largest`` and ``last`` bound the failures at the next position by those at the previous position, so that each
+    multiset appears once. Ways with few failures per position are first, since failures at many positions are most
+    likely to cut off a pod."""
+    if not failed:
+        yield ((),) * positions
+        return
+    for size in range(-(-failed // positions) if positions else failed + 1, min(largest, failed) + 1):
+        for gone in some(size):
+            if last is None or len(last) > size or gone >= last:
+                for rest in _from(positions - 1, failed - size, size, gone, some):
+                    yield (gone, *rest)
+
+
+@lru_cache(maxsize=256)  # a design needs it for each number of cores
+def count_of_ways(positions: int, members: int, alike: bool, failed: int) -> int:
+    """Return the number of ``ways``. m positions with c choices each have C(c + m - 1, m) multisets."""
+    found = {(0, 0): 1}
+    for size in range(1, min(failed, members) + 1):
+        choices, before, found = 1 if alike else comb(members, size), found, {}
+        for (used, gone), count in before.items():
+            for more in range(min(positions - used, (failed - gone) // size) + 1):
+                at = used + more, gone + more * size
+                found[at] = found.get(at, 0) + count * comb(choices + more - 1, more)
+    return sum(count for (_, gone), count in found.items() if gone == failed)
+
 
 REACHED = 1 + 1e-9
 """Largest slowdown / goal at which the goal counts as reached; it allows for rounding errors."""
@@ -222,3 +282,47 @@ def _planned(
         if made[-1].max_slowdown > goal * REACHED:
             return []
     return made
+
+
+def spines_report(
+    workload: Path,
+    numbered: Fabric,
+    there: Family,
+    tried: Iterable[int],
+    uplinks_gbps: Sequence[float],
+    failures: int,
+    goal: float,
+    max_subflows: int,
+) -> dict[str, Any]:
+    """Return the report; ``answer`` is None when no choice is enough. Raises ``InvalidInput``, ``OSError``."""
+    jobs = read_workload(workload, numbered, max_subflows)
+    found = choices(there, jobs, tried, uplinks_gbps, failures)
+    answer = smallest(there, jobs, found, failures, goal, PlanLimits(ecmp_draws=0))
+    return {
+        "fabric": there.kind.value,
+        "failing": there.failing,
+        "failures": failures,
+        "max_slowdown": goal,
+        "choices": [_row(there, each) for each in found],
+        "answer": answer and _row(there, answer[0]) | {"planned": answer[1].max_slowdown, "bound": answer[1].bound},
+    }
+
+
+def _row(there: Family, choice: Choice) -> dict[str, Any]:
+    row = asdict(choice)
+    return {COUNTED[there.kind]: row.pop("count"), **row}
+
+
+def exported(folder: Path, workload: Path, numbered: Fabric, there: Family, answer: Mapping[str, Any]) -> None:
+    """Write ``fabric.json`` and the folder ``workload`` to ``folder``.
+
+    Raises ``InvalidInput`` when the folder holds files of other jobs, and ``OSError``."""
+    topology = there.topology(answer[COUNTED[there.kind]], answer["uplink_gbps"])
+    lines = lines_in(workload, Numbering(numbered))
+    shift = len(topology.switches) - len(numbered.switches)
+    shifted = {
+        job: [line._replace(src=line.src + shift, dst=line.dst + shift) for line in of_job]
+        for job, of_job in lines.items()
+    }
+    write_workload(folder / "workload", shifted)
+    write_graph(folder / "fabric.json", topology)

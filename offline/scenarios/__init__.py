@@ -4,5 +4,4 @@
 - ``fabrics``: a ``Fabric`` from a topology.
 - ``scenario``, ``fabric_options``: from the options of a command to the input of the planner.
 - ``graph_file``, ``workloads``, ``generator``: fabrics and workloads from files, and generated workloads.
-- ``detours``: candidate paths that are longer than the shortest.
 """

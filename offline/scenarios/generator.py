@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from controller.public.problems import Fabric
 from offline.scenarios.fabric_options import Placement
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import Line, Numbering, to_job
+from offline.scenarios.workloads import Line, Numbering, WorkloadJob, to_job
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Striping
 

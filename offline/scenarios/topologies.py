@@ -2,13 +2,14 @@
 
 The input is sizes and rates. The result is a ``Topology``: switches, cables and hosts with their names and numbers.
 There are two numbering schemes, ``EMULATED`` for Mininet and Open vSwitch and ``OFFLINE`` for workload files.
-``scenarios.fabrics`` makes a ``Fabric`` of a topology, ``mininet_topos.fabric_topo`` a Mininet topology. This module
-imports only the standard library and ``signalbox.errors``, because ``mn`` loads it with the system's Python.
+``scenarios.fabrics`` makes a ``Fabric`` of a topology, ``mininet_topos.fabric_topo`` a Mininet topology, and
+``circuits_config`` the section ``circuits`` of a controller's configuration. This module imports only the standard
+library and ``signalbox.errors``, because ``mn`` loads it with the system's Python.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -281,3 +282,30 @@ def _check_sizes(scheme: Scheme, **sizes: int) -> None:
 def _check_memory(cables: int) -> None:
     if cables > _MOST_CABLES:
         raise InvalidInput.of("fabric", f"has {cables:,} cables and NICs; at most {_MOST_CABLES:,} can be planned here")
+
+
+DARK_S, DRAIN_S = 0.01, 0.1
+"""Defaults of ``dark_s`` and ``drain_s``, in seconds."""
+
+
+def circuits_config(topology: Topology, dark_s: float = DARK_S, drain_s: float = DRAIN_S) -> str:
+    """Return the section as TOML. Switches without hosts are the optical ones.
+
+    - ``dark_s``: seconds without light while circuits change.
+    - ``drain_s``: seconds to drain the longest queue of an interface."""
+    dpids = {switch.name: switch.dpid for switch in topology.switches}
+    leaves = {host.leaf for host in topology.hosts}
+    at: defaultdict[str, dict[int, Cable]] = defaultdict(dict)
+    for cable in topology.cables:
+        at[cable.b][cable.b_port] = cable
+    lines = ["[circuits]", f"dark_s = {dark_s}", f"drain_s = {drain_s}"]
+    for switch in topology.switches:
+        if switch.name in leaves:
+            continue
+        lines += ["", "[[circuits.switch]]", f"dpid = {switch.dpid:#x}", "fibres = ["]
+        for port in range(1, max(at[switch.name], default=0) + 1):
+            end = at[switch.name].get(port)
+            fibre = f"{dpids[end.a]:#x}:{end.a_port}" if end else ""
+            lines.append(f'    "{fibre}",')
+        lines.append("]")
+    return "\n".join(lines) + "\n"

@@ -1,9 +1,12 @@
-"""Workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
+"""Training jobs with whole iterations, and workload files of "Routing for Large ML Models" (arXiv 2503.05324).
 
-The input is a folder of ``JOB.txt`` files and the fabric whose node numbers they use. The results are jobs for the
-planner and the simulator. A line has the numbers of a ``Line``; lines that start with ``#`` are headers. The n lines
-with the same ``stage_index`` are one ring of n hosts. The ring runs an all-reduce in 2(n-1) steps, and each line sends
-``flow_size`` bytes in each step. A line therefore sends 2(n-1) * flow_size bytes per iteration.
+Workload files, a generator or a job spec (``announced``) describe a job. The planner plans it like an announced job,
+and ``simulator`` trains it: computing as well as communication.
+
+A workload is a folder of ``JOB.txt`` files, one per job, which use node numbers of a fabric. A line has the numbers of
+a ``Line``, one per flow; lines that start with ``#`` are headers. The n lines with the same ``stage_index`` are one
+ring of n hosts. The ring runs an all-reduce in 2(n-1) steps, and each line sends ``flow_size`` bytes in each step. A line
+therefore sends 2(n-1) * flow_size bytes per iteration.
 
 Jobs are in the order of the files' names, flows in the order of the lines.
 """
@@ -12,16 +15,84 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from controller.public.problems import Fabric, ideal_communication_s
-from offline.scenarios.workload_job import WorkloadJob
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.files import read_bytes
-from signalbox.jobs.collectives import VirtualLink
-from signalbox.jobs.spec import JobId, Striping
+from signalbox.jobs.collectives import VirtualLink, virtual_links
+from signalbox.jobs.spec import JobId, JobSpec, Striping, Transport
+from signalbox.jobs.subflows import Dividing, Pair
+
+
+@dataclass(frozen=True)
+class WorkloadJob:
+    """Training job: an iteration computes for ``compute_s``, then runs its rings.
+
+    Some attributes, such as ``silent``, exist only because the planner reads them from every job."""
+
+    id: JobId
+    virtual_links: tuple[VirtualLink, ...]
+    """Links of the job with their bytes per iteration; from a workload file, one per line and all in phase 0."""
+    rings: tuple[tuple[int, ...], ...]
+    """Indices of the links of each ring."""
+    start_s: float
+    compute_s: float
+    ideal_s: float
+    """Time in seconds of the all-reduce alone on an idle fabric; the busiest NIC limits it."""
+    max_subflows: int = 1
+    """Largest number of subflows of a flow."""
+    striping: Striping = Striping.BY_SHARE
+    """Division of the bytes of a flow over its subflows."""
+    transport: Transport = Transport.TCP
+    """Transport protocol, by which switches would distinguish the subflows."""
+    counted: frozenset[Pair] = frozenset()
+    """Pairs whose bytes are counted in order to learn the job's traffic; none here."""
+    silent: bool = False
+    """True while the job does not send yet."""
+    idle_phases: frozenset[int] = frozenset()
+    """Phases that are idle; none, since the job has one traffic pattern."""
+    registered_at: float = 0.0
+    steps: tuple[int, ...] = ()
+    """Steps of each ring; empty: 2(n-1) for a ring of n."""
+    parts: tuple[int, ...] = ()
+    """Part of the iteration in which each ring runs, counted from 0 without gaps; empty: all rings run at once.
+
+    Rings of one part run at once, and parts run one after the other. An all-to-all, or anything else that is no ring,
+    is a ring of one step in a part of its own."""
+
+    @cached_property
+    def dividing(self) -> Dividing:
+        return Dividing(self.max_subflows, self.striping)
+
+    @cached_property
+    def pairs(self) -> frozenset[Pair]:
+        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
+
+
+def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> WorkloadJob:
+    """Return the job of a spec in the form that planner and simulator need. Raises ``InvalidInput``.
+
+    The spec has the addresses of the fabric's hosts. Phases follow each other, and everything that a phase sends begins
+    at once. ``compute_s``: seconds of computing before the first phase."""
+    links = virtual_links(spec)
+    phases = sorted({link.phase for link in links})
+    return WorkloadJob(
+        id=JobId(spec.job_id),
+        virtual_links=links,
+        rings=tuple(tuple(n for n, link in enumerate(links) if link.phase == phase) for phase in phases),
+        start_s=0.0,
+        compute_s=compute_s,
+        ideal_s=ideal_communication_s(links, {ip: host.nic_bps for ip, host in fabric.hosts.items()}),
+        max_subflows=spec.max_subflows,
+        striping=spec.striping,
+        steps=(1,) * len(phases),
+        parts=tuple(range(len(phases))),
+    )
+
 
 SUFFIX = ".txt"
 _LARGEST = 10**18

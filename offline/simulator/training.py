@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from controller.public.plans import GoalPlan
 from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route, Subflow, flow_ids
-from offline.scenarios.workload_job import WorkloadJob
+from offline.scenarios.workloads import WorkloadJob
 from offline.simulator.fluid import Fluid
 from offline.simulator.options import CYCLE_S, Options, Replan, Sharing
 from offline.simulator.routing import Routing, Scheme

@@ -26,8 +26,7 @@ from mininet_topos.probe.queues import (
     large_socket_buffers,
     prioritise_probes,
 )
-from offline.scenarios.circuits_config import circuits_config
-from offline.scenarios.topologies import Host, optical
+from offline.scenarios.topologies import Host, circuits_config, optical
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb

@@ -8,8 +8,7 @@ from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.scenario import problem_of
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import Line, Numbering, to_job
+from offline.scenarios.workloads import Line, Numbering, WorkloadJob, to_job
 from offline.simulator.training import Stage
 
 LINK_BPS = 100e9

@@ -15,8 +15,7 @@ from controller.planning.problem import FlowId
 from signalbox.client import Client, Unreachable
 from signalbox.errors import Conflict, InvalidInput, NotFound
 from signalbox.jobs.reports import Connected, IterationTime
-from signalbox.mapping import seconds
-from signalbox.spec_messages import spec_message
+from signalbox.mapping import seconds, spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.waiting import DEADLINE_S, beside

@@ -21,8 +21,8 @@ from signalbox.client import Client, Unreachable
 from signalbox.commands.output import fields
 from signalbox.errors import SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import Algorithm
+from signalbox.mapping import job_spec
 from signalbox.spec_files import jobs_in
-from signalbox.spec_messages import job_spec
 from signalbox.words import Mode
 from tests.support.waiting import DEADLINE_S
 from tests.support.wire.fake_switch import FakeSwitch

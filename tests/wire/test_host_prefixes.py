@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from controller.api.identities import Identities
 from signalbox.client import Client
 from signalbox.errors import HostNotAllowed
-from signalbox.spec_messages import spec_message
+from signalbox.mapping import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.api_calls import detail, refused, ring

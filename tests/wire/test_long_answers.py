@@ -15,7 +15,7 @@ from controller.api import convert, convert_fabric, convert_plan, guard, watches
 from controller.api.long_work import SMALL
 from controller.api.services import Services
 from controller.planning.problem import FlowId
-from signalbox import spec_messages
+from signalbox import mapping
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
@@ -52,7 +52,7 @@ def large_job(job_id: str = "large") -> JobSpec:
     (convert_fabric, "fabric_message", Client.get_fabric),
     (convert_plan, "replan_bytes", Client.replan),
     (convert, "jobs_bytes", Client.list_jobs),
-    (spec_messages, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
+    (mapping, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
     (convert, "job_message", lambda client: client.get_job("large")),
     (convert, "updated_spec", lambda client: client.update_job(large_job(), ["lease_s"])),
 ])  # fmt: skip
@@ -86,8 +86,8 @@ def test_the_conversion_of_a_request_is_no_part_of_the_time_of_its_answer(monkey
     monkeypatch.setattr(guard, "ANSWER_S", 1234.5)
     monkeypatch.setattr(asyncio, "timeout", recorded)
     with running_api() as api, Client(api.addresses[0]) as client:
-        held = Held(spec_messages.job_spec)
-        monkeypatch.setattr(spec_messages, "job_spec", held)
+        held = Held(mapping.job_spec)
+        monkeypatch.setattr(mapping, "job_spec", held)
         answer = beside(client.register_job, large_job())
         assert held.begun.wait(DEADLINE_S)
         assert [limit.when() for limit in limits] == [None]

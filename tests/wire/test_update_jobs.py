@@ -15,7 +15,7 @@ from controller.jobs.messages import UpdateJob
 from signalbox.client import Client
 from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
-from signalbox.spec_messages import spec_message
+from signalbox.mapping import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.waiting import in_parallel

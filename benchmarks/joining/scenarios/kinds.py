@@ -38,7 +38,7 @@ from mininet_topos.lab.record import run
 from mininet_topos.trainer.training import announcement
 from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import Algorithm, JobSpec
-from signalbox.spec_messages import job_spec
+from signalbox.mapping import job_spec
 
 SECONDS = 300.0
 WRONG_S = 40.0

@@ -32,7 +32,7 @@ from signalbox.joining import OnRoutes
 from signalbox.membership import Ended
 from signalbox.ranks import Exchange, RankReport, Window, endpoints_of, gradients_of, groups_of
 from signalbox.torch import process_groups
-from signalbox.torch.calls import CALLS
+from signalbox.torch.process_groups import CALLS
 from signalbox.traces.flight_recorder import job_spec_of
 
 if TYPE_CHECKING:

@@ -1,9 +1,23 @@
-"""Find the process groups of a rank, and the gradients that its models all-reduce over them."""
+"""Process groups of a rank, the gradients that its models all-reduce over them, and the calls of all its groups.
+
+``Calls`` has the bytes and the duration of each call of ``torch.distributed``. PyTorch's flight recorder has the calls
+made in Python, by DistributedDataParallel and by FSDP. It lacks sends over Gloo, the roots of broadcasts and similar
+calls, and the end of calls. So the methods of process groups are wrapped, once per process. A wrapped method calls the
+original method, and takes a microsecond longer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import hashlib
+import json
+import threading
+import time
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from torch import nn
@@ -98,3 +112,195 @@ def _width(model: nn.parallel.DistributedDataParallel, parameter: nn.Parameter) 
 
 def _hooked(model: nn.parallel.DistributedDataParallel) -> bool:
     return bool(getattr(model, "_comm_hooks", ()))
+
+
+_COLLECTIVES = (
+    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "gather", "scatter", "alltoall", "alltoall_base"),
+    *("all_to_all_single", "allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    *("all_gather_single", "all_gather_single_coalesced", "reduce_scatter", "_reduce_scatter_base"),
+    *("reduce_scatter_tensor_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced"),
+)
+_SENDS = ("send", "recv", "recv_anysource")
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+MAX_NOTED = 20_000
+"""Largest number of sends kept for all groups together, and of other calls kept for each group."""
+_KEPT = (
+    "profiling_name",
+    "input_sizes",
+    "input_dtypes",
+    "output_sizes",
+    "output_dtypes",
+    "time_created_ns",
+    "overlaps",
+)
+"""Fields kept of an entry of the flight recorder."""
+
+Method = Callable[..., Any]
+
+
+class _Made(NamedTuple):
+    """A call, with its begin and end in ns since 1970. ``more``: fields that the flight recorder lacks."""
+
+    begin_ns: int
+    end_ns: int
+    more: Mapping[str, int]
+
+
+class Calls:
+    """Calls of all process groups of this process."""
+
+    def __init__(self) -> None:
+        self.recording = False
+        """True while calls are kept."""
+        self._wrapped = False
+        self._open: set[int] = set()  # ids of works that are under way
+        self._lock = threading.Lock()  # works end in threads of the library
+        self._since_s = 0.0
+        self._communicated_s = 0.0
+        self._sends = deque[dict[str, Any]](maxlen=MAX_NOTED)
+        self._made = defaultdict[str, deque[_Made]](lambda: deque(maxlen=MAX_NOTED))  # by the group's name
+
+    def wrap(self) -> None:
+        """Wrap the methods of process groups from now on; a second call does nothing."""
+        if not self._wrapped:
+            self._wrapped = True
+            for name in (*_COLLECTIVES, *_SENDS):
+                if original := getattr(dist.ProcessGroup, name, None):
+                    setattr(dist.ProcessGroup, name, self._begins(original, name))
+            dist.Work.wait = self._ends(dist.Work.wait)
+
+    def communicated_s(self) -> float:
+        """Return the seconds during which calls were under way since the last call of this method.
+
+        Only calls made in Python count, each until it ended. When the library does not report the end of a call, the
+        call counts until the program has waited for it."""
+        with self._lock:
+            if self._open:
+                self._open.clear()
+                self._communicated_s += time.perf_counter() - self._since_s
+            total, self._communicated_s = self._communicated_s, 0.0
+        return total
+
+    def _begins(self, original: Method, name: str) -> Method:
+        sends, rooted = name in _SENDS, name in _ROOTED
+
+        def called(group: Any, *args: Any, **kwargs: Any) -> Any:
+            began, begin_ns = time.perf_counter(), time.time_ns()
+            more = {"overlaps": 1} if self._open else {}
+            if sends and self.recording:
+                self._note(name, more, group, *args)
+            work = original(group, *args, **kwargs)
+            if self.recording and not sends:
+                self._note_call(group, begin_ns, more | (_root_of(*args, *kwargs.values()) if rooted else {}))
+            if work is not None:
+                with self._lock:
+                    if not self._open:
+                        self._since_s = began
+                    self._open.add(id(work))
+                # A future takes 20 microseconds, so only asynchronous calls get one: the program waits for all other
+                # calls at once.
+                if any(getattr(option, "asyncOp", False) for option in args):
+                    with suppress(Exception):
+                        work.get_future().add_done_callback(partial(self._ended, id(work)))
+            return work
+
+        return called
+
+    def _ended(self, work: int, _: Any = None) -> None:
+        now = time.perf_counter()
+        with self._lock:
+            if work in self._open:
+                self._open.discard(work)
+                if not self._open:
+                    self._communicated_s += now - self._since_s
+
+    def _ends(self, original: Method) -> Method:
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(work, *args, **kwargs)
+            self._ended(id(work))
+            return result
+
+        return wait
+
+    def _note(self, what: str, more: Mapping[str, int], group: Any, tensors: Any = (), peer: int = -1, *_: Any) -> None:
+        """Record a send or receive in the form of the flight recorder."""
+        with suppress(Exception):
+            arrow, side = ("->", "input") if what == "send" else ("<-", "output")
+            size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            entry = {"profiling_name": f"gloo:{what} {group.rank()}{arrow}{peer}", f"{side}_sizes": [[size]]}
+            where = {"process_group": (group.group_name,), f"{side}_dtypes": ["Byte"]}
+            self._sends.append({**entry, **where, **more, "time_created_ns": time.time_ns()})
+
+    def _note_call(self, group: Any, begin_ns: int, more: Mapping[str, int]) -> None:
+        with suppress(Exception):
+            self._made[group.group_name].append(_Made(begin_ns, time.time_ns(), more))
+
+    def stop(self) -> None:
+        """Stop recording, and discard what is recorded."""
+        self.recording = False
+        self._sends.clear()
+        self._made.clear()
+
+    def _refuse_lost(self, since_ns: int) -> None:
+        """Raise ``InvalidInput`` unless all calls since ``since_ns`` are kept."""
+        firsts = [self._sends[0]["time_created_ns"]] if len(self._sends) == MAX_NOTED else []
+        firsts += [made[0].begin_ns for made in self._made.values() if len(made) == MAX_NOTED]
+        if firsts and max(firsts) > since_ns:
+            raise InvalidInput.of("", f"more than {MAX_NOTED} calls are made in two iterations")
+
+    def _more(self, entry: Mapping[str, Any]) -> Mapping[str, int]:
+        """Return the fields that the flight recorder lacks, for a call made in Python; empty for other calls."""
+        made, at = self._made[entry["process_group"][0]], entry["time_created_ns"]
+        before = bisect_right(made, at, key=attrgetter("begin_ns"))
+        return made[before - 1].more if before and at <= made[before - 1].end_ns else {}
+
+    def between(self, begin_ns: int, end_ns: int) -> Mapping[str, Any]:
+        """Return the flight recorder's content between two times, with the recorded sends, roots and overlaps.
+
+        Names of process groups are derived from their ranks, so all ranks of a group have the same name. Raises
+        ``InvalidInput`` when calls are missing."""
+        entries = _recorded(begin_ns)
+        self._refuse_lost(begin_ns)
+        if not any(entry["profiling_name"].startswith(("gloo:send", "gloo:recv")) for entry in entries):
+            entries += [*self._sends]
+        ranks = {group.group_name: ranks_of(group) for group in known()}
+        kept, groups = [], {}
+        for entry in sorted(entries, key=lambda entry: entry["time_created_ns"]):
+            if begin_ns < entry["time_created_ns"] <= end_ns:
+                members = ranks.get(entry["process_group"][0])
+                if members is None:
+                    raise InvalidInput.of("", "a process group has ended meanwhile")
+                name = hashlib.sha256(repr(members).encode()).hexdigest()
+                groups[name] = {"ranks": list(members)}
+                fields = {key: entry[key] for key in _KEPT if key in entry}
+                kept.append({**fields, **self._more(entry), "process_group": [name, ""]})
+        return {"entries": kept, "pg_config": groups}
+
+
+def _root_of(*given: Any) -> dict[str, int]:
+    """Return the field ``root`` for a call with these arguments; empty without a root.
+
+    The root is an argument itself, or the attribute ``rootRank`` of an argument."""
+    roots = (getattr(one, "rootRank", one) for one in given)
+    return next(({"root": root} for root in roots if type(root) is int), {})
+
+
+def _recorded(since_ns: int) -> list[dict[str, Any]]:
+    """Return the flight recorder's entries. Raises ``InvalidInput`` unless it has all calls since ``since_ns``."""
+    from torch._C import _distributed_c10d as c10d
+
+    entries: list[dict[str, Any]] = []
+    for dump in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+        if hasattr(c10d, dump):
+            found = json.loads(getattr(c10d, dump)()).get("entries", [])
+            if found and found[0]["record_id"] > 0 and found[0]["time_created_ns"] > since_ns:
+                text = f"the flight recorder keeps {len(found)} calls, fewer than are made in two iterations"
+                raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", f"{text}; set it to a larger number")
+            entries += found
+    if not entries:
+        text = "PyTorch's flight recorder is off; leave it unset, or set it to 2000, before process groups are made"
+        raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", text)
+    return entries
+
+
+CALLS = Calls()

@@ -25,8 +25,20 @@ from google.protobuf.message_factory import GetMessages
 from signalbox.errors import InvalidInput, cut
 from signalbox.files import called, opened
 from signalbox.jobs.spec import JobSpec
-from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration, refuse_incomplete
-from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, with_amounts
+from signalbox.traces.calls import (
+    GATHER,
+    MAX_CALLS,
+    REDUCE,
+    SCATTER,
+    SEND,
+    Call,
+    Kind,
+    TooManyCalls,
+    file_of_rank,
+    per_iteration,
+    refuse_incomplete,
+    with_amounts,
+)
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Largest size of a message in bytes. A node has some hundred bytes, or kilobytes when it names many others."""

@@ -8,9 +8,9 @@ sources are, in this order: the user's group of that name, ``pg_config``, all ra
 the ranks whose dumps have calls of the group.
 
 PyTorch does not record the root of a broadcast, reduction, gather or scatter, nor whether calls overlap. An entry may
-have two further fields for these facts, which ``signalbox.torch.calls`` adds. ``root`` is the root's position in the
-group; without it the group's first rank is taken as the root. ``overlaps`` is set when an earlier call of the rank was
-under way."""
+have two further fields for these facts, which ``signalbox.torch.process_groups`` adds. ``root`` is the root's position
+in the group; without it the group's first rank is taken as the root. ``overlaps`` is set when an earlier call of the
+rank was under way."""
 
 from __future__ import annotations
 
@@ -28,8 +28,21 @@ from typing import Any, ClassVar
 from signalbox.errors import InvalidInput, cut
 from signalbox.files import called, opened
 from signalbox.jobs.spec import JobSpec
-from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration, refuse_incomplete
-from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, library_of, with_amounts
+from signalbox.traces.calls import (
+    GATHER,
+    MAX_CALLS,
+    REDUCE,
+    SCATTER,
+    SEND,
+    Call,
+    Kind,
+    TooManyCalls,
+    file_of_rank,
+    library_of,
+    per_iteration,
+    refuse_incomplete,
+    with_amounts,
+)
 
 MAX_DUMP_BYTES = 32 << 20
 """Largest size of a rank's dump in bytes; 2,000 calls with stack traces take half a megabyte."""

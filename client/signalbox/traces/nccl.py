@@ -23,9 +23,8 @@ from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.files import called, opened
 from signalbox.jobs.library_profiles import formula
 from signalbox.jobs.spec import Algorithm, JobSpec, Library
-from signalbox.traces.calls import SEND, Amount, Call, Kind, per_iteration
+from signalbox.traces.calls import SEND, Amount, Call, Kind, per_iteration, transfer, with_traffic
 from signalbox.traces.nccl_log import MAX_LINE_BYTES, Log, Member, NcclCall, Process, read
-from signalbox.traces.specs import transfer, with_traffic
 
 _DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes by NCCL's datatype number: int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 bfloat16 2×float8."""

@@ -25,8 +25,7 @@ from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Algorithm, JobId, JobSpec, Library, Striping, Transport
 from signalbox.jobs.subflows import Dividing
-from signalbox.mapping import duration, message_of, number_of, seconds, word_of
-from signalbox.spec_messages import job_spec, spec_message
+from signalbox.mapping import duration, job_spec, message_of, number_of, seconds, spec_message, word_of
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import Mode
 from tests.support import status_example

@@ -25,7 +25,7 @@ from signalbox.errors import (
     Superseded,
     Unavailable,
 )
-from signalbox.spec_messages import job_spec
+from signalbox.mapping import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 
 ADDRESSES = ("10.0.0.1", "10.0.0.2")

@@ -20,7 +20,7 @@ from signalbox import mapping
 from signalbox.commands.output import fields
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Algorithm, Collective, Compute, JobSpec, Library, Parallelization, Striping, Transport
-from signalbox.spec_messages import job_spec
+from signalbox.mapping import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind, FailureKind, Mode
 

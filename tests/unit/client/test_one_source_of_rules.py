@@ -13,7 +13,7 @@ from signalbox import mapping
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import check
 from signalbox.jobs.spec import MAX_RANKS, Algorithm, JobSpec, Library, Striping, Transport
-from signalbox.spec_messages import job_spec
+from signalbox.mapping import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 
 NONSENSE = "nonsense"

@@ -13,7 +13,7 @@ from signalbox import client as client_calls
 from signalbox.client import UPDATE_TRIES, Client
 from signalbox.errors import ConcurrentUpdate, NotFound
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.spec_messages import spec_message
+from signalbox.mapping import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 
 

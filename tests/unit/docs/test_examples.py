@@ -13,8 +13,7 @@ from controller.api.convert import job_message
 from controller.config import load
 from controller.jobs.messages import RegisterJob
 from mininet_topos.lab.command import RATE_MBPS, lab
-from offline.scenarios.circuits_config import circuits_config
-from offline.scenarios.topologies import leaf_spine, optical
+from offline.scenarios.topologies import circuits_config, leaf_spine, optical
 from signalbox.cli import app
 from signalbox.jobs.collectives import check, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec

@@ -19,7 +19,7 @@ from controller.planning.planner import joined, of_subflows
 from controller.planning.problem import FlowId, Problem, whole
 from offline.scenarios.fabrics import fat_tree, spine_links, without, without_random_links
 from offline.scenarios.scenario import problem_of
-from offline.scenarios.workload_job import WorkloadJob
+from offline.scenarios.workloads import WorkloadJob
 from signalbox.jobs.spec import Striping
 from tests.support.planning.plans import planned, repaired
 from tests.support.simulator_scenes import LINK_BPS, Host, fabric_of, job

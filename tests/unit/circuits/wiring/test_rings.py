@@ -40,7 +40,7 @@ from controller.planning.problem import Problem
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.topologies import OFFLINE, direct_connect
-from offline.scenarios.workload_job import WorkloadJob
+from offline.scenarios.workloads import WorkloadJob
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 from tests.unit.circuits.wiring.test_circuits import wirings

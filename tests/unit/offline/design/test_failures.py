@@ -4,7 +4,7 @@ from itertools import chain, combinations
 
 import pytest
 
-from offline.design.failures import count_of_ways, ways
+from offline.design.spines import count_of_ways, ways
 
 
 @pytest.mark.parametrize("alike", [True, False])

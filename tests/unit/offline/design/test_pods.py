@@ -8,8 +8,7 @@ from controller.planning.problem import PlanLimits
 from offline.design.question import Upper
 from offline.design.spines import Choice, Pods, choices, smallest
 from offline.scenarios.generator import ring_lines
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import Line, Numbering, to_job
+from offline.scenarios.workloads import Line, Numbering, WorkloadJob, to_job
 
 K, HALF = 4, 2
 PODS = Pods(K, 100.0)

@@ -13,8 +13,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.generator import generate
 from offline.scenarios.graph_file import graph_topology, write_graph
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import read_workload, write_workload
+from offline.scenarios.workloads import WorkloadJob, read_workload, write_workload
 from signalbox.cli import app
 from signalbox.errors import InvalidInput
 

@@ -22,8 +22,7 @@ from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.graph_file import graph_file, graph_topology
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.topologies import OFFLINE, direct_connect
-from offline.scenarios.workload_job import announced
-from offline.scenarios.workloads import read_workload
+from offline.scenarios.workloads import announced, read_workload
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate
 from signalbox.errors import InvalidInput

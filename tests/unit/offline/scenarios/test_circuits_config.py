@@ -6,8 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from offline.scenarios.circuits_config import circuits_config
-from offline.scenarios.topologies import optical
+from offline.scenarios.topologies import circuits_config, optical
 from signalbox.cli import app
 
 FABRIC = optical(3, 2, 5e6)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.topology import CandidatePaths, Dpid, Fabric, Path, next_hops
-from offline.scenarios.detours import StretchedPaths
+from offline.scenarios.scenario import StretchedPaths
 from tests.support.planning.fabrics import fabric_of, leaf_spine, link_between
 
 TRIANGLE = [(1, 2, 1.0), (1, 3, 10.0), (3, 2, 10.0)]

@@ -12,7 +12,7 @@ from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
-from offline.scenarios.detours import StretchedPaths
+from offline.scenarios.scenario import StretchedPaths
 from tests.support.planning.fabrics import better, brute_force, fabric_of, flow, link_between, problem_of
 from tests.support.planning.split_problems import optimum
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from offline.scenarios.fabrics import leaf_spine
-from offline.scenarios.workload_job import WorkloadJob
-from offline.scenarios.workloads import HEADER, Line, read_workload, write_workload
+from offline.scenarios.workloads import HEADER, Line, WorkloadJob, read_workload, write_workload
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink
 

@@ -13,7 +13,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Subflow, whole
 from offline.scenarios.fabrics import spine_links, without, without_random_links
 from offline.scenarios.scenario import problem_of
-from offline.scenarios.workload_job import WorkloadJob
+from offline.scenarios.workloads import WorkloadJob
 from offline.simulator.options import Options, Replan, Sharing
 from offline.simulator.routing import Scheme
 from offline.simulator.training import Outcome, Stage, simulate
