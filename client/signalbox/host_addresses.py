@@ -200,12 +200,9 @@ def _ranks(field: str, words: list[Any], given: Mapping[str, Nics]) -> list[Nics
             ranks += addresses_of(host_names(word), given) if _is_name(word) else [(word,)]
         except InvalidInput as error:
             where = f"{field}[{number}]" if len(words) > 1 else field
-            raise InvalidInput(tuple(FieldProblem(where, _in_words(problem)) for problem in error.problems)) from None
+            texts = (f"{problem.path} {problem.message}".strip() for problem in error.problems)
+            raise InvalidInput(tuple(FieldProblem(where, text) for text in texts)) from None
     return ranks
-
-
-def _in_words(problem: FieldProblem) -> str:
-    return f"{problem.path} {problem.message}".strip()
 
 
 def _is_name(word: object) -> bool:

@@ -91,8 +91,9 @@ class Commands(TyperGroup):
         """Load the commands of other distributions once; without warnings while a shell completes words."""
         if not self._complete:
             self._complete = True
-            warn = (lambda _: None) if ctx.resilient_parsing else _warn
-            for name, command in get_group(added_commands(warn)).commands.items():
+            quiet = ctx.resilient_parsing
+            added = added_commands(lambda what: None if quiet else typer.echo(f"warning: {what}", err=True))
+            for name, command in get_group(added).commands.items():
                 if name in EXTENDED or name not in self.commands:
                     _join_lines(command)
                     self.commands[name] = command
@@ -112,10 +113,6 @@ def _join_lines(command: Any) -> None:
     for each in getattr(command, "commands", {}).values():
         _join_lines(each)
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
-
-
-def _warn(what: str) -> None:
-    typer.echo(f"warning: {what}", err=True)
 
 
 _BREAK = re.compile("[:=]+")

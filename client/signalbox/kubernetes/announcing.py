@@ -116,10 +116,6 @@ def _indexes(path: str, spec: Body) -> range:
     return range(pods)
 
 
-def _of_job(spec: Body, _: Sequence[str]) -> Iterator[Place]:
-    return ((str(index),) for index in _indexes("spec.", spec))
-
-
 def _of_jobset(spec: Body, workers: Sequence[str]) -> Iterator[Place]:
     replicated = {each["name"]: each for each in spec.get("replicatedJobs") or ()}
     for name in workers:
@@ -149,10 +145,6 @@ def _replicas(spec: Body, field: str, role: str) -> int:
     return 0 if of_role is None else int(of_role.get("replicas", 1))
 
 
-def _slots(spec: Body) -> int:
-    return int(spec.get("slotsPerWorker") or 1)
-
-
 def _processes(spec: Body) -> int:
     """Return the ranks per pod; 1 for torchrun's ``auto``, ``cpu`` and ``gpu``, which depend on the machine."""
     given = str(spec.get("nprocPerNode") or "")
@@ -163,9 +155,16 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("JobSet", "jobset.x-k8s.io", "jobsets", _of_jobset),
-        Kind("MPIJob", "kubeflow.org", "mpijobs", _of_mpijob, _slots, ("v2beta1", "v1")),
+        Kind(
+            "MPIJob",
+            "kubeflow.org",
+            "mpijobs",
+            _of_mpijob,
+            lambda spec: int(spec.get("slotsPerWorker") or 1),
+            ("v2beta1", "v1"),
+        ),
         Kind("PyTorchJob", "kubeflow.org", "pytorchjobs", _of_pytorchjob, _processes, ("v1",)),
-        Kind("Job", "batch", "jobs", _of_job),
+        Kind("Job", "batch", "jobs", lambda spec, _: ((str(index),) for index in _indexes("spec.", spec))),
     )
 }
 

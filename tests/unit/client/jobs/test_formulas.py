@@ -1,13 +1,21 @@
-"""Formulas of each algorithm: by hand for few ranks, and properties for any number of ranks."""
+"""Transfers of algorithms, the algorithms that libraries use, and classes of source ports."""
 
+import json
 from collections import Counter
+from itertools import chain, permutations, product
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signalbox.jobs import formulas as f
 from signalbox.jobs.formulas import Formula
+from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Library, Striping
+from signalbox.jobs.subflows import Dividing, Subflows, exactly, port_classes
+from tests.support.doc_pages import ROOT
 
 FORMULAS = [formula for formula in vars(f).values() if isinstance(formula, Formula)]
 SIZE = 720_720
@@ -111,3 +119,132 @@ def volumes(formula: Formula, n: int, size: int) -> tuple[Counter[int], Counter[
             out[src] += sent
             into[dst] += sent
     return out, into
+
+
+A = Algorithm
+LARGE = 1 << 30
+BY_NAME = [a for a in A if a.name.startswith(("RING_", "HALVING_", "RECURSIVE_", "PIPELINE_"))]
+
+
+@pytest.mark.parametrize("library", Library)
+def test_what_does_not_depend_on_the_size_is_the_same_for_all_sizes_and_by_name_with_every_library(
+    library: Library,
+) -> None:
+    for algorithm, (n, size) in product(BY_NAME, [(2, 1), (4096, 1 << 50)]):
+        assert formula(library, algorithm, n, size) is formula(Library.GENERIC, algorithm, 8, LARGE) is not None
+    for algorithm in A if library is not Library.OPENMPI else ():
+        assert formula(library, algorithm, 4096, 1 << 50) is formula(library, algorithm, 2, 1) is not None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "size", "expected"),
+    [
+        (A.ALL_REDUCE, 2, LARGE, f.HALVING_DOUBLING_ALL_REDUCE),
+        (A.ALL_REDUCE, 3, 262_144, f.HALVING_DOUBLING_ALL_REDUCE),
+        (A.ALL_REDUCE, 3, 262_143, f.RING_ALL_REDUCE),
+        (A.ALL_REDUCE, 4, 262_143, f.HALVING_DOUBLING_ALL_REDUCE),
+        (A.ALL_REDUCE, 8, 8191, f.RECURSIVE_DOUBLING_ALL_REDUCE),
+        (A.ALL_REDUCE, 200, 1000, None),
+        (A.ALL_REDUCE, 4096, LARGE, f.HALVING_DOUBLING_ALL_REDUCE),
+        (A.REDUCE_SCATTER, 2, 100_000, f.RING_HALF),
+        (A.REDUCE_SCATTER, 3, 100_000, None),
+        (A.REDUCE_SCATTER, 6, 262_143, f.RECURSIVE_HALVING_REDUCE_SCATTER),
+        (A.REDUCE_SCATTER, 6, 262_144, f.RING_HALF),
+        (A.REDUCE_SCATTER, 64, LARGE, None),
+        (A.ALL_GATHER, 31, 1, f.DOUBLING_ALL_GATHER),
+        (A.ALL_GATHER, 32, 32 * 1023, f.DOUBLING_ALL_GATHER),
+        (A.ALL_GATHER, 32, 32 * 65_536, f.RING_HALF),
+        (A.ALL_GATHER, 512, LARGE, None),
+        (A.BROADCAST, 4, (1 << 20) - 1, f.STAR),
+        (A.BROADCAST, 4, 1 << 20, f.WHOLE_MESSAGE_CHAIN),
+        (A.BROADCAST, 16, 1 << 20, None),
+        (A.BROADCAST, 100, 1, f.QUATERNARY_TREE),
+        (A.ALL_TO_ALL, 64, 64 * 2047, None),
+        (A.ALL_TO_ALL, 64, 64 * 2048, f.ALL_TO_ALL),
+    ],
+)
+def test_open_mpi_decides_by_ranks_and_bytes(algorithm: A, n: int, size: int, expected: Formula | None) -> None:
+    assert formula(Library.OPENMPI, algorithm, n, size) is expected
+
+
+MEASURED = [
+    case
+    for case in json.loads((ROOT / "tests" / "data" / "wire_matrices.json").read_text())
+    if case["collective"] not in ("barrier", "reduce", "reduce_scatter_block") and case["variant"] != "bruck"
+]
+"""Measured cases that a job can announce; ``tests/data/README.md`` describes the measurement."""
+
+FORCED = dict.fromkeys(("ring", "segmented_ring"), A.RING_ALL_REDUCE)
+FORCED |= {"rabenseifner": A.HALVING_DOUBLING_ALL_REDUCE, "recursive_doubling": A.RECURSIVE_DOUBLING_ALL_REDUCE}
+FORCED |= dict.fromkeys(("linear", "pairwise"), A.ALL_TO_ALL)
+LIBRARIES = {"gloo": Library.GLOO, "open-mpi": Library.OPENMPI}
+
+HEADER_FRACTION, HEADER_BYTES_PER_RANK = 0.004, 512
+"""Limits of the bytes of the libraries' own messages.
+
+The first is a share of a pair's bytes. The second is a number of bytes, on any pair, per call and rank of the group."""
+
+
+@pytest.mark.parametrize("kind", sorted({(c["library"], c["variant"], c["collective"]) for c in MEASURED}), ids=str)
+def test_a_library_sends_what_was_measured(kind: tuple[str, str, str]) -> None:
+    cases = [c for c in MEASURED if (c["library"], c["variant"], c["collective"]) == kind]
+    assert {case["ranks"] for case in cases} == set(range(2, 9))
+    assert [case for case in cases if not as_measured(case)] == []
+
+
+def as_measured(case: dict[str, Any]) -> bool:
+    n, size, collective = case["ranks"], case["bytes"], case["collective"]
+    calls = -(-size // 100_000) if collective == "ddp" else 1
+    algorithm = FORCED.get(case["variant"]) or A("all_reduce" if collective == "ddp" else collective)
+    known = formula(LIBRARIES[case["library"]], algorithm, n, size)
+    assert known, case
+    sent = Counter[tuple[int, int]]()
+    for src, dst, amount in chain.from_iterable(known.steps(n, size)):
+        sent[src, dst] += amount
+    return all(
+        -n <= case["matrix"][i][j] - sent[i, j] <= HEADER_FRACTION * sent[i, j] + HEADER_BYTES_PER_RANK * n * calls
+        for i, j in permutations(range(n), 2)
+    )
+
+
+EVERY_PORT: Any = np.arange(1 << 16)
+
+
+def test_whole_flows_have_no_class_and_one_port_is_one() -> None:
+    assert port_classes(1) == ()
+    assert EVERY_PORT[exactly(4791).holds(EVERY_PORT)] == [4791]
+
+
+@pytest.mark.parametrize("count", range(2, MAX_SUBFLOWS + 1))
+def test_classes_are_disjoint_equally_large_and_blind_to_bit_0(count: int) -> None:
+    classes = port_classes(count)
+    assert len(classes) == count
+    held = np.array([each.holds(EVERY_PORT) for each in classes])
+    assert held.sum(axis=0).max() == 1
+    assert {*held.sum(axis=1)} == {len(EVERY_PORT) >> bits(count)}
+    assert (held == held[:, EVERY_PORT ^ 1]).all()
+    # The bits have more values than there are classes; only ports with such a surplus value are in no class.
+    assert (~held.any(axis=0)).sum() == ((1 << bits(count)) - count) * (len(EVERY_PORT) >> bits(count))
+
+
+def bits(count: int) -> int:
+    """Return the number of bits that distinguish ``count`` classes."""
+    return next(number for number in range(17) if 1 << number >= count)
+
+
+@pytest.mark.parametrize(
+    ("count", "striping", "subflows"),
+    [
+        (3, Striping.PACED, Subflows((1.0,), 3)),
+        (3, Striping.BY_SHARE, Subflows((1.0,), 3)),
+        (3, Striping.EVEN, Subflows((1 / 3,) * 3, 1)),
+        (4, Striping.COMMON_QUEUE, Subflows((1 / 4,) * 4, 1)),
+        (1, Striping.EVEN, Subflows((1.0,), 1)),
+    ],
+)
+def test_a_sender_that_cannot_follow_shares_has_an_equal_subflow_per_class(
+    count: int, striping: Striping, subflows: Subflows
+) -> None:
+    dividing = Dividing(count, striping)
+    assert dividing.subflows(("10.0.1.1", "10.0.2.1")) == subflows
+    assert len(dividing.bundles(("10.0.1.1", "10.0.2.1"))) == (count if count > 1 else 0)

@@ -1,11 +1,25 @@
-"""Names, numbers and cables of every topology, in the numbering schemes ``EMULATED`` and ``OFFLINE``."""
+"""Topologies, and the optical switches in a configuration."""
 
+import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from offline.scenarios.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine, optical
+from offline.scenarios.topologies import (
+    EMULATED,
+    OFFLINE,
+    Scheme,
+    Topology,
+    circuits_config,
+    fat_tree,
+    leaf_spine,
+    optical,
+)
+from signalbox.cli import app
 from signalbox.errors import InvalidInput
 
 RATE = 5e6
@@ -107,3 +121,23 @@ def test_a_server_has_one_host_with_the_rate_of_all_its_interfaces_unless_given(
     hosts = {(h.leaf, h.port, h.bps) for h in optical(3, 2, RATE).hosts}
     assert hosts == {(f"server{i}", 1, 2 * RATE) for i in (1, 2, 3)}
     assert {h.bps for h in optical(3, 2, RATE, 7e6).hosts} == {7e6}
+
+
+FABRIC = optical(3, 2, 5e6)
+
+
+def test_a_port_without_a_fibre_is_empty() -> None:
+    cables = tuple(c for c in FABRIC.cables if (c.a, c.b) != ("server2", "optical1") and c.b != "optical2")
+    read = tomllib.loads(circuits_config(replace(FABRIC, cables=cables), dark_s=0.5))["circuits"]
+    assert read["dark_s"] == 0.5
+    assert [switch["fibres"] for switch in read["switch"]] == [["0x1:2", "", "0x3:2"], []]
+
+
+def test_the_lab_has_a_file_for_it_only_with_optical_switches(tmp_path: Path) -> None:
+    for argv, reason in (
+        (["--circuits", str(tmp_path / "circuits.toml")], "needs --fabric direct-connect"),
+        (["--fabric", "direct-connect", "--train", "localhost:50051"], "does not work on a direct-connect fabric"),
+    ):
+        refused = CliRunner().invoke(app, ["lab", *argv])
+        assert refused.exit_code == 2
+        assert reason in " ".join(refused.output.replace("│", " ").split())
