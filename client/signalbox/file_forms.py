@@ -14,14 +14,13 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.ip_addresses import AddressRange, HostAddress, addresses_of_range
 from signalbox.jobs.collectives import check
 from signalbox.jobs.spec import (
     MAX_ENDPOINTS,
     MAX_PARALLELIZATIONS,
     MAX_RAILS,
-    SAID_BY_EACH,
     SENDS,
     JobSpec,
     Library,
@@ -140,18 +139,8 @@ def _with_parallelizations(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
 
 def misplaced_parallelizations(job: JobInFile, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
     """Yield the problems of all parallelizations taken together, and of fields that parallelizations exclude."""
-    for name in (*SAYS, "compute") if job.parallelizations else ():
-        if name in data:
-            yield FieldProblem(name, SAID_BY_EACH)
-    names = Counter(way.name for way in job.parallelizations)
-    for number, way in enumerate(job.parallelizations):
-        if names[way.name] > 1:
-            yield FieldProblem(
-                f"parallelizations[{number}].name", f"'{cut(way.name)}' is the name of several parallelizations"
-            )
-        if way.model is None and not way.collectives and not way.transfers:
-            message = "has no traffic: give a model, collectives or transfers"
-            yield FieldProblem(f"parallelizations[{number}]", message)
+    given = (name for name in (*SAYS, "compute") if name in data)
+    return job.wrong_parallelizations(given, "a model, collectives or transfers")
 
 
 def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:

@@ -100,7 +100,7 @@ def write(file: Path, data: bytes) -> None:
             file.write_bytes(data)
         else:
             with _ended_by_sigterm():
-                _replace(Path(os.path.realpath(file)), data)
+                replace_file(Path(os.path.realpath(file)), data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(file)) from None
 
@@ -115,8 +115,10 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _replace(file: Path, data: bytes) -> None:
+def replace_file(file: Path, data: bytes) -> None:
+    """Write a regular file readable by its owner only, completely or not at all. Raises ``OSError``."""
     made = file.with_name(f"{file.name}.{os.getpid()}")
+    made.unlink(missing_ok=True)
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
         try:
             opened.write(data)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from signalbox.errors import InvalidInput
 from signalbox.host_addresses import Nics, address_map, with_addresses
@@ -34,19 +34,8 @@ class Jobs(Protocol):
     def release(self, job_id: str) -> None: ...
 
 
-class Version(NamedTuple):
-    """Version of a file; it changes when the file is written or replaced."""
-
-    inode: int
-    written_ns: int
-    size: int
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> Version:
-        return cls(found.st_ino, found.st_mtime_ns, found.st_size)
-
-
-UNKNOWN = Version(0, 0, 0)
+Version = tuple[int, int, int]
+"""Inode, time in ns and size of a file, which change when the file is written or replaced."""
 
 
 class KeptFolder:
@@ -119,11 +108,11 @@ class KeptFolder:
                 if not name.startswith(".") and os.path.splitext(name)[1].lower() in FORMS:
                     try:
                         if entry.is_file():
-                            yield name, Version.of(entry.stat())
+                            yield name, _version(entry.stat())
                     except FileNotFoundError:
                         continue
                     except OSError:  # such as a link to itself; reading it reports why
-                        yield name, UNKNOWN
+                        yield name, (0, 0, 0)
 
     def _read(self, name: str) -> None:
         path = self._folder / name
@@ -166,7 +155,7 @@ class KeptFolder:
 
     def _version_of_addresses(self) -> Version | None:
         try:
-            return Version.of(os.stat(self._addresses)) if self._addresses else None
+            return _version(os.stat(self._addresses)) if self._addresses else None
         except OSError:
             return None
 
@@ -184,3 +173,7 @@ class KeptFolder:
                 log.warning("%s; the addresses from before are used", problem)
             return False
         return True
+
+
+def _version(found: os.stat_result) -> Version:
+    return found.st_ino, found.st_mtime_ns, found.st_size

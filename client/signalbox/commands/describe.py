@@ -25,8 +25,8 @@ from signalbox.commands.connecting import (
 )
 from signalbox.commands.output import Column, Fitted, facts, show
 from signalbox.commands.printing import job_counts, not_known, with_use, yes_or_no
-from signalbox.live.jobs import flows_at_switch, hashed, subflows_by_link, without_route
-from signalbox.live.shown import optional, percent, rate, route_words, word
+from signalbox.live.jobs import flows_at_switch, hashed, route_cells, subflows_by_link
+from signalbox.live.shown import optional, percent, rate, word
 from signalbox.live.state import load
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
@@ -176,16 +176,7 @@ def routes_table(routes: Sequence[pb.ListedRoute], job: pb.Job) -> RenderableTyp
         *(Column("from"), Column("to"), Column("route", wraps=True)),
         *([Column("in the newest plan", 1, wraps=True)] if planned else ()),
     )
-    rows = (
-        (
-            route.src,
-            route.dst,
-            route_words(route.held, without_route(job, route.src, route.dst)),
-            *([route_words(route.planned, "same")] if planned else ()),
-        )
-        for route in routes
-    )
-    return Fitted(columns, rows, title="routes")
+    return Fitted(columns, (route_cells(job, route, planned) for route in routes), title="routes")
 
 
 def _jobs(found: Found, what: str) -> Iterator[RenderableType]:

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from signalbox.addresses import listed
 from signalbox.errors import InvalidInput
-from signalbox.files import open_to_others
+from signalbox.files import open_to_others, replace_file
 
 _ENDING = ".token"
 MAX_NAME = 180
@@ -59,14 +59,7 @@ class LeaseFiles:
         path = self.path_of(job_id)
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        made = path.with_name(f"{path.name}.{os.getpid()}")
-        made.unlink(missing_ok=True)
-        try:
-            with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(f"{token}\n")
-            made.replace(path)
-        finally:
-            made.unlink(missing_ok=True)
+        replace_file(path, f"{token}\n".encode())
 
     def forget(self, job_id: str) -> None:
         self.path_of(job_id).unlink(missing_ok=True)

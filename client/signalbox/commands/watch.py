@@ -30,34 +30,6 @@ commands = typer.Typer(
 Lines = Callable[[Any], Iterator[str]]
 
 
-@commands.command(cls=AskingCommand)
-def jobs() -> None:
-    """Print all jobs, then those that change or end; with --json one object per message."""
-    with connect() as client:
-        _print(client.watch_jobs, JobLines())
-
-
-@commands.command(cls=AskingCommand)
-def fabric() -> None:
-    """Print switches, links, hosts and what is down, then each change; rates only with --json."""
-    with connect() as client:
-        _print(client.watch_fabric, FabricLines())
-
-
-@commands.command(cls=AskingCommand)
-def alarms() -> None:
-    """Print all alarms, then those that are raised or end; with --json one object per message."""
-    with connect() as client:
-        _print(client.watch_alarms, alarm_lines)
-
-
-@commands.command(cls=AskingCommand)
-def plan() -> None:
-    """Print the newest plan in a line, then each that follows; routes only with --json."""
-    with connect() as client:
-        _print(client.watch_plan, plan_lines)
-
-
 def watched(watch: Callable[[str], Generator[Any, None, None]]) -> Iterator[Any]:
     """Yield the messages of a watch until Ctrl-C; report on stderr when the controller is unreachable."""
     with suppress(KeyboardInterrupt):
@@ -175,3 +147,30 @@ def plan_lines(found: pb.WatchPlanResponse) -> Iterator[str]:
         f"({certificate}), {len(plan.routes)} flows routed, {len(plan.unrouted)} without a path, "
         f"{'installed' if plan.installed else 'not installed'}"
     )
+
+
+# ---- commands
+
+
+def _command(what: str, lines: Callable[[], Lines], text: str) -> None:
+    """Add the command that prints the watch ``what``. ``lines``: makes the function that prints its messages."""
+
+    def command() -> None:
+        with connect() as client:
+            _print(getattr(client, f"watch_{what}"), lines())
+
+    commands.command(what, cls=AskingCommand, help=text)(command)
+
+
+_command("jobs", JobLines, "Print all jobs, then those that change or end; with --json one object per message.")
+_command(
+    "fabric", FabricLines, "Print switches, links, hosts and what is down, then each change; rates only with --json."
+)
+_command(
+    "alarms",
+    lambda: alarm_lines,
+    "Print all alarms, then those that are raised or end; with --json one object per message.",
+)
+_command(
+    "plan", lambda: plan_lines, "Print the newest plan in a line, then each that follows; routes only with --json."
+)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
 from typing import Annotated, Any, NewType, Self
@@ -305,7 +305,12 @@ class JobSpec(Frozen):
             raise InvalidInput(field_problems(error, cls)) from None
         misfits = (_misfits(way, where, len(spec.endpoints)) for where, way in spec.ways())
         InvalidInput.refuse(
-            chain(oversized(spec), spec._wrong_parallelizations(), chain.from_iterable(misfits), spec._wrong_rails())
+            chain(
+                oversized(spec),
+                spec.wrong_parallelizations(name for name in SENDS if getattr(spec, name)),
+                chain.from_iterable(misfits),
+                spec._wrong_rails(),
+            )
         )
         return spec
 
@@ -315,18 +320,22 @@ class JobSpec(Frozen):
         for number, way in enumerate(self.parallelizations):
             yield f"parallelizations[{number}].", way
 
-    def _wrong_parallelizations(self) -> Iterator[FieldProblem]:
-        for name in SENDS if self.parallelizations else ():
-            if getattr(self, name):
-                yield FieldProblem(name, SAID_BY_EACH)
+    def wrong_parallelizations(
+        self, given: Iterable[str], kinds: str = "collectives or transfers"
+    ) -> Iterator[FieldProblem]:
+        """Yield the problems of all parallelizations taken together.
+
+        - ``given``: fields of the job that describe traffic, which parallelizations exclude
+        - ``kinds``: names of the fields of a parallelization of which one is needed"""
+        if self.parallelizations:
+            yield from (FieldProblem(name, SAID_BY_EACH) for name in given)
         names = Counter(way.name for way in self.parallelizations)
         for number, way in enumerate(self.parallelizations):
+            path = f"parallelizations[{number}]"
             if names[way.name] > 1:
-                yield FieldProblem(
-                    f"parallelizations[{number}].name", f"'{cut(way.name)}' is the name of several parallelizations"
-                )
-            if not way.collectives and not way.transfers:
-                yield FieldProblem(f"parallelizations[{number}]", "has no traffic: give collectives or transfers")
+                yield FieldProblem(f"{path}.name", f"'{cut(way.name)}' is the name of several parallelizations")
+            if not way.collectives and not way.transfers and getattr(way, "model", None) is None:
+                yield FieldProblem(path, f"has no traffic: give {kinds}")
 
     def _wrong_rails(self) -> Iterator[FieldProblem]:
         """Yield the first wrong address of each rail.

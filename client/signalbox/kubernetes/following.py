@@ -8,21 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec
+from signalbox.kept_folder import Jobs
 from signalbox.kubernetes.announcing import Body, Idle, JobKey, Pod, Ready, announcement, is_annotated, job_id
 from signalbox.membership import Ended
 
 log = logging.getLogger("signalbox")
-
-
-class Keeper(Protocol):
-    """The methods of ``signalbox.keeping.Keeper`` that are used here."""
-
-    def keep(self, spec: JobSpec) -> None: ...
-    def release(self, job_id: str) -> None: ...
 
 
 Tell = Callable[[Body, bool, str, str], None]
@@ -43,7 +36,7 @@ class _Followed:
 class Following:
     """Jobs and pods of the cluster. ``keeper`` keeps the registrations; ``tell`` posts events."""
 
-    def __init__(self, keeper: Keeper, tell: Tell) -> None:
+    def __init__(self, keeper: Jobs, tell: Tell) -> None:
         self._keeper, self._tell = keeper, tell
         self._jobs: dict[JobKey, _Followed] = {}
         self._pods: dict[JobKey, dict[str, Pod]] = {}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from signalbox.jobs.reports import MOST_EFFICIENT
-from signalbox.live.shown import counted, natural, optional, percent, rate, slowdown, some, word
+from signalbox.live.shown import counted, natural, optional, percent, rate, route_words, slowdown, some, word
 from signalbox.mapping import seconds, word_in, word_of
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -124,6 +124,12 @@ def without_route(job: Job, src: str, dst: str) -> str:
     if not {src, dst}.isdisjoint(job.missing_hosts):
         return "host not found"
     return "no circuits" if job.wiring.unwired else "ecmp"
+
+
+def route_cells(job: Job, route: ListedRoute, planned: bool = False) -> tuple[str, ...]:
+    """Return source, destination and path of a flow of the job; with ``planned`` also its path in the newest plan."""
+    held = route_words(route.held, without_route(job, route.src, route.dst))
+    return route.src, route.dst, held, *([route_words(route.planned, "same")] if planned else [])
 
 
 def wiring_line(job: Job, none: str = "no circuits") -> str:

@@ -17,13 +17,13 @@ from signalbox.live.jobs import (
     jobs_in_words,
     jobs_of,
     links_of,
+    route_cells,
     state_without_mark,
     subflows_by_link,
     traffic_lines,
-    without_route,
 )
 from signalbox.live.rows import link_cells
-from signalbox.live.shown import counted, percent, route_words, some
+from signalbox.live.shown import counted, percent, some
 from signalbox.live.state import load
 from signalbox.report.elements import Child, facts, table, tag
 from signalbox.report.gathered import Gathered
@@ -148,15 +148,7 @@ def _paths(gathered: Gathered, crossed: Crossing) -> list[Child]:
 def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
     planned = any(route.planned for route in routes)
     columns = ("from", "to", "path", *(("in the newest plan",) if planned else ()))
-    rows = (
-        (
-            route.src,
-            route.dst,
-            route_words(route.held, without_route(job, route.src, route.dst)),
-            *((route_words(route.planned, "same"),) if planned else ()),
-        )
-        for route in routes
-    )
+    rows = (route_cells(job, route, planned) for route in routes)
     title = f"{job.spec.job_id}: {counted(len(routes), 'flow')}"
     about = facts(job_facts(job).items())
     return tag("details", tag("summary", title), about, table(columns, rows) if routes else None)
