@@ -68,6 +68,15 @@ def checked(endpoint: object) -> str:
     return str(endpoint)
 
 
+def is_address(host: str) -> bool:
+    """Return whether the text is an address of any version of IP, and not a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(address: str) -> bool:
     return ip_address(address).is_loopback
 

@@ -27,6 +27,7 @@ from signalbox import process_exit
 from signalbox.addresses import DEFAULT_ADDRESS, api_addresses, host_and_port
 from signalbox.credentials import Credentials
 from signalbox.errors import Gone, InvalidInput, SignalboxError
+from signalbox.ip_addresses import is_address
 from signalbox.job_ids import HOW_TO_NAME_THE_JOB, job_id_of_environment, rank_of, takes_over
 from signalbox.jobs.reports import REPORT_S, Connected, IterationTime, Step
 from signalbox.jobs.spec import JobSpec
@@ -398,7 +399,7 @@ def _between(addresses: frozenset[str], controllers: tuple[str, ...]) -> Callabl
 
     A controller may run at one of the addresses. Its host may be a name; then each peer at its port counts as it."""
     places = {host_and_port(each) for each in controllers if not each.startswith("unix:")}
-    named = {port for host, port in places if not host.replace(".", "").isdigit()}
+    named = {port for host, port in places if not is_address(host)}
 
     def counts(connected: Connected) -> bool:
         own, _, peer, peer_port = connected

@@ -11,7 +11,6 @@ can cause log messages. So the log has the kind and the place of an error, witho
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import re
 import signal
@@ -37,6 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from signalbox.addresses import host_and_port
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError, cut, escaped, legible
+from signalbox.ip_addresses import is_address
 from signalbox.live.following import TAKE_S, Following
 from signalbox.live.shown import short
 from signalbox.web.board import Board
@@ -213,11 +213,7 @@ class Guard:
 
 
 def _local_or_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return True
+    return host == "localhost" or is_address(host)
 
 
 _HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
