@@ -30,10 +30,9 @@ from typer.main import get_command
 
 from controller.config import Config, reloaded_settings
 from offline.commands.scenario import FabricCommand
-from signalbox.cli import app
+from signalbox.cli import PANELS, app
 from signalbox.commands.connecting import AskingCommand
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.usage import PANELS
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 WIDTH = 120

@@ -1,17 +1,30 @@
 """The ``signalbox`` command.
 
 The package ``commands`` contains the commands; other installed Python distributions can add more (``distributions``).
+Those take a while to load, so they are loaded only when one is called or all are listed.
 
 A command prints tables or, with ``--json``, the messages of the API as JSON, with field names as in the proto file and
-default values included. Each error is one line on stderr; the exit status says what kind of error it is."""
+default values included. Each error is one line on stderr; the exit status says what kind of error it is.
+
+``for_bash`` undoes the division of words at the characters of ``COMP_WORDBREAKS`` while bash completes a command:
+``leaf1:5`` arrives as three words, and a completion replaces only the last one. ``COMP_WORDS`` has a word per line, and
+``COMP_CWORD`` the index of the current word, as the script of ``--show-completion bash`` sets them. Both variables get
+whole words, and each completion loses the part that bash keeps."""
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, redirect_stdout
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from typer.core import TyperGroup
+from typer.main import get_group
 
 from signalbox.commands import (
     alarms,
@@ -27,9 +40,137 @@ from signalbox.commands import (
     watch,
 )
 from signalbox.commands.exit_status import ExitStatus, exit_status
-from signalbox.commands.usage import Commands, for_bash
-from signalbox.distributions import installed
-from signalbox.errors import MAX_PROBLEMS, InvalidInput, SignalboxError, legible
+from signalbox.distributions import CONTROLLER, OFFLINE, added_commands, installed
+from signalbox.errors import MAX_PROBLEMS, InvalidInput, SignalboxError, legible, value_problem
+
+PANELS = {
+    "Jobs": ("jobs", "run", "kubernetes"),
+    "Look": (
+        "status",
+        "top",
+        "web",
+        "report",
+        "events",
+        "watch",
+        "get",
+        "describe",
+        "fabric",
+        "plan",
+        "rules",
+        "explain",
+        "what-if",
+    ),
+    "Operate": ("alarms", "mode", "drain", "undrain", "forget", "members"),
+    "The controller": ("serve", "token", "state", "support-bundle", "verify"),
+    "Without a fabric": ("design", "generate-workload", "plan-file", "simulate", "lab"),
+}
+
+BROUGHT_BY = {
+    name: distribution
+    for panel, distribution in (("The controller", CONTROLLER), ("Without a fabric", OFFLINE))
+    for name in PANELS[panel]
+}
+"""Name of the distribution that has a command, by command, for commands that this distribution lacks."""
+
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+
+EXTENDED = ("explain", "what-if")
+"""Commands of this distribution that another distribution replaces by more capable commands of the same name."""
+
+
+class Commands(TyperGroup):
+    """Group of all commands. It rewords errors about options: Typer prints pydantic's words without the value."""
+
+    _complete = False
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        _join_lines(self)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = None if cmd_name in EXTENDED else super().get_command(ctx, cmd_name)
+        return own or self._with_added(ctx).get(cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names ordered by panel; commands of other distributions without a panel come last."""
+        known = self._with_added(ctx)
+        for name, panel in PANEL_OF.items():
+            if name in known:
+                known[name].rich_help_panel = panel
+        return [*(name for name in PANEL_OF if name in known), *(name for name in known if name not in PANEL_OF)]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        other = BROUGHT_BY.get(name)
+        if other and other not in installed() and self.get_command(ctx, name) is None:
+            ctx.fail(f"No such command '{name}'. It is part of {other}: pip install --find-links dist {other}")
+        return super().resolve_command(ctx, args)
+
+    def _with_added(self, ctx: Any) -> Any:
+        """Load the commands of other distributions once; without warnings while a shell completes words."""
+        if not self._complete:
+            self._complete = True
+            quiet = ctx.resilient_parsing
+            added = added_commands(lambda what: None if quiet else typer.echo(f"warning: {what}", err=True))
+            for name, command in get_group(added).commands.items():
+                if name in EXTENDED or name not in self.commands:
+                    _join_lines(command)
+                    self.commands[name] = command
+        return self.commands
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                error.message = value_problem(error.__cause__)
+            raise
+
+
+def _join_lines(command: Any) -> None:
+    """Join the lines of each paragraph of the help: Typer would break them where the docstring does."""
+    for each in getattr(command, "commands", {}).values():
+        _join_lines(each)
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
+
+
+_BREAK = re.compile("[:=]+")
+
+
+def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
+    """Return the words as typed, the index of the current word, and the part of that word that bash keeps."""
+    whole: list[str] = []
+    place, kept, glue = current, "", False
+    for number, word in enumerate(words):
+        is_break = _BREAK.fullmatch(word) is not None
+        if whole and (glue or is_break):
+            before = whole[-1]
+            whole[-1] += word
+            if number == current:
+                place, kept = len(whole) - 1, before + word if is_break else before
+        else:
+            whole.append(word)
+            if number == current:
+                place = len(whole) - 1
+        glue = is_break
+    return whole, place, kept
+
+
+@contextmanager
+def for_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
+    """Correct words and completions while the command completes for bash; do nothing otherwise."""
+    if environ.get("_SIGNALBOX_COMPLETE") != "complete_bash":
+        yield
+        return
+    words, current, kept = whole_words(environ.get("COMP_WORDS", "").split("\n"), int(environ.get("COMP_CWORD", "0")))
+    environ["COMP_WORDS"], environ["COMP_CWORD"] = "\n".join(words), str(current)
+    found = io.StringIO()
+    try:
+        with redirect_stdout(found):
+            yield
+    finally:
+        sys.stdout.writelines(f"{line.removeprefix(kept)}\n" for line in found.getvalue().splitlines())
+
 
 MAX_LINES = 16
 """Largest number of lines printed about one wrong file; the API has the same limit."""

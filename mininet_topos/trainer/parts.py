@@ -29,7 +29,7 @@ RINGS: Mapping[Algorithm, Algorithm] = MappingProxyType(
         Algorithm.ALL_GATHER: Algorithm.RING_ALL_GATHER,
     }
 )
-"""Algorithm of the ``generic`` library for each collective (``signalbox.jobs.library_profiles``)."""
+"""Algorithm of the ``generic`` library for each collective (``signalbox.jobs.formulas``)."""
 
 
 class _Times(Frozen):

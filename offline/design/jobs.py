@@ -25,7 +25,7 @@ from offline.design.shape import LEAST_GBPS, Ints, Shape
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.file_forms import JobInFile, addresses_in
 from signalbox.files import called
-from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.formulas import formula
 from signalbox.jobs.spec import MAX_COMPUTE, MAX_ENDPOINTS, Algorithm, Collective, Compute, JobSpec, Library, Number
 from signalbox.models import Parallelism, misfits
 from signalbox.spec_files import PlaceOf, data_in, placed

@@ -5,8 +5,8 @@ and ``simulator`` trains it: computing as well as communication.
 
 A workload is a folder of ``JOB.txt`` files, one per job, which use node numbers of a fabric. A line has the numbers of
 a ``Line``, one per flow; lines that start with ``#`` are headers. The n lines with the same ``stage_index`` are one
-ring of n hosts. The ring runs an all-reduce in 2(n-1) steps, and each line sends ``flow_size`` bytes in each step. A line
-therefore sends 2(n-1) * flow_size bytes per iteration.
+ring of n hosts. The ring runs an all-reduce in 2(n-1) steps, and each line sends ``flow_size`` bytes in each step. So a
+line sends 2(n-1) * flow_size bytes per iteration.
 
 Jobs are in the order of the files' names, flows in the order of the lines.
 """

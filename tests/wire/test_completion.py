@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from signalbox.cli import whole_words
 from signalbox.client import Client
-from signalbox.commands.usage import whole_words
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import Running
 

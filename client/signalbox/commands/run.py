@@ -26,8 +26,7 @@ from signalbox.job_ids import (
     job_id_of_environment,
     takes_over,
 )
-from signalbox.launching.announcement import NOT_EXECUTABLE, NOT_FOUND, Announcement, Child, log
-from signalbox.launching.launch import announces, launch_of
+from signalbox.launching.launch import NOT_EXECUTABLE, NOT_FOUND, Announcement, Child, announces, launch_of, log
 
 if TYPE_CHECKING:
     from signalbox.host_addresses import Nics

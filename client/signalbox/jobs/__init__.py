@@ -5,6 +5,6 @@ field.
 
 - ``spec``: fields of a job spec, their types and limits
 - ``collectives``: virtual links from transfers and collectives; ``formulas`` has the transfers of each algorithm,
-  ``library_profiles`` the algorithm that a library uses
+  and the algorithms that libraries use
 - ``subflows``: division of a virtual link, and how switches distinguish its subflows
 - ``reports``: reports of a running job"""

@@ -1,8 +1,8 @@
 """Virtual links of a job: the bytes that it sends from address to address in one iteration.
 
 ``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase). The links carry the
-spec's transfers, and the transfers that its collectives stand for (``formulas``, chosen by ``library_profiles``). Ranks
-on one host send each other nothing over the network. A transfer is divided evenly over its ranks' NICs, rounded up.
+spec's transfers, and the transfers that its collectives stand for (``formulas``). Ranks on one host send each other
+nothing over the network. A transfer is divided evenly over its ranks' NICs, rounded up.
 
 Phases follow each other, and so do the steps within a phase. So the planner treats each step as a phase: ``phase`` is
 the position of (phase, step) in the order of all such pairs with traffic.
@@ -27,8 +27,7 @@ from operator import attrgetter
 from typing import Self
 
 from signalbox.errors import FieldProblem, InvalidInput, cut
-from signalbox.jobs.formulas import Formula, Sent
-from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.formulas import Formula, Sent, formula
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, Collective, JobSpec, Library
 from signalbox.jobs.subflows import Pair
 

@@ -75,7 +75,7 @@ class Algorithm(StrEnum):
 
 
 class Library(StrEnum):
-    """Communication library of a job, see ``library_profiles``. ``generic``: each algorithm as published."""
+    """Communication library of a job, see ``formulas``. ``generic``: each algorithm as published."""
 
     GENERIC = "generic"
     GLOO = "gloo"

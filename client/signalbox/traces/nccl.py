@@ -6,7 +6,7 @@ The lines ``Ring previous -> self -> next`` of all ranks and channels determine 
 that rank 0 lists. When no rank of a communicator has such lines (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed
 rings are used if they have all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
 
-A call divides its bytes over all channels. On each ring it makes the transfers of ``library_profiles`` for NCCL, in the
+A call divides its bytes over all channels. On each ring it makes the transfers of ``formulas`` for NCCL, in the
 ring's order. All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``).
 Each rank then sends M divided by the number of channels to its parent, and receives as many bytes from it."""
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.files import called, opened
-from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.formulas import formula
 from signalbox.jobs.spec import Algorithm, JobSpec, Library
 from signalbox.traces.calls import SEND, Amount, Call, Kind, per_iteration, transfer, with_traffic
 from signalbox.traces.nccl_log import MAX_LINE_BYTES, Log, Member, NcclCall, Process, read

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.commands.usage import PANELS
+from signalbox.cli import PANELS
 from signalbox.credentials import NO_CREDENTIALS, Credentials
 from signalbox.distributions import CLIENT, CONTROLLER, OFFLINE, installed
 from tests.support.command_line import Signalbox, signalbox

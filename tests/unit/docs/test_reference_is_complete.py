@@ -9,8 +9,7 @@ from typer.main import get_command
 
 from controller.alarms import Alarm
 from controller.observability.families import FAMILIES
-from signalbox.cli import app
-from signalbox.commands.usage import PANEL_OF
+from signalbox.cli import PANEL_OF, app
 from signalbox.file_forms import JobInFile
 from signalbox.jobs.spec import Algorithm
 from signalbox.words import AlarmKind

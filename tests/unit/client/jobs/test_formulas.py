@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signalbox.jobs import formulas as f
-from signalbox.jobs.formulas import Formula
-from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.formulas import Formula, formula
 from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Library, Striping
 from signalbox.jobs.subflows import Dividing, Subflows, exactly, port_classes
 from tests.support.doc_pages import ROOT
