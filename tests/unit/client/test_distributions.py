@@ -1,4 +1,4 @@
-"""What imports load, and the commands of other distributions."""
+"""Modules that imports load, and commands of other distributions."""
 
 import subprocess
 import sys
