@@ -386,27 +386,19 @@ def test_repairs_are_timed_until_the_switches_have_confirmed_them() -> None:
     assert times.total > 0
 
 
-def test_a_stage_is_timed_from_its_sending_until_all_of_its_switches_have_confirmed_it() -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_stage_is_timed_from_its_sending_until_all_of_its_switches_have_confirmed_it(answered: bool) -> None:
     fabric = LateAnswers()
     fabric.is_late = lambda answer: isinstance(answer, StageDone)
     fabric.start(CONFIG)
-    assert count(fabric.status.install_times) == 0
     fabric.run(0.5)
-    fabric.deliver()
-    times = fabric.status.install_times
-    assert count(times) == 1
-    assert times.total == pytest.approx(0.5)
-
-
-def test_a_stage_that_a_switch_does_not_answer_is_not_timed() -> None:
-    fabric = LateAnswers()
-    fabric.is_late = lambda answer: isinstance(answer, StageDone)
-    fabric.start(CONFIG)
+    assert count(fabric.status.install_times) == 0
     ((done,), fabric.late) = fabric.late, []
     assert isinstance(done, StageDone)
-    silent = next(iter(done.results))
-    fabric.send(StageDone(done.change_id, {**done.results, silent: SwitchResult(timed_out=True)}))
-    assert count(fabric.status.install_times) == 0
+    silent = {} if answered else {next(iter(done.results)): SwitchResult(timed_out=True)}
+    fabric.send(StageDone(done.change_id, {**done.results, **silent}))
+    times = fabric.status.install_times
+    assert (count(times), times.total) == ((1, pytest.approx(0.5)) if answered else (0, 0.0))
 
 
 def test_every_reported_iteration_counts_once() -> None:
