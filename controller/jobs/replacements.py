@@ -113,7 +113,7 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
     """Raise ``Exhausted`` when all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
 
     Virtual links are counted without making them, because the links of one small request can take megabytes."""
-    had = needs = 0
+    grown = 0
     # first job that needs more than it had: its links or connections in words, their number, and its size
     larger: tuple[Wanted, str, int, int] | None = None
     for one in wanted:
@@ -126,13 +126,13 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
         if connections > links:
             has, links = f"has {connections} connections (each counts as a virtual link)", connections
         before, after = size(held.spec, links_of(held)) if held else 0, size(registration.spec, links)
-        had, needs = had + before, needs + after
+        grown += after - before
         if larger is None and after > before:
             larger = one, has, links, after
-    if larger is None or needs <= had or have - had + needs <= limit:
+    if larger is None or grown <= 0 or have + grown <= limit:
         return
     first, has, links, after = larger
-    others = have - had + needs - after
+    others = have + grown - after
     named = f" and names that take as much memory as {after - links} more" if after > links else ""
     with in_entry(first.entry):
         raise Exhausted(

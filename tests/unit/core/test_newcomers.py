@@ -191,22 +191,6 @@ def test_pairs_that_come_later_are_added_and_what_was_measured_stays_saved() -> 
     assert fabric.demand.pairs == {(HOSTS[0], HOSTS[1]), (HOSTS[2], HOSTS[3])}
 
 
-def test_without_rules_for_learning_it_is_hashed_until_there_are_some() -> None:
-    fabric = Newcomers(max_learning_rules=12)
-    idle = {"job_id": "idle", "endpoints": RINGS[0], "lease_s": 600}
-    for job_id in ("job0", "job1"):
-        fabric.send(DeregisterJob(JobId(job_id)))
-    fabric.send(RegisterJob(JobSpec.parse(idle)))
-    fabric.observe()
-    fabric.carry(1)
-    fabric.rings = [fabric.known[2], Ring(HOSTS)]
-    fabric.carry(6)
-    assert (fabric.demand.source, fabric.demand.learning) == (DemandSource.LEARNING, False)
-    fabric.send(DeregisterJob(JobId("idle")))
-    assert fabric.until_fast(fabric.rings) <= 3
-    assert fabric.demand.learning
-
-
 def test_of_connections_that_are_reported_those_that_carry_traffic_have_routes() -> None:
     fabric = Newcomers()
     fabric.observe(reports_connections=True)

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.config import JobsConfig
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState, UpdateJob
+from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
 from controller.planning.messages import Replan, SetMode, SolvePlan
 from controller.planning.plan import Plan, decided
 from controller.planning.planner import plan
@@ -172,38 +171,6 @@ def test_a_restart_adopts_split_routes_with_their_shares_and_sends_nothing(fabri
     assert fabric.route_mods == []
     assert routes_of(fabric) == before
     assert not fabric.status.adopting
-
-
-def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_may_correct_them(
-    fabric: FakeFabric,
-) -> None:
-    paths = {flow: tuple(path for path, _ in route) for flow, route in routes_of(fabric).items()}
-    efficiency = fabric.status.network_efficiency
-    fabric.saved = SavedState(fabric.saved.jobs, fabric.saved.mode)
-    fabric.forget_mods()
-    fabric.start(CONFIG)
-    while fabric.status.adopting:
-        fabric.run(0.1)
-    adopted = fabric.loop.state.routes.routes
-    assert {flow: tuple(path for path, _ in route) for flow, route in adopted.items()} == paths
-    assert all(share == 1 / len(route) for route in adopted.values() for _, share in route)
-    fabric.run(5)
-    assert fabric.status.network_efficiency == pytest.approx(efficiency)
-
-
-def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric) -> None:
-    before = routes_of(fabric)
-    (spec,) = (job.spec for job in fabric.saved.jobs.values())
-    fabric.saved = SavedState({}, None, fabric.saved.shares)
-    fabric.forget_mods()
-    fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=30)}))
-    fabric.run(10)
-    fabric.send(RegisterJob(spec))
-    fabric.run(5)
-    assert fabric.route_mods == []
-    assert routes_of(fabric) == before
-    fabric.run(40)
-    assert fabric.route_mods == [], "the end of the orphans' lease is nothing to it"
 
 
 def test_a_pair_that_passes_to_a_job_that_does_not_split_is_whole_again(fabric: FakeFabric) -> None:

@@ -131,18 +131,6 @@ def test_taking_over_forgets_the_connections_of_before_with_their_rules(sharing:
     assert rules_of_ports(sharing) == {8000}
 
 
-def test_taking_over_that_cannot_be_saved_keeps_the_connections(sharing: FakeFabric) -> None:
-    before = sharing.status.jobs[SECOND]
-    sharing.disk_error = FULL
-    sharing.send(RegisterJob(before.spec, owner="", take_over=True, uid="newer"))
-    assert isinstance(answer(sharing), Unavailable)
-    sharing.run(3)
-    job = sharing.status.jobs[SECOND]
-    assert (job.uid, job.routes, job.dividing) == ("new second", before.routes, before.dividing)
-    assert set(sharing.loop.state.jobs.connections) == {JOB, SECOND}
-    assert rules_of_ports(sharing) == {7000}
-
-
 def rules_of_ports(fabric: FakeFabric) -> set[int]:
     """Return the source ports of single connections that have rules at the first host's leaf."""
     keys = (key for switch in fabric.switches.values() for key in switch.flows if key.match.ip_src)
