@@ -165,7 +165,7 @@ class MeasuredDemand:
                     changed.append(watched.job.id)  # the job waits for rules, and needs another number than before
             else:
                 changed.append(watched.job.id)
-                if self.counters.running:
+                if self.counters.polled:
                     watched.count_from_now(self._totals(watched), now)
         return changed
 
@@ -179,7 +179,7 @@ class MeasuredDemand:
         ``suspicious``: addresses that send more than is announced for them. ``without_path``: jobs with flows that the
         fabric does not connect. Such a job stops within an iteration or sends in vain, so its counters do not show its
         traffic."""
-        if not self.counters.running:
+        if not self.counters.polled:
             return
         self._suspicious = suspicious
         interrupted = self.counters.interrupted(now, LATE * self._interval_s)
@@ -215,7 +215,8 @@ class MeasuredDemand:
         """Search the counters of the next ``BATCH`` jobs that are being learnt for unknown pairs.
 
         Each job is examined once after new counters have arrived."""
-        if not self._unseen and self.counters.take_news():
+        if not self._unseen and self.counters.news:
+            self.counters.news = False
             self._unseen.extend(reversed(self._wanted))  # the newest jobs have no routes yet
             self._unseen.extend(job_id for job_id, _, _ in self._early.newest())
         found = []
@@ -270,7 +271,7 @@ class MeasuredDemand:
         allowed.update(dict.fromkeys(self._early.shrink(left), False))
         for job_id, may_learn in allowed.items():
             watched = self._jobs[job_id]
-            if watched.allow_learning(may_learn) and self.counters.running:
+            if watched.allow_learning(may_learn) and self.counters.polled:
                 watched.count_from_now(self._totals(watched), now)
             changed[job_id] = None
         demands: dict[JobId, JobDemand | None] = dict.fromkeys(gone)

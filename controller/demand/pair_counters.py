@@ -74,9 +74,11 @@ class PairCounters:
         self._places = defaultdict[tuple[Dpid, bool], Memo[Dpid, tuple[Counted, ...], JobOfConnection, int, _Places]](
             lambda: Memo(self._find_places)
         )
-        self._news = False
+        self.news = False
+        """Whether something was counted since a reader last set this to False."""
         self._kept = 0
-        self._polled: dict[Dpid, float] = {}
+        self.polled: dict[Dpid, float] = {}
+        """Time of the latest poll of all rules, by connected switch."""
         self._left: dict[Dpid, tuple[float, frozenset[Pair]]] = {}
 
     def count(self, dpid: Dpid, at: float, what: tuple[Counted, ...], counts: Floats, all_rules: bool = True) -> None:
@@ -85,12 +87,12 @@ class PairCounters:
         ``all_rules``: whether all rules of the switch were polled; otherwise, only rules that are polled more often.
         ``what``: traffic that each rule counts; the same object while it does not change. ``counts``: bytes and packets
         so far, with one row per rule."""
-        first = dpid not in self._polled
+        first = dpid not in self.polled
         if first and not all_rules:
             return
-        self._news = True
+        self.news = True
         if all_rules:
-            self._polled[dpid] = at
+            self.polled[dpid] = at
         rules, rows = self._places[dpid, all_rules](dpid, what, self.connections, self._version)
         last = self._rules[rules, 1:]
         start = np.where(np.isnan(last), counts if first else 0.0, last)
@@ -100,26 +102,16 @@ class PairCounters:
         np.add.at(self._totals[:, 1:], rows, more)
         self._totals[rows, 0] = at
 
-    def take_news(self) -> bool:
-        """Return whether something was counted since the last call."""
-        news, self._news = self._news, False
-        return news
-
     @property
     def has_grown(self) -> bool:
         """Whether most rules are new since rules were last forgotten."""
         return len(self._rule_of) > 2 * self._kept + FEW
 
-    @property
-    def running(self) -> bool:
-        """Whether at least one connected switch has been polled."""
-        return bool(self._polled)
-
     def switch_left(self, dpid: Dpid) -> None:
         """Stop trusting the switch's counters: they may restart from zero after it reconnects."""
-        if dpid in self._polled:
-            self._left[dpid] = self._polled[dpid], self._counted_by(dpid)
-        self._polled.pop(dpid, None)
+        if dpid in self.polled:
+            self._left[dpid] = self.polled[dpid], self._counted_by(dpid)
+        self.polled.pop(dpid, None)
         for all_rules in (True, False):
             self._places.pop((dpid, all_rules), None)
         self._rules[[rule for (of, _), rule in self._rule_of.items() if of == dpid], 1:] = np.nan
@@ -130,15 +122,15 @@ class PairCounters:
         Either the switch that counts the pair was disconnected, or it is connected and was not polled for at least
         ``late_s`` seconds. In the second case, each call returns the pair until the switch is polled again."""
         left = self._left
-        late = [dpid for dpid, at in self._polled.items() if late_s <= now - at]
+        late = [dpid for dpid, at in self.polled.items() if late_s <= now - at]
         self._left = {
-            dpid: (at, pairs) for dpid, (at, pairs) in left.items() if dpid not in self._polled and now - at < AWAY_S
+            dpid: (at, pairs) for dpid, (at, pairs) in left.items() if dpid not in self.polled and now - at < AWAY_S
         }
         return frozenset[Pair]().union(*(pairs for _, pairs in left.values()), *map(self._counted_by, late))
 
     def _counted_by(self, dpid: Dpid) -> frozenset[Pair]:
         """Return the pairs that the switch counted at its latest poll."""
-        at = self._polled[dpid]
+        at = self.polled[dpid]
         rules = ((what, rule) for (of, what), rule in self._rule_of.items() if of == dpid)
         return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] >= at)
 
@@ -152,7 +144,7 @@ class PairCounters:
         rules = {
             (dpid, what): rule
             for (dpid, what), rule in self._rule_of.items()
-            if self._polled.get(dpid, newest) - self._rules[rule, 0] < (FORGET_S if what[:2] in pairs else AWAY_S)
+            if self.polled.get(dpid, newest) - self._rules[rule, 0] < (FORGET_S if what[:2] in pairs else AWAY_S)
         }
         self._kept = len(rules)
         if len(rows) == len(self._row_of) and len(rules) == len(self._rule_of):

@@ -53,6 +53,7 @@ def test_another_collective_of_a_small_job_is_planned_for_at_its_first_counters(
     assert cluster.of_job.source is DemandSource.DECLARED
     cluster.demand.look(cluster.now)
     assert cluster.of_job.pairs == {*RIGHT, (FOUR[1], FOUR[3])}, "only the second leaf is polled by now"
+    assert not cluster.demand.counters.news, "the same counters are not examined again"
     cluster.until(lambda demand: demand.pairs >= BROADCAST.keys(), BROADCAST, 2 * INTERVAL_S)
 
 
