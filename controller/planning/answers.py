@@ -36,7 +36,7 @@ import structlog
 from controller.planning import greedy
 from controller.planning.baselines import baseline_slowdowns
 from controller.planning.bounds import Bounds, slowdown_bounds
-from controller.planning.efficiency import first_difference, job_slowdowns
+from controller.planning.efficiency import first_difference, is_less, job_slowdowns, sorted_slowdowns
 from controller.planning.messages import PlanningRequest, SolvePlan
 from controller.planning.plan import (
     NO_ROUTES,
@@ -216,7 +216,7 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
     now = problem.now
     if now is problem:
         return None
-    slowdowns = tuple(sorted(job_slowdowns(now, union.routes).values(), reverse=True))
+    slowdowns = sorted_slowdowns(job_slowdowns(now, union.routes))
     if first_difference(slowdowns, slowdown_bounds(now).vector) is None:
         return None
     found = plan(now, limits)
@@ -432,9 +432,7 @@ class _Way:
         return sum(routes.get(flow) != route for flow, route in self._goal.items())
 
     def _better(self, routes: Routes, others: Routes) -> bool:
-        slowdowns, other = draft(self._problem, "", routes).vector, draft(self._problem, "", others).vector
-        index = first_difference(slowdowns, other)
-        return index is not None and slowdowns[index] < other[index]
+        return is_less(*(sorted_slowdowns(job_slowdowns(self._problem, of)) for of in (routes, others)))
 
     def _blocked(self) -> Cycle:
         """Return the cycle when no step leads on: the smallest group of moves is made if it is within the cap.
@@ -462,7 +460,7 @@ class _Way:
         def drafts(bounds: Bounds) -> Drafts:
             proven = bounds.vector
             if proven and self._aim.bound > proven[0]:
-                proven = (self._aim.bound, *sorted(bounds.job.values(), reverse=True)[1:])
+                proven = bounds.with_worst(self._aim.bound)
             return Drafts([draft(self._problem, "goal", routes)], proven)
 
         answer = judged(self._problem, self._limits, drafts)

@@ -30,7 +30,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -76,13 +76,12 @@ class Bounds:
         """Lower bounds of the slowdowns sorted from the worst, one per job.
 
         Each bound holds for the routings that reach the bounds before it."""
-        if self.worst > self.fluid * (1 + _TIGHT):
-            own = sorted(self.job.values(), reverse=True)
-        else:
-            own = sorted(
-                (self.worst if job in self.tight else slowdown for job, slowdown in self.job.items()), reverse=True
-            )
-        return (self.worst, *own[1:]) if own else ()
+        return self.with_worst(self.worst, frozenset() if self.worst > self.fluid * (1 + _TIGHT) else self.tight)
+
+    def with_worst(self, worst: float, tight: Set[JobId] = frozenset()) -> tuple[float, ...]:
+        """Return ``vector`` for another bound of the worst slowdown, which the ``tight`` jobs have too."""
+        own = sorted((worst if job in tight else slowdown for job, slowdown in self.job.items()), reverse=True)
+        return (worst, *own[1:]) if own else ()
 
     @property
     def even(self) -> dict[JobId, float]:

@@ -11,8 +11,8 @@ Load, slowdown and efficiency are defined only here; planner, live status and me
 - Network efficiency: 1 / the worst slowdown. Routings are compared by their slowdowns, sorted from the worst.
 
 Loads are computed in three ways: for a whole routing at once (``peaks``), for hundreds of random draws at once
-(``FabricLoads``), and flow by flow for searches (``Increments``). Two other modules compute loads of their own:
-``split_flows.commodities`` as rows of its linear programme, and ``whole_flows.cpsat`` as integers that are rounded
+(``FabricLoads``), and flow by flow for searches (``greedy.Increments``). Two other modules compute loads of their
+own: ``split_flows.commodities`` as rows of its linear programme, and ``whole_flows.cpsat`` as integers that are rounded
 down.
 
 ECMP hashes flows without a route. The model: at every switch a flow takes one of the equal-cost next hops, each with
@@ -63,6 +63,17 @@ def first_difference(slowdowns: Sequence[float], others: Sequence[float]) -> int
         if abs(a - b) > SLOWDOWN_TOLERANCE * max(a, b):
             return index
     return None
+
+
+def is_less(slowdowns: Sequence[float], others: Sequence[float]) -> bool:
+    """Return whether two sorted vectors differ, and ``slowdowns`` has the smaller entry where they first differ."""
+    index = first_difference(slowdowns, others)
+    return index is not None and slowdowns[index] < others[index]
+
+
+def sorted_slowdowns(of_job: Mapping[JobId, float]) -> tuple[float, ...]:
+    """Return the slowdowns of all jobs, the worst first."""
+    return tuple(sorted(of_job.values(), reverse=True))
 
 
 def network_efficiency(slowdowns: Iterable[float]) -> float | None:

@@ -31,9 +31,10 @@ from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
     NextHops,
     Passing,
-    first_difference,
+    is_less,
     loads_of,
     passing,
+    sorted_slowdowns,
 )
 from controller.planning.plan import Draft, paths_used
 from controller.planning.problem import Floats, Flow, FlowId, Ints, PlanLimits, Problem, Route, Routes, link_rows, whole
@@ -357,9 +358,7 @@ class _Relief:
             while self.load[link] > goal * (1 + _ROUNDING) and not self._over() and self._lower(link, goal):
                 pass
         found = self._slowdowns(self._passing())
-        now, was = (sorted(slowdown.values(), reverse=True) for slowdown in (found, self.slowdown))
-        at = first_difference(now, was)
-        if self._moves_left >= 0 and at is not None and now[at] < was[at]:
+        if self._moves_left >= 0 and is_less(sorted_slowdowns(found), sorted_slowdowns(self.slowdown)):
             self.slowdown = found
             return True
         for flow, route in self._before.items():

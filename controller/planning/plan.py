@@ -23,6 +23,7 @@ from controller.planning.efficiency import (
     job_slowdowns,
     outweighed,
     phase_slowdowns,
+    sorted_slowdowns,
 )
 from controller.planning.problem import FlowId, NumberedRoutes, Problem, Route, Routes, Subflow, whole
 from controller.shared_map import SharedMap
@@ -109,7 +110,7 @@ class Plan:
 
     @property
     def sorted_slowdowns(self) -> tuple[float, ...]:
-        return tuple(sorted(self.job_slowdown.values(), reverse=True))
+        return sorted_slowdowns(self.job_slowdown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Draft:
     @property
     def vector(self) -> tuple[float, ...]:
         """Slowdowns in descending order."""
-        return tuple(sorted(self.job_slowdown.values(), reverse=True))
+        return sorted_slowdowns(self.job_slowdown)
 
 
 class Drafts(NamedTuple):
@@ -203,6 +204,7 @@ def compare(a: Draft, b: Draft) -> int:
 
 
 def best_first(drafts: Iterable[Draft]) -> list[Draft]:
+    """Return the candidates, the best one first."""
     return sorted(drafts, key=cmp_to_key(compare))
 
 
@@ -349,7 +351,7 @@ def _running_slowdowns(problem: Problem, plan: Plan) -> tuple[float, ...]:
         for flow in problem.flows
         if flow.id in plan.routes
     }
-    return tuple(sorted(job_slowdowns(problem, routes).values(), reverse=True))
+    return sorted_slowdowns(job_slowdowns(problem, routes))
 
 
 def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, goal: GoalPlan | None) -> Decision:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from controller.planning.bounds import Bounds, Cuts
-from controller.planning.efficiency import first_difference
+from controller.planning.efficiency import is_less
 from controller.planning.problem import Floats, Ints, PlanLimits
 from controller.planning.whole_flows.cpsat import cp_model, solver_within
 from signalbox.jobs.spec import JobId
@@ -75,7 +75,7 @@ def slowdown_vector(bounds: Bounds, limits: PlanLimits) -> SlowdownVector:
         found = _Model(bounds, needs, slowdowns, limits).solve()
         if found:
             return found
-    own = bounds.vector if worst <= bounds.worst else (worst, *sorted(bounds.job.values(), reverse=True)[1:])
+    own = bounds.vector if worst <= bounds.worst else bounds.with_worst(worst)
     return SlowdownVector(own, dict.fromkeys(bounds.job, worst))
 
 
@@ -86,8 +86,7 @@ def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
     holds only for routings that reach the entries before it."""
     pairs = list(zip_longest(one, other, fillvalue=1.0))
     left, right = zip(*pairs, strict=True) if pairs else ((), ())
-    index = first_difference(left, right)
-    return right if index is not None and left[index] < right[index] else left
+    return right if is_less(left, right) else left
 
 
 def _slowdowns(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[float]:

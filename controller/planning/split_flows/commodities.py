@@ -19,14 +19,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId, Path
 from controller.planning.efficiency import NextHops
-from controller.planning.problem import Floats, Flow, Ints, Problem, Routes, link_rows
+from controller.planning.problem import Bools, Floats, Flow, Ints, Problem, Routes, link_rows
 from signalbox.jobs.spec import JobId
-
-Bools = NDArray[np.bool_]
 
 _BITS = 27
 _STEPS = 1 << _BITS

@@ -28,8 +28,8 @@ from ortools.math_opt import callback_pb2, model_parameters_pb2, model_pb2, para
 from ortools.math_opt.core.python import solver
 
 from controller.fabric.topology import LinkId
-from controller.planning.problem import Floats, Ints, PlanLimits, Problem, Routes
-from controller.planning.split_flows.commodities import COARSE, Bools, Commodities
+from controller.planning.problem import Bools, Floats, Ints, PlanLimits, Problem, Routes
+from controller.planning.split_flows.commodities import COARSE, Commodities
 from signalbox.jobs.spec import JobId
 
 _ROUNDING = 1e-9

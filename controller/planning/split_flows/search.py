@@ -38,10 +38,11 @@ from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.closed_forms import balanced_coloring, common_links_of, parts
 from controller.planning.efficiency import (
     SLOWDOWN_TOLERANCE,
-    first_difference,
+    is_less,
     job_loads,
     job_slowdowns,
     links_beyond,
+    sorted_slowdowns,
 )
 from controller.planning.plan import Draft, Drafts, best_first, draft, slowdowns_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
@@ -134,8 +135,7 @@ def with_subflows(problem: Problem, most: int) -> Problem:
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
     """Return candidates with whole flows; none when their bounds show that none can be better than ``drafts``."""
     bounds, best = slowdown_bounds(whole), best_first(drafts)[0]
-    index = first_difference(bounds.vector, best.vector)
-    if index is None or bounds.vector[index] > best.vector[index]:
+    if not is_less(bounds.vector, best.vector):
         return []
     exact = closed_forms.route(whole, bounds)
     cheap = [draft(problem, "greedy", greedy.assign(whole, keep_current=False))]
@@ -353,7 +353,7 @@ class _Search:
             if self._problem.moves(routes) > self._max_moves:
                 least = middle
                 continue
-            enough, slowdowns = middle, tuple(sorted(job_slowdowns(self._problem, routes).values(), reverse=True))
+            enough, slowdowns = middle, sorted_slowdowns(job_slowdowns(self._problem, routes))
             if slowdowns < found_slowdowns:  # when time runs out, more moves may give larger slowdowns
                 found, found_slowdowns = routes, slowdowns
         return found
@@ -389,10 +389,7 @@ class _Search:
         bound, bound_classes = fluid.lower_bound(spread)
         if bound > self.proven[0]:
             tight = {of.flows[index].job_id for number in bound_classes for index in of.members[number]}
-            own = sorted(
-                (bound if job in tight else slowdown for job, slowdown in self._bounds.job.items()), reverse=True
-            )
-            self.proven = (bound, *own[1:])
+            self.proven = self._bounds.with_worst(bound, tight)
         return worst + spread.excess
 
 
