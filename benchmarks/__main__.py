@@ -4,8 +4,6 @@ Each benchmark prints tables or, with ``--json``, JSON. Errors are lines on stde
 exit status 2.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

@@ -14,8 +14,6 @@ everything that the run leaves, and nothing else:
 The exit status is 1 when something remained.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -8,8 +8,6 @@ with the state of the part before. The exit status is 1 when the memory at the e
 after a fifth of the cycles. By then the controller remembers 10,000 ended jobs and 10,000 lease tokens, its maximum.
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import threading

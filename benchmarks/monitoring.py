@@ -5,8 +5,6 @@ Prometheus, and Alertmanager's notifications to a receiver. Both programs end wi
 thread that started them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

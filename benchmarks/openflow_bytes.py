@@ -11,8 +11,6 @@ until the answer]. A request without answer counts with the time that it has wai
 the controller has ended the connection.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

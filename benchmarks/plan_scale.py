@@ -8,8 +8,6 @@ Each case has its own process, in which both planner and greedy run. The planner
 the same snapshot to an unchecked path per flow.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import random

@@ -5,8 +5,6 @@ and measured. The results are size and CPU time of a scrape over HTTP; the CPU t
 plain loop of Python. The output is a table, and ``out/bench/scrapes.json``.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The input is a running lab and the controller's port. The result is an additiona
 lab's leaves, whose daemon can be stopped and continued.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -6,8 +6,6 @@ slowdown over the workloads, the worst workload's slowdown in brackets, and the 
 that a long table can be made in parts.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -5,8 +5,6 @@ killed and restarted, with its configuration, state, socket and log in the folde
 process ends, even by SIGKILL, the kernel kills the process (``setpriv --pdeathsig``).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

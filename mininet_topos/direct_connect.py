@@ -11,8 +11,6 @@ of a server is its host, port 1 + k its interface k. An optical switch is an ord
 until the controller connects its ports. The rest is in ``offline/scenarios/topologies.py`` and ``fabric_topo.py``.
 """
 
-from __future__ import annotations
-
 from mininet_topos.fabric_topo import FabricTopo
 from offline.scenarios.topologies import optical
 

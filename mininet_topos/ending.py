@@ -5,8 +5,6 @@ first. Here a handler only notes the first signal. ``check`` and ``sleep`` raise
 raises while signals are ``held``. Until ``note_signals`` has been called, as in tests, signals have their usual effect.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import select

@@ -6,8 +6,6 @@ switch is the interface ``<switch>-eth<p>``, or ``<switch>-<p>`` where the name 
 02:01:<dpid>:<p>.
 """
 
-from __future__ import annotations
-
 import select
 from typing import Any
 

@@ -9,8 +9,6 @@ The module makes a topology from k and rates, for the lab and for ``mn``. With t
 edge switch lead to its hosts. The rest is in ``offline/scenarios/topologies.py`` and ``fabric_topo.py``.
 """
 
-from __future__ import annotations
-
 from mininet_topos.fabric_topo import FabricTopo
 from offline.scenarios.topologies import fat_tree
 

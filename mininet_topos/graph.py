@@ -4,8 +4,6 @@ Switches and hosts have the same names and numbers as in the planner (``OFFLINE`
 ``offline/scenarios/topologies.py``).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

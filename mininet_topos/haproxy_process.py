@@ -5,8 +5,6 @@ serve --print-haproxy`` prints. HAProxy runs as the user who starts it, since on
 kernel kills HAProxy when the thread that started it ends.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -10,8 +10,6 @@ Leaf i is ``leaf<i>`` with dpid i, spine j is ``spine<j>`` with dpid 0x100 + j; 
 leaf lead to its hosts. The rest is in ``offline/scenarios/topologies.py`` and ``fabric_topo.py``.
 """
 
-from __future__ import annotations
-
 from mininet_topos.fabric_topo import FabricTopo
 from offline.scenarios.topologies import leaf_spine
 

@@ -8,8 +8,6 @@ README.md becomes the first page. Files outside docs that pages link to are copi
 The configuration is zensical.toml.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

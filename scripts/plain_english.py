@@ -9,8 +9,6 @@ Prints ``file:line: what is wrong`` for each finding, and exits with status 1 wh
 docs/contributing.md, "Language"; ruff checks the form of docstrings besides (rules D).
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -3,8 +3,6 @@
 ``reference_pages`` writes the page.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -8,8 +8,6 @@ program fills: docs/reference/command-line.md from the help of the commands, doc
 documented fields of ``controller.config``. It writes all of docs/reference/python.md (``python_reference``).
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -2,8 +2,6 @@
 
 Run by ``make lint``. The exit status is 1 when they have more lines than allowed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

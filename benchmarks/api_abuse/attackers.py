@@ -15,8 +15,6 @@ with the numbers of open and of ended connections and calls, by kind. It runs wi
 small machine the attackers take no processor time from the controller under test.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -10,8 +10,6 @@ from when the call is due. At the end the controller is killed and restarted, an
 that it acknowledged.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

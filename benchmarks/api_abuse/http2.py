@@ -3,8 +3,6 @@
 Header fields are literals without indexing, so that no header table has to be kept.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ on 1,000 jobs whose flows have rules on a fabric in memory (``controller``). Eac
 on a controller with few jobs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

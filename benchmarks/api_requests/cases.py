@@ -5,8 +5,6 @@ broken bytes, other methods, odd metadata, calls that are cancelled or whose dea
 are limited to those that gRPC's own client can send; the module ``raw`` sends calls that it cannot send.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ The benchmark prints the answers by method, and the number and bytes of each req
 when something failed.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 import time

@@ -5,8 +5,6 @@ fields are literals without indexing, so that no header table has to be kept. ``
 that failed in earlier versions, each with a description of its fault. Every run sends them first.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import struct

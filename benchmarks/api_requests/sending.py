@@ -5,8 +5,6 @@ The input is ``Case``s, sent through one connection of gRPC's own client. The re
 acknowledged jobs and the controller's jobs, now and after a restart.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress

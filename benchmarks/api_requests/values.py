@@ -5,8 +5,6 @@ included. The input of the requests is a seeded random number generator and the 
 equal inputs give equal messages. Functions change messages in place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random

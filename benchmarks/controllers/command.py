@@ -11,8 +11,6 @@ again. ``judge`` decides from the captured messages of the switches who wrote an
 The result is a table, and ``controllers.json``. The exit status is 1 when a line of ``faults.broken`` is broken.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

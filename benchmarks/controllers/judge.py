@@ -10,8 +10,6 @@ must take over. Without a majority of etcd's members nobody can take over, so ti
 Under a new leader of etcd all leases begin anew, so times count from the failure of the former leader at the earliest.
 """
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Collection, Sequence

@@ -6,8 +6,6 @@ so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switche
 The sender gets no error. The namespaces end with those of the benchmark (scripts/lab_python.sh).
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 ``random_case`` draws a ``Case`` from a seed. ``compared`` returns the value of the independent answer relative to ours.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The spines are those that the published evaluation's fabric needs for its own wo
 spine may fail: the fewest for which the planner's routes reach a goal.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The search shares no code with ``offline.design``, so that a difference reveals 
 result is bandwidths within all limits.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import combinations
 

@@ -9,8 +9,6 @@ a dimension is, for each NPU, the cost of its links and, for a switch, also of t
 DLRM has no file of communicators; each of its phases is assumed to span all dimensions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

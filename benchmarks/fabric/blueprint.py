@@ -9,8 +9,6 @@ workload files. The results are
 - the next hops on shortest paths, computed independently of the controller.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections import defaultdict, deque

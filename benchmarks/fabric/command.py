@@ -4,8 +4,6 @@ The input is the size of the fabric, a workload, and durations. The benchmark pr
 object, and writes ``fabric.json`` and the controller's log to a folder. ``Figures`` defines each figure.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import tempfile

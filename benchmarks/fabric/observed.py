@@ -5,8 +5,6 @@ change. A change has the time at which it was sent and the time at which the bar
 also has when switches connected, lost ports and sent their rules. Times are monotonic seconds.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

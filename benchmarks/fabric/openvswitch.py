@@ -5,8 +5,6 @@ if its peer does not exist, so the hosts' ports are patch ports without a peer. 
 start time of the process that made it. A later run therefore removes the bridges of a killed run and no others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

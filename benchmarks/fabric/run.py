@@ -4,8 +4,6 @@ The input is a blueprint, jobs and settings. The result is a ``Run``, on which t
 even after an error.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import time

@@ -4,8 +4,6 @@ A step works on a ``Run`` and sets fields of the run's ``figures``. It raises ``
 reached in time.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -14,8 +14,6 @@ The benchmark appends rows to ``rows.jsonl``, so that a long run can be made in 
 ``joining.json``.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ The input is a seed and a library. The results are jobs whose hosts are given by
 ``JobSpec`` of each: right, wrong or without any traffic. ``summary`` evaluates rows as ratios to the flat switch.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

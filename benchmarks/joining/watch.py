@@ -6,8 +6,6 @@ round ``judged`` compares the routes and alarms with the bytes that the ranks' s
 the slowdown. All links have one rate, and there is no other traffic.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

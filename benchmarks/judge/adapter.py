@@ -4,8 +4,6 @@
 fabric with jobs into an ``Instance``.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction

@@ -5,8 +5,6 @@ or JSON. Every verdict is in a file, and a run continues where the previous one 
 with the controller, decides whether the claims of a plan follow from its proofs. docs/benchmarks.md has the results.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -5,8 +5,6 @@ continues where the previous one ended. The solver shares no code with the contr
 instances, and ``verdicts`` the verdicts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -11,8 +11,6 @@ This module imports nothing of the controller. It implements the definitions of 
 The input is an ``Instance``, the result an ``Exact``.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

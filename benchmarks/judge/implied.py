@@ -6,8 +6,6 @@ by one. This module imports nothing of the controller. The input is the plan as 
 one change or with claims that are not true, each with the name of the change.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -4,8 +4,6 @@
 imports nothing of the controller.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -5,8 +5,6 @@ that none exists. The caller evaluates a routing in fractions, so rounding never
 finding that none exists is as exact as HiGHS (1e-6).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import defaultdict

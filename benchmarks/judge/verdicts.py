@@ -5,8 +5,6 @@ subflows. The result is a ``Verdict`` for each answer: the smallest worst slowdo
 for every claim that is refuted. A refutation is always a routing whose slowdowns are computed in fractions.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

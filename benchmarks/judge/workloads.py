@@ -5,8 +5,6 @@ same kind are generated. The result is a table or JSON. Every verdict is in a fi
 previous one ended.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence

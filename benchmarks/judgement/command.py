@@ -6,8 +6,6 @@ The controller's own check runs in virtual time (``watch``). The input is jobs o
 announcements found within ``MOST_S``. The exit status is 1 when a target is missed.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -9,8 +9,6 @@ every answer and with the times of the calls. The exit status is 1 when there is
 is printed.
 """
 
-from __future__ import annotations
-
 import random
 import tempfile
 import time

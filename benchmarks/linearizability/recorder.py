@@ -4,8 +4,6 @@ Each call is made once: gRPC repeats none. A call without an answer, or whose an
 recorded as one that may have happened later or never. A member that accepts no connection is not called.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import socket

@@ -13,8 +13,6 @@ The exit status is 1 in these cases:
 - An alarm was raised.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence

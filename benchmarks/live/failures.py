@@ -8,8 +8,6 @@ hosts whose flows ECMP hashes, every 10 ms. The result is a table, and ``failure
 ``--json`` prints the JSON instead. The exit status is 1 when a job had to restart.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Figures of ``failures``: pure functions that make a table and JSON from events, probes and the trainers' logs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median

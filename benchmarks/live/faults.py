@@ -11,8 +11,6 @@ The exit status is 1 when a fault was not reported by its name, was reported too
 an expression of the dashboards, recording rules or alerts had no data; ``EMPTY`` has the exceptions.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

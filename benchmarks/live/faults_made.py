@@ -1,7 +1,5 @@
 """Faults of ``benchmarks faults``: functions that make and repair each, and the alarms and alerts that must follow."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The input is a fault, a running controller, Prometheus and the receiver of an Al
 until each of the four shows the fault by its name, and until it stops showing the fault.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

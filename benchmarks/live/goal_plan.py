@@ -8,8 +8,6 @@ is a table, and ``out/bench/goal.json``; ``--json`` prints the JSON instead.
 The exit status is 1 when a cycle was worse than the one before it, or the bound was not reached in time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace

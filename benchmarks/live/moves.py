@@ -10,8 +10,6 @@ prints the JSON instead.
 The exit status is 1 when a packet was lost that no queue dropped, or a packet arrived twice.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

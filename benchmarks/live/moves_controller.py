@@ -7,8 +7,6 @@ path, through the same loop, difference, stages, barriers and switches as any ot
 below any real one, so that the controller always adopts them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

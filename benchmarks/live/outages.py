@@ -15,8 +15,6 @@ The exit status is 1 in these cases:
 - A job that had ended was removed too late or too early.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

@@ -6,8 +6,6 @@ lists the job. When a rank is killed, its neighbours notice it at once, because 
 its host is also cut off, the neighbours do not notice it and wait.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -11,8 +11,6 @@ accepts ``BACKLOG`` new connections; the SYN of a further connection gets no ans
 counters.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import struct

@@ -5,8 +5,6 @@
 When it is stopped it writes a JSON file with the number of messages that each reader accepted and refused.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections import Counter

@@ -11,8 +11,6 @@ is missed:
 - at most 10 log lines in 10 s.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import struct
 import tempfile

@@ -8,8 +8,6 @@ which the good switch waited for echoes and for rules. The exit status is 1 when
 cleanly, lost the good switch or let it wait for seconds.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import tempfile

@@ -4,8 +4,6 @@ Ryu's serialisers build the bodies where Ryu has serialisers. Many mutations cha
 endless loops and overruns.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

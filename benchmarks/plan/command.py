@@ -5,8 +5,6 @@ output is tables or, with ``--json``, all measurements; ``plan.json`` is always 
 ``workloads`` has the cases. A ``Target`` has the number of cases that meet it, and the worst case.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

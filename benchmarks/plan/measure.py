@@ -12,8 +12,6 @@ moves*: a plan without moves has the fewest. If whole flows move, the solver sea
 less. The moves are proven to be the fewest when that routing provably has worse slowdowns.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import random

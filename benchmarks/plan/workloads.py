@@ -11,8 +11,6 @@ The input is a folder of published workloads, or none. The results are ``Setting
 ``random_flows`` makes workloads of any size, as lines of workload files for ``generator.jobs_of``.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Sequence

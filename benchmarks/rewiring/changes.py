@@ -4,8 +4,6 @@ The input is a fabric with optical switches. The results are the durations of th
 each cut, the longest time without packets between two servers of the job, and the time until other circuits are used.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

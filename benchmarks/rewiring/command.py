@@ -6,8 +6,6 @@ The jobs run on chosen and on random wirings, on one switch of the same cost, an
 measured and modelled times of an iteration. The exit status is 1 when a target is missed.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

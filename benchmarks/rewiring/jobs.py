@@ -1,7 +1,5 @@
 """Jobs of ``rewiring``, with as many bytes as real jobs send. All functions are pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 

@@ -3,8 +3,6 @@
 ``Browser`` has access to the charts that ECharts has drawn in a page.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -5,8 +5,6 @@ time until it is drawn, what is drawn, and CPU time and memory of the page's ser
 ``out/bench/web.json``.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

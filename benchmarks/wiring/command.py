@@ -1,7 +1,5 @@
 """Benchmark ``wiring``: the wirings of the finder by size, and the settings of TopoOpt's publication."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -3,8 +3,6 @@
 The input is circuits as pairs of servers. The result is the largest number of hops of any pair, and the mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import networkx as nx

@@ -5,8 +5,6 @@ far as its traffic is published: an all-reduce over all servers, and an all-to-a
 of 2,048 the all-to-all has 80 % of the all-reduce's bytes. Computing is left out, so times are communication times.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

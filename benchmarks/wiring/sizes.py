@@ -10,8 +10,6 @@ of servers and interfaces a row has the hops of
 The row also has a lower bound for all wirings.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from statistics import median

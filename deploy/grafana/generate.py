@@ -1,7 +1,5 @@
 """Generator of the Grafana dashboards: ``make dashboard`` writes those of ``pages`` to ``dashboards``."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

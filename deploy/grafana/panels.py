@@ -6,8 +6,6 @@ are written without the labels that select series. ``of_chosen`` adds these labe
 several fabrics, or one of several controllers, that an existing Prometheus scrapes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

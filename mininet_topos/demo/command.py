@@ -7,8 +7,6 @@ writes ``report.json``, ``iterations.png``, ``report.html`` (as ``signalbox repo
 status 0 means that all phases ran; the table and the report say whether the targets were met.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

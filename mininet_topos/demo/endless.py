@@ -6,8 +6,6 @@ cable is cut and plugged in again, idle hosts send unannounced traffic, and a sw
 line for each step.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -4,8 +4,6 @@ This module owns the processes and threads of these programs. Every part ends wi
 error.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -5,8 +5,6 @@ cable that carries traffic of the rings is cut under load and plugged in again. 
 traffic. The result is the start of each phase, and the controller's reports.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

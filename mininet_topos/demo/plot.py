@@ -3,8 +3,6 @@
 The input is the ranks' logs, the times of the events and the ideal iteration time. The result is a PNG file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean

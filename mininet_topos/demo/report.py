@@ -5,8 +5,6 @@ controller. The result is a dictionary for JSON, and each target with its figure
 CLOCK_MONOTONIC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

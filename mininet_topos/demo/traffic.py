@@ -14,8 +14,6 @@ accepts connections from its start on, and begins to send short transfers when t
 accept until its peers have sent all their transfers, and prints ``{"sent", "failed"}``.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import socket

@@ -5,8 +5,6 @@ counter of the receiving end is used, which is complete when the program has rec
 sending end counts only acknowledged bytes. Closed connections lose their counters, so read them before a job ends.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter

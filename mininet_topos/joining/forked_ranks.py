@@ -6,8 +6,6 @@ the host's network namespace and runs ``gloo_rank``. The exit status of each chi
 end with ``ForkedRanks.stop``, or with the program that has started them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

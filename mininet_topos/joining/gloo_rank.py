@@ -7,8 +7,6 @@ The program has the options of ``rank``, and writes the log of ``rank``. The pro
 ``STORE_PORT`` of its address. Every round makes a new process group, with new connections from new ephemeral ports.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -3,8 +3,6 @@
 The input is a ``Lab`` and ``LibraryJob``s, the result the ranks' logs. The processes end with ``stop`` or with the lab.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

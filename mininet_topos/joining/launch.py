@@ -4,8 +4,6 @@ This module chooses the Python interpreter for each library. PyTorch's environme
 ``SIGNALBOX_TORCH`` names (``scripts/bootstrap.sh --libraries`` makes it); Open MPI's Python package is the system's.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

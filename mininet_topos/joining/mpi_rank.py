@@ -6,8 +6,6 @@ The program has the options of ``rank``, except that MPI provides the rank's num
 options of mpirun choose the algorithm (``launch.mpirun``). MPI connects once, so a process has one round.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -7,8 +7,6 @@ Run it on the host with that address. It reads the kernel's sockets from the out
 file, which is read each time, or in the environment variable SIGNALBOX_LEASE_TOKEN.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ The input is a ``Library``, which runs one collective, and the options of ``opti
 environments of their own. M is the size of the full vector, as in a job's announcement.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -7,8 +7,6 @@ slurmctld. So nodes may be hosts of a lab, whose other interfaces stay as they a
 ``installed_hooks`` makes a copy of the hooks of ``deploy/slurm`` with its own settings, as a site installs them.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -5,8 +5,6 @@ and stops and starts switches. Mininet makes namespaces and cables; the lab make
 lab is always removed: on Ctrl-C, SIGTERM and SIGHUP at once, after a SIGKILL when the next lab starts.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -7,8 +7,6 @@ interfaces and namespaces in a record, and bridges with the lab's mark, are remo
 waits for conditions.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -3,8 +3,6 @@
 ``WholeTraining`` runs a process of ``trainer.whole_job`` for each rank of a job's file; the result is their logs.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

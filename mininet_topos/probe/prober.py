@@ -12,8 +12,6 @@ that of packet number n. ``overflows`` counts packets that arrived and were drop
 are seconds on CLOCK_MONOTONIC, which all namespaces share.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ A stream's ``Outcome`` in a window of time has the packets lost, duplicated and 
 All times are seconds on CLOCK_MONOTONIC.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -7,8 +7,6 @@ delay packets where it would lose them. This module owns these settings, and cou
 nevertheless. It uses ``htb`` and ``u32``, which all tested kernels have.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -9,8 +9,6 @@ is wired when the folder has a file with the job's name and the ending ``.wired`
 In all other respects it is ``signalbox serve``.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial

@@ -8,8 +8,6 @@ chooses the wiring. Then the job runs on one switch that costs as much as the op
 ``report.json``, ``report.md`` and ``wirings.png``. The exit status is 1 when a target is missed, or when a part fails.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ The input is sizes, a job, and optionally its wiring. The result is the measurem
 owns the labs, the controllers and the training processes; each ends with its ``with`` block.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

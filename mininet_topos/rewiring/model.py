@@ -8,8 +8,6 @@ Random wirings, for comparison with a chosen one, are connected, and have d circ
 circuits connect the same servers in the same direction.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence

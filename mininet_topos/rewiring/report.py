@@ -5,8 +5,6 @@ The input is ``Row``s. The results are ``Target``s, a table for a terminal, and 
 The picture of wirings has servers on a circle, and circuits as arrows in the colour of their optical switch.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

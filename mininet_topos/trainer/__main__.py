@@ -7,8 +7,6 @@ training. SIGTERM to rank 0 ends all ranks after the iteration that it starts ne
 Each rank writes the file that ``log`` describes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

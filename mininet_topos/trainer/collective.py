@@ -7,8 +7,6 @@ has received and added it, so no link is idle between the steps of a ring. Where
 every header has the weights that assign slices to connections.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections import defaultdict

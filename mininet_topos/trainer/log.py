@@ -7,8 +7,6 @@ CLOCK_MONOTONIC, which all namespaces share. Only the standard library is import
 (``joining``) run in environments of their own.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

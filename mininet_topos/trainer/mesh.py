@@ -6,8 +6,6 @@ sockets. It sends arrays, fills arrays with received data, and notes the time at
 that both send much cannot block each other.
 """
 
-from __future__ import annotations
-
 import select
 import socket
 import struct

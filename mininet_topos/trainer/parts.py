@@ -4,8 +4,6 @@ The input is a file with the fields of a ``JobSpec`` in JSON, and ``compute``, c
 (docs/design.md). The result is a ``WholeJob``. Pure except for reading the file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

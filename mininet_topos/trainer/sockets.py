@@ -10,8 +10,6 @@ file in the directory that the ranks share. Every rank reads the file before eac
 in which slices are assigned to connections.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -4,8 +4,6 @@ With several subflows a rank has as many connections to each neighbour. It divid
 shares of the controller's route stream.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator, Sequence

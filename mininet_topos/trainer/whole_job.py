@@ -13,8 +13,6 @@ A ``Meeting`` is the point where the ranks wait for each other and learn from ra
 Unix sockets in a directory that they share, so a meeting causes no traffic in the network.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

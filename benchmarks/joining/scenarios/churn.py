@@ -5,8 +5,6 @@ records their traffic; the others announce only their hosts. Schedule, jobs and 
 same in all modes.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean

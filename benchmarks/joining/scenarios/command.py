@@ -1,7 +1,5 @@
 """Runs of scenarios in the modes, repeated as requested. Existing rows are not made again."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -39,6 +39,20 @@ EARLY_S = 3.0
 MICE_PER_S = 200.0
 KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
 
+Link = tuple[str, str]
+"""Names of the two bridges, which are the controller's names of the switches, in the direction of the bytes."""
+Flow = tuple[str, str, str]
+Moment = tuple[float, float, float]
+"""Seconds, the reported slowdown, the true slowdown."""
+
+HEADERS = 1514 / 1448
+"""Bytes on the wire per byte of payload, in full segments with timestamps."""
+INTERFACES = Path("/sys/class/net")
+LEAST_LEFT = 0.5
+"""Share of a link that is always counted as free of other traffic.
+
+Traffic that adapts gives way (docs/explanation/planning.md)."""
+
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
 """Limits: iteration time over the flat switch; seconds with a wrong slowdown; relative error of a right slowdown.
 
@@ -182,21 +196,6 @@ def judge(rows: Sequence[Row]) -> Found:
             Target("seconds that a shown slowdown is off by more than 20 %", worst(lines, "off_s"), OFF_S),
         ],
     )
-
-
-Link = tuple[str, str]
-"""Names of the two bridges, which are the controller's names of the switches, in the direction of the bytes."""
-Flow = tuple[str, str, str]
-Moment = tuple[float, float, float]
-"""Seconds, the reported slowdown, the true slowdown."""
-
-HEADERS = 1514 / 1448
-"""Bytes on the wire per byte of payload, in full segments with timestamps."""
-INTERFACES = Path("/sys/class/net")
-LEAST_LEFT = 0.5
-"""Share of a link that is always counted as free of other traffic.
-
-Traffic that adapts gives way (docs/explanation/planning.md)."""
 
 
 @dataclass

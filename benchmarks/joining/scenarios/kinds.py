@@ -13,8 +13,6 @@ a JSON file per job:
 - ``reports``: [time, durations of the iterations that ended].
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

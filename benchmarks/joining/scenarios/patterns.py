@@ -5,8 +5,6 @@ model. The scenario measures whether each pattern is as fast as it can be, wheth
 move to and fro.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median

@@ -5,8 +5,6 @@ verdicts are made from these lines, so that a long run can be made in parts. All
 pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

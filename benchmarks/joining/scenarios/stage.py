@@ -6,8 +6,6 @@ the stage makes the registration and reports iterations once per tick; other job
 seconds after the stage began.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

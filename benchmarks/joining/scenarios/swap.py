@@ -5,8 +5,6 @@ on these hosts continue, and their reports belong to the other job from then on.
 lost.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
