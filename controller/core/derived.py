@@ -280,7 +280,7 @@ class Derived:
         # ---- published values of the fabric
 
         self.named_hosts = Row(
-            Index[JobId, Job, PartKey](named_parts, s.parts.declared_hosts), lambda: (self.published_jobs(),)
+            Index[JobId, Job, PartKey](named_parts, s.parts.declared.hosts), lambda: (self.published_jobs(),)
         )
         """Hosts that jobs or the inventory file name, with the jobs that name them."""
         self.saved_parts = Row(per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
@@ -303,7 +303,7 @@ class Derived:
         self.part_alarms = Row(per_key(part_alarm), lambda: (self.down_parts(), self.excepted(), self.named_hosts()))
         """Alarms of cables and hosts that are down."""
         self.switch_alarms = Row(
-            switch_alarms, lambda: (self.down_parts(), self.excepted(), s.parts.known_switches, s.parts.roles)
+            switch_alarms, lambda: (self.down_parts(), self.excepted(), s.parts.known_switches, s.parts.declared.roles)
         )
         """Alarms of switches that are down."""
         self.shared_names = Row(shared_names, lambda: (self.known_switches(), s.fabric.switches))

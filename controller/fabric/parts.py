@@ -227,6 +227,7 @@ class DeclaredParts:
 
     def __init__(self, declared: Declared) -> None:
         self.roles = declared.role_of
+        """Role of each switch that has one, by dpid, or by name if the dpid is not declared."""
         self._dpids = declared.dpid_of
         self._hosts = {host.ip: host for host in declared.hosts}
         self._cables = {frozenset((cable.a, cable.b)): cable for cable in declared.cables}
@@ -342,7 +343,8 @@ class KnownParts:
         """Number of absent parts of each kind, including parts that do not count as down yet."""
         self.awaited: frozenset[PartKey] = frozenset()
         """Parts known from before the start of the controller that have not appeared yet, and do not count as down."""
-        self._declared = DeclaredParts(declared)
+        self.declared = DeclaredParts(declared)
+        """Parts that the inventory file declares."""
         self._patience_s = patience_s
         self._fabric = Fabric()
         self._known: dict[PartKey, Part] = {}
@@ -369,7 +371,7 @@ class KnownParts:
 
     def _take(self, saved: Mapping[PartKey, Part]) -> None:
         """Restore saved parts. A part that was never seen is restored only if it is still declared and unseen."""
-        for part in self._declared.all():
+        for part in self.declared.all():
             self._set(part.key, part)
         for key, part in saved.items():
             if part.seen:
@@ -377,15 +379,6 @@ class KnownParts:
         for key, part in saved.items():
             if not part.seen and key in self._known and not self._known[key].seen:
                 self._set(key, replace(self._known[key], down_since=part.down_since))
-
-    @property
-    def roles(self) -> Mapping[Dpid | str, SwitchRole]:
-        """Declared roles of switches, by dpid or by name."""
-        return self._declared.roles
-
-    @property
-    def declared_hosts(self) -> Iterable[PartKey]:
-        return self._declared.hosts
 
     # ---- changes of the fabric
 
@@ -552,7 +545,7 @@ class KnownParts:
         """Return the error text if the part cannot be forgotten, else an empty string."""
         if part.down_since is None:
             return f"{name} is not down; only parts that are down can be forgotten"
-        if self._declared.declares(part):
+        if self.declared.declares(part):
             return f"{name} is declared in the inventory file: remove it there, and restart the controller"
         return ""
 
@@ -582,7 +575,7 @@ class KnownParts:
             _change(self._plugged, end.at.dpid if end.seen else end.switch, part.key, more > 0)
             if part.kind is PartKind.LINK and end.seen:
                 _change(self._cables, end.at, part.key, more > 0)
-        for stand_in, needed in self._declared.count(part, more):
+        for stand_in, needed in self.declared.count(part, more):
             if needed and stand_in.key not in self._known:
                 self._set(stand_in.key, replace(stand_in, down_since=self._since))
             elif not needed:
