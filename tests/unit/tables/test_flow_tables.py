@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.topology import Dpid, Fabric, Host, LinkId, Port, PortNo, PortRef, Switch
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.planning.problem import FlowId, Subflow, whole
 from controller.tables.flow_tables import (
     DROP_RULES,
@@ -242,6 +242,21 @@ def test_a_split_flow_has_a_pin_per_subflow_and_one_that_counts_the_rest() -> No
     route = (Subflow(PATH, 0.5), Subflow(other, 0.5))
     pins = both_directions([Way(FLOW, route, (None, None))], announced, answered=True)
     assert pins == (Pin(FLOW, OWNER, None), Pin(FLOW, OWNER, PATH, parts[0]), Pin(FLOW, OWNER, other, parts[1]))
+
+
+def test_equal_subflows_on_one_path_share_the_pin_of_all_packets_and_others_have_their_own() -> None:
+    announced = Announcement(OWNER, tuple((part,) for part in PARTS[:3]))
+    flows, other = [FLOW._replace(subflow=number) for number in range(3)], (LinkId(Dpid(1), PortNo(3)),)
+
+    def pins(*paths: Path) -> tuple[Pin, ...]:
+        ways = [Way(flow, whole(path), (None,)) for flow, path in zip(flows, paths, strict=False)]
+        return both_directions(ways, announced, answered=True)
+
+    shared = Pin(flows[0], OWNER, PATH, subflows=(flows[0], flows[2]))
+    assert pins(PATH, other, PATH) == (shared, Pin(flows[1], OWNER, other, PARTS[1]))
+    assert pins(PATH, PATH) == (replace(shared, subflows=(flows[0], flows[1])),)
+    each = tuple(Pin(flows[n], OWNER, path, PARTS[n]) for n, path in enumerate((PATH, other)))
+    assert pins(PATH, other) == (Pin(flows[0], OWNER, None), *each), "no two share a path"
 
 
 # ---- table 2
