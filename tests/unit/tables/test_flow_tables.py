@@ -41,6 +41,7 @@ from controller.tables.rules import (
     ETH_IPV4,
     ETH_LLDP,
     NARROW,
+    AnyPort,
     FlowKey,
     FlowRule,
     GroupRule,
@@ -132,6 +133,13 @@ def test_everything_that_goes_up_is_metered_by_its_own_port() -> None:
     assert held.meters == {number: MeterRule(number, RATE, RATE) for number in SWITCH.ports}
 
 
+def test_packets_that_go_on_may_leave_by_the_port_they_came_from_where_links_lead_one_way() -> None:
+    held = control_rules(SWITCH, {UPLINK, SECOND_UPLINK}, HOSTS, RATE, turns_back=True)
+    assert held.flows.keys() == rules().flows.keys()
+    assert all((AnyPort() in rule.actions) == (rule.goto is not None) for rule in held.flows.values())
+    assert not any(AnyPort() in rule.actions for rule in rules().flows.values())
+
+
 def test_a_host_that_a_link_has_turned_out_to_be_has_no_rules() -> None:
     at_uplink = [Host(IP, None, PortRef(Dpid(1), UPLINK), 1e9)]
     assert control_rules(SWITCH, {UPLINK}, at_uplink, RATE) == control_rules(SWITCH, {UPLINK}, [], RATE)
@@ -188,6 +196,8 @@ def test_every_part_has_an_entry_of_its_own_with_a_priority_of_its_own_that_wins
     keys = [pin_key(FLOW, part) for part in PARTS]
     assert len(set(keys)) == len(keys)
     assert min(key.priority for key in keys) > pin_key(FLOW).priority
+    both = PARTS[0]._replace(dst_ports=CLASSES[1])
+    assert pin_key(FLOW, both).priority > pin_key(FLOW, PARTS[0]).priority, "more bits are more specific"
     rule = counting_rule(Pin(FLOW, OWNER, None, PARTS[0]), 0)
     assert read_pin(replace(rule, key=rule.key._replace(priority=rule.key.priority + 1))) is None
 

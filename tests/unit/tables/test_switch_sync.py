@@ -420,9 +420,22 @@ def test_rules_that_several_switches_refused_are_all_tried_again_when_their_paus
     rejected = {dpid: SwitchResult(rejected=((mods[0], "table full"),)) for dpid, mods in stage.stage.mods.items()}
     sync.stage_done(StageDone(stage.change_id, rejected), 0)
     assert sync.next_stage(wanted) is None
+    assert not sync.retrying
     sync.tick(RETRY_AFTER_S)
+    assert sync.retrying
     again = sent(sync, wanted)
     assert set(again.stage.mods) == {LEAF, SPINE}
+
+
+def test_a_repair_that_was_refused_overtakes_a_slow_stage_again() -> None:
+    sync = synced(SwitchSync(), leaf=RuleSet.of(groups=[group(1, 2)]))
+    sent(sync, {LEAF: RuleSet.of([flow(1)], [group(1, 2)])})
+    narrow = {LEAF: RuleSet.of([flow(1)], [group(1)])}
+    repair = sent(sync, narrow)
+    sync.stage_done(refuse(repair, *repair.stage.mods[LEAF]), 0)
+    assert sync.next_stage(narrow) is None
+    sync.tick(RETRY_AFTER_S)
+    assert sent(sync, narrow).stage == repair.stage
 
 
 def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
@@ -459,6 +472,13 @@ def test_a_group_is_not_deleted_while_a_rule_that_could_not_be_changed_sends_to_
     sync.stage_done(done(sync.next_stage(wanted)), RETRY_AFTER_S)
     deletion = sent(sync, wanted)
     assert [(mod.op, mod.rule) for mod in deletion.stage.mods[LEAF]] == [("delete", group(1))]
+    behind = Bucket(ToGroup(7), watch_group=7)
+    before, after = (GroupRule(8, "fast_failover", buckets) for buckets in ((behind,), group(2).buckets))
+    sync = synced(SwitchSync(), leaf=RuleSet.of([replace(to_group(), actions=(ToGroup(8),))], [group(1), before]))
+    wanted = {LEAF: RuleSet.of(sync.installed[LEAF].flows.values(), [after])}
+    change = sent(sync, wanted)
+    sync.stage_done(refuse(change, *change.stage.mods[LEAF]), 0)
+    assert sync.next_stage(wanted) is None, "a group sends to it"
 
 
 def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_group() -> None:
