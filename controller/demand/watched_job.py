@@ -136,10 +136,6 @@ class WatchedJob:
         """Measured amounts that the job is planned with; None while the announced ones are valid."""
         return self._patterns.held
 
-    @property
-    def _links(self) -> VirtualLinks:
-        return self._patterns.links
-
     # ---- counted pairs
 
     @property
@@ -212,13 +208,14 @@ class WatchedJob:
         self._count_besides()
 
     def _count_besides(self) -> None:
-        planned = self._links.pairs
+        planned = self._patterns.links.pairs
         self._besides = frozenset(pair for pair in self.pairs if planned.isdisjoint((pair, pair[::-1])))
 
     def look(self, totals: Totals, now: float) -> bool:
         """Evaluate the latest counters of a job that learns, and return whether they show unknown pairs."""
         iteration_s = (self._measurement and self._measurement.iteration_s) or 1.0
-        if not self._learning or not self._first.look(self.pairs, totals, self._links.pairs, iteration_s, now):
+        known = self.demand.virtual_links.pairs
+        if not self._learning or not self._first.look(self.pairs, totals, known, iteration_s, now):
             return False
         if self.job.spec.observed:
             self._windows.start_anew()  # earlier counters do not show how much these pairs send
@@ -258,12 +255,14 @@ class WatchedJob:
         self.look(totals, now)
         # A reading from before the job began counts another job's rule. This job's own rule may not exist yet.
         self._windows.add(totals._replace(at=np.where(totals.at > self._began, totals.at, np.nan)), now)
+        spans = self._windows.spans(now)
+        if spans is None:
+            return
         per_iteration = self._patterns.current.per_iteration
         planned = sum(link.bytes for link in self._patterns.sending) if per_iteration else 0
         announced = planned if self._held is None else 0  # held amounts are derived from windows themselves
         window = self._windows.window(announced, now)
-        spans = self._windows.spans(now)
-        if window is None or spans is None:
+        if window is None:
             return
         sends = window.bytes.max(initial=0.0) >= FEWEST_BYTES
         if self.early:
