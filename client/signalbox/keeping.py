@@ -119,16 +119,10 @@ class Keeper:
         job = self._jobs.get(job_id)
         return job is not None and job.membership.registered
 
-    def close(self, release: bool, within_s: float = CLOSE_S) -> None:
-        """End the threads; with ``release`` wait first until all jobs are released.
-
-        Without ``release`` the leases continue, for the process that replaces this one. Returns after at most
-        ``within_s`` seconds."""
-        for job_id in tuple(self._jobs) if release else ():
-            self.release(job_id)
-        deadline = time.monotonic() + within_s
+    def close(self) -> None:
+        """End the threads within ``CLOSE_S``. The leases continue, for the process that replaces this one."""
+        deadline = time.monotonic() + CLOSE_S
         with self._changed:
-            self._changed.wait_for(lambda: not (release and self._jobs), within_s)
             self._closing = True
             self._changed.notify_all()
         for thread in self._threads:
@@ -186,7 +180,6 @@ class Keeper:
             self._hurry_changes()
             if job.wanted:
                 self._begin(job.wanted)
-            self._changed.notify_all()
 
     def _hurry_changes(self) -> None:
         """Retry the changes that the controller has not accepted; the end of a job may have made them possible."""

@@ -83,9 +83,9 @@ def holds_any() -> bool:
     return bool(_held)
 
 
-def release_all(within_s: float = LEAVE_S) -> None:
-    """Release all held things in parallel; return when they are released, or after ``within_s`` seconds."""
-    deadline = time.monotonic() + within_s
+def release_all() -> None:
+    """Release all held things in parallel; return when they are released, or after ``LEAVE_S``."""
+    deadline = time.monotonic() + LEAVE_S
     held = tuple(_held)
     for thing in held:
         thing.begin_leaving()

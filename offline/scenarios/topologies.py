@@ -186,26 +186,20 @@ def direct_connect(peers: Sequence[Sequence[int | None]], interface_bps: float, 
     return with_circuits(wire(switches, (), nics, scheme), circuits, 0 if scheme.hosts_first else len(peers))
 
 
-def optical(
-    servers: int,
-    interfaces: int,
-    interface_bps: float,
-    host_bps: float | None = None,
-    scheme: Scheme = EMULATED,
-) -> Topology:
+def optical(servers: int, interfaces: int, interface_bps: float, host_bps: float | None = None) -> Topology:
     """Return a direct-connect fabric together with its optical switches.
 
     ``server<n>`` is the switch inside each server, with one host. Cables are fibre pairs, from interface k of server n
     to port n of ``optical<k>``. A host has the rate of all interfaces of its server unless ``host_bps`` is given.
     Raises ``InvalidInput`` for sizes below one, and for sizes that the scheme or the memory cannot hold."""
-    _check_sizes(scheme, servers=servers, interfaces=interfaces)
+    _check_sizes(EMULATED, servers=servers, interfaces=interfaces)
     _check_memory(servers * (interfaces + 1))
     nic_bps = interfaces * interface_bps if host_bps is None else host_bps
     return wire(
-        _switches(scheme, server=servers, optical=interfaces),
+        _switches(EMULATED, server=servers, optical=interfaces),
         ((server, servers + k, interface_bps) for server, k in product(range(servers), range(interfaces))),
         ((server, nic_bps) for server in range(servers)),
-        scheme,
+        EMULATED,
     )
 
 

@@ -322,7 +322,7 @@ def keep_jobs(
     connect().close()  # unusable credentials end the command now
     with _logging(), _until_asked_to_end() as over, ExitStack() as at_end:
         keeper = Keeper(connect, leases)
-        at_end.callback(keeper.close, release=False)
+        at_end.callback(keeper.close)
         kept = KeptFolder(folder, keeper, addresses)
         kept.look()
         log.info("%s: jobs are kept registered at %s", folder, address)

@@ -78,7 +78,7 @@ class _Operator:
                 await self._watch(namespaces)
         finally:
             checks.cancel()
-            self._keeper.close(release=False)
+            self._keeper.close()
 
     async def _watch(self, namespaces: Sequence[str]) -> None:
         """Run kopf until a signal arrives. When kopf fails, registered jobs stay, and their leases are renewed."""

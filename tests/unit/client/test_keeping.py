@@ -105,14 +105,14 @@ def keeper(controller: FakeController) -> Iterator[Keeper]:
 
 @contextmanager
 def kept(
-    controller: FakeController, connect: Callable[[], FakeController] | None = None, release: bool = False, **more: Any
+    controller: FakeController, connect: Callable[[], FakeController] | None = None, **more: Any
 ) -> Iterator[Keeper]:
     keeper = Keeper(connect or controller.connect, **more)
     try:
         yield keeper
     finally:
         controller.answering.set()
-        keeper.close(release=release)
+        keeper.close()
         assert not any(thread.is_alive() for thread in keeper._threads)
 
 
@@ -295,14 +295,16 @@ def test_a_process_that_is_started_anew_goes_on_with_its_registrations_and_forge
             keeper.keep(spec(job))
         until(lambda: len(controller.jobs) == 2)
     before = dict(controller.jobs)
-    with kept(controller, release=True, tokens=tokens) as keeper:
+    with kept(controller, tokens=tokens) as keeper:
         keeper.keep(spec("same"))
         keeper.keep(spec("changed", HERE, ELSEWHERE))
         until(lambda: keeper.registered("same") and keeper.registered("changed"))
         assert controller.jobs["same"] == before["same"]
         assert controller.jobs["changed"] == (spec("changed", HERE, ELSEWHERE), before["changed"][1])
         assert tokens.kept("same") == before["same"][1]
-    assert (tokens.kept("same"), tokens.kept("changed"), controller.jobs) == ("", "", {})
+        for job in ("same", "changed"):
+            keeper.release(job)
+        until(lambda: (tokens.kept("same"), tokens.kept("changed"), controller.jobs) == ("", "", {}))
 
 
 def test_tokens_that_cannot_be_written_keep_no_job_from_its_registration(
