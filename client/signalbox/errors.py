@@ -119,15 +119,6 @@ class InvalidInput(SignalboxError):
 
 
 @contextmanager
-def in_field(field: str) -> Iterator[None]:
-    """Prefix the paths of wrong fields with the field that contains them: ``spec.transfers[0].src``."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise error.under(field) from None
-
-
-@contextmanager
 def in_entry(entry: str, field: str = "") -> Iterator[None]:
     """Add the name of the request's entry (``jobs[1]``) to errors raised inside.
 

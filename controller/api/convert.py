@@ -24,7 +24,7 @@ from controller.silence import Silence, SilenceKey
 from controller.status import JobStatus, Status
 from controller.store.members import Members
 from signalbox.addresses import MAX_PORT
-from signalbox.errors import FieldProblem, InvalidInput, cut, in_entry, in_field
+from signalbox.errors import FieldProblem, InvalidInput, cut, in_entry
 from signalbox.ip_addresses import ADDRESS_FORM, MAX_ADDRESS_CHARS
 from signalbox.jobs.collectives import link_count
 from signalbox.jobs.reports import Connected, IterationTime
@@ -94,7 +94,7 @@ def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[
     for (entry, request), spec in zip(entries, current, strict=True):
         with in_entry(entry):
             check_mask(request)
-            with in_field("spec"):
+            with in_entry("", "spec"):
                 specs.append(updated_spec(request, spec))
     links = sum(map(link_count, specs))
     if len(specs) > 1 and links > MAX_LINKS_OF_SET:

@@ -55,7 +55,6 @@ from signalbox.errors import (
     NotKnownYet,
     WrongLeaseToken,
     in_entry,
-    in_field,
 )
 from signalbox.jobs.collectives import VirtualLinks, link_count, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
@@ -246,7 +245,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         caller, request_id = CALLER.get(), convert.request_id(request)
         if not request.HasField("spec"):
             raise InvalidInput.of("spec", "is missing")
-        with in_field("spec"):
+        with in_entry("", "spec"):
             spec = await self._read(request, lambda: mapping.job_spec(request.spec))
             (links,) = await self._links([spec])
         registration = messages.RegisterJob(

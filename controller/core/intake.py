@@ -72,7 +72,7 @@ from controller.planning.snapshot import missing_hosts
 from controller.silence import EndSilence, SilenceAlarms
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
 from controller.tables.running_routes import installed_hosts
-from signalbox.errors import InvalidInput, SignalboxError, in_entry, in_field
+from signalbox.errors import InvalidInput, SignalboxError, in_entry
 from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 
@@ -257,7 +257,7 @@ class Intake:
     def _register(self, message: RegisterJob, now: float) -> Effects:
         s, spec = self._state, message.spec
         before = s.jobs.known(JobId(spec.job_id))
-        with in_field("spec"):
+        with in_entry("", "spec"):
             s.demand.refuse_unlearnable(spec)
         job = s.jobs.register(message, now)
         held = before.job
