@@ -8,11 +8,14 @@ import random
 from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pytest
 
 from controller.alarms import text
 from controller.core.alarms import demand_alarm
 from controller.demand.job_demand import DemandSource, Difference, Finding
+from controller.demand.judgement import Judge
+from controller.demand.payload_windows import Spans, Window
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from signalbox.jobs.reports import IterationTime
@@ -236,6 +239,14 @@ def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> No
     cluster.away = {FOUR[3]}
     cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[3]) + 1))
     cluster.until(lambda demand: demand.difference is not None, ring(FOUR[:3], -1), 90)
+
+
+def test_pairs_that_are_counted_for_different_times_are_compared_per_second() -> None:
+    pairs = [("a", "b"), ("b", "c")]
+    judge = Judge(pairs, {pair: [(0, 1000)] for pair in pairs}, None)
+    seconds, bps = np.array([[6.0, 3.0]]), np.full(2, 8e4)
+    spans = Spans(1e4 * seconds, seconds, 0.0, None, None, reported=np.array([False]))
+    assert judge.against_spec(Window(0.0, bps, bps, 6.0, None, begun=True, whole=True), spans).clean
 
 
 @pytest.mark.parametrize("duration_s", [0.0, 5e-324, 1e-9, 1e300, 1.7e308, float("nan"), float("inf")])
