@@ -18,7 +18,7 @@ from controller.api import convert_fabric
 from controller.api.pages import filled
 from controller.demand.job_demand import JobDemand
 from controller.fabric.parts import PartKind
-from controller.jobs.reported_connections import MAX_CONNECTIONS
+from controller.jobs.requested import MAX_CONNECTIONS
 from controller.planning.messages import ModeSet
 from controller.silence import Silence, SilenceKey
 from controller.status import JobStatus, Status

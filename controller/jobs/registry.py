@@ -28,27 +28,25 @@ from controller.jobs.messages import (
     SavedState,
     UpdateJob,
 )
-from controller.jobs.replacements import (
+from controller.jobs.requested import (
+    NO_PLACES,
     JobReplacement,
+    Places,
+    ReportedConnections,
+    Reports,
     Wanted,
+    by_source,
     limit_reached,
     links_of,
+    misfits,
     new_job,
+    refuse_connections_of_others,
     refuse_foreign_hosts,
     refuse_over_quota,
     refuse_pairs_of_others,
     refuse_stale,
     refuse_too_large,
     size,
-)
-from controller.jobs.reported_connections import (
-    NO_PLACES,
-    Places,
-    ReportedConnections,
-    Reports,
-    by_source,
-    misfits,
-    refuse_connections_of_others,
     with_connections,
 )
 from controller.shared_map import SharedMap, updated

@@ -22,7 +22,7 @@ from controller.api import servers, services
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
-from controller.jobs import replacements
+from controller.jobs import requested
 from controller.status import StatusBoard
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
@@ -264,7 +264,7 @@ def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: py
         made_in.append(threading.current_thread().name)
         return virtual_links(spec)
 
-    monkeypatch.setattr(replacements, "virtual_links", noted)
+    monkeypatch.setattr(requested, "virtual_links", noted)
     monkeypatch.setattr(services, "virtual_links", noted)
     ranks = range(64)
     spec = pb.JobSpec(
