@@ -158,8 +158,12 @@ def test_bytes_of_a_window_are_those_of_all_its_iterations_and_one_that_is_there
 
 def test_windows_of_a_judgement_last_about_an_interval_at_least() -> None:
     windows = PayloadWindows(EVERY_S, header_bytes=66)
+    uncounted = PayloadWindows(EVERY_S, header_bytes=66)
     for now in (10.0, 10.5, 12.0, 14.0):
         windows.add(Totals(*np.array([[now], [now * 1e6], [0.0]])), now)
+        uncounted.add(Totals(*np.array([[np.nan], [0.0], [0.0]])), now)
+        assert (windows.spans(now) is None) == (now < 12.0)
+        assert uncounted.spans(now) is None
     windows.reported([IterationTime(0, 1.0, 1.0, 11.0)], 11.0)
     spans = windows.spans(14.0)
     assert spans is not None

@@ -14,7 +14,7 @@ from controller.demand import traffic_patterns
 from controller.demand.job_demand import DemandSource, JobDemand
 from controller.demand.judgement import Judge
 from controller.demand.payload_windows import Window
-from controller.demand.traffic_patterns import MOST, TrafficPatterns
+from controller.demand.traffic_patterns import MOST, Pattern, TrafficPatterns
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Pair
 from tests.support.training_cluster import (
@@ -249,3 +249,13 @@ def test_a_job_does_not_alternate_with_one_pattern_alone() -> None:
     bps = np.array([1e6, 8e6])
     window = Window(0.0, bps, bps, 6.0, None, begun=True, whole=True)
     assert not patterns.mixed(Judge([ab, bc], {}, None), window, (), are_long=False)
+
+
+@pytest.mark.parametrize(("other_bps", "spans_a_change"), [(0.0, True), (8e6, False)])
+def test_a_window_with_a_pair_of_no_pattern_spans_no_change(other_bps: float, spans_a_change: bool) -> None:
+    ab, bc, ca = ("a", "b"), ("b", "c"), ("c", "a")
+    patterns = TrafficPatterns(VirtualLinks(), VirtualLinks(), 0.0)
+    patterns.known = [Pattern({pair: 1000.0}, VirtualLinks(), alternates=True) for pair in (ab, bc)]
+    bps = np.array([1e6, 3e6, other_bps])
+    window = Window(0.0, bps, bps, 6.0, None, begun=True, whole=True)
+    assert patterns.mixed(Judge([ab, bc, ca], {}, None), window, (), are_long=False) == spans_a_change
