@@ -54,12 +54,8 @@ class JobStatus:
     """Addresses of hosts that the job waits for."""
     vitals: Vitals
     """Lease and reported times. They keep changing after the status was made, unlike all other fields."""
-    slowdown: float
-    """Slowdown L_j of the job under the running routes; 0 while unknown."""
     ideal_communication_s: float
     """Ideal time of one iteration in seconds, on an idle fabric; 0 while unknown."""
-    efficiency_allowed: float
-    """Ideal time divided by the communication time that the running routes allow."""
     prediction_withheld: str
     """Reason why ``efficiency_allowed`` is no prediction; empty if it is one."""
     routes: Mapping[FlowId, Route | None]
@@ -68,6 +64,10 @@ class JobStatus:
     """Number that grows when the routes change."""
     dividing: Dividing
     """Ports that tell the subflows of a flow apart."""
+    slowdown: float = 0.0
+    """Slowdown L_j of the job under the running routes; 0 while unknown."""
+    efficiency_allowed: float = 0.0
+    """Ideal time divided by the communication time that the running routes allow."""
     routes_known: bool = True
     """Whether a route of the job has been confirmed, or a confirmed route removed, since the start."""
     flows_without_path: int = 0

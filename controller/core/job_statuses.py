@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from signalbox.jobs.formulas import (
 from signalbox.jobs.spec import JobId, Library, Striping
 
 NO_PHASES: Mapping[int, float] = {}
+NOTHING_KEPT = (NO_PHASES, 0)
 
 
 class JobStatuses:
@@ -38,8 +38,8 @@ class JobStatuses:
         self._changed = ChangedKeys[JobId]()
         self._other_slowdowns = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
-        self._other_pairs: Counter[JobId] = Counter()
-        self._times: dict[JobId, Mapping[int, float]] = {}
+        self._kept: dict[JobId, tuple[Mapping[int, float], int]] = {}
+        """Ideal time of each phase in seconds, and number of changes of the pairs, by job."""
         self._statuses: Mapping[JobId, JobStatus] = SharedMap()
 
     def __call__(
@@ -67,8 +67,10 @@ class JobStatuses:
         for job_id in {*changed, *referring}:
             job, known = jobs[job_id], self._statuses.get(job_id)
             routes = _routes(job, confirmed.get(job_id, NO_ROUTES))
-            self._other_pairs[job_id] += known is not None and known.routes.keys() != routes.keys()
-            self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
+            _, changes = self._kept.get(job_id, NOTHING_KEPT)
+            changes += known is not None and known.routes.keys() != routes.keys()
+            times_s = {} if job_id in missing else _ideal_times_s(job, hosts)
+            self._kept[job_id] = times_s, changes
             split = any(route is not None and len(route) > 1 for route in routes.values())
             pending = job_id in missing or job_id in waiting
             statuses[job_id] = JobStatus(
@@ -76,12 +78,10 @@ class JobStatuses:
                 state="pending" if pending else _routed_state(hosts, routes),
                 missing_hosts=missing.get(job_id, ()),
                 vitals=job.vitals,
-                slowdown=0.0,
-                ideal_communication_s=sum(self._times[job_id].values()) if job.per_iteration else 0.0,
-                efficiency_allowed=0.0,
+                ideal_communication_s=sum(times_s.values()) if job.per_iteration else 0.0,
                 prediction_withheld=prediction_withheld(job, split, job_id in slowdowns.outweighed),
                 routes=routes,
-                routes_generation=generation.get(job_id, 0) + self._other_pairs[job_id],
+                routes_generation=generation.get(job_id, 0) + changes,
                 dividing=job.dividing,
                 routes_known=generation.get(job_id, 0) > 0,
                 waiting=waiting.get(job_id, ""),
@@ -94,12 +94,11 @@ class JobStatuses:
             statuses[job_id] = replace(
                 status,
                 slowdown=0.0 if status.state == "pending" else slowdown,
-                efficiency_allowed=_efficiency(self._times[job_id], slowdown, of_phase),
+                efficiency_allowed=_efficiency(self._kept[job_id][0], slowdown, of_phase),
                 flows_without_path=without_path.get(job_id, 0),
             )
         for job_id in gone:
-            self._times.pop(job_id, None)
-            self._other_pairs.pop(job_id, None)
+            self._kept.pop(job_id, None)
         self._statuses = updated(self._statuses, {**dict.fromkeys(gone), **statuses})
         return self._statuses
 

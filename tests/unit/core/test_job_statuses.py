@@ -65,6 +65,13 @@ def test_a_job_that_changes_is_told_beside_one_whose_hosts_do() -> None:
     assert after[B].ideal_communication_s == 2 * before[B].ideal_communication_s
 
 
+def test_changes_of_pairs_count_from_each_registration() -> None:
+    statuses, near, far = JobStatuses(), job_of("a", ["10.0.0.1", "10.0.1.1"]), job_of("a", ["10.0.0.1", "10.0.2.1"])
+    assert [told(statuses, job)[A].routes_generation for job in (near, far, far, near)] == [0, 1, 1, 2]
+    assert told(statuses) == {}
+    assert told(statuses, near)[A].routes_generation == 0
+
+
 # ---- jobs that get a prediction of their communication time
 
 
