@@ -17,6 +17,7 @@ Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
 and pair 2 receives through it. Pairs of other roles are probed every 10 ms."""
 
 ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed")
+COUNTS = ("sent", "lost", "duplicated", "overtaken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def build_report(
 def _event(event: Event, streams: Mapping[Pair, Stream], logs: Sequence[RankLog]) -> dict[str, Any]:
     outcomes = {pair: streams[pair].outcome(event.start, event.end) for pair in event.roles if pair in streams}
     by_role = {
-        role: _together([outcome for pair, outcome in outcomes.items() if event.roles[pair] == role]) for role in ROLES
+        role: _figures(*(outcome for pair, outcome in outcomes.items() if event.roles[pair] == role)) for role in ROLES
     }
     receivers = {pair[1] for pair, role in event.roles.items() if role in ("close 1", "close 2", "uses it")}
     return {
@@ -75,29 +76,13 @@ def _event(event: Event, streams: Mapping[Pair, Stream], logs: Sequence[RankLog]
     }
 
 
-def _figures(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "sent": outcome.sent,
-        "lost": outcome.lost,
-        "duplicated": outcome.duplicated,
-        "overtaken": outcome.overtaken,
-        "stopped_ms": round(outcome.stopped_s * 1e3, 1),
-        "silence_ms": round(outcome.silence_s * 1e3, 1),
-    }
-
-
-def _together(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _figures(*outcomes: Outcome) -> dict[str, Any]:
     """Return the sum of all counts, and the worst of all times."""
-    return _figures(
-        Outcome(
-            sent=sum(o.sent for o in outcomes),
-            lost=sum(o.lost for o in outcomes),
-            duplicated=sum(o.duplicated for o in outcomes),
-            overtaken=sum(o.overtaken for o in outcomes),
-            stopped_s=max((o.stopped_s for o in outcomes), default=0.0),
-            silence_s=max((o.silence_s for o in outcomes), default=0.0),
-        )
-    )
+    return {
+        **{name: sum(getattr(one, name) for one in outcomes) for name in COUNTS},
+        "stopped_ms": round(max((one.stopped_s for one in outcomes), default=0.0) * 1e3, 1),
+        "silence_ms": round(max((one.silence_s for one in outcomes), default=0.0) * 1e3, 1),
+    }
 
 
 def _silence(logs: Iterable[RankLog], receivers: set[str], event: Event) -> float:
@@ -129,10 +114,7 @@ def _summary(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _over(events: Sequence[Mapping[str, Any]], role: Role) -> dict[str, Any]:
     of_role = [event["roles"][role] for event in events]
     return {
-        "sent": sum(one["sent"] for one in of_role),
-        "lost": sum(one["lost"] for one in of_role),
-        "duplicated": sum(one["duplicated"] for one in of_role),
-        "overtaken": sum(one["overtaken"] for one in of_role),
+        **{name: sum(one[name] for one in of_role) for name in COUNTS},
         "stopped_ms_median": median(one["stopped_ms"] for one in of_role),
         "stopped_ms_max": max(one["stopped_ms"] for one in of_role),
         "silence_ms_max": max(one["silence_ms"] for one in of_role),

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from benchmarks.joining.mixes import Announced, spec_of
-from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, flat_s, worst
+from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, with_flat_s, worst
 from benchmarks.joining.scenarios.stage import Stage, moves
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, RATE_BPS
 from mininet_topos.joining.jobs import LibraryJob
@@ -156,12 +156,8 @@ def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a line per job: mean ratios of its iterations before the traffic, in the traffic's first 3 s, and later.
 
     ``suffers_s``: seconds after the begin of the traffic until the last iteration above 1.10 ends."""
-    base = flat_s(rows)
     lines = []
-    for row in rows:
-        alone_s = base.get((row.seed, row.repeat, row.seconds, row.job))
-        if not alone_s:
-            continue
+    for row, alone_s in with_flat_s(rows):
         began = row.more["began_s"]
         over = [(begin - began, begin + took - began, took / alone_s) for begin, took, *_ in row.settled]
         parts = {

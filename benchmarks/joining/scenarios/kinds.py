@@ -27,7 +27,7 @@ from benchmarks.joining.mixes import FACTORS, LEASE_S, Announced, Mode, spec_of
 from benchmarks.joining.scenarios.churn import RECORDED
 from benchmarks.joining.scenarios.elephants import layout
 from benchmarks.joining.scenarios.patterns import alarm_times
-from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, flat_s, worst
+from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, with_flat_s, worst
 from benchmarks.joining.scenarios.stage import Look, Stage, moves
 from controller.tables.rules import Table
 from mininet_topos.joining.jobs import Library, LibraryJob
@@ -192,11 +192,9 @@ def names(announced: Announced, answer: str) -> bool:
 
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a line per planned job. ``settled_s``: see ``settled_after``."""
-    base = flat_s(rows)
     lines = []
-    for row in rows:
-        alone_s = base.get((row.seed, row.repeat, row.seconds, row.job))
-        if row.mode != Mode.PLANNED or not alone_s:
+    for row, alone_s in with_flat_s(rows):
+        if row.mode != Mode.PLANNED:
             continue
         counted, named = row.more["counted_s"], row.more.get("named_s")
         lines.append(

@@ -6,7 +6,7 @@ pure.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
@@ -88,17 +88,22 @@ def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
     }
 
 
-def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
-    """Return each row with its iterations after the first, relative to the job's median on the flat switch.
-
-    The median is taken from the same repetition. Rows without a median are left out."""
+def with_flat_s(rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
+    """Yield each row with the job's median iteration on the flat switch in the same repetition, if there is one."""
     base = flat_s(rows)
-    found = []
     for row in rows:
         alone_s = base.get((row.seed, row.repeat, row.seconds, row.job))
-        if alone_s and row.settled:
-            found.append((row, [duration / alone_s for _, duration, *_ in row.settled]))
-    return found
+        if alone_s:
+            yield row, alone_s
+
+
+def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
+    """Return the rows of ``with_flat_s`` with their iterations after the first, relative to the flat switch."""
+    return [
+        (row, [duration / alone_s for _, duration, *_ in row.settled])
+        for row, alone_s in with_flat_s(rows)
+        if row.settled
+    ]
 
 
 def by_mode(rows: Sequence[Row]) -> list[dict[str, Any]]:

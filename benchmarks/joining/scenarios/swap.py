@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.joining.mixes import Announced, Mode, spec_of
 from benchmarks.joining.scenarios.elephants import layout
-from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, flat_s, worst
+from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, with_flat_s, worst
 from benchmarks.joining.scenarios.stage import Look, Stage
 from mininet_topos.joining.jobs import LibraryJob
 from mininet_topos.lab.record import run
@@ -94,12 +94,8 @@ def moved(looks: Sequence[Look], at_s: float) -> int:
 
 
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    base = flat_s(rows)
     lines = []
-    for row in rows:
-        alone_s = base.get((row.seed, row.repeat, row.seconds, row.job))
-        if not alone_s:
-            continue
+    for row, alone_s in with_flat_s(rows):
         at_s = row.more["at_s"]
         before = [took / alone_s for begin, took in row.settled if begin + took <= at_s]
         after = [took / alone_s for begin, took in row.settled if begin + took > at_s]
