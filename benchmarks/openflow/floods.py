@@ -126,7 +126,7 @@ def endless_answers(port: int) -> None:
 
 
 class ManyMeters(PlainSwitch):
-    """Switch that reports 100,000 meters, different ones at each request, all with dropped packets."""
+    """Switch that reports dropped packets of 100,000 meters, for ports that it does not have; each time other ones."""
 
     turn = 0
 
@@ -140,16 +140,8 @@ class ManyMeters(PlainSwitch):
         ]
 
 
-def many_meters(port: int) -> None:
-    """Act as a switch that reports dropped packets for ports that it does not have."""
-    switch = ManyMeters(HOSTILE_DPID, 2)
-    connection = _connected(port, switch)
-    while True:
-        connection.send(switch.answer(connection.hear()))
-
-
 class ManyRules(PlainSwitch):
-    """Switch that reports 100,000 rules for flows of its host, different ones at each request."""
+    """Switch that counts 100,000 rules for flows of its host, never installed and each time different ones."""
 
     turn = 0
 
@@ -164,16 +156,8 @@ class ManyRules(PlainSwitch):
         return [head + match + struct.pack("!I6x", first + number) for number in range(MANY_RULES)]
 
 
-def many_rules(port: int) -> None:
-    """Act as a switch that counts rules which the controller never installed."""
-    switch = ManyRules(HOSTILE_DPID, 2)
-    connection = _connected(port, switch)
-    while True:
-        connection.send(switch.answer(connection.hear()) + asking(0))
-
-
 class ManyConfigs(PlainSwitch):
-    """Switch that describes a million meters without bands, and as many groups without buckets."""
+    """Switch that describes a million meters without bands, and as many groups without buckets, never installed."""
 
     def _entries(self, request: bytes) -> list[bytes]:
         (kind,) = struct.unpack_from("!H", request)
@@ -182,12 +166,11 @@ class ManyConfigs(PlainSwitch):
         return [struct.pack("!HHI", 8, 0, number) for number in range(MANY_CONFIGS)]
 
 
-def many_configs(port: int) -> None:
-    """Act as a switch with groups and meters that the controller never installed."""
-    switch = ManyConfigs(HOSTILE_DPID, 2)
+def answering(port: int, switch: PlainSwitch, more: bytes = b"") -> None:
+    """Answer all requests as the switch, each time with ``more`` after the answer."""
     connection = _connected(port, switch)
     while True:
-        connection.send(switch.answer(connection.hear()))
+        connection.send(switch.answer(connection.hear()) + more)
 
 
 def unread_echoes(port: int) -> None:
@@ -195,14 +178,6 @@ def unread_echoes(port: int) -> None:
     connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
     while True:
         connection.send(message(Type.ECHO_REQUEST, 0) * 1000)
-
-
-def many_ports(port: int) -> None:
-    """Act as a switch with 60,000 ports, again and again."""
-    switch = PlainSwitch(HOSTILE_DPID, 60_000)
-    connection = _connected(port, switch)
-    while True:
-        connection.send(switch.answer(connection.hear()))
 
 
 def phantoms(port: int) -> None:
@@ -237,10 +212,10 @@ KINDS: Mapping[str, Callable[[int], None]] = {
     "arp": arp,
     "unread-echoes": unread_echoes,
     "endless-answers": endless_answers,
-    "many-meters": many_meters,
-    "many-rules": many_rules,
-    "many-configs": many_configs,
-    "many-ports": many_ports,
+    "many-meters": lambda port: answering(port, ManyMeters(HOSTILE_DPID, 2)),
+    "many-rules": lambda port: answering(port, ManyRules(HOSTILE_DPID, 2), asking(0)),
+    "many-configs": lambda port: answering(port, ManyConfigs(HOSTILE_DPID, 2)),
+    "many-ports": lambda port: answering(port, PlainSwitch(HOSTILE_DPID, 60_000)),
     "phantoms": phantoms,
     "same-dpid": same_dpid,
     "leaving": leaving,

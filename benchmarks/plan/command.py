@@ -198,15 +198,19 @@ def _off(row: Row) -> float:
 
 
 def _fast(row: Row) -> bool:
-    return row.failure in WHOLE_SPINES and row.group in ("published", "whole-leaf") and _size(row)
-
-
-def _size(row: Row) -> bool:
-    return _FEWEST_FLOWS <= row.flows <= _MOST_FLOWS
+    spines_fail = row.failure in WHOLE_SPINES and row.group in ("published", "whole-leaf")
+    return spines_fail and _FEWEST_FLOWS <= row.flows <= _MOST_FLOWS
 
 
 def _exact(row: Row) -> bool:
     return row.closed_form is not None and row.slowdown <= row.closed_form * (1 + _ROUNDING)
+
+
+def _timed(name: str, of: Callable[[Row], bool], ms: float, words: str = "{:.0f} ms", proven: bool = False) -> _Rule:
+    """Return the rule that planning takes at most ``ms``, and with ``proven`` also proves the slowdowns."""
+    return _Rule(
+        name, of, lambda row: row.total_ms <= ms and (row.proven or not proven), lambda row: row.total_ms, words
+    )
 
 
 _RULES = (
@@ -226,17 +230,16 @@ _RULES = (
     ),
     _Rule(
         "split flows, cables fail: slowdown <= 1.01 x bound in at most 8 subflows",
-        lambda row: row.failure in _CABLES and row.splits and not _irregular(row),
+        lambda row: row.failure in _CABLES and row.splits and row.group not in IRREGULAR,
         lambda row: row.slowdown <= _WITHIN * row.bound and row.most_subflows <= 8,
         _off,
         "{:.4f} x the bound",
     ),
-    _Rule(
+    _timed(
         "whole flows, failures that hit one job, published: all slowdowns proven within 1 s",
         lambda row: row.failure == ONE_JOB and not row.splits and row.group == "published",
-        lambda row: row.proven and row.total_ms <= 1000,
-        lambda row: row.total_ms,
-        "{:.0f} ms",
+        1000,
+        proven=True,
     ),
     *(
         _Rule(
@@ -248,53 +251,38 @@ _RULES = (
         )
         for group in IRREGULAR
     ),
-    _Rule(
+    _timed(
         "whole flows, 1,152 to 1,728, whole spines fail: planned within 10 ms",
         lambda row: _fast(row) and not row.splits,
-        lambda row: row.total_ms <= 10,
-        lambda row: row.total_ms,
+        10,
         "{:.1f} ms",
     ),
-    _Rule(
+    _timed(
         "split flows, 1,152 to 1,728, whole spines fail: planned within 25 ms",
         lambda row: _fast(row) and row.splits,
-        lambda row: row.total_ms <= 25,
-        lambda row: row.total_ms,
+        25,
         "{:.1f} ms",
     ),
-    _Rule(
+    _timed(
         "whole flows, cables fail, published: proven within 500 ms",
         lambda row: (
             row.group == "published" and not row.splits and row.failure not in WHOLE_SPINES and row.variables <= _MODEL
         ),
-        lambda row: row.proven and row.total_ms <= 500,
-        lambda row: row.total_ms,
-        "{:.0f} ms",
+        500,
+        proven=True,
     ),
-    _Rule(
-        "fragmented, whatever fails: planned within 1 s",
-        lambda row: row.group == "fragmented",
-        lambda row: row.total_ms <= 1000,
-        lambda row: row.total_ms,
-        "{:.0f} ms",
-    ),
+    _timed("fragmented, whatever fails: planned within 1 s", lambda row: row.group == "fragmented", 1000),
 )
 
 
 def targets(rows: Sequence[Row], changes: Sequence[ChangeRow]) -> list[Target]:
     planned = [row for row in rows if row.scheme == PLANNED]
-    judged = [_judged(rule, [row for row in planned if rule.of(row)]) for rule in _RULES]
-    return [target for target in (*judged, *_of_changes(changes)) if target.cases]
-
-
-def _judged(rule: _Rule, rows: Sequence[Row]) -> Target:
-    met = sum(map(rule.met, rows))
-    worst = rule.words.format(max(map(rule.figure, rows))) if rows else ""
-    return Target(rule.name, len(rows), met, worst)
-
-
-def _irregular(row: Row) -> bool:
-    return row.group in IRREGULAR
+    found = []
+    for rule in _RULES:
+        if of := [row for row in planned if rule.of(row)]:
+            worst = rule.words.format(max(map(rule.figure, of)))
+            found.append(Target(rule.name, len(of), sum(map(rule.met, of)), worst))
+    return [*found, *(target for target in _of_changes(changes) if target.cases)]
 
 
 def _of_changes(changes: Sequence[ChangeRow]) -> Iterable[Target]:
