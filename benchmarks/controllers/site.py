@@ -324,7 +324,8 @@ def site(folder: Path, leaves: int, spines: int, members: int, tell: Callable[[s
     rings = [hosts[ring::of_ring][:RING] for ring in range(of_ring)]
     hosts = [host for ring in rings for host in ring]
     with ExitStack() as stack:
-        _router()
+        _namespace("router")
+        run("ip", "netns", "exec", "router", "sysctl", "-qw", "net.ipv4.ip_forward=1")
         _join("", 0, [SWITCHES])
         tell("starting etcd")
         etcd = [EtcdMember(number, folder) for number in range(1, ETCD_MEMBERS + 1)]
@@ -381,11 +382,6 @@ def _set_clock(folder: Path, ahead_s: int) -> None:
     """Set by how many seconds the time of day of a member is wrong."""
     with (folder / "clock").open("r+b" if (folder / "clock").exists() else "wb") as file:
         file.write(ahead_s.to_bytes(8, "little", signed=True))
-
-
-def _router() -> None:
-    _namespace("router")
-    run("ip", "netns", "exec", "router", "sysctl", "-qw", "net.ipv4.ip_forward=1")
 
 
 def _namespace(name: str) -> None:

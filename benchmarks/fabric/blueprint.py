@@ -134,7 +134,7 @@ class Blueprint:
         before = self.next_hops()
         for cable in cables:
             after = self.next_hops([*cut, cable])
-            as_short = all(self._as_short(before[pair], after.get(pair)) for pair in self._pairs)
+            as_short = all(pair in after and after[pair] <= before[pair] for pair in self._pairs)
             if as_short and any(True for _ in lost_hops(before, after)):
                 yield Cut(cable, before, after)
                 cut.append(cable)
@@ -143,10 +143,6 @@ class Blueprint:
     @cached_property
     def _pairs(self) -> tuple[tuple[Dpid, Dpid], ...]:
         return tuple((a, b) for a in self.destinations for b in self.destinations if a != b)
-
-    @staticmethod
-    def _as_short(before: frozenset[PortNo], after: frozenset[PortNo] | None) -> bool:
-        return after is not None and after <= before
 
 
 def lost_hops(before: Hops, after: Hops) -> Iterator[tuple[Dpid, Dpid, PortNo]]:

@@ -218,7 +218,8 @@ def bridges(blueprint: Blueprint, controller: str) -> Iterator[Bridges]:
     try:
         yield Bridges(blueprint, [controller])
     finally:
-        remove(_marked(_owner(os.getpid())))
+        mine = f"external_ids:{MARK}={_owner(os.getpid())}"
+        remove(command("ovs-vsctl", "--bare", "--columns=name", "find", "Bridge", mine).split())
 
 
 def remove_leftovers() -> int:
@@ -231,10 +232,6 @@ def remove_leftovers() -> int:
 
 def remove(names: Sequence[str]) -> None:
     _transaction(word for name in names for word in ("--", "--if-exists", "del-br", name))
-
-
-def _marked(owner: str) -> list[str]:
-    return command("ovs-vsctl", "--bare", "--columns=name", "find", "Bridge", f"external_ids:{MARK}={owner}").split()
 
 
 def _owner(pid: int) -> str:
