@@ -204,7 +204,7 @@ class SwitchSync:
         - ``outdated``: changes were sent to the switch meanwhile, or no read was requested; the message is ignored.
         - ``same``: our rules are as they were believed to be.
 
-        ``known``: as for ``switch_rules.divided``."""
+        ``known``: as for ``rules.divided``."""
         dpid = message.dpid
         switch = self._connected.get(dpid)
         if switch is None or switch.read_since is None:
