@@ -324,7 +324,7 @@ class SwitchRules:
             self._begin(base)
             known = base
         changed = {name: of_name for name, _, of_name in differing(self._pins, pins)}
-        same = known.control is control and known.default is default and (known.ways is ways or known.ways == ways)
+        same = known.control is control and known.default is default and known.ways == ways
         if same and not changed:
             return self._rules
         meters = Edits(self._rules.meters)

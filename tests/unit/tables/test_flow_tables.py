@@ -406,3 +406,7 @@ def test_the_counters_of_pinned_and_dropping_rules_are_read_and_no_others() -> N
         for key, rule in rules.flows.items():
             assert is_ours(rule.cookie)
             assert bool(rule.cookie & COUNTED_BIT) == (key.table == Table.PINNED or key in KEYS)
+
+
+def test_learning_rules_are_installed_in_the_first_stage() -> None:
+    assert RULES[Dpid(1)].flows[SOME_PINS[1].key].distance == 0

@@ -14,10 +14,23 @@ from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId, Por
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.planning.messages import SolvePlan
 from controller.planning.problem import FlowId
-from controller.tables.flow_tables import Pin, pin_key
+from controller.tables.flow_tables import Gateway, Pin, pin_key
 from controller.tables.messages import InstallStage
+from controller.tables.pins import PinSet
 from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings, narrowed
-from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup, ecmp_group_id
+from controller.tables.rules import (
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    Output,
+    Prefix,
+    RuleSet,
+    Table,
+    ToGroup,
+    ecmp_group_id,
+)
 from offline.scenarios.fabrics import fabric_of, fat_tree, leaf_spine, without
 from offline.scenarios.topologies import OFFLINE, direct_connect
 from tests.support.fake_fabric import FakeFabric
@@ -59,9 +72,11 @@ def test_a_flow_to_a_leaf_that_is_out_of_reach_is_still_counted() -> None:
 
 def test_a_pin_whose_group_id_is_taken_by_another_group_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.tables.pipeline.path_group_id", lambda _leaf, _port: 99)
-    rules = desired(FABRIC, Pin(FLOW, OWNER, OVER_FIRST), Pin(OTHER_FLOW, OWNER, OVER_SECOND))[LEAF]
-    assert path_group(rules, FLOW).buckets[0].watch_port == 1
-    assert rules.flows[pin_key(OTHER_FLOW)].goto == Table.DEFAULT
+    pins = Pin(FLOW, OWNER, OVER_FIRST), Pin(OTHER_FLOW, OWNER, OVER_SECOND)
+    for of_owners in ({"": pins}, {"one": pins[:1], "other": pins[1:]}):
+        rules = Pipeline(SETTINGS).desired(FABRIC, PinSet(of_owners), {})[LEAF]
+        assert path_group(rules, FLOW).buckets[0].watch_port == 1
+        assert rules.flows[pin_key(OTHER_FLOW)].goto == Table.DEFAULT
 
 
 @pytest.mark.parametrize("ip", [FLOW.src_ip, FLOW.dst_ip])
@@ -75,21 +90,36 @@ def test_rules_of_a_pin_follow_the_one_of_its_hosts_that_moves_alone(ip: str) ->
     assert after[LEAF] != before[LEAF]
 
 
-def test_rules_follow_a_destination_that_is_farther_away_over_the_same_next_hop() -> None:
-    """``distance`` orders the stages in which rules are installed; comparisons ignore it."""
-    near = without(FABRIC, OVER_SECOND[:1])
-    uplink, down = OVER_FIRST
-    far = replace(near, links={key: link for key, link in near.links.items() if key != down and link.dst != down.at})
-    whole, pin = Pipeline(SETTINGS), Pin(FLOW, OWNER, (uplink,))
-    whole.desired(near, [pin], {})
-    rules, expected = (pipeline.desired(far, [pin], {})[LEAF] for pipeline in (whole, Pipeline(SETTINGS)))
-    assert rules == expected
-    assert {key: rule.distance for key, rule in rules.flows.items()} == {
-        key: rule.distance for key, rule in expected.flows.items()
-    }
-    assert {key: group.distance for key, group in rules.groups.items()} == {
-        key: group.distance for key, group in expected.groups.items()
-    }
+WHOLE = [
+    FABRIC,
+    leaf_spine(2, 1, 2, 1e9, 1e9, cables=2),
+    fabric_of(direct_connect(((1, 2, 3, 0), (3, 0, 1, 2)), 1e9, OFFLINE)),
+]
+
+
+def exact(rules: Mapping[Dpid, RuleSet]) -> object:
+    """Return the rules with their distances, which order the stages and which comparisons ignore."""
+    groups = {dpid: {key: group.distance for key, group in of.groups.items()} for dpid, of in rules.items()}
+    return dict(rules), groups, {d: {key: rule.distance for key, rule in of.flows.items()} for d, of in rules.items()}
+
+
+@given(st.data())
+@settings(max_examples=80)
+def test_rules_follow_links_ports_and_pins_as_if_they_were_derived_anew(data: st.DataObject) -> None:
+    fabric = data.draw(st.sampled_from(WHOLE))
+    paths, ips, kept = CandidatePaths(fabric, 4), sorted(fabric.hosts), Pipeline(SETTINGS)
+    pins: dict[str, tuple[Pin, ...]] = {}
+    for _ in range(data.draw(st.integers(2, 5))):
+        shown = without(fabric, data.draw(st.sets(st.sampled_from(sorted(fabric.links)), max_size=4)))
+        dpid = data.draw(st.sampled_from(sorted(fabric.switches)))
+        fewer = dict(list(fabric.switches[dpid].ports.items())[data.draw(st.integers(0, 1)) :])
+        shown = replace(shown, switches={**shown.switches, dpid: replace(fabric.switches[dpid], ports=fewer)})
+        for owner, name in enumerate("ab" if data.draw(st.booleans()) else ""):
+            src, dst = (fabric.hosts[ip] for ip in (ips[owner], ips[-1 - owner]))
+            path = data.draw(st.sampled_from(paths.between(src.at.dpid, dst.at.dpid)))
+            pins = {**pins, name: (Pin(FlowId(src.ip, dst.ip), owner, path),)}
+        found, anew = (one.desired(shown, PinSet(pins), {}) for one in (kept, Pipeline(SETTINGS)))
+        assert exact(found) == exact(anew)
 
 
 def test_a_path_group_follows_a_circuit_that_leads_elsewhere_although_its_pin_is_the_one_before() -> None:
@@ -162,6 +192,14 @@ def test_a_rule_to_an_unknown_host_stays_although_its_group_is_not_there() -> No
     kept = KeepUnknown()(fabric.hosts, {LEAF: RuleSet()}, {LEAF: replace(INSTALLED[LEAF], groups={})})[LEAF]
     assert pin_key(FLOW) in kept.flows
     assert kept.groups == {}
+
+
+def test_rules_to_an_unknown_gateway_stay_until_it_is_known() -> None:
+    gateway = Gateway(FLOW.dst_ip, "02:00:00:00:00:99")
+    onward = FlowRule(FlowKey(Table.DEFAULT, 140, Match(eth_dst=gateway.mac)), 0, (Output(PortNo(1)),))
+    keep, installed = KeepUnknown([gateway]), {LEAF: RuleSet.of([onward])}
+    assert keep(fabric_without(gateway.ip).hosts, {LEAF: RuleSet()}, installed)[LEAF].flows == {onward.key: onward}
+    assert keep(FABRIC.hosts, {LEAF: RuleSet()}, installed)[LEAF].flows == {}
 
 
 def test_group_ids_are_below_those_that_openflow_reserves() -> None:
