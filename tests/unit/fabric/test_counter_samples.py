@@ -98,6 +98,8 @@ def test_a_switch_whose_clock_starts_again_begins_anew() -> None:
     assert isnan(recent(samples))
     samples.add(52, {"a": 400})
     assert recent(samples) == pytest.approx(400)
+    samples.add(52, {"a": 500})
+    assert isnan(recent(samples)), "no time has passed"
 
 
 def test_samples_that_come_often_are_thinned_out_and_still_reach_back_a_window() -> None:
