@@ -19,6 +19,10 @@ for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
+# By default a logged traceback shows all local variables. On a busy machine that takes longer than a client waits for
+# its answer.
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
+
 # Every run tries the same examples, so a test fails only because of a change; ``--hypothesis-profile=random`` tries
 # others. On a busy machine an example may take any time; pytest-timeout ends a test that hangs.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,13 @@ def _can_make_labs() -> None:
 
 
 _files = itertools.count(os.getpid())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.lab)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

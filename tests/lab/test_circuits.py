@@ -34,8 +34,6 @@ from tests.support.lab.counters import ofctl
 from tests.support.lab.fabric import Fabric
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 INTERFACES, MBPS = 3, 3.0
 BEGIN_S = 60.0
 PROBE_S = 0.05

@@ -22,8 +22,6 @@ from tests.support.lab.pings import send
 from tests.support.lab.ring import ELEMENTS, Ring
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 FABRIC_MBPS, HOST_MBPS = 5.0, 10.0
 RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HOST_MBPS * 1e6}}
 THIRD_BYTES = 300_000

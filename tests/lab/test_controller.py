@@ -30,8 +30,6 @@ from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 LEAVES, SPINES = 3, 2
 LINKS = 2 * LEAVES * SPINES
 

@@ -18,8 +18,6 @@ from tests.support.lab.counters import ofctl
 from tests.support.lab.pings import send
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 SERVERS, STEPS, MBPS = 6, (1, 5), 2.0
 ECHOES = 'for ip in "$@"; do ping -c 1 -w 20 $ip > /dev/null || echo $ip & done; wait'
 

@@ -17,8 +17,6 @@ from mininet_topos.lab.lab import Lab
 from signalbox.client import Client
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 
 @contextmanager
 def lab_that_trains(controller: ControllerProcess, prefix: str) -> Iterator[subprocess.Popen[bytes]]:

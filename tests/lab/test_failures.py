@@ -15,8 +15,6 @@ from benchmarks.live.failures import KINDS, WITHOUT_ETCD, finish, run_kind, scen
 from benchmarks.live.moves import build_report, moving, switching, traffic_of
 from mininet_topos.leaf_spine import LeafSpine
 
-pytestmark = pytest.mark.lab
-
 WITHOUT_CONTROLLER = ("cable without controller",)
 """Kinds of failure that the short test causes; the long test causes all kinds.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 LITTLE = ("--faults", "1", "--only", "active killed", "--switches", "6", "--members", "2")
 
@@ -22,11 +22,7 @@ def test_a_killed_controller_is_replaced_without_a_trace(tmp_path: Path) -> None
     (case,) = json.loads((tmp_path / "controllers.json").read_text())["cases"]
     assert case["sent"] > 0
     assert {name: case[name] for name in ("deposed", "written", "lost", "changed", "jobs")} == {
-        "deposed": 0,
-        "written": 0,
-        "lost": 0,
-        "changed": [],
-        "jobs": [],
-    }
+        "deposed": 0, "written": 0, "lost": 0, "changed": [], "jobs": [],
+    }  # fmt: skip
     assert case["answered_s"] is not None
     assert case["held_s"] is not None

@@ -14,8 +14,6 @@ from mininet_topos.controller_process import reserve_port
 from mininet_topos.lab.record import run, wait_for
 from tests.support.wire.openflow_controller import EPOCH, Southbound, southbound
 
-pytestmark = pytest.mark.lab
-
 DPID = Dpid(0x5E)
 
 

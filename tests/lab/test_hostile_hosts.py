@@ -26,8 +26,6 @@ from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
 from tests.support.waiting import line
 
-pytestmark = pytest.mark.lab
-
 LINK_MBPS = 20.0
 """Rate of a link, enough for 10,000 ARP requests a second out of one host."""
 FLOOD_PPS = 10_000

@@ -8,8 +8,6 @@ import pytest
 
 from benchmarks.interrupts import LAB, WAYS, interrupted
 
-pytestmark = pytest.mark.lab
-
 LITTLE = (*LAB, "--leaves", "2", "--spines", "1", "--hosts", "1")
 UP = b"Ctrl-C ends it"
 DEMO = (*LAB[:-1], "mininet_topos.demo")

@@ -11,8 +11,6 @@ from mininet_topos.joining.launch import missing
 from mininet_topos.lab.record import LabError
 from tests.support.lab.needs import needs
 
-pytestmark = pytest.mark.lab
-
 ELEMENTS = 12_000
 DEADLINE_S = 60.0
 

@@ -23,8 +23,6 @@ from tests.support.lab.pings import address, send
 from tests.support.lab.waits import wait_for
 from tests.support.waiting import line
 
-pytestmark = pytest.mark.lab
-
 
 @pytest.fixture(scope="module")
 def shared(lab_prefix: str) -> Iterator[Lab]:

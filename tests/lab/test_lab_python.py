@@ -4,11 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from mininet_topos.lab.record import interface_exists, namespaces, run
-
-pytestmark = pytest.mark.lab
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "lab_python.sh"
 LEAVES_MUCH = """

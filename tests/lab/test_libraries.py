@@ -19,8 +19,6 @@ from tests.support.lab.fabric import Fabric, routes
 from tests.support.lab.needs import needs
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 ITERATIONS = 3
 RANKS = 3
 ELEMENTS = 12_000

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
-
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
@@ -21,8 +19,6 @@ from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.job_specs import job_spec, sends
 from tests.support.lab.fabric import LEASE_S, routes
 from tests.support.lab.waits import wait_for
-
-pytestmark = pytest.mark.lab
 
 ELEMENTS = 40_000
 JOBS = ("right", "backwards")
@@ -69,14 +65,9 @@ def trained(lab: Lab, folder: Path, job: str, pair: tuple[str, str]) -> Iterator
     processes = []
     for rank, log in enumerate(logs):
         options = {
-            "--job": job,
-            "--rank": rank,
-            "--peers": ",".join(pair),
-            "--algorithm": "pipeline_send",
-            "--elements": ELEMENTS,
-            "--rendezvous": folder / f"{job}-meets",
-            "--out": log,
-        }
+            "--job": job, "--rank": rank, "--peers": ",".join(pair), "--algorithm": "pipeline_send",
+            "--elements": ELEMENTS, "--rendezvous": folder / f"{job}-meets", "--out": log,
+        }  # fmt: skip
         words = (str(word) for item in options.items() for word in item)
         argv = [sys.executable, "-m", "mininet_topos.trainer", *words]
         processes.append(lab.popen(names[pair[rank]], argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))

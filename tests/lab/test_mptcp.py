@@ -33,7 +33,7 @@ from tests.support.lab.fabric import routes
 from tests.support.lab.needs import needs
 from tests.support.lab.waits import wait_for
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 FABRIC_MBPS, HOST_MBPS = 5.0, 20.0
 RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HOST_MBPS * 1e6}}

@@ -14,8 +14,6 @@ from signalbox.client import Client
 from signalbox.mapping import word_in
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 SEND = """
 import socket, sys
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)

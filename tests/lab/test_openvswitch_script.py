@@ -13,8 +13,6 @@ import pytest
 from tests.support.lab.waits import wait_for
 from tests.support.waiting import ended, line
 
-pytestmark = pytest.mark.lab
-
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "openvswitch.sh"
 OVS_CTL = "/usr/share/openvswitch/scripts/ovs-ctl"
 

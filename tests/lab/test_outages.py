@@ -4,16 +4,12 @@ The benchmark ``outages`` measures more outages and exits."""
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.live.outages import measured, pause, site_of
 from benchmarks.live.outages_report import exits, hangs, took_in
 from mininet_topos.demo.parts import TrainingJob
 from mininet_topos.lab.running_fabric import LINK_MBPS
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
-
-pytestmark = pytest.mark.lab
 
 ELEMENTS = 20_000
 AWAY_S = 5.0

@@ -21,8 +21,6 @@ from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 LEAVES, SPINES, HOSTS = 2, 2, 3
 LINKS = 2 * LEAVES * SPINES
 AUDIT_S = 1.0

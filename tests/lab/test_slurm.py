@@ -18,8 +18,6 @@ from tests.support.lab.waits import wait_for
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.keeping import KeepProcess, keeping
 
-pytestmark = pytest.mark.lab
-
 POD_CABLES = [(f"edge{n}", f"agg{1 + n // 3}{a}") for n in (1, 2, 3, 4) for a in "xy"]
 POD_CABLES += [(f"agg{pod}{a}", f"core{a}") for pod in (1, 2) for a in "xy"]
 

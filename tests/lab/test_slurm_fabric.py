@@ -26,7 +26,7 @@ from tests.support.lab.waits import wait_for
 from tests.support.wire.keeping import keeping
 
 log = structlog.get_logger(__name__)
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-slurm.md")
 SETTINGS = {"counters": {"interval_s": 1.0}, "planning": {"interval_s": 2.0}}

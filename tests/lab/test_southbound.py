@@ -49,8 +49,6 @@ from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import port_classes
 from tests.support.wire.openflow_controller import Southbound, southbound
 
-pytestmark = pytest.mark.lab
-
 PATCH, PLAIN = PortNo(1), PortNo(2)
 
 

@@ -23,8 +23,6 @@ from tests.support.lab.ring import ELEMENTS, Ring
 from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 LEAVES, SPINES, HOSTS = 2, 3, 4
 MBPS = 3.0
 SUBFLOWS = 4

@@ -22,8 +22,6 @@ from tests.support.lab.fabric import Fabric, pinned, ring, routes
 from tests.support.lab.pings import address
 from tests.support.lab.waits import wait_for
 
-pytestmark = pytest.mark.lab
-
 K = 4
 EDGES = range(1, K * K // 2 + 1)
 JOBS = {f"ring{host}": [f"h{edge}_{host}" for edge in EDGES] for host in (1, 2)}

@@ -13,8 +13,6 @@ from mininet_topos.lab.record import run
 from tests.support.wire.certificates import Authority, Certificate
 from tests.support.wire.openflow_controller import southbound
 
-pytestmark = pytest.mark.lab
-
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_to_show() -> Iterator[None]:

@@ -11,7 +11,7 @@ from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab.waits import wait_for
 from tests.support.torch.running import ranks
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 PROGRAM = Path(__file__).parents[1] / "support" / "torch" / "training.py"
 RANKS = 2

@@ -20,7 +20,7 @@ from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.needs import needs
 from tests.support.lab.waits import wait_for
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 def test_what_the_pages_of_the_docs_show(lab_prefix: str, tmp_path: Path) -> None:

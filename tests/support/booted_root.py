@@ -60,13 +60,9 @@ class Booted:
     def run(self, *command: str, status: int = 0) -> str:
         """Run the command, check that it ends with ``status``, and return its output."""
         done = subprocess.run(
-            self.argv(*command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+            self.argv(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, check=False,
+        )  # fmt: skip
         assert done.returncode == status, f"{command} ended with {done.returncode}:\n{done.stdout[-6000:]}"
         return done.stdout
 

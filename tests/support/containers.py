@@ -100,25 +100,17 @@ class Container:
         """Start the container as an engine does, with a new network namespace."""
         self.network.make()
         words = self.image.root.argv(
-            *self._as_its_user(),
-            *self.entrypoint,
-            *self.service.get("command", self.image.command),
-            mounts=self.mounts,
-            environment=self._environment,
-            cwd=self.image.cwd,
-            kernel=OWN_KERNEL,
+            *self._as_its_user(), *self.entrypoint, *self.service.get("command", self.image.command),
+            mounts=self.mounts, environment=self._environment, cwd=self.image.cwd, kernel=OWN_KERNEL,
             read_only=self.service.get("read_only", False),
-        )
+        )  # fmt: skip
         # All its processes end together with process 1, as in a container.
         words[1:1] = ["--pid", "--fork", "--kill-child"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                ["ip", "netns", "exec", self.network.namespace, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+                ["ip", "netns", "exec", self.network.namespace, *words], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, start_new_session=True,
+            )  # fmt: skip
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a further command in the running container, as ``docker exec`` does."""

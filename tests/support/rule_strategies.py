@@ -53,33 +53,20 @@ def match_of(**fields: Any) -> Match:
 
 any_match = st.builds(match_of, in_port=optional(ports), eth_type=optional(st.just(ETH_LLDP)), eth_dst=optional(macs))
 ip_match = st.builds(
-    match_of,
-    in_port=optional(ports),
-    eth_type=st.just(ETH_IPV4),
-    eth_dst=optional(macs),
-    ip_src=optional(prefixes()),
-    ip_dst=prefixes(),
-)
+    match_of, in_port=optional(ports), eth_type=st.just(ETH_IPV4), eth_dst=optional(macs),
+    ip_src=optional(prefixes()), ip_dst=prefixes(),
+)  # fmt: skip
 port_masks = st.builds(
     lambda value, mask: PortClass(value & mask, mask), st.integers(0, 0xFFFF), st.integers(1, 0xFFFF)
 )
 l4_match = st.builds(
-    match_of,
-    eth_type=st.just(ETH_IPV4),
-    ip_src=optional(prefixes()),
-    ip_dst=prefixes(),
-    ip_proto=st.sampled_from([IP_TCP, IP_UDP]),
-    src_port=optional(port_masks),
-    dst_port=optional(port_masks),
-)
+    match_of, eth_type=st.just(ETH_IPV4), ip_src=optional(prefixes()), ip_dst=prefixes(),
+    ip_proto=st.sampled_from([IP_TCP, IP_UDP]), src_port=optional(port_masks), dst_port=optional(port_masks),
+)  # fmt: skip
 arp_match = st.builds(
-    match_of,
-    in_port=optional(ports),
-    eth_type=st.just(ETH_ARP),
-    eth_dst=optional(macs),
-    arp_tpa=optional(prefixes()),
-    arp_spa=optional(prefixes()),
-)
+    match_of, in_port=optional(ports), eth_type=st.just(ETH_ARP), eth_dst=optional(macs),
+    arp_tpa=optional(prefixes()), arp_spa=optional(prefixes()),
+)  # fmt: skip
 matches = any_match | ip_match | l4_match | arp_match
 outputs = st.builds(Output, ports)
 to_groups = st.builds(ToGroup, group_ids)

@@ -56,20 +56,10 @@ def stage(fabric: Fabric, jobs: Sequence[WorkloadJob], from_s: float = 0.0) -> S
 def plan_of(problem: Problem, routes: Routes) -> Plan:
     slowdowns = job_slowdowns(problem, routes)
     return Plan(
-        generation=problem.generation,
-        routes=routes,
-        unrouted=(),
-        job_slowdown=slowdowns,
-        bound=1.0,
-        fluid_bound=1.0,
-        integer_bound=1.0,
-        certificate="heuristic",
-        slowdowns_proven=0,
-        moves=0,
-        solver="test",
-        ecmp=None,
+        generation=problem.generation, routes=routes, unrouted=(), job_slowdown=slowdowns, bound=1.0, fluid_bound=1.0,
+        integer_bound=1.0, certificate="heuristic", slowdowns_proven=0, moves=0, solver="test", ecmp=None,
         times=PlanTimes(0.0, 0.0, 0.0),
-    )
+    )  # fmt: skip
 
 
 def every_flow(route: Callable[[Problem, Flow], Route]) -> Callable[[Problem], Plan]:

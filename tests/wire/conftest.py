@@ -1,21 +1,46 @@
 """The real server in front of a stand-in control loop and clients of it, etcd, and a browser."""
 
 import itertools
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
 import pytest
 
 from benchmarks.web.browser import Browser, browser, missing
+from mininet_topos.lab.record import LabError
 from signalbox.client import Client
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.command_line import signalbox
 from tests.support.lab.needs import needs
+from tests.support.waiting import until
+from tests.support.wire.bench import bench
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 from tests.support.wire.secured import Secured
 
+__all__ = ("bench", "signalbox")
+
 _prefixes = itertools.count()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ends_its_threads() -> Iterator[None]:
+    """Fail a module that leaves a thread behind, which could disturb a later test.
+
+    gRPC keeps one polling thread, and a store that is closed just after its claim keeps its listener."""
+    before = {*threading.enumerate()}
+    yield
+
+    def left() -> list[str]:
+        names = [each.name for each in {*threading.enumerate()} - before]
+        return [name for name in names if "_poll_wrapper" not in name and name != "sign-of-life"]
+
+    with suppress(LabError):
+        until(lambda: not left())
+    assert left() == []
 
 
 @pytest.fixture

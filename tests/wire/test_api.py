@@ -22,8 +22,6 @@ from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.api_calls import detail, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
 
-# ---- jobs
-
 
 def test_any_client_registers_describes_renews_lists_and_deregisters_a_job(api: Running, client: Client) -> None:
     job = client.register_job(ring()).job
@@ -106,9 +104,6 @@ def test_each_connection_that_is_not_the_jobs_is_named_by_its_place(client: Clie
         client.report_connections("ring", H1, [Connected(H1, port, H2, port) for port in range(1, 7)])
 
 
-# ---- pages
-
-
 def test_jobs_are_listed_in_pages_ordered_by_id(client: Client, jobs: Any) -> None:
     for n in (2, 0, 1):
         client.register_job(ring(f"job{n}", (f"10.0.{n}.1", f"10.0.{n}.2")))
@@ -127,9 +122,6 @@ def test_a_page_that_cannot_be_is_an_invalid_argument(jobs: Any) -> None:
         error = refused(jobs.ListJobs, request)
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert set(violations(error)) == {"page_token" if request.page_token else "page_size"}
-
-
-# ---- watches
 
 
 def test_watching_sends_the_routes_now_and_on_each_change_and_ends_with_the_job(api: Running, client: Client) -> None:
@@ -201,9 +193,6 @@ def test_a_call_that_the_stop_ends_says_when_to_retry(
     with pytest.raises(Unreachable, match="the controller is stopping"):
         next(of_client)
     assert not caplog.records
-
-
-# ---- operators
 
 
 def test_the_fabric_is_described_with_names_rates_and_hosts(client: Client) -> None:

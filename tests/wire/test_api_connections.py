@@ -24,21 +24,17 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.jobs import requested
 from controller.status import StatusBoard
-from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from tests.support.waiting import DEADLINE_S, beside
+from tests.support.waiting import DEADLINE_S, beside, until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.raw_client import HEALTH, STATUS, raw, stub
 
 TOKENS = LeaseTokens()
-
-
-# ---- standard services
 
 
 def test_health_is_serving_then_not_serving_while_stopping(api: Running, channel: grpc.Channel) -> None:
@@ -65,9 +61,6 @@ def test_reflection_lists_and_describes_the_services(channel: grpc.Channel) -> N
     names = {service.name for service in listed.list_services_response.service}
     assert {"signalbox.v1.JobService", "signalbox.v1.ControllerService", "grpc.health.v1.Health"} <= names
     assert described.file_descriptor_response.file_descriptor_proto
-
-
-# ---- addresses
 
 
 def refused(address: str, problem: str) -> None:
@@ -163,9 +156,6 @@ OF_CALLS = ("Timeout", "_ServicerContext")
 """Names of types of which an object exists for every call: a type of the controller, and a type of gRPC."""
 
 
-# ---- connections
-
-
 @pytest.mark.parametrize("first_bytes", [b"", http2.PREFACE[:5], http2.PREFACE, b"GET / HTTP/1.1\r\n\r\n"])
 def test_a_connection_that_does_not_speak_http2_ends(first_bytes: bytes) -> None:
     with running_api(silent_s=0.5) as api, raw(api) as client:
@@ -181,9 +171,6 @@ def test_the_first_bytes_may_come_one_by_one_or_with_a_whole_call() -> None:
         assert slow.answered()
         quick.socket.sendall(http2.hello() + http2.headers(1, STATUS) + http2.request(1, b""))
         assert quick.answered()
-
-
-# ---- calls
 
 
 def test_a_call_without_its_request_ends() -> None:
@@ -218,7 +205,7 @@ def test_calls_are_limited_and_end_with_their_client(
                 ended = client.ended_stream(stream)
                 if ended and b"Concurrent RPC limit exceeded" in ended.payload:
                     break
-        wait_for(is_answered, "the end of its calls", DEADLINE_S, 0.01)
+        until(is_answered, "the end of its calls")
 
 
 def objects_of_calls() -> int:
@@ -239,7 +226,7 @@ def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
                 client.call(5, STATUS)  # its request never arrives
                 client.call(7, "/signalbox.v1.JobService/GetJob", b"")  # refused
                 assert client.ended_stream(5)
-            wait_for(lambda: objects_of_calls() <= before, "the end of all calls", DEADLINE_S, 0.01)
+            until(lambda: objects_of_calls() <= before, "the end of all calls")
         finally:
             gc.enable()
 
@@ -251,9 +238,6 @@ def test_log_lines_of_a_call_name_its_peer(capsys: pytest.CaptureFixture[str]) -
         with pytest.raises(grpc.RpcError, match="internal error"):
             controller.GetStatus(pb.GetStatusRequest())
     assert "peer=127.0.0.1:" in capsys.readouterr().out
-
-
-# ---- large requests
 
 
 def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.status import StatusBoard
-from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
 from signalbox.errors import (
     AlreadyExists,
@@ -34,6 +33,7 @@ from signalbox.jobs.reports import IterationTime
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import MAY_BE_REPLACED
+from tests.support.waiting import until
 from tests.support.wire.api_calls import detail, message, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import H1, Running, running_api
 
@@ -43,9 +43,6 @@ TOKENS = LeaseTokens()
 def _without_deadline(stub_method: Any, request: Any, timeout: float) -> Any:
     del timeout
     return stub_method(request)
-
-
-# ---- invalid requests
 
 
 def test_every_wrong_field_is_named_in_details_and_message(jobs: Any) -> None:
@@ -59,12 +56,9 @@ def test_every_wrong_field_is_named_in_details_and_message(jobs: Any) -> None:
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     found = violations(error)
     assert set(found) == {
-        "spec.job_id",
-        "spec.endpoints[1]",
-        "spec.groups[0].ranks",
-        "spec.collectives[0].algorithm",
+        "spec.job_id", "spec.endpoints[1]", "spec.groups[0].ranks", "spec.collectives[0].algorithm",
         "spec.collectives[0].bytes_per_iteration",
-    }
+    }  # fmt: skip
     assert "ALGORITHM_RING_ALL_REDUCE" in found["spec.collectives[0].algorithm"]
     assert all(f"{path}: " in error.details() for path in found)
 
@@ -149,9 +143,6 @@ def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.M
         assert (error.code(), reason(error)) == (grpc.StatusCode.DEADLINE_EXCEEDED, "TOO_SLOW")
     finally:
         server.stop(0)
-
-
-# ---- status details
 
 
 def test_every_error_of_the_client_has_the_reason(api: Running) -> None:
@@ -279,6 +270,6 @@ def test_calls_are_timed_by_method_and_by_the_code_of_the_client(
     refused(channel.unary_unary("/signalbox.v1.JobService/NoSuchMethod"), b"")
     wanted = {("RegisterJob", "OK"), ("GetJob", "NOT_FOUND"), ("RegisterJob", "INVALID_ARGUMENT")}
     wanted.add(("other", "UNIMPLEMENTED"))
-    wait_for(lambda: wanted <= api.control.board.call_times.keys(), "the counts", 60, 0.05)
+    until(lambda: wanted <= api.control.board.call_times.keys(), "the counts")
     methods = {method for method, _ in api.control.board.call_times}
     assert methods == {"GetJob", "RegisterJob", "other"}, "a client cannot make series by inventing methods"

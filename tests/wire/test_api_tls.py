@@ -17,8 +17,6 @@ from signalbox.errors import InvalidInput, Unauthenticated
 from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.secured import TOKEN, Secured, status_of
 
-# ---- TLS
-
 
 def test_clients_that_trust_the_authority_are_served_and_no_others(secured: Secured, tmp_path: Path) -> None:
     """A Unix socket stays plain beside TLS."""
@@ -63,9 +61,6 @@ def test_tls_before_1_2_is_refused(secured: Secured) -> None:
             context.wrap_socket(sock, server_hostname="localhost")
 
 
-# ---- mutual TLS
-
-
 def test_only_a_valid_certificate_of_the_authority_gets_a_connection_and_is_enough(secured: Secured) -> None:
     with running_api(**secured.settings, ca_certificates=secured.ours.certificate) as api:
         assert status_of(api.addresses[0], secured.credentials(secured.ours.sign("anyone")))
@@ -100,9 +95,6 @@ def test_a_certificate_has_the_role_of_its_name_and_others_have_none(secured: Se
         assert status_of(api.addresses[0], secured.credentials(secured.ours.sign("stranger"), TOKEN))
         with pytest.raises(Unauthenticated, match="the token is not known"):
             status_of(api.addresses[0], secured.credentials(secured.ours.sign("scheduler"), "sbx_wrong"))
-
-
-# ---- tokens
 
 
 def test_a_token_is_accepted_through_tls_a_socket_and_loopback(secured: Secured, tmp_path: Path) -> None:

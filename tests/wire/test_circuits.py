@@ -12,11 +12,9 @@ from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, NotKnownYet
-from tests.support.command_line import Result, Signalbox, signalbox
+from tests.support.command_line import Result, Signalbox
 from tests.support.optical_fabric import OpticalFabric, all_reduce
 from tests.support.wire.served_fabric import ServedFabric
-
-__all__ = ("signalbox",)
 
 SERVERS, INTERFACES = 8, 3
 

@@ -25,13 +25,11 @@ from controller.store.exported import parsed
 from mininet_topos.controller_process import reserve_port
 from signalbox.errors import InvalidInput
 from tests.support.by_id import registered
-from tests.support.command_line import Signalbox, signalbox
+from tests.support.command_line import Signalbox
 from tests.support.saved_states import MANY, NOTHING, commit, full, job, save
 from tests.support.waiting import until
 from tests.support.wire.certificates import Authority
 from tests.support.wire.etcd import Copied, EtcdProcess, Interrupted, begun, never_lost, opened, running_etcd, saved
-
-__all__ = ("signalbox",)
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 
@@ -170,9 +168,6 @@ def test_a_full_etcd_refuses_changes_until_it_has_space(tmp_path: Path, prefix: 
             save(store, before, full())
             assert store.look() == full()
         assert saved(etcd.access, prefix) == full()
-
-
-# ---- access
 
 
 def test_any_endpoint_that_answers_is_used(etcd: EtcdProcess, prefix: str) -> None:

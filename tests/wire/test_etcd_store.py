@@ -22,18 +22,13 @@ from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.words import EventKind
 from tests.support.by_id import registered
-from tests.support.command_line import Signalbox, signalbox
+from tests.support.command_line import Signalbox
 from tests.support.saved_states import MANY, NOTHING, commit, full, job, save
 from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.etcd import LEASE_S, EtcdProcess, Interrupted, begun, opened, running_etcd, saved
 
-__all__ = ("signalbox",)
-
 pytestmark = pytest.mark.usefixtures("logging_as_before")
-
-
-# ---- what is saved
 
 
 @pytest.mark.parametrize("state", [full(), MANY, NOTHING], ids=["every kind", "many", "nothing"])
@@ -113,9 +108,6 @@ def test_revisions_grow_and_no_epoch_exceeds_those_before(etcd: EtcdProcess, pre
     assert first < epoch(etcd.access, prefix)
 
 
-# ---- events
-
-
 def test_lines_of_events_are_kept_in_few_keys_by_the_holder_of_the_claim(etcd: EtcdProcess, prefix: str) -> None:
     with opened(etcd.access, prefix) as store, opened(etcd.access, prefix) as other:
         assert [*store.events.read()] == [b""]
@@ -151,9 +143,6 @@ def test_the_next_controller_has_the_events_of_the_one_before(etcd: EtcdProcess,
                 kept.history.add(EventKind.JOB, texts[-1], {}, 1.0)
             assert [event.what for event in kept.history.after(0, 100)] == texts
             kept.close()
-
-
-# ---- commands that repair or move a state
 
 
 @pytest.fixture
@@ -237,9 +226,6 @@ def test_an_interrupted_import_into_etcd_is_whole_or_not_made(etcd: EtcdProcess,
                 break
 
 
-# ---- etcd is restored, or has malformed values
-
-
 def test_changes_after_the_snapshot_survive_when_etcd_is_restored(tmp_path: Path, prefix: str) -> None:
     more = SavedState({**MANY.jobs, **registered(job("last"))})
     with running_etcd(tmp_path / "etcd") as etcd:
@@ -286,9 +272,6 @@ def test_malformed_values_are_refused_by_their_key(etcd: EtcdProcess, prefix: st
         store._etcd.transaction([], [put((prefix + key).encode(), value.encode())])
         with pytest.raises(InvalidInput, match=f"the key {key} has the malformed value"):
             store.raise_epoch(1)
-
-
-# ---- whole controllers
 
 
 def test_a_paused_controller_loses_nothing_and_ends_when_it_resumes(

@@ -86,9 +86,6 @@ def pair(tmp_path: Path) -> Iterator[Standby]:
         yield found
 
 
-# ---- every call is that of the leader
-
-
 def test_calls_and_watches_have_the_answers_of_the_leader(pair: Standby) -> None:
     with pair.client() as client, Client(pair.leader.addresses[0]) as direct:
         token = client.register_job(ring()).lease_token
@@ -141,9 +138,6 @@ def test_a_request_that_is_too_large_is_refused_by_the_standby(tmp_path: Path) -
     with standby(tmp_path, max_message_bytes=2000) as found, grpc.insecure_channel(found.addresses[0]) as channel:
         large = refused(channel.unary_unary(STATUS), bytes(3000))
         assert large.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-# ---- who the leader is
 
 
 def test_without_a_leader_a_call_is_unavailable_and_says_why(pair: Standby) -> None:
@@ -235,9 +229,6 @@ def test_a_call_is_never_forwarded_twice(tmp_path: Path) -> None:
         until(lambda: "the active one, b, does not answer" in why_not(addresses[0]))
 
 
-# ---- who calls
-
-
 def test_the_leader_sees_the_client_and_not_the_standby(tmp_path: Path) -> None:
     """Nobody can name another client by header fields."""
     forged = [("x-signalbox-address", "192.0.2.9"), ("x-signalbox-port", "1"), ("x-signalbox-tls", "1")]
@@ -297,9 +288,6 @@ def test_a_client_of_haproxy_before_the_standby_is_the_client(secured: Secured, 
         assert status_of(address, secured.credentials(secured.ours.sign("scheduler")))
         with pytest.raises(Unauthenticated, match="no role belongs to this client certificate"):
             status_of(address, secured.credentials(secured.ours.sign("stranger")))
-
-
-# ---- members identify themselves
 
 
 def test_only_members_with_a_certificate_of_their_name_are_believed(secured: Secured) -> None:

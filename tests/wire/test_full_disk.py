@@ -23,13 +23,12 @@ from controller.store.records import changes
 from controller.store.sqlite_store import SqliteStore
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from mininet_topos.haproxy_process import haproxy_before
-from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable, resuming
 from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 from signalbox.jobs.spec import JobSpec
 from signalbox.words import Mode
 from tests.support.by_id import registered
-from tests.support.waiting import DEADLINE_S, beside
+from tests.support.waiting import DEADLINE_S, beside, until
 from tests.support.wire.api_calls import numbered_job
 from tests.support.wire.fake_switch import FakeSwitch
 
@@ -87,13 +86,13 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(folder: Path) -> Non
             change_mode(client, 20)
         assert refused.value.retry_s > 0
         assert sorted(known(client)) == sorted(acknowledged)
-        wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 60)
+        until(lambda: "cannot be saved" in alarms(client), "the alarm")
         controller.kill()
     with controller.running() as client:
         assert sorted(known(client)) == sorted(acknowledged), "in the first answer"
         subprocess.run(["mount", "-o", "remount,size=8m", str(folder / "state")], check=True)
         assert len(register(client, range(JOBS, JOBS + 3))) == 3
-        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 60)
+        until(lambda: "cannot be saved" not in alarms(client), "the alarm's end")
 
 
 def limit(controller: ControllerProcess, **limits: int | str) -> None:
@@ -146,11 +145,11 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
         assert hosts(client)[:2] == [spec.endpoints for spec in exchanged(1)]
         assert sorted(known(client)) == acknowledged
         assert client.renew_lease("job2") > 0, "what is not saved goes on"
-        wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 60)
+        until(lambda: "cannot be saved" in alarms(client), "the alarm")
         limit(controller, fsize="unlimited")
         acknowledged += register(client, range(10, 13))
         assert len(acknowledged) == 7
-        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 60)
+        until(lambda: "cannot be saved" not in alarms(client), "the alarm's end")
         assert logged(controller, "job registered") == acknowledged, "each one once, and no other"
         assert logged(controller, "job ended") == []
         acknowledged += without_descriptors(controller, client)
@@ -166,7 +165,7 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
 def without_descriptors(controller: ControllerProcess, client: Client) -> list[str]:
     """Register jobs, end job 2 and change job 3 without free descriptors; the open database needs no new one."""
     assert controller.process
-    wait_for(lambda: "event=ready" in controller.log.read_text(), "the southbound", 60.0, 0.05)
+    until(lambda: "event=ready" in controller.log.read_text(), "the southbound")
     descriptors = Path("/proc", str(controller.process.pid), "fd")
     limit(controller, nofile=len(list(descriptors.iterdir())))
     acknowledged = register(client, range(20, 40))
@@ -250,7 +249,7 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
         controller.start()
         stack.callback(controller.stop)
         client = stack.enter_context(Client(f"127.0.0.1:{port}"))
-        wait_for(lambda: controller.ready(client), "the controller", 60, 0.05)
+        until(lambda: controller.ready(client), "the controller")
         lost: list[SignalboxError] = []
         watch = resuming(client.watch_jobs, lost.append, pause=lambda _: None)
         assert next(watch).snapshot
@@ -264,15 +263,15 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
                         held.sendall(http2.hello())
         switch = FakeSwitch(controller.openflow_port, 7).connect()
         stack.callback(switch.close)
-        wait_for(lambda: switches(client) == 1, "the switch", 60, 0.05)
+        until(lambda: switches(client) == 1, "the switch")
         for number in range(20):
             client.register_job(numbered_job(number))
         controller.kill()
         resumed = beside(first_snapshot, watch)
-        wait_for(lambda: bool(lost), "the end of the watch", 60, 0.05)
+        until(lambda: bool(lost), "the end of the watch")
         controller.start()
         again = stack.enter_context(Client(f"127.0.0.1:{port}"))
-        wait_for(lambda: controller.ready(again), "the controller", 60, 0.05)
+        until(lambda: controller.ready(again), "the controller")
         assert len(list(again.list_jobs())) == 20
         assert len(resumed.result(60).jobs) == 20
         watch.close()

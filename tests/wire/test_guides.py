@@ -31,6 +31,7 @@ from tests.support.wire.served_fabric import ServedFabric, example_job
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-python.md")
 RUN_GUIDE = next(page for page in PAGES if page.name == "docs/how-to/run-any-command.md")
+FORMATS = next(page for page in PAGES if page.name == "docs/reference/file-formats.md")
 TLS_GUIDE = next(page for page in PAGES if page.name == "docs/how-to/use-tls.md")
 SPEC = {"job_id": "ring", "endpoints": ["10.0.1.1", "10.0.2.1"]}
 
@@ -73,8 +74,9 @@ RUNS = [command for command in RUN_GUIDE.commands() if command.startswith("signa
 def test_the_commands_that_run_others_announce_their_job(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (addresses,) = (block.text for block in RUN_GUIDE.blocks if block.language == "yaml")
-    (tmp_path / "addresses.yaml").write_text(addresses.replace("10.0.1.2-4", "10.0.2.1-3"))
+    addresses = next(block.text for block in FORMATS.blocks if "n1: 10.0.1.1" in block.text)
+    addresses = addresses.replace("10.0.2.1-2", "10.0.3.1-2").replace("n2.example.com: 10.0.1.2", "n2: 10.0.2.1")
+    (tmp_path / "addresses.yaml").write_text(addresses)
     (tmp_path / "ring.yaml").write_text(json.dumps(SPEC))
     for name in ("mpirun", "torchrun"):
         program = tmp_path / name
@@ -89,7 +91,7 @@ def test_the_commands_that_run_others_announce_their_job(
         words = [sys.executable, "-m", *shlex.split(here)]
         with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE) as process:
             until(lambda: api.control.registry.jobs)
-            (show,) = {line for line in RUN_GUIDE.commands() if line.startswith("signalbox jobs show")}
+            (show,) = {code for code in RUN_GUIDE.inline_code if code.startswith("signalbox jobs show")}
             assert (
                 "observed" in runs("signalbox", main, capsys, monkeypatch)(*show.split()[1:]).out or "--spec" in command
             )

@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 
 from benchmarks.api_abuse import http2
 from controller.serving.haproxy import CONNECTION_STREAMS
-from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.errors import Unauthenticated, Unavailable, Unreachable
 from signalbox.v1 import signalbox_pb2 as pb
@@ -55,9 +54,6 @@ def with_tokens(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> I
         yield api
 
 
-# ---- identities
-
-
 def peers(lines: Iterable[Any]) -> list[str]:
     """Return the callers in the audit log."""
     return [line["peer"] for line in lines if line["event"] == "audit"]
@@ -68,7 +64,7 @@ def test_a_call_is_made_by_who_has_connected_to_haproxy(plain: Running) -> None:
     with capture_logs() as lines, Client(plain.addresses[0]) as first, Client(plain.addresses[0]) as second:
         first.replan()
         second.replan()
-        wait_for(lambda: len(peers(lines)) == 2, "the audit", DEADLINE_S, 0.01)
+        until(lambda: len(peers(lines)) == 2, "the audit")
     assert len(set(peers(lines))) == 2
     for peer in peers(lines):
         host, _, port = peer.rpartition(":")
@@ -136,7 +132,7 @@ def test_trailers_of_a_client_say_nothing_of_it(plain: Running) -> None:
         client.socket.sendall(http2.hello() + http2.headers(1, REPLAN) + message)
         client.socket.sendall(http2.frame(http2.Kind.HEADERS, end, 1, CLAIM))
         client.ended_stream()
-        wait_for(lambda: bool(peers(lines)), "the audit", DEADLINE_S, 0.01)
+        until(lambda: bool(peers(lines)), "the audit")
     assert [peer.rpartition(":")[0] for peer in peers(lines)] == ["127.0.0.1"]
 
 
@@ -152,9 +148,6 @@ def test_who_opens_the_socket_of_haproxy_without_its_fields_is_nobody(tmp_path: 
     tmp_path.chmod(0o2750)
     with proxied_api(tmp_path):
         assert socket.stat().st_mode & 0o777 == 0o660
-
-
-# ---- TLS ends in HAProxy
 
 
 def test_certificates_have_the_roles_of_their_names(secured: Secured, scheduler: Certificate, tmp_path: Path) -> None:
@@ -198,9 +191,6 @@ def test_without_authorities_only_tokens_count(secured: Secured, scheduler: Cert
             status_of(api.addresses[0], secured.credentials(scheduler))
         with pytest.raises(Unreachable):
             status_of(api.addresses[0])
-
-
-# ---- limits
 
 
 def test_a_call_without_its_request_ends_and_the_controller_never_sees_it(tmp_path: Path) -> None:
@@ -294,7 +284,7 @@ def test_a_client_that_continues_in_spite_of_refusals_gets_no_new_connection(tmp
 
     limits = {"max_client_calls_per_s": 1, "max_client_connections_per_s": 100_000}
     with proxied_api(tmp_path, **limits) as api, raw(api, "127.0.0.2") as other:
-        wait_for(refused, "a refused connection", DEADLINE_S, 0.01)
+        until(refused, "a refused connection")
         assert other.is_served()
 
 
@@ -338,12 +328,12 @@ def test_streams_that_are_cancelled_or_not_read_end_in_the_controller(tmp_path: 
             assert len(streams) == 20
             for watch in watches:
                 watch.cancel()
-            wait_for(lambda: not streams, "the end of cancelled streams", DEADLINE_S, 0.01)
+            until(lambda: not streams, "the end of cancelled streams")
         with raw(api) as stalled:
             stalled.hello(window=0)
             stalled.call(1, "/signalbox.v1.JobService/WatchJobs", b"")
-            wait_for(lambda: len(streams) == 1, "the watch", DEADLINE_S, 0.01)
-            wait_for(lambda: not streams, "the end of what is not read", DEADLINE_S, 0.01)
+            until(lambda: len(streams) == 1, "the watch")
+            until(lambda: not streams, "the end of what is not read")
 
 
 def test_clients_learn_that_the_controller_is_away(tmp_path: Path) -> None:

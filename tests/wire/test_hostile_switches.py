@@ -12,7 +12,7 @@ from controller.southbound.limits import AT_ONCE, MAX_SWITCH_PORTS
 from controller.tables.messages import Counters, ReadRules, SwitchResult, SwitchRules
 from controller.tables.rules import FlowKey, Match, MeterRule, RuleMod, Table, cookie
 from tests.support.waiting import DEADLINE_S
-from tests.support.wire.bench import Bench, bench, running_bench
+from tests.support.wire.bench import Bench, running_bench
 from tests.support.wire.fake_switch import (
     AGGREGATE,
     BARRIER_REPLY,
@@ -35,8 +35,6 @@ from tests.support.wire.fake_switch import (
 )
 from tests.support.wire.openflow_controller import EPOCH
 
-__all__ = ["bench"]
-
 BAD_REQUEST, IS_SLAVE = 1, 10
 ROLE_REQUEST_FAILED, STALE = 11, 0
 METER = RuleMod("add", MeterRule(1, 5, 5))
@@ -51,9 +49,6 @@ def greet(bench: Bench, dpid: int) -> FakeSwitch:
     switch = FakeSwitch(bench.port, dpid, mute=True).connect()
     switch.mute = False
     return switch
-
-
-# ---- two connections with one dpid
 
 
 def test_a_second_switch_with_a_known_dpid_is_refused_while_the_first_is_alive(bench: Bench) -> None:
@@ -90,9 +85,6 @@ def test_a_half_open_connection_is_replaced_once_it_has_missed_its_echo_requests
         newcomer.send(BARRIER_REPLY, b"", newcomer.expect(BARRIER_REQUEST).xid)
         assert bench.results(202, 0x202) == {0x202: SwitchResult()}
         newcomer.close()
-
-
-# ---- one master
 
 
 def test_nothing_is_written_before_the_role_is_known(bench: Bench) -> None:

@@ -9,12 +9,10 @@ import pytest
 
 from controller.jobs.messages import EndReason
 from signalbox.jobs.spec import JobId
-from tests.support.command_line import Signalbox, signalbox
+from tests.support.command_line import Signalbox
 from tests.support.waiting import until
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.keeping import keeping
-
-__all__ = ("signalbox",)
 
 
 def write(folder: Path, job_id: str, hosts: str = "n[1-2]", sends: bool = False) -> None:

@@ -100,9 +100,6 @@ def test_a_spec_that_the_controller_refuses_is_told_by_fields(api: Running, capl
     assert [problem.path for problem in error.value.problems] == ["collectives[0].groups"]
 
 
-# ---- controllers that do not answer
-
-
 def test_a_controller_that_accepts_and_says_nothing_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(DEADLINE_S)

@@ -23,12 +23,10 @@ from mininet_topos.controller_process import ControllerProcess, Settings, reserv
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.v1 import signalbox_pb2 as pb
-from tests.support.command_line import Signalbox, signalbox
+from tests.support.command_line import Signalbox
 from tests.support.waiting import until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.etcd import EtcdProcess, running_etcd
-
-__all__ = ("signalbox",)
 
 LEASE_S = 3
 LEADER, STANDBY = pb.MEMBER_ROLE_LEADER, pb.MEMBER_ROLE_STANDBY
@@ -36,9 +34,6 @@ LEADER, STANDBY = pb.MEMBER_ROLE_LEADER, pb.MEMBER_ROLE_STANDBY
 
 def membership(etcd: EtcdProcess, prefix: str, name: str, process: str) -> EtcdMembership:
     return EtcdMembership(etcd.access, prefix, LEASE_S, Member(process, name, f"{name}:1", "1", 7.0))
-
-
-# ---- the list of members
 
 
 def test_members_know_each_other_and_who_has_the_claim(etcd: EtcdProcess, prefix: str) -> None:
@@ -160,9 +155,6 @@ def test_the_configuration_names_the_member_and_its_address(etcd: EtcdProcess) -
     assert (found := membership_of(config, store_of(config)))
     assert (found.own.name, found.own.api) == ("x", "unix:/run/members.sock")
     assert membership_of(Config(), store_of(Config())) is None
-
-
-# ---- whole controllers
 
 
 class Members:

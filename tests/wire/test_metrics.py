@@ -22,13 +22,11 @@ from benchmarks.monitoring import alertmanager, dashboard_expressions, get, prom
 from controller.config import MetricsConfig
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
-from mininet_topos.lab.record import wait_for
 from signalbox.errors import InvalidInput
 from tests.support import status_example as example
 from tests.support.known_members import only_member
+from tests.support.waiting import until
 from tests.support.wire.certificates import Authority, Certificate
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -111,7 +109,7 @@ def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBo
             before = board.metrics_refused["tls"]
             with pytest.raises(OSError):
                 get_metrics(port)
-            wait_for(lambda: board.metrics_refused["tls"] == before + 1 and bool(lines), "the count", 60, 0.01)
+            until(lambda: board.metrics_refused["tls"] == before + 1 and bool(lines), "the count")
             shown = get_over_tls(port, authority, authority.sign("prometheus"))
             assert f'signalbox_metrics_refused_total{{reason="tls"}} {before + 1}\n' in shown
         (line,) = lines
@@ -132,7 +130,7 @@ def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBo
 def test_who_only_looks_whether_somebody_listens_is_not_counted(board: StatusBoard, authority: Authority) -> None:
     with capture_logs() as lines, secured(authority, board, mutual=True) as port:
         socket.create_connection(("127.0.0.1", port)).close()
-        wait_for(lambda: bool(lines), "its end", 60, 0.01)
+        until(lambda: bool(lines), "its end")
     assert board.metrics_refused == {"tls": 0}
     assert [line["log_level"] for line in lines] == ["debug"]
 
@@ -235,7 +233,7 @@ def test_critical_alerts_go_to_who_is_on_call_others_to_operators_and_their_end_
     with receiver() as (receivers, told), alertmanager(tmp_path, receivers) as address:
         for status, ends_at in (("firing", now + timedelta(minutes=5)), ("resolved", now)):
             for name, (severity, to) in alerts.items():
-                wait_for(lambda: post(address, name, severity, ends_at), "Alertmanager", 60, 0.1)  # noqa: B023
+                until(lambda: post(address, name, severity, ends_at), "Alertmanager")  # noqa: B023
                 wanted = (to, name, status)
-                wait_for(lambda: wanted in {(t.receiver, t.alert, t.status) for t in told}, str(wanted), 60, 0.1)  # noqa: B023
+                until(lambda: wanted in {(t.receiver, t.alert, t.status) for t in told}, str(wanted))  # noqa: B023
         assert {(t.receiver, t.alert) for t in told} == {(to, name) for name, (_, to) in alerts.items()}

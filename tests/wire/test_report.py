@@ -21,11 +21,9 @@ from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.report import gathered
 from tests.support.busy_fabric import Ring
-from tests.support.command_line import Signalbox, signalbox
+from tests.support.command_line import Signalbox
 from tests.support.fabric_messages import leaf_spine
 from tests.support.wire.served_fabric import ServedFabric
-
-__all__ = ("signalbox",)
 
 HOSTILE = "<script>alert(1)</script>\u202e\"'&"
 

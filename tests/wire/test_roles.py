@@ -37,15 +37,8 @@ SECRETS = (*ADDRESSES, "first-uid", "reports")
 
 DENIED, NONE, OK = "PERMISSION_DENIED", "NOT_FOUND", "OK"
 READS: tuple[str, ...] = (
-    "GetFabric",
-    "GetPlan",
-    "Explain",
-    "WhatIf",
-    "GetPlanProof",
-    "ListEvents",
-    "ListRules",
-    "ListMembers",
-)
+    "GetFabric", "GetPlan", "Explain", "WhatIf", "GetPlanProof", "ListEvents", "ListRules", "ListMembers",
+)  # fmt: skip
 READS += ("WatchFabric", "WatchPlan", "WatchAlarms", "WatchEvents")
 OPERATIONS = ("Replan", "SetMode", "SilenceAlarms", "EndSilence", "Drain", "Undrain", "ForgetParts")
 UPDATES = ("UpdateJob", "UpdateJobs", "DeregisterJob")
@@ -348,9 +341,6 @@ def test_a_tenant_that_lost_its_job_id_learns_how(served: Served) -> None:
         blue.deregister_job("shared")
 
 
-# ---- quotas, audit
-
-
 def test_a_quota_holds_for_registering_and_updating(tmp_path: Path) -> None:
     quotas = '\n[[tenant]]\nname = "blue"\nmax_jobs = 1\nmax_virtual_links = 1\n'
     with running_api(tokens=tokens_file(tmp_path, quotas)) as api, client(api, tmp_path, "blue") as blue:
@@ -420,10 +410,6 @@ def test_the_audit_log_has_the_registrations_that_began_and_ended_also_without_a
     (new,) = audited(fresh, "blue", lambda client: client.register_job(spec()))
     third = new["uid_begun"]
     assert uids(renewed, taken, refused, forced, again, new) == [
-        (False, False, "", ""),
-        (True, False, second, first),
-        (False, False, "", ""),
-        (False, True, "", second),
-        (False, True, "", ""),
-        (False, False, third, ""),
-    ]
+        (False, False, "", ""), (True, False, second, first), (False, False, "", ""), (False, True, "", second),
+        (False, True, "", ""), (False, False, third, ""),
+    ]  # fmt: skip

@@ -55,9 +55,6 @@ def run(*words: str, **more: Any) -> tuple[int, str, str]:
         return ended(process)
 
 
-# ---- the job
-
-
 def test_the_job_of_a_spec_is_announced_while_its_command_runs(api: Running, tmp_path: Path) -> None:
     """The option --job comes before the id in the file."""
     file = tmp_path / "job.yaml"
@@ -104,8 +101,6 @@ def test_the_command_has_its_environment(api: Running) -> None:
     command = ("sh", "-c", "echo $SIGNALBOX_JOB $SIGNALBOX_TAKE_OVER $SIGNALBOX_ADDRESS")
     assert run("--", *command, address=api.addresses[0])[1] == f"job 1 {api.addresses[0]}\n"
 
-
-# ---- no controller
 
 NOT_ANNOUNCED = "signalbox: job 'job' is not announced, the command runs: "
 
@@ -161,8 +156,6 @@ def test_on_one_host_there_is_nothing_to_announce() -> None:
         assert ended(process)[0] == 0
 
 
-# ---- invalid usage
-
 WRONG = [
     ((), "error: --job: is missing: give it, or set SIGNALBOX_JOB\n"),
     (("--job", "Job"), "error: --job: 'Job' must have 1 to 63 lower-case letters"),
@@ -195,9 +188,6 @@ def test_wrong_usage_is_refused_before_the_command_starts(
     out, err = capsys.readouterr()
     assert (out, said in err) == ("", True)
     assert not Path("started").exists()
-
-
-# ---- the command as a process
 
 
 def test_the_exit_status_is_that_of_the_command_or_128_and_its_signal() -> None:
@@ -276,12 +266,9 @@ print("ended", os.waitstatus_to_exitcode(status), flush=True)
 """Program that runs the command in the foreground as a shell does, and continues it once when it is stopped."""
 
 KEYS = [
-    (b"", [b"ready"]),
-    (b"\x03", [b"SIGINT"]),
-    (b"\x1a", [b"stopped True"]),
-    (b"\x03", [b"SIGINT"]),
+    (b"", [b"ready"]), (b"\x03", [b"SIGINT"]), (b"\x1a", [b"stopped True"]), (b"\x03", [b"SIGINT"]),
     (b"\x1c", [b"SIGQUIT", b"ended 7"]),
-]
+]  # fmt: skip
 """Keys that the terminal receives one after the other, each with the lines that are then printed."""
 
 

@@ -18,7 +18,6 @@ import signalbox
 from controller.api.errors import Stopping
 from controller.api.errors import status_of as refusal
 from mininet_topos.controller_process import ControllerProcess, reserve_port
-from mininet_topos.lab.record import wait_for
 from signalbox import active_channel
 from signalbox.client import Client, Unreachable, resuming
 from signalbox.errors import SignalboxError, Unavailable
@@ -32,8 +31,6 @@ from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.etcd import running_etcd
 from tests.support.wire.secured import Secured, status_of
-
-# ---- with controllers that behave as a test wants
 
 
 class Simple(pb_grpc.JobServiceServicer, health_pb2_grpc.HealthServicer):
@@ -52,7 +49,8 @@ class Simple(pb_grpc.JobServiceServicer, health_pb2_grpc.HealthServicer):
         self.may_be_replaced = False
         self.calls = 0
         self._over = threading.Event()
-        self._server = grpc.server(ThreadPoolExecutor(16))
+        self._pool = ThreadPoolExecutor(16)
+        self._server = grpc.server(self._pool)
         pb_grpc.add_JobServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
@@ -61,6 +59,7 @@ class Simple(pb_grpc.JobServiceServicer, health_pb2_grpc.HealthServicer):
     def stop(self) -> None:
         self._over.set()
         self._server.stop(None).wait()
+        self._pool.shutdown()
 
     def Check(self, *_: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802
         if self.silent:
@@ -131,8 +130,8 @@ def test_calls_and_streams_go_on_at_the_next_controller() -> None:
         first.stop()
         second = ends.enter_context(simple(2, port))
         assert (answered_by(client), next(watch).resume_token) == (2, "2")
-        assert len(lost) == 1
-        assert second.calls == 1
+        assert (len(lost), second.calls) == (1, 1)
+        watch.close()
 
 
 def test_a_controller_that_takes_no_call_is_passed_over_though_it_answers_probes() -> None:
@@ -152,6 +151,7 @@ def test_a_silent_controller_is_left_with_its_streams() -> None:
         first.silent = True
         with simple(2, port):
             assert (answered_by(client), next(watch).resume_token) == (2, "2")
+            watch.close()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -164,6 +164,7 @@ def test_a_stream_alone_leaves_a_silent_controller(monkeypatch: pytest.MonkeyPat
         first.silent = True
         with simple(2, port):
             assert next(watch).resume_token == "2"
+            watch.close()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -271,9 +272,6 @@ def test_each_certificate_is_verified_for_the_host_in_its_own_address(secured: S
             assert f"127.0.0.1:{of_name}: the controller's certificate is not for this address" in str(error.value)
 
 
-# ---- with an active controller and a standby
-
-
 @contextmanager
 def active_and_standby(folder: Path, store: str) -> Iterator[tuple[ControllerProcess, ControllerProcess, str]]:
     """Yield two controllers and the addresses of both for clients. ``store``: sqlite or etcd."""
@@ -292,9 +290,9 @@ def active_and_standby(folder: Path, store: str) -> Iterator[tuple[ControllerPro
         ends.callback(second.kill)
         ends.callback(first.kill)
         first.start("--standby")
-        wait_for(lambda: "event=ready" in first.log.read_text(), "the active controller", DEADLINE_S)
+        until(lambda: "event=ready" in first.log.read_text(), "the active controller")
         second.start("--standby")
-        wait_for(lambda: "standing by" in second.log.read_text(), "the standby", DEADLINE_S)
+        until(lambda: "standing by" in second.log.read_text(), "the standby")
         yield first, second, ",".join(f"127.0.0.1:{port}" for port in ports)
 
 

@@ -17,17 +17,16 @@ import pytest
 
 from controller.api.identities import new_token
 from mininet_topos.controller_process import ControllerProcess, reserve_port
-from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
 from signalbox.credentials import Credentials
 from signalbox.errors import NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
+from tests.support.waiting import until
 from tests.support.wire.certificates import Authority
 from tests.support.wire.secured import secret_file, token_table
 
 HERE = "IP:127.0.0.1"
-DEADLINE_S = 60.0
 REFUSED = 'event="not reloaded: nothing has changed"'
 
 
@@ -80,7 +79,7 @@ class Reloaded:
         assert self.controller.process is not None
         before = self.log().count(expected)
         os.kill(self.controller.process.pid, signal.SIGHUP)
-        wait_for(lambda: self.log().count(expected) > before, expected, DEADLINE_S, 0.05)
+        until(lambda: self.log().count(expected) > before, expected)
 
     def log(self) -> str:
         return self.controller.log.read_text()
@@ -278,7 +277,7 @@ def test_no_secret_is_in_the_log_or_the_metrics_whatever_fails(controller: Reloa
                 failing[0](f"{lease_token}A")
             return "PERMISSION_DENIED" in controller.log()
 
-        wait_for(denied, "a line of a refused call: the log has some of each second", DEADLINE_S, 0.3)
+        until(denied, "a line of a refused call: the log has some of each second")
         client.deregister_job("secretive", lease_token)
     controller.tokens.write_text(f'[[token]]\nname = "a"\nrole = "reader"\nsha256 = "{token}"\n{token} = 1')
     controller.hang_up(REFUSED)

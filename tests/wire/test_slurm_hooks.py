@@ -129,9 +129,6 @@ def test_a_disk_that_is_full_leaves_no_part_of_a_file(site: Path) -> None:
     assert done.stdout == "full\n"
 
 
-# ---- files of ended jobs
-
-
 def sweep(site: Path, *words: str, cwd: Path | None = None) -> None:
     subprocess.run([site / "hooks" / "sweep.sh", *words], timeout=ENDS_WITHIN_S, check=False, cwd=cwd)
 

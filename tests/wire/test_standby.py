@@ -10,15 +10,14 @@ from urllib.request import urlopen
 import pytest
 
 from mininet_topos.controller_process import ControllerProcess, reserve_port
-from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.credentials import Credentials
 from signalbox.errors import ConcurrentUpdate, SignalboxError, Unauthenticated
+from tests.support.waiting import until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.certificates import Authority
 from tests.support.wire.secured import secret_file, token_table
 
-DEADLINE_S = 60.0
 REFUSED = 'event="not reloaded: nothing has changed"'
 PARTLY = 'event="reloaded in part: files with problems stay as before"'
 
@@ -120,7 +119,7 @@ class Pair:
             except SignalboxError:
                 return False
 
-        wait_for(holds, what, DEADLINE_S, 0.05)
+        until(holds, what)
 
 
 def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good_and_all_jobs(tmp_path: Path) -> None:

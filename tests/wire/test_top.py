@@ -24,13 +24,11 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.live.following import Following
 from signalbox.live.state import Kind
 from signalbox.top.app import HELP, Details, Table, Top
-from tests.support.command_line import Signalbox, signalbox
+from tests.support.command_line import Signalbox
 from tests.support.waiting import DEADLINE_S, read_until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.served_fabric import ServedFabric
-
-__all__ = ("signalbox",)
 
 SMALL, LARGE = (80, 24), (200, 60)
 

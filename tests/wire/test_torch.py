@@ -14,7 +14,6 @@ PROGRAM = "tests.support.torch.ranks"
 SLOW_IMPORTS = "torch._dynamo,torch.distributed.tensor.parallel,tests.support.torch.page"
 """Modules that programs of the two ranks import, the first of them with the first optimizer."""
 PARAMETERS = 4 * (20 * 20 + 20)
-SHARD = (20 * 20 + 20) // 2
 COMPUTED_S = 0.3
 """Copy of the program's constant; the program cannot be imported here."""
 

@@ -66,9 +66,6 @@ def cables(count: int, rate_bps: float = 1e9) -> Callable[[Status], Status]:
     return lambda status: replace(status, fabric=fabric, switches={}, links=figures)
 
 
-# ---- jobs
-
-
 def test_watching_jobs_sends_all_then_new_and_changed_ones_and_those_that_end(api: Running, client: Client) -> None:
     client.register_job(ring())
     watch = client.watch_jobs()
@@ -133,9 +130,6 @@ def test_a_tenant_watches_its_own_jobs_only(tmp_path: Path) -> None:
         assert error.value.about == {"role": "tenant"}
 
 
-# ---- fabric
-
-
 def test_watching_the_fabric_sends_all_then_rates_and_what_goes(api: Running, client: Client) -> None:
     watch = client.watch_fabric()
     snapshot = next(watch)
@@ -178,9 +172,6 @@ def test_watching_the_fabric_sends_all_then_rates_and_what_goes(api: Running, cl
     watch.close()
 
 
-# ---- plan, alarms
-
-
 def test_watching_the_plan_sends_none_then_each(client: Client) -> None:
     watch = client.watch_plan()
     assert not next(watch).HasField("plan")
@@ -210,9 +201,6 @@ def test_watching_alarms_sends_all_then_those_raised_and_over(api: Running, clie
     third = next(watch)
     assert ([alarm.subject for alarm in third.ended], list(third.raised)) == (["spine1"], [])
     watch.close()
-
-
-# ---- resuming
 
 
 def test_a_watch_that_resumes_is_told_what_it_missed(api: Running, client: Client) -> None:
@@ -317,9 +305,6 @@ def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
 def test_a_client_that_never_reached_the_controller_is_told_at_once(tmp_path: Path) -> None:
     with Client(f"unix:{tmp_path}/none.sock") as client, pytest.raises(Unreachable):
         next(resuming(client.watch_jobs))
-
-
-# ---- many, slow and disconnected watchers
 
 
 def test_no_one_listens_when_all_watchers_have_gone(api: Running, client: Client) -> None:

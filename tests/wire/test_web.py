@@ -22,11 +22,9 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.live.picture import LIGHT, colour, picture
 from signalbox.live.state import State
 from signalbox.web.charts import on_route
-from tests.support.command_line import Signalbox, signalbox
+from tests.support.command_line import Signalbox
 from tests.support.wire.odd_controller import CODE, TWICE, endless_controller, odd_controller
 from tests.support.wire.served_fabric import ServedFabric
-
-__all__ = ("signalbox",)
 
 
 @dataclass

@@ -24,20 +24,13 @@ SIZE = 5
 Pair = tuple[str, str]
 
 GROUPS = {
-    "ring": [0, 1, 2, 3, 4],
-    "other ring": [0, 2, 4, 1, 3],
-    "first": [0, 1],
-    "second": [4, 3, 2],
-    "stages": [1, 4, 3],
-}
+    "ring": [0, 1, 2, 3, 4], "other ring": [0, 2, 4, 1, 3], "first": [0, 1], "second": [4, 3, 2], "stages": [1, 4, 3],
+}  # fmt: skip
 COLLECTIVES = [
-    ("ring_all_reduce", ["ring", "other ring"], 400_000, 0),
-    ("all_to_all", ["ring"], 100_000, 0),
-    ("reduce_scatter", ["first", "second"], 120_000, 1),
-    ("ring_all_gather", ["first", "second"], 120_000, 2),
-    ("pipeline_send", ["stages"], 50_000, 2),
-    ("broadcast", ["ring"], 30_000, 3),
-]
+    ("ring_all_reduce", ["ring", "other ring"], 400_000, 0), ("all_to_all", ["ring"], 100_000, 0),
+    ("reduce_scatter", ["first", "second"], 120_000, 1), ("ring_all_gather", ["first", "second"], 120_000, 2),
+    ("pipeline_send", ["stages"], 50_000, 2), ("broadcast", ["ring"], 30_000, 3),
+]  # fmt: skip
 TRANSFERS = [(0, 4, 70_000, 3, 0), (4, 0, 40_000, 3, 0), (2, 0, 4_000, 3, 0), (4, 2, 20_000, 3, 1), (4, 2, 400, 3, 1)]
 
 

@@ -31,15 +31,10 @@ def run_programs() -> None:
         return jobs[-1]
 
     names: dict[str, Any] = {
-        "dist": dist,
-        "DistributedDataParallel": DistributedDataParallel,
-        "SGD": SGD,
-        "Model": lambda: torch.nn.Linear(10, 10),
-        "batches": [torch.ones(10) for _ in range(6)],
-        "fully_shard": fully_shard,
-        "init_device_mesh": init_device_mesh,
-        "signalbox": signalbox,
-    }
+        "dist": dist, "DistributedDataParallel": DistributedDataParallel, "SGD": SGD,
+        "Model": lambda: torch.nn.Linear(10, 10), "batches": [torch.ones(10) for _ in range(6)],
+        "fully_shard": fully_shard, "init_device_mesh": init_device_mesh, "signalbox": signalbox,
+    }  # fmt: skip
     address = patch.object(joining, "own_address", lambda *_: f"10.0.{dist.get_rank() + 1}.1")
     with patch.object(signalbox.torch, "join", joined), address:
         for program in (block.text for block in PAGE.blocks if block.language == "python"):

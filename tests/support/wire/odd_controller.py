@@ -116,7 +116,8 @@ def _and_wait(message: Any, context: Any) -> Iterator[Any]:
 @contextmanager
 def odd_controller(servicer: type[_Odd] = _Odd) -> Iterator[str]:
     """Run the controller and yield its address."""
-    server = grpc.server(ThreadPoolExecutor(32))
+    pool = ThreadPoolExecutor(32)
+    server = grpc.server(pool)
     pb_grpc.add_ControllerServiceServicer_to_server(servicer(), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_JobServiceServicer_to_server(servicer(), server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
@@ -125,6 +126,7 @@ def odd_controller(servicer: type[_Odd] = _Odd) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(None).wait()
+        pool.shutdown()
 
 
 def endless_controller() -> AbstractContextManager[str]:

@@ -23,21 +23,9 @@ METHODS = {
     for method in service.methods
 }
 CHANGES = {
-    "RegisterJob",
-    "UpdateJob",
-    "UpdateJobs",
-    "DeregisterJob",
-    "RenewLease",
-    "ReportIterations",
-    "ReportConnections",
-    "Replan",
-    "SetMode",
-    "Drain",
-    "Undrain",
-    "SilenceAlarms",
-    "EndSilence",
-    "ForgetParts",
-}
+    "RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob", "RenewLease", "ReportIterations", "ReportConnections",
+    "Replan", "SetMode", "Drain", "Undrain", "SilenceAlarms", "EndSilence", "ForgetParts",
+}  # fmt: skip
 BLUE = Caller("trainers", Role.TENANT, "blue")
 
 

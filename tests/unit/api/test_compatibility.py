@@ -24,15 +24,9 @@ BREAKING = {
     "  JOB_STATE_ECMP = 2;\n": "",
 }
 FINDINGS = {
-    "FIELD_NO_DELETE",
-    "FIELD_SAME_TYPE",
-    *("FIELD_SAME_NAME", "FIELD_SAME_JSON_NAME"),
-    "FIELD_SAME_CARDINALITY",
-    "RPC_NO_DELETE",
-    "RPC_SAME_SERVER_STREAMING",
-    "PACKAGE_SERVICE_NO_DELETE",
-    "ENUM_VALUE_NO_DELETE",
-}
+    "FIELD_NO_DELETE", "FIELD_SAME_TYPE", *("FIELD_SAME_NAME", "FIELD_SAME_JSON_NAME"), "FIELD_SAME_CARDINALITY",
+    "RPC_NO_DELETE", "RPC_SAME_SERVER_STREAMING", "PACKAGE_SERVICE_NO_DELETE", "ENUM_VALUE_NO_DELETE",
+}  # fmt: skip
 """Rules of buf that the changes in ``BREAKING`` break, in the same order."""
 
 FIELD, METHOD, VALUE = "  google.protobuf.Duration lease_left = 5", "  rpc Replan", "  JOB_STATE_ECMP = 2;\n"

@@ -63,23 +63,16 @@ collectives = st.builds(
     phase=st.integers(0, 1000),
 )
 transfers = st.builds(
-    pb.Transfer,
-    src=st.integers(0, 1),
-    dst=st.integers(2, 3),
-    bytes_per_iteration=st.integers(1, 1 << 50),
-    phase=st.integers(0, 1000),
-    step=st.integers(0, 1000),
-)
+    pb.Transfer, src=st.integers(0, 1), dst=st.integers(2, 3), bytes_per_iteration=st.integers(1, 1 << 50),
+    phase=st.integers(0, 1000), step=st.integers(0, 1000),
+)  # fmt: skip
 rails = st.sampled_from([[f"10.{rail}.{n}.1" for n in range(4)] for rail in (1, 2, 3)])
 compute = st.builds(pb.Compute, seconds=st.floats(0, 1e6), phase=st.none() | st.integers(0, 1000))
 parallelizations = st.builds(
-    pb.Parallelization,
-    name=st.text("ab ", min_size=1, max_size=3),
-    groups=groups.map(lambda group: [group]),
-    collectives=st.lists(collectives, max_size=3),
-    transfers=st.lists(transfers, min_size=1, max_size=3),
+    pb.Parallelization, name=st.text("ab ", min_size=1, max_size=3), groups=groups.map(lambda group: [group]),
+    collectives=st.lists(collectives, max_size=3), transfers=st.lists(transfers, min_size=1, max_size=3),
     compute=st.lists(compute, max_size=3),
-)
+)  # fmt: skip
 plain_specs = st.builds(
     pb.JobSpec,
     job_id=st.just("job"),
@@ -123,18 +116,11 @@ def job_status(**changes: Any) -> JobStatus:
         }
     )
     fields: dict[str, Any] = {
-        "registration": Registration(spec, "uid-1", "red", 1e9),
-        "state": "ecmp",
-        "missing_hosts": (),
-        "vitals": Vitals(160.0, Reported(3, 5.0, (4.0,))),
-        "slowdown": 2.0,
-        "ideal_communication_s": 1.0,
-        "efficiency_allowed": 0.5,
-        "prediction_withheld": "",
-        "routes": {FLOW: None},
-        "routes_generation": 9,
+        "registration": Registration(spec, "uid-1", "red", 1e9), "state": "ecmp", "missing_hosts": (),
+        "vitals": Vitals(160.0, Reported(3, 5.0, (4.0,))), "slowdown": 2.0, "ideal_communication_s": 1.0,
+        "efficiency_allowed": 0.5, "prediction_withheld": "", "routes": {FLOW: None}, "routes_generation": 9,
         "dividing": Dividing(),
-    }
+    }  # fmt: skip
     return JobStatus(**{**fields, **changes})
 
 
@@ -320,15 +306,9 @@ def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) 
 
 def a_plan(routes: Mapping[FlowId, Route]) -> Plan:
     return replace(
-        status_example.plan(),
-        generation=3,
-        routes=routes,
-        job_slowdown={},
-        certificate="optimal",
-        solver="greedy",
-        ecmp=EcmpSlowdown(1.5, 2.5),
-        times=PlanTimes(1, 2, 3),
-    )
+        status_example.plan(), generation=3, routes=routes, job_slowdown={}, certificate="optimal", solver="greedy",
+        ecmp=EcmpSlowdown(1.5, 2.5), times=PlanTimes(1, 2, 3),
+    )  # fmt: skip
 
 
 def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
@@ -424,9 +404,6 @@ def test_a_job_is_counted_either_as_unconfirmed_or_as_announced_wrongly() -> Non
     status = Status(demands={JobId(str(number)): demand for number, demand in enumerate(states)})
     message = convert.status_message(status, 0.0, 0.0, "1")
     assert (message.jobs_differing, message.jobs_unconfirmed) == (2, 1)
-
-
-# ---- updates
 
 
 MASKS = st.lists(st.sampled_from([name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]))

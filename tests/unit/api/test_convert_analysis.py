@@ -34,12 +34,9 @@ SPINES = tuple(Failure(FailureKind.SPINE, name, frozenset()) for name in ("s101"
 CABLES = tuple(Failure(FailureKind.CABLE, f"s1:{spine.name}", frozenset()) for spine in SPINES)
 WORST = Outcome(Case(FailureKind.SPINE, SPINES), SPINES[0], (), (1, 2), "plan", 2.0, 1.5, 2.0, ECMP, 3.0, 2.0, 1)
 FAILURES = FailureAnalysis(
-    pinned=True,
-    present=Present(1.0, 1.0, 1.0, 1.0, ECMP, ()),
-    outcomes=(WORST,),
-    felt=(WORST.case,),
+    pinned=True, present=Present(1.0, 1.0, 1.0, 1.0, ECMP, ()), outcomes=(WORST,), felt=(WORST.case,),
     unfelt=(Case(FailureKind.CABLE, CABLES),),
-)
+)  # fmt: skip
 
 
 def said(found: JobAnalysis, **changed: Any) -> str:
@@ -48,9 +45,6 @@ def said(found: JobAnalysis, **changed: Any) -> str:
 
 def said_of_failures(found: FailureAnalysis, **changed: Any) -> str:
     return " ".join(what_if_message(replace(found, **changed)).answer)
-
-
-# ---- one job
 
 
 def test_all_parts_of_a_job_analysis_are_sent() -> None:
@@ -66,15 +60,9 @@ def test_all_parts_of_a_job_analysis_are_sent() -> None:
     assert (message.verdict, message.slowdown, message.efficiency_predicted) == (pb.VERDICT_FABRIC, 2.0, 0.5)
     assert message.fullest_links[0].jobs[1] == pb.JobShare(job_id="b", flows=1, load=1.0)
     assert message.cut == pb.LeafCut(
-        leaf="s1",
-        direction=pb.DIRECTION_OUT,
-        links=3,
-        failed=1,
-        drained=2,
-        fluid_slowdown=4 / 3,
-        whole_slowdown=2.0,
+        leaf="s1", direction=pb.DIRECTION_OUT, links=3, failed=1, drained=2, fluid_slowdown=4 / 3, whole_slowdown=2.0,
         jobs=[pb.JobFlows(job_id="a", flows=4)],
-    )
+    )  # fmt: skip
     assert message.split.most_subflows == 2
 
 
@@ -144,9 +132,6 @@ def test_a_cut_between_two_leaves_names_both_and_the_other_jobs() -> None:
     sends = "s1 sends 2 flows (including those of job 'b') to s2 over the 1 link that still leads there: 2.00 times"
     assert sends in words
     assert "receives 2 flows (including those of job 'b') from s2" in said(BOUNDED, cut=replace(cut, direction="in"))
-
-
-# ---- single failures
 
 
 def test_all_parts_of_an_outcome_are_sent() -> None:

@@ -27,12 +27,9 @@ NOT_SLOWED = (
 
 def demand(source: DemandSource, difference: Difference | None = None) -> JobDemand:
     return JobDemand(
-        source=source,
-        virtual_links=VirtualLinks(),
-        declared={PAIR: 1_000_000},
-        measurement=Measurement((PAIR,), np.array([3e6]), 6.0, 2.5),
-        difference=difference,
-    )
+        source=source, virtual_links=VirtualLinks(), declared={PAIR: 1_000_000},
+        measurement=Measurement((PAIR,), np.array([3e6]), 6.0, 2.5), difference=difference,
+    )  # fmt: skip
 
 
 DECLARED, CONFIRMED, MEASURED = map(demand, (DemandSource.DECLARED, DemandSource.CONFIRMED, DemandSource.MEASURED))

@@ -121,8 +121,6 @@ def test_any_text_for_people_and_programs_fits_into_trailers(text: str, values: 
     assert len(status.message) <= errors.MAX_MESSAGE_BYTES
 
 
-# ---- a refusal costs no more than an accepted call
-
 MANY = 65_536
 
 OUTSIZED = {

@@ -111,8 +111,6 @@ def test_who_cannot_be_told_is_nobody(identities: Identities) -> None:
             identified(Peer(""), configured)
 
 
-# ---- callers behind HAProxy, which sets header fields
-
 FIELDS = (("x-signalbox-address", "192.0.2.1"), ("x-signalbox-port", "40000"), ("x-signalbox-tls", "1"))
 NOBODY = Peer("")
 
@@ -148,8 +146,6 @@ def test_a_peer_is_private_through_tls_or_on_loopback() -> None:
 def test_who_is_not_said_exactly_once_is_nobody(fields: tuple[tuple[str, str | bytes], ...]) -> None:
     assert peer(*fields) == NOBODY
 
-
-# ---- callers whose calls another member forwards
 
 MEMBER = {"transport_security_type": [b"ssl"], "x509_common_name": [b"b"]}
 
@@ -194,9 +190,6 @@ def test_header_fields_of_no_member_or_that_contradict_each_other_name_nobody() 
 def test_a_leader_that_may_have_been_replaced_hears_no_member() -> None:
     with pytest.raises(NoLeader):
         forwarded_peer({"b"}, lambda: False, cast(Any, None))
-
-
-# ---- clients whose calls cost more than the budget of one call
 
 
 def test_a_client_owes_what_is_beyond_a_second_s_calls_and_no_other_does() -> None:

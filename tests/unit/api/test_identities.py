@@ -103,13 +103,9 @@ def test_every_wrong_entry_is_named(file: Path) -> None:
         """
     )
     assert [problem.split(" ")[1] for problem in problems(file)] == [
-        "token[0].role:",
-        "token[0].sha256:",
-        "token[1].name:",
-        "token[1].sha256:",
-        "certificate[0]:",
+        "token[0].role:", "token[0].sha256:", "token[1].name:", "token[1].sha256:", "certificate[0]:",
         "tenant[0].max_jobs:",
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "problem"), [
@@ -165,14 +161,10 @@ def test_what_is_different_is_told_by_name(file: Path) -> None:
     text = FILE.replace("ops.example.org", "operations").replace("max_jobs = 2", "max_jobs = 3")
     file.write_text(text + f'\n[[token]]\nname = "ci"\nrole = "reader"\nsha256 = "{"0" * 64}"\n')
     assert Identities.load(file).differences(before) == {
-        "tokens": 2,
-        "tokens_before": 1,
-        "certificates": 2,
-        "certificates_before": 2,
-        "added": ["token ci", "certificate operations"],
-        "changed": ["tenant blue"],
+        "tokens": 2, "tokens_before": 1, "certificates": 2, "certificates_before": 2,
+        "added": ["token ci", "certificate operations"], "changed": ["tenant blue"],
         "withdrawn": ["certificate ops.example.org"],
-    }
+    }  # fmt: skip
     file.write_text(FILE + "".join(f'[[certificate]]\nname = "c{i}"\nrole = "reader"\n' for i in range(12)))
     before = Identities.load(file)
     file.write_text(FILE)

@@ -101,9 +101,6 @@ def read(table: WatchTable[str, Value], only: str | None = None) -> Copy:
     return copy
 
 
-# ---- messages
-
-
 def test_a_watcher_gets_a_snapshot_and_then_only_what_changes() -> None:
     table = table_of({"h1": of("m1"), "h2": of("m2")})
     copy = read(table)
@@ -203,9 +200,6 @@ def test_a_watcher_of_one_owner_hears_nothing_of_others() -> None:
     assert ([host.ip for host in changed.hosts], list(changed.hosts_gone)) == (["h4"], ["h1"])
 
 
-# ---- resuming
-
-
 def test_who_resumes_gets_what_changed_meanwhile_and_no_snapshot() -> None:
     table = table_of({"h1": of("m1"), "h2": of("m2")})
     copy = read(table)
@@ -244,8 +238,6 @@ def test_what_is_no_token_is_refused_by_name(garbage: str) -> None:
         Reader(table_of(), garbage)
     assert [problem.path for problem in error.value.problems] == ["resume_token"]
 
-
-# ---- any order of changes, reading and resuming
 
 IPS = st.sampled_from([f"h{n}" for n in range(8)])
 

@@ -114,17 +114,11 @@ def folders(page: Page) -> list[Path]:
     ]  # fmt: skip
 
 
-# ---- the site
-
-
 def test_each_page_is_in_the_navigation_of_the_site_once() -> None:
     navigation = re.search(r"^nav = \[.*?^\]", (ROOT / "zensical.toml").read_text(), re.MULTILINE | re.DOTALL)
     assert navigation
     listed = re.findall(r"\"([\w/-]+\.md)\"", navigation[0])
     assert sorted(listed) == sorted(page.name.replace("README.md", "index.md") for page in PAGES)
-
-
-# ---- commands
 
 
 @pages
@@ -205,9 +199,6 @@ def up_to_shell(words: list[str]) -> list[str]:
     return words[:end]
 
 
-# ---- examples
-
-
 @pages
 def test_examples_can_be_read(page: Page) -> None:
     unknown: list[str] = []
@@ -229,9 +220,6 @@ def unknown_imports(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in names.PACKAGES:
             module = names.modules().get(node.module)
             yield from (f"{node.module}.{a.name}" for a in node.names if not module or a.name not in module.top)
-
-
-# ---- existing names that documents have to mention
 
 
 def test_the_reference_names_every_call_of_the_api() -> None:

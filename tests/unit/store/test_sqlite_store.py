@@ -92,17 +92,11 @@ def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path
     after = SavedState(jobs, None, {}, {}, before.connections, before.ends, parts=others)
     changed = changes(before, after)
     assert {(key.kind, key.key): value for key, value in changed.items()} == {
-        ("job", "b"): None,
-        ("strategy", ""): None,
-        ("shares", "10.0.0.1 10.0.0.2"): None,
-        ("shares", "10.0.0.2 10.0.0.1"): None,
-        ("measured", "a"): None,
-        ("drain", "spine2"): None,
-        ("drain", "leaf1:3>spine2"): None,
-        ("silence", "host_down "): None,
-        ("silence", "link_down a 1>b"): None,
+        ("job", "b"): None, ("strategy", ""): None, ("shares", "10.0.0.1 10.0.0.2"): None,
+        ("shares", "10.0.0.2 10.0.0.1"): None, ("measured", "a"): None, ("drain", "spine2"): None,
+        ("drain", "leaf1:3>spine2"): None, ("silence", "host_down "): None, ("silence", "link_down a 1>b"): None,
         ("part", "switch 0x1"): None,
-    }
+    }  # fmt: skip
     written(tmp_path, before, after)
     assert read(tmp_path) == after
 
@@ -187,9 +181,6 @@ def test_ends_come_back_in_their_order(tmp_path: Path) -> None:
     states = [SavedState(ends={end.uid: end for end in ends[first : first + 3]}) for first in range(4)]
     written(tmp_path, *states)
     assert list(read(tmp_path).ends.values()) == ends[3:]
-
-
-# ---- unreadable states
 
 
 def test_a_virtual_link_has_bytes_and_a_phase() -> None:
@@ -347,9 +338,6 @@ def test_a_log_without_its_database_is_no_new_directory(left: tuple[Path, list[S
     assert {path.name for path in directory.iterdir()} == before.keys()
 
 
-# ---- commits
-
-
 def test_commits_that_wait_together_share_one(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     before = store.load()
@@ -391,9 +379,6 @@ def test_a_database_that_is_read_only_for_a_time_takes_all_later(
     assert read(tmp_path) == after
 
 
-# ---- the directory
-
-
 def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("12345678901234")
     first = SqliteStore(tmp_path)
@@ -431,9 +416,6 @@ def test_without_a_state_directory_nothing_is_kept() -> None:
     store = store_of(Config())
     assert store.load() == NOTHING
     assert commit(store, NOTHING, full()) == 0
-
-
-# ---- dropped jobs
 
 
 def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: Path) -> None:
