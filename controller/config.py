@@ -329,7 +329,7 @@ class CircuitsConfig(Table):
     dark_s: Seconds = 0.01
     """Seconds for which a port is dark while an optical switch connects it elsewhere."""
     fixed: bool = False
-    """Whether circuits stay until their job ends, as with patch panels; lost circuits are avoided."""
+    """Whether circuits stay until their job ends, as with patch panels; no lost circuit is made again."""
     drain_s: Annotated[float, Field(ge=0, le=MAX_S, allow_inf_nan=False)] = 0.1
     """Seconds that packets may take to leave a circuit before it goes dark: the longest queue."""
     switch: tuple[OpticalSwitch, ...] = ()
@@ -544,8 +544,13 @@ class Config(Table):
 
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:
-        """Addresses of etcd; empty where the state is saved in ``state_dir``."""
-        return () if self.store == SQLITE else tuple(self.store.removeprefix(ETCD).split(","))
+        """Addresses of etcd; empty where the state is saved elsewhere."""
+        return tuple(self.store.removeprefix(ETCD).split(",")) if self.store.startswith(ETCD) else ()
+
+    @property
+    def saved_in(self) -> str:
+        """Name of the setting with the place of the saved state."""
+        return "state_dir" if self.store == SQLITE else "store"
 
     @model_validator(mode="after")
     def _members_in_etcd(self) -> Self:

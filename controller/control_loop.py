@@ -3,7 +3,8 @@
 A job travels from gRPC to a switch in these steps. ``RegisterJob`` is handled (``core/intake.py``) and makes a plan
 due; a new job has no rules before its first plan. The problem is derived (``core/derived.py``) and sent to the planning
 worker. ``Planned`` changes the running routes, which makes rules due. Rules are derived and compared
-with the rules on switches, and the first stage of the difference is sent (``core/sending.py``).
+with the rules on switches, and the first stage of the difference is sent (``core/sending.py``). Commands
+are carried out by ``serving/serve.py``, which also sends the reply once the job is saved.
 """
 
 from __future__ import annotations

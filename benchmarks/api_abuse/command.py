@@ -3,7 +3,8 @@
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
         [--per-s N] [--seconds S] [--json]
 
-The real controller runs in its own process, with HAProxy in front of its API; HAProxy's memory and CPU time count too.
+The real controller runs in its own process, with HAProxy in front of its API.
+The figures include HAProxy's memory and CPU time.
 Attackers (``attackers``) connect from several addresses, and reopen connections that are ended. Well-behaved clients
 use one more address. They register jobs, connect switches, and send calls at a fixed rate. The time of a call counts
 from when the call is due. At the end the controller is killed and restarted, and must still know every registration

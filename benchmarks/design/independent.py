@@ -61,7 +61,9 @@ class Case:
         return np.where(inside, times * spent if self.by_cost else times, np.inf)
 
     def stretched(self, points: Floats) -> Floats:
-        """Return the rows with their excess over ``least`` scaled, up to ``most``, until total or budget is used up."""
+        """Return the rows with their excess over ``least`` scaled, up to ``most``.
+
+        The total or the budget limits the scale."""
         most, left = self.most - self.least, self.total - self.least.sum()
         budget_left = self.budget - self.cost @ self.least
         for _ in self.least:

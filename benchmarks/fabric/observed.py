@@ -60,7 +60,7 @@ class SwitchState:
     flows: dict[FlowId, FlowChange] = field(default_factory=dict)
     groups: dict[int, GroupChange] = field(default_factory=dict)
     in_doubt: set[int] = field(default_factory=set)
-    """Groups whose latest change was not confirmed before the connection that it was sent on ended."""
+    """Groups whose latest change was unconfirmed when its connection ended."""
     open: list[Change] = field(default_factory=list)
     barriers: dict[int, list[Change]] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)

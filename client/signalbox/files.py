@@ -86,7 +86,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def called(path: Path) -> str:
-    """Return the name of the file for messages."""
+    """Return the file's name as messages print it."""
     return "standard input" if path == STANDARD_INPUT else str(path)
 
 

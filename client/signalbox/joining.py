@@ -167,7 +167,9 @@ class Job:
             try:
                 wanted = JobSpec.parse({**self._spec.model_dump(), **fields, "job_id": self.id})
             except InvalidInput as error:
-                log.warning("the announcement of job '%s' does not change, the training continues: %s", self.id, error)
+                log.warning(
+                    "the announcement of job '%s' cannot be changed; the training continues: %s", self.id, error
+                )
                 return
             if wanted != self._spec:
                 self._spec = wanted

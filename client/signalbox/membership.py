@@ -298,7 +298,7 @@ class Membership:
         except (InvalidInput, Conflict, Exhausted, NotAllowed) as error:
             if spec is not self._not_taken:
                 log.warning(
-                    "the announcement of job '%s' does not change, the training continues: %s", self._job_id, error
+                    "the announcement of job '%s' cannot be changed; the training continues: %s", self._job_id, error
                 )
             self._not_taken = spec
             self._final = isinstance(error, InvalidInput)

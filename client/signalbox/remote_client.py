@@ -126,7 +126,7 @@ class _Process:
                     return self._offered(control)
                 except OSError:  # the other process has ended
                     self._hang_up()
-        raise SignalboxError("the process that calls the controller ends at once")
+        raise SignalboxError("the process that calls the controller ended right after its start")
 
     def end(self) -> None:
         """End the process that makes the calls; return at once.

@@ -28,7 +28,7 @@ from controller.status import StatusBoard
 from signalbox.errors import Exhausted, InvalidInput, NotAllowed, Unauthenticated, cut, in_entry
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-"""Codes of refusals, which have a line in the audit log for every method."""
+"""Status codes of refused calls, which are in the audit log whatever their method."""
 _SCHEME = "Bearer "
 MAX_ENTRIES = 256
 """Jobs in one request. The control loop checks all of them in one turn, and answers no other call meanwhile."""

@@ -371,7 +371,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
     jobs = JobRegistry(config.jobs.max_jobs, config.jobs.max_virtual_links)
     demand = MeasuredDemand(config.counters.interval_s, config.jobs.max_learning_rules)
     if problems := jobs.take_saved(saved, now):
-        raise InvalidInput.of("state_dir", _refused(config, problems))
+        raise InvalidInput.of(config.saved_in, _refused(config, problems))
     demand.follow(jobs.jobs, now, saved.measured)
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)

@@ -446,7 +446,11 @@ class _Way:
             return self._answer(together, held=False)
         if self._over and not smallest:
             return self._answer(self._running, held=False)
-        log.warning("no moves within the cap lead towards the goal plan", max_moves=self._cap, together=len(flows))
+        log.warning(
+            "max_moves is too small: no moves within it lead towards the goal plan",
+            max_moves=self._cap,
+            together=len(flows),
+        )
         searched = 0 if self._cut_short or self._over else self._cap
         goal = GoalPlan(self._aim, self._problem, self._left(self._running), False, flows, smallest, searched)
         return self._judged(self._running), goal

@@ -1,4 +1,4 @@
-"""Requests that need planning, and the messages between the control loop and the planning threads."""
+"""Messages between the control loop and the planning threads, and the union of all requests of the API."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def doubts(config: Config) -> Iterator[str]:
             if path and (problem := replaceable(path.parent)):
                 yield f"{address}: other users could replace the socket and receive tokens: {problem}"
     yield from exposure.unguarded(config.api)
-    if config.state_dir and config.etcd_endpoints:
-        yield "state_dir: has no effect, because the state is saved in etcd"
+    if config.state_dir and config.saved_in != "state_dir":
+        yield f"state_dir: has no effect, because the state is saved in {config.store}"
     if config.api.tokens:
         identities = Identities.load(config.api.tokens)
         for tenant in identities.quotas_for_nobody:
@@ -66,7 +66,7 @@ def check_saved(config: Config) -> None:
     with closing(store_of(config)) as store:
         saved = store.look()
     extensions.configured(config, state.initial(config, saved, Declared(), 0.0), 0.0)
-    if config.state_dir and not config.etcd_endpoints:
+    if config.state_dir and config.saved_in == "state_dir":
         lease_secret.check(config.state_dir, bool(saved.jobs))
 
 

@@ -179,7 +179,8 @@ class Admission:
             elif entry.roles and entry.late_at <= now:
                 entry.late_at = inf
                 limited_log.warning(
-                    "switch has not answered the claim of its master and is not used", dpid=f"{entry.holder.id:#x}"
+                    "switch did not answer the request for the master role, and is not used",
+                    dpid=f"{entry.holder.id:#x}",
                 )
 
     def _take_dpid(self, connection: Connection, waiting: list[Connection], now: float) -> None:

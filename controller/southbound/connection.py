@@ -1,10 +1,10 @@
 """Connection of one switch, from accept to end; Ryu calls it a datapath.
 
-In: received bytes, and messages to send. Out: events for the app's handlers, and through ``refused`` the reason when
-the peer caused the end of the connection. One greenlet receives, and one watches the time. A peer that floods or does
-not read delays no other peer: sending never waits, and the bytes kept for a peer are limited. The connection is not
-read for a while when its peer has used its share of the hub with unsolicited messages, or when the control loop has not
-processed the peer's earlier messages.
+In: received bytes, and messages to send. Out: events for the app's handlers, and a call of ``refused`` with the reason
+if the peer caused the end of the connection. One greenlet receives, and one watches the time. A peer that floods or
+does not read delays no other peer: sending never waits, and the bytes kept for a peer are limited. The connection is
+not read for a while when its peer has used its share of the hub with unsolicited messages, or when the control loop has
+not processed the peer's earlier messages.
 
 A transport is the byte stream of the connection, plain or with TLS. Receiving waits in the hub. Sending never waits:
 bytes that the socket does not accept at once are kept and sent by ``drain``. TLS runs on buffers in memory, so that it

@@ -251,7 +251,9 @@ def _read_rules(dpid: Dpid, asked: Gathered) -> SwitchRules:
     meters = [rule for part in asked.of(ofp.OFPMP_METER_CONFIG) for rule in part]
     unknown = flows.count(None)
     if unknown:
-        limited_log.warning("flow entries that the controller cannot express", dpid=f"{dpid:#x}", count=unknown)
+        limited_log.warning(
+            "switch holds flow entries of a kind that the controller does not know", dpid=f"{dpid:#x}", count=unknown
+        )
     rules = RuleSet.of(filter(None, flows), groups, meters)
     total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
     is_partial = not asked.skipped.isdisjoint((ofp.OFPMP_GROUP_DESC, ofp.OFPMP_METER_CONFIG))

@@ -296,7 +296,7 @@ class EtcdClaim:
             return True
         if found or not self._claim_once(after_own=True)[0]:
             return False
-        log.warning("the claim of the state had ended, and was made again")
+        log.warning("the claim of the state had ended, and the state is claimed again")
         if self._sign is not None:
             self._show_life()
         return True

@@ -226,7 +226,7 @@ def _follow(
 
 def _planned_port(rules: RuleSet, rule: FlowRule | None) -> PortNo | None:
     """Return the port of the first bucket of the path group to which a pin sends; None if there is no such port."""
-    if rule is None or len(rule.actions) != 1 or rule.group_id is None:
+    if rule is None or rule.group_id is None:
         return None
     group = rules.groups.get(rule.group_id)
     first = group.buckets[0].action if group and group.buckets else None

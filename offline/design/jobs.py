@@ -109,7 +109,7 @@ def designed_jobs(files: Iterable[Path], shape: Shape, every_placement: bool = F
     for path in files:
         of_file = _of_file(path, shape, every_placement, problems)
         if not of_file and not problems:
-            raise InvalidInput.of(called(path), "there is no job in it")
+            raise InvalidInput.of(called(path), "there is no job in this file")
         found += of_file
     InvalidInput.refuse(problems)
     return found

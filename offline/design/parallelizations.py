@@ -35,7 +35,7 @@ def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
     for path in files:
         jobs = data_in(path, called(path))
         if not jobs:
-            problems.append(FieldProblem(called(path), "there is no job in it"))
+            problems.append(FieldProblem(called(path), "there is no job in this file"))
         for data, place_of in jobs:
             try:
                 with placed(place_of):

@@ -1,4 +1,4 @@
-"""Drains, failures and moves under traffic on real switches, in short.
+"""Short runs of drains, failures and moves under traffic on real switches.
 
 The benchmarks ``drains``, ``failures`` and ``moves`` measure them.
 

@@ -1,4 +1,4 @@
-"""Runs of scenarios in the modes, repeated as requested. Existing rows are not made again."""
+"""Runs of each scenario in each mode, as often as requested. A run whose row exists is skipped."""
 
 import json
 import os

@@ -32,7 +32,7 @@ class ExitStatus(IntEnum):
     PARTLY = 3
     """Partly done or found; the output names the rest."""
     NOT_CHECKABLE = 4
-    """Right as far as it can be checked; some slowdowns are proven only by a search."""
+    """Right as far as it was checked; some slowdowns rest on a search instead of a proof."""
     NOT_FOUND = 5
     """No such job, part, alarm or silence; or the part is down, or the job has ended."""
     NOT_ALLOWED = 6
@@ -40,7 +40,7 @@ class ExitStatus(IntEnum):
     NO_ANSWER = 7
     """No answer: the controller is away or stopping, refuses the connection, or takes too long."""
     REFUSED = 8
-    """Refused as things are: an id is taken, a limit reached, hosts would be cut off, data are missing."""
+    """Refused for now: an id is taken, a limit reached, hosts would be cut off, data are missing."""
 
 
 _OF: Mapping[type[BaseException], ExitStatus] = {

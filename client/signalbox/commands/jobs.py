@@ -342,9 +342,7 @@ def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client
                 leases.forget(job_id)
                 log.info("job '%s' is released", job_id)
     except (SignalboxError, OSError) as error:
-        log.warning(
-            "jobs whose files were removed while this command was not running end when their leases run out: %s", error
-        )
+        log.warning("files were removed while this command did not run; their jobs end with their leases: %s", error)
 
 
 @contextmanager

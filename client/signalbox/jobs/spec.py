@@ -103,7 +103,7 @@ ROCE_PORT = 4791
 
 
 class Transport(StrEnum):
-    """Transport of the bytes: where a switch finds the ports that distinguish subflows.
+    """Transport protocol of the connections, which says in which ports a switch tells subflows apart.
 
     ``roce_v2`` is UDP to port 4791 with the source port as entropy (InfiniBand specification, annex A17)."""
 

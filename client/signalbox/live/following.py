@@ -84,9 +84,9 @@ class Following:
         self._client.close()
 
     def changes(self, wait_s: float = 0.0) -> frozenset[Kind]:
-        """Apply the messages that have arrived before the call; return the kinds of changes.
+        """Apply the messages that have arrived, and return the kinds of changes.
 
-        ``wait_s``: longest wait for a first message, in seconds."""
+        ``wait_s``: longest wait in seconds for a message, if none has arrived."""
         changed = frozenset[Kind]()
         with suppress(Empty):
             for number in range(self._waiting.qsize() or 1):

@@ -107,7 +107,7 @@ def state_in_row(job: Job) -> str:
 
 
 def state_without_mark(job: Job) -> str:
-    """Return a job's state as ``state_in_row`` does, but without the mark, for tables with a column ``planned for``."""
+    """Return a job's state as ``state_in_row`` does, but without the mark, which a column ``planned for`` replaces."""
     return job_state(job) + _lost(job)
 
 

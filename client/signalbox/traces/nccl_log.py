@@ -202,7 +202,8 @@ class _Reader:
         if member.rank not in (-1, int(rank)) or member.size not in (0, int(size)):
             raise InvalidInput.of(
                 "",
-                f"comm {pointer} has rank {rank} of {size}, but rank {member.rank} of {member.size} in {member.where}",
+                f"comm {pointer} has rank {rank} of {size} here, "
+                f"and rank {member.rank} of {member.size} in {member.where}",
             )
         member.pointer, member.rank, member.size = pointer, int(rank), int(size)
         if found := _COMM_ID.search(text):

@@ -93,7 +93,7 @@ def test_an_announcement_is_updated_and_wrong_updates_are_only_logged(
     transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
     with signalbox.join(SPEC) as job:
         job.update(transfers=[{"src": 0, "dst": 2, "bytes_per_iteration": 1000}])
-        assert "does not change, the training continues: transfers[0].dst: rank 2" in caplog.text
+        assert "cannot be changed; the training continues: transfers[0].dst: rank 2" in caplog.text
         job.update(transfers=transfers)
         until(lambda: len(clients.specs) == 2)
     job.update(transfers=[])

@@ -277,7 +277,7 @@ def changed(old: str, new: str) -> Lines:
         (changed("   0   2   3   1", "   0   1   2   3"), r"rank 0 lists channel 1 as \(0, 1, .* give \(0, 2"),
         ([*everyone(), *of_rank(0)], "rank 0 of 4 is also in .*job.log:3"),
         (changed("rank 1 nranks 4 cudaDev 0 nvmlDev 0 busId 1a000 commId 0xabc - Init C", "rank 2 nranks 4 - Init C"),
-         r"job.log:\d+: comm 0x56 has rank 2 of 4, but rank . of 4 in "),
+         r"job.log:\d+: comm 0x56 has rank 2 of 4 here, and rank . of 4 in "),
         (changed("nranks 4 cuda", "nranks 99999 cuda"), "the communicator has 99999 ranks; at most 4096 are allowed"),
         (changed("comm 0x57 [nranks=4]", "comm 0x999 [nranks=4]"), r"job.log:\d+: no earlier line .* comm 0x999"),
         (changed("AllReduce", "Mystery"), "what 'Mystery' sends is not known; known are AllReduce"),

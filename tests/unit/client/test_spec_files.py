@@ -110,8 +110,8 @@ def test_problems_of_all_jobs_have_their_places(files: Files) -> None:
     (YAML + "endpoints: []\n", "job.yaml:8:1: 'endpoints' appears twice in one object, first in line 2"),
     (YAML.replace("endpoints", "   - endpoints"), "job.yaml:2:"),
     ("- 1\n- 2\n", "job.yaml:1:3: must be an object or table with the fields job_id, endpoints"),
-    ("", "job.yaml: there is no job in it"),
-    (YAML + "---\n" + YAML, "job.yaml: 'ring' is the id of several jobs in it"),
+    ("", "job.yaml: there is no job in this file"),
+    (YAML + "---\n" + YAML, "job.yaml: 'ring' is the id of several jobs in this file"),
     (b"job_id: \xff", "job.yaml: is not text in UTF-8, at byte 9"),
 ])  # fmt: skip
 def test_what_is_wrong_in_yaml_has_file_line_and_column(files: Files, text: str | bytes, problem: str) -> None:

@@ -56,7 +56,7 @@ def doubts(**api: Any) -> list[str]:
 
 def test_a_state_directory_beside_etcd_has_no_effect(tmp_path: Path) -> None:
     config = {"state_dir": tmp_path, "store": "etcd://127.0.0.1:2379"}
-    assert "state_dir: has no effect, because the state is saved in etcd" in preflight.doubts(
+    assert "state_dir: has no effect, because the state is saved in etcd://127.0.0.1:2379" in preflight.doubts(
         Config.model_validate(config)
     )
 

@@ -168,7 +168,7 @@ def test_a_switch_that_does_not_answer_is_named_once_and_not_used_until_it_does(
     with capture_logs() as logs:
         for after_s in (ROLES_WITHIN_S - 0.01, ROLES_WITHIN_S, 5.0, PATIENCE_S - 0.01):
             door.admission.tick(1.0 + after_s)
-    unanswered = "switch has not answered the claim of its master and is not used"
+    unanswered = "switch did not answer the request for the master role, and is not used"
     assert [(line["event"], line["dpid"]) for line in logs] == [(unanswered, "0x2a"), (unanswered, "0x2b")]
     assert (door.admitted, silent.closed, late.closed) == ([], False, False)
     door.role(late, MASTER, EPOCH)

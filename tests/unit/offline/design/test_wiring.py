@@ -216,7 +216,7 @@ def test_the_best_steps_are_told_for_few_servers(folder: Path) -> None:
      "endpoints: must list the ranks server by server"),
     (ONE_TO_ONE + "---" + ONE_TO_ONE, "'pair' is the id of 2 jobs"),
     (ONE_TO_ONE + "---" + ONE_TO_ONE.replace("pair", "b"), "--servers: must be at least 24"),
-    ("[]", "there is no job in it"),
+    ("[]", "there is no job in this file"),
 ])  # fmt: skip
 def test_wrong_jobs_are_refused_by_field(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "job.yaml").write_text(text)
