@@ -229,6 +229,9 @@ class EtcdClaim:
         """Write the address of this process's sign of life, with the lease of the claim."""
         if self._sign is None:
             self._sign = SignOfLife(self._etcd.access.endpoints[0])
+        if self._stopping.is_set():  # released meanwhile
+            self._sign.close()
+            return
         with suppress(EtcdError):
             address = self._sign.address.encode()
             self._etcd.transaction([self._fence()], [put(self._key("alive"), address, self._lease)], self._quick_s)

@@ -30,13 +30,13 @@ _prefixes = itertools.count()
 def _ends_its_threads() -> Iterator[None]:
     """Fail a module that leaves a thread behind, which could disturb a later test.
 
-    gRPC keeps one polling thread, and a store that is closed just after its claim keeps its listener."""
+    gRPC keeps one polling thread."""
     before = {*threading.enumerate()}
     yield
 
     def left() -> list[str]:
         names = [each.name for each in {*threading.enumerate()} - before]
-        return [name for name in names if "_poll_wrapper" not in name and name != "sign-of-life"]
+        return [name for name in names if "_poll_wrapper" not in name]
 
     with suppress(LabError):
         until(lambda: not left())
