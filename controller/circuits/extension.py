@@ -55,7 +55,7 @@ class CircuitExtension(Extension):
         """Start without knowledge of the optical switches.
 
         Raises ``InvalidInput`` for a saved job with an unreadable wiring."""
-        _refuse_unreadable(s.jobs.jobs)
+        _refuse_unreadable(s.jobs.jobs, config.saved_in)
         self._s = s
         of = config.circuits
         cabling = self.cabling = cabling_of(of.fibres)
@@ -206,13 +206,13 @@ class CircuitExtension(Extension):
         return no_parts(names, self.cabling, called, self._s.fabric)
 
 
-def _refuse_unreadable(jobs: Mapping[JobId, Job]) -> None:
+def _refuse_unreadable(jobs: Mapping[JobId, Job], setting: str) -> None:
     for job_id, job in jobs.items():
         try:
             wiring_of(job.registration)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             why = f"the wiring of job '{cut(job_id)}' cannot be read ({type(error).__name__}: {error})"
-            raise InvalidInput.of("state_dir", f"{why}; forget the job: signalbox state drop") from None
+            raise InvalidInput.of(setting, f"{why}; forget the job: signalbox state drop") from None
 
 
 def _wiring(_: JobId, job: Job) -> JobWiring | None:

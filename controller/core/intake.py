@@ -504,7 +504,8 @@ class Intake:
             effects |= self._jobs_changed(now) | at_once(Work.SAVE)
         if s.silences.of:
             s.silences.tick(at)
-        if s.commits.trial_due(now, is_claimed):
+        s.commits.follow_claim(is_claimed)
+        if s.commits.trial_due(now):
             effects |= at_once(Work.SAVE)
         if s.phases.adopting:
             effects |= self._adopt_if_complete(now)

@@ -91,11 +91,12 @@ class Commits:
         """Number of failed commits since the start."""
         self.why = ""
         """Reason why the last commit failed; empty when it succeeded."""
+        self.is_claimed = True
+        """Whether this process had the claim of the state at the latest tick."""
         self._given: SavedState | None = None
         self._given_known = self.known
         self._given_at = 0.0
         self._trial_at = 0.0
-        self._is_claimed = True
         self._under_way: list[_Held] = []
         self._next: list[_Held] = []
 
@@ -141,7 +142,7 @@ class Commits:
         ``busy``."""
         changed = changes(self.on_disk, state)
         self._under_way, self._next = self._next, []
-        if not changed and not self.why and self._is_claimed:
+        if not changed and not self.why and self.is_claimed:
             return list(self._answered(now))
         self._given, self._given_known, self._given_at = state, known, now
         return [SaveState(state, changed)]
@@ -173,12 +174,15 @@ class Commits:
         """Reply to a request that was undone."""
         return Unavailable(f"the change cannot be saved ({self.why}), so it is not in effect; try again later", RETRY_S)
 
-    def trial_due(self, now: float, is_claimed: bool) -> bool:
+    def follow_claim(self, is_claimed: bool) -> None:
+        """Record whether this process has the claim of the state."""
+        self.is_claimed = is_claimed
+
+    def trial_due(self, now: float) -> bool:
         """Return whether to find out now, by a commit, if changes can be saved: after a failure or without the claim.
 
         So an alarm says that changes are refused before anybody asks for one."""
-        self._is_claimed = is_claimed
-        return not self.busy and now >= self._trial_at and (bool(self.why) or not is_claimed)
+        return not self.busy and now >= self._trial_at and (bool(self.why) or not self.is_claimed)
 
     def trouble(self, now: float) -> str:
         """Return why a restart would lose changes made now; empty when commits succeed."""
