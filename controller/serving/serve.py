@@ -36,7 +36,7 @@ from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.log_limit import LimitedLog
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
-from controller.planning.analysis.job import analyse
+from controller.planning.analysis.dispatch import analyse
 from controller.planning.analysis.messages import Analyse
 from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.process import MakePlanner, Planner

@@ -25,8 +25,9 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.fabric.topology import Fabric
+from controller.planning.analysis.dispatch import analyse
 from controller.planning.analysis.failures import analyse_failures
-from controller.planning.analysis.job import analyse, analyse_job
+from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.messages import (
     AnalyseFailures,
     AnalyseJob,

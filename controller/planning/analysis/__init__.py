@@ -3,5 +3,5 @@
 An analysis can need many plans, so an ``Answerer`` runs it in a process of its own.
 
 In: a request of the API with the present state of the network. Out: results that can be sent between processes; both
-are in ``messages``. ``job.analyse`` passes a request to ``job`` or ``failures``, or proves the routes in force.
+are in ``messages``. ``dispatch`` passes a request to ``job`` or ``failures``.
 """

@@ -1,7 +1,6 @@
-"""Dispatch of analysis requests, and the analysis of whether the network slows a job.
+"""Analysis of whether the network slows a job, and proofs of the routes in force.
 
-In: a request of the control loop, with all parts of the state that the analysis needs. Out: the result. Analyses that
-need many plans run in a process of their own, in an ``Answerer``.
+In: a request of the control loop, with all parts of the state that the analysis needs. Out: the result.
 
 The analysis of a job has its most loaded links, the jobs that share them, and possible gains. The job's slowdown is
 compared with three values: its lower bound, the slowdown under the planner's routes, and the slowdown under the
@@ -15,13 +14,9 @@ from dataclasses import replace
 
 from controller.fabric.topology import LinkId
 from controller.jobs.messages import Arrangement
-from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.messages import (
     NOTICEABLE,
-    AnalyseFailures,
     AnalyseJob,
-    Analysis,
-    AnalysisRequest,
     Arranged,
     BusyLink,
     FoundRoutes,
@@ -54,19 +49,6 @@ from signalbox.jobs.spec import JobId
 SPLIT_INTO = 8
 """Number of subflows into which every flow may be split when the gain of splitting is computed."""
 WORST_LINKS = 10
-
-
-def analyse(request: AnalysisRequest) -> Analysis:
-    """Return the result of the analysis that the request describes.
-
-    Raises ``NotFound`` for a job without flows, ``SignalboxError`` when there is no answer."""
-    match request:
-        case AnalyseJob():
-            return analyse_job(request)
-        case AnalyseFailures():
-            return analyse_failures(request)
-        case ProveRoutes():
-            return prove_routes(request)
 
 
 # ---- one job

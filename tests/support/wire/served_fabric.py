@@ -17,7 +17,7 @@ from controller.config import ApiConfig
 from controller.core.messages import Command, Message, Reply
 from controller.fabric.topology import PortNo
 from controller.jobs.messages import RegisterJob
-from controller.planning.analysis.job import analyse
+from controller.planning.analysis.dispatch import analyse
 from controller.planning.analysis.messages import Analyse
 from controller.status import StatusBoard
 from signalbox.errors import SignalboxError

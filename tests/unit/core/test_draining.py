@@ -15,7 +15,7 @@ from controller.fabric.drains import Drain
 from controller.fabric.messages import DrainParts, ForgetParts, LinkSeen, UndrainParts
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.planning.analysis.job import analyse
+from controller.planning.analysis.dispatch import analyse
 from controller.planning.analysis.messages import Analyse, WhatIf
 from controller.planning.messages import SetMode
 from controller.status import DrainStatus

@@ -16,7 +16,7 @@ from controller.fabric.topology import Dpid, Host, PortNo
 from controller.jobs.job import Job
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.planning.analysis.job import analyse
+from controller.planning.analysis.dispatch import analyse
 from controller.planning.analysis.messages import Analyse, Explain, JobAnalysis, Verdict
 from controller.planning.messages import SetMode
 from controller.planning.plan import Slowdowns

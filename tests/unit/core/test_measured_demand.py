@@ -15,7 +15,7 @@ from controller.core.messages import Message, Tick
 from controller.demand.job_demand import DemandSource, JobDemand
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
-from controller.planning.analysis.job import analyse
+from controller.planning.analysis.dispatch import analyse
 from controller.planning.analysis.messages import Analyse, AnalyseJob, Explain, JobAnalysis
 from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId

@@ -19,7 +19,8 @@ from controller.core.messages import Reply
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
 from controller.jobs.messages import RegisterJob, ReportIterations
-from controller.planning.analysis.job import analyse, analyse_job, prove_routes
+from controller.planning.analysis.dispatch import analyse
+from controller.planning.analysis.job import analyse_job, prove_routes
 from controller.planning.analysis.messages import (
     Analyse,
     AnalyseJob,
