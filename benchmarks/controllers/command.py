@@ -4,11 +4,11 @@
         [--only FAULT] [--json]
 
 The site has three etcd members, one active controller and standbys, and Open vSwitch bridges that have every controller
-in their list (``site``). A case is one fault, or two that overlap (``faults``). Before each case a job is registered.
-During it, this process changes one job through each member, ten times a second. Afterwards everything must be in order
-again. ``judge`` decides from the captured messages of the switches who wrote and who was their master.
+in their list (``site``). A case is one fault, or two that overlap (``judge.Fault``). Before each case a job is
+registered. During it, this process changes one job through each member, ten times a second. Afterwards everything must
+be in order again. ``judge`` decides from the captured messages of the switches who wrote and who was their master.
 
-The result is a table, and ``controllers.json``. The exit status is 1 when a line of ``faults.broken`` is broken.
+The result is a table, and ``controllers.json``. The exit status is 1 when ``judge.broken`` finds a violation.
 """
 
 import shutil
@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 LEASE_S = 10_000.0
 """Lease in seconds of a job that is changed, before its first change."""
 CALL_S = 0.5
-"""Longest time in seconds of a change; a member that does not answer within it is asked again."""
+"""Longest time in seconds of a change; without an answer by then the change is tried again."""
 EVERY_S = 0.1
 ANSWER_WAIT_S = 20.0
 """Longest time in seconds that a case waits for an answer when all else is in order."""
@@ -91,7 +91,7 @@ class Changes:
     def is_kept(self, lease_s: float) -> bool:
         """Return whether the job's lease is that of the last acknowledged change, or of one without an answer.
 
-        What it is now counts as acknowledged."""
+        From then on, the present lease counts as the last acknowledged change."""
         number = round(lease_s - LEASE_S)
         kept = number == self.acknowledged or number in self.unknown
         self.acknowledged = number
@@ -196,7 +196,7 @@ class Run:
         return min(answers, default=None)
 
     def _lost_jobs(self) -> list[str]:
-        """Return what was acknowledged and is not so."""
+        """Return a text for each acknowledged job, end or change that the controllers no longer have."""
         try:
             with self._client() as client:
                 jobs = {job.spec.job_id: job for job in client.list_jobs()}
@@ -325,7 +325,7 @@ def _text(case: Case) -> str:
 
 
 def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int) -> str:
-    """Return one line: what must be 0, and the times of cases that had to be taken over."""
+    """Return one line: the counts that must be 0, and the times of cases with a takeover."""
     taken = [each for each in found if any(fault.replaces for fault in each.case)]
     answered = sorted(each.answered_s for each in taken if each.answered_s is not None)
     held = sorted(each.held_s for each in taken if each.held_s is not None)

@@ -283,7 +283,7 @@ class Outcome:
 
 
 def broken(outcome: Outcome, lease_s: float) -> list[str]:
-    """Return what did not hold, one text for each line of the issue that is broken."""
+    """Return one text for each requirement that the case violated."""
     within = limits(outcome.case, lease_s)
     found = []
     if outcome.deposed:

@@ -379,7 +379,7 @@ def _member(folder: Path, blueprint: Blueprint, inventory: Path, endpoints: Sequ
 
 
 def _set_clock(folder: Path, ahead_s: int) -> None:
-    """Set by how many seconds the time of day of a member is wrong."""
+    """Set the seconds by which a member's time of day is ahead; a negative number sets it back."""
     with (folder / "clock").open("r+b" if (folder / "clock").exists() else "wb") as file:
         file.write(ahead_s.to_bytes(8, "little", signed=True))
 
@@ -411,7 +411,7 @@ def _join(name: str, number: int, addresses: Sequence[str], route: str = "") -> 
 
 
 def _bridges(blueprint: Blueprint, hosts: Sequence[Host], controllers: Sequence[str]) -> Bridges:
-    """Make the bridges, and connect them once to each controller's address, which does not exist elsewhere yet."""
+    """Make the bridges, and let them connect once to each controller's address, which is local until then."""
     switches = _Switches(blueprint, controllers)
     switches.real = [blueprint.fabric.hosts[host.ip].at for host in hosts]
     for host, at in zip(hosts, switches.real, strict=True):

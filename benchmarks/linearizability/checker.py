@@ -136,8 +136,8 @@ class JobCall(NamedTuple):
     """Call about the job ``job``.
 
     ``registration``: number of the registration whose request id or lease token the call has, 0 for none. ``value``:
-    announced amount of traffic. ``end`` has the lease token, ``force`` ends whatever registration there is. To repeat
-    one of the two is no error."""
+    announced amount of traffic. ``end`` has the lease token, ``force`` ends whatever registration there is. Repeating
+    either is no error."""
 
     kind: Kind
     job: int

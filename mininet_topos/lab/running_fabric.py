@@ -1,4 +1,4 @@
-"""Lab with a controller of its own that has found every link, rules for a lab without one, and jobs on a lab's hosts.
+"""Lab whose own controller has found every link; rules for a lab without a controller; jobs on a lab's hosts.
 
 ``WholeTraining`` runs a process of ``trainer.whole_job`` for each rank of a job's file; the result is their logs.
 """
@@ -37,7 +37,7 @@ def running_fabric(
 ) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
     """Run a lab whose links all have one rate, and a controller with its files in ``folder``.
 
-    ``settings`` take precedence over those made here, key by key. ``store``: setting of that name."""
+    ``settings`` take precedence over those made here, key by key. ``store``: configuration key of that name."""
     rates = {"link_bps": link_mbps * 1e6, "host_link_bps": link_mbps * 1e6}
     mine: Settings = {"discovery": {"edge_after_s": 1.0}, "fabric": rates}
     given = settings or {}

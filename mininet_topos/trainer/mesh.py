@@ -183,7 +183,7 @@ class Mesh:
         return arrivals
 
     def _wait(self, sources: Collection[Connection]) -> list[Connection]:
-        """Wait until one of ``sources`` is readable or a socket takes more, send, and return the readable sources."""
+        """Wait for a readable source or a socket that accepts data; send, and return the readable sources."""
         poller = select.poll()
         sockets = {connection.sock.fileno(): connection for connection in self._connections}
         for fileno, connection in sockets.items():

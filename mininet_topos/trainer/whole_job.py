@@ -260,7 +260,7 @@ def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJ
         told.with_suffix(".new").rename(told)
     while not told.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError("rank 0 has not published in time how the job runs")
+            raise TimeoutError("rank 0 has not published the job's parallelization in time")
         time.sleep(WIRED_POLL_S)
     data = json.loads(told.read_text())
     return as_wired(job, data["parallelization"], JobSpec.parse(data["runs"]))

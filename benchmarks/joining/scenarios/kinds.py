@@ -239,8 +239,8 @@ def judge(rows: Sequence[Row]) -> Found:
     return Found(
         {"Right: over the flat switch": by_mode(of_right), "Announcements": lines, "Alarms": texts},
         [
-            Target("looks with an alarm about a right announcement", worst(right, "alarms"), 0),
-            Target("wrong announcement: seconds until it no longer hurts", settled, SETTLED_S),
+            Target("readings of the API with an alarm about a right announcement", worst(right, "alarms"), 0),
+            Target("wrong announcement: seconds until it no longer slows jobs", settled, SETTLED_S),
             Target("wrong announcement: seconds from its counters until explain names it", named, NAMED_S),
         ],
     )

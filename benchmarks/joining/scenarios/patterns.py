@@ -110,5 +110,5 @@ def judge(rows: Sequence[Row]) -> Found:
     targets = [Target("DDP, mean of the jobs", worst(ddp, "mean"), DDP)]
     if hashed:
         targets.append(Target("all-to-all, mean of the jobs; under ECMP at most", worst(other, "mean"), fmean(hashed)))
-    targets.append(Target("looks with an alarm after the second period", worst(ddp, "alarms"), 0))
+    targets.append(Target("readings of the API with an alarm after the second period", worst(ddp, "alarms"), 0))
     return Found({"Over the flat switch": lines}, targets)
