@@ -41,6 +41,7 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whol
 from controller.planning.process import OnCrash, PlanningProcess, Put
 from controller.planning.worker import PlanningWorker
 from controller.serving import serve
+from controller.southbound.holding import Holding
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import RuleSet, applied
 from controller.tls import TlsContext
@@ -145,8 +146,7 @@ class Switches:
         put: Callable[[Any], None],
         outbox: Outbox,
         tls: TlsContext,  # noqa: ARG002
-        epoch: int,  # noqa: ARG002
-        may_claim: Callable[[], bool],  # noqa: ARG002
+        holding: Holding,  # noqa: ARG002
         on_ready: Callable[[], None],
         known: Collection[Dpid],  # noqa: ARG002
         silent: Callable[[float], None],  # noqa: ARG002

@@ -49,6 +49,7 @@ from controller.serving.kept_events import MOST_KEPT, EventKeys
 from controller.serving.loaded import Loaded
 from controller.serving.publishing import Publishing
 from controller.serving.reload import Hangups, Prepare, Reload, hangups, reloading
+from controller.southbound.holding import AllSwitches, Holding
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
@@ -197,8 +198,7 @@ def _run(
                 inbox.put,
                 outbox,
                 loaded.openflow_tls,
-                epoch,
-                lambda: store.is_claimed,
+                AllSwitches(epoch, lambda: store.is_claimed),
                 on_ready=partial(_ready, config, addresses, metrics_port, loop.state.mode),
                 known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
                 silent=partial(hand_over, config, board, outbox),
@@ -245,8 +245,7 @@ def run_hub(
     put: Put,
     outbox: Outbox,
     tls: TlsContext,
-    epoch: int,
-    may_claim: Callable[[], bool],
+    holding: Holding,
     on_ready: Callable[[], None],
     known: Collection[Dpid],
     silent: Callable[[float], None],
@@ -254,7 +253,7 @@ def run_hub(
     """Run the southbound; its slow imports happen after the API has started, so that jobs need not wait for them."""
     from controller.southbound.run_hub import run_hub as run
 
-    run(config, put, outbox, tls, epoch, may_claim, on_ready, known, silent)
+    run(config, put, outbox, tls, holding, on_ready, known, silent)
 
 
 @dataclass(eq=False)

@@ -7,13 +7,16 @@ echo requests, and the second replaces it. A switch that replies late, because i
 lose its dpid to another switch. ``now`` is in monotonic seconds.
 
 Only one controller may write to a switch, so the controller claims the role of its master (OpenFlow 1.3.5 sections
-6.3.5 and 7.3.9). The generation id of all its claims is its epoch, which the store gives to no other process
-(``Store.begin``). A switch refuses the claims and the messages of a controller with an older epoch. Such a controller
-never takes the switch back, and nothing is written before the switch has confirmed the role.
+6.3.5 and 7.3.9). ``Holding`` names the generation id of each claim. A switch refuses the claims and the messages of a
+controller with a smaller one. Such a controller never takes the switch back by itself, and nothing is written before
+the switch has confirmed the role. When the generation id changes, the connection stays, and the switch is claimed anew.
 
-A switch that has restarted has forgotten the epochs, and would accept an older one. So while the store does not vouch
-for this controller (``Store.is_claimed``), only switches that still have its epoch are claimed; others wait. A switch
-cannot restart on an open connection, so the check stays right until the claim arrives (``tests/model``).
+A switch that has restarted has forgotten its generation id, and would accept an older one. So while this controller is
+not certain that it still holds the switch (``Holding.may_claim``), it claims only a switch that has its generation id.
+A switch cannot restart on an open connection, so the check stays right until the claim arrives (``tests/model``).
+
+A switch that this controller does not hold gets the role SLAVE, with the generation id that the switch has already. A
+smaller or larger one could bring a replaced holder back. Until it has one, its connection stays EQUAL and unused.
 """
 
 from __future__ import annotations
@@ -23,17 +26,25 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
+from controller.fabric.topology import Dpid
 from controller.southbound import openflow_encode as encode
 from controller.southbound.connection import Connection
 from controller.southbound.framework import ofp
+from controller.southbound.holding import Holding
 from controller.southbound.limits import limited_log
 from controller.southbound.openflow_framing import message
 
 ROLES_WITHIN_S = 1.0
-"""Seconds after which the log names a switch that has not answered the claim."""
+"""Seconds after which the log names a switch that has not answered the claim, or that cannot be claimed yet."""
+
+LOOK_AGAIN_S = 1.0
+"""Seconds after which a switch without a generation id is asked again, while this controller does not hold it."""
 
 MASTERSHIP_LOST = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
 """Type and code of the error of a switch whose master is now another controller."""
+
+NO_GENERATION = (1 << 64) - 1
+"""Generation id in the reply of a switch that has none (section 7.3.9)."""
 
 _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 
@@ -42,38 +53,40 @@ class Mastership:
     """Claim of the master role for one switch.
 
     ``state`` is ``waiting`` until the controller may claim the switch, then ``asking``. It ends as ``master``, ``lost``
-    to a controller with a newer epoch, or ``unsupported`` by the switch. ``why``: reason of the two last states. A lost
-    claim first asks for the generation id of the switch, which ``why`` names. ``may_claim``: see ``Admission``."""
+    to a controller with a newer generation id, or ``unsupported`` by the switch. ``why``: reason of the two last
+    states. A lost claim first asks for the generation id of the switch, which ``why`` names. ``may_claim``: see
+    ``Holding``."""
 
-    def __init__(self, connection: Connection, epoch: int, may_claim: bool) -> None:
+    def __init__(self, connection: Connection, generation: int, may_claim: bool) -> None:
         self.state: Literal["waiting", "asking", "master", "lost", "unsupported"] = "asking"
         self.why = ""
         self._connection = connection
-        self._epoch = epoch
+        self._generation = generation
         self._is_stale = False
         self._looks = not may_claim
-        """Whether the request under way only asks whether the switch has this epoch."""
-        self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, epoch) if may_claim else self._ask(ofp.OFPCR_ROLE_NOCHANGE, 0)
-
-    def _ask(self, role: int, generation: int) -> int:
-        return self._connection.send(encode.role_request(role, generation))[0]
+        """Whether the request under way only asks whether the switch has this generation id."""
+        self._xid = (
+            _ask(connection, ofp.OFPCR_ROLE_MASTER, generation)
+            if may_claim
+            else _ask(connection, ofp.OFPCR_ROLE_NOCHANGE)
+        )
 
     def claim(self) -> None:
         self.state, self._looks = "asking", False
-        self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, self._epoch)
+        self._xid = _ask(self._connection, ofp.OFPCR_ROLE_MASTER, self._generation)
 
     def reply(self, xid: int, role: int, generation: int) -> None:
         if xid != self._xid or self.state != "asking":
             return
-        if self._looks and generation == self._epoch:
+        if self._looks and generation == self._generation:
             self.claim()
         elif self._looks:
             self.state = "waiting"
-        elif (role, generation) == (ofp.OFPCR_ROLE_MASTER, self._epoch):
+        elif (role, generation) == (ofp.OFPCR_ROLE_MASTER, self._generation):
             self.state = "master"
         else:
             self.state = "lost"
-            self.why = f"its generation id is {generation}, and the epoch of this controller is {self._epoch}"
+            self.why = f"its generation id is {generation}, and that of this controller is {self._generation}"
 
     def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
         """Handle an error message. ``code``: error type and error code. ``reason``: their names."""
@@ -83,9 +96,47 @@ class Mastership:
             self.state = "waiting"
         elif code == _STALE and not self._is_stale:
             self._is_stale = True
-            self._xid = self._ask(ofp.OFPCR_ROLE_NOCHANGE, 0)
+            self._xid = _ask(self._connection, ofp.OFPCR_ROLE_NOCHANGE)
         else:
             self.state, self.why = "lost" if self._is_stale else "unsupported", reason
+
+
+class Standing:
+    """Role of a controller that does not hold the switch.
+
+    ``state`` is ``asking`` until the switch has answered. It ends as ``aside``, or as ``waiting`` while the switch has
+    no generation id, or while this controller is still its master."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.state: Literal["waiting", "asking", "aside"] = "asking"
+        self._connection = connection
+        self._looks = True
+        """Whether the request under way only asks for role and generation id."""
+        self._xid = _ask(connection, ofp.OFPCR_ROLE_NOCHANGE)
+
+    def look(self) -> None:
+        self.state, self._looks = "asking", True
+        self._xid = _ask(self._connection, ofp.OFPCR_ROLE_NOCHANGE)
+
+    def reply(self, xid: int, role: int, generation: int) -> None:
+        if xid != self._xid or self.state != "asking":
+            return
+        if role == ofp.OFPCR_ROLE_SLAVE:
+            self.state = "aside"
+        elif self._looks and role == ofp.OFPCR_ROLE_EQUAL and generation != NO_GENERATION:
+            self._looks = False
+            self._xid = _ask(self._connection, ofp.OFPCR_ROLE_SLAVE, generation)
+        else:
+            self.state = "waiting"
+
+    def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:  # noqa: ARG002
+        """Handle an error message. A switch that has no roles is left alone."""
+        if xid == self._xid and self.state == "asking":
+            self.state = "waiting" if code == _STALE else "aside"
+
+
+def _ask(connection: Connection, role: int, generation: int = 0) -> int:
+    return connection.send(encode.role_request(role, generation))[0]
 
 
 @dataclass(slots=True)
@@ -94,8 +145,12 @@ class _Dpid:
 
     holder: Connection
     """Connection that has the dpid."""
-    roles: Mastership | None
-    """Claim of the master role; None once it is decided."""
+    since: float
+    """Monotonic time since which the holder's connection exists for certain."""
+    generation: int | None
+    """Generation id of the newest claim; None if this controller does not hold the switch."""
+    roles: Mastership | Standing | None
+    """Claim of the master role, or the request for the other one; None once it is decided."""
     late_at: float
     """Monotonic time at which the log names the switch, unless it has answered the claim."""
     ends_at: float
@@ -104,30 +159,34 @@ class _Dpid:
     """Later connections with the same dpid, the newest last."""
     asked: int | None = None
     """Transaction id of the echo request that the holder must answer; None if there is no such request."""
+    is_used: bool = False
+    """Whether the holder's connection was admitted, and the switch has not refused this controller since."""
 
 
 class Admission:
     """Admission of all connections.
 
-    ``epoch``: generation id of all claims. ``may_claim``: whether no other controller can have the state now. ``admit``
-    is called with each connection that may be used, and ``lost`` with each connection to a switch whose master is
-    another controller; that connection stays open and is not used. ``patience_s``: seconds after which a connection
-    without an answer to the claim ends."""
+    ``holding``: generation ids of all claims. ``admit`` is called with each connection that may be used, also again
+    when the switch was claimed anew. ``lost`` is called with each connection to a switch whose master is another
+    controller, and ``released`` with each admitted connection to a switch that this controller holds no more. These
+    connections stay open and are not used. ``patience_s``: seconds after which a connection without an answer to the
+    claim ends."""
 
     def __init__(
         self,
-        epoch: int,
-        may_claim: Callable[[], bool],
+        holding: Holding,
         patience_s: float,
         admit: Callable[[Connection], None],
         lost: Callable[[Connection], None],
+        released: Callable[[Connection], None],
     ) -> None:
-        self._epoch = epoch
-        self._may_claim = may_claim
+        self._holding = holding
         self._patience_s = patience_s
         self._admit = admit
         self._lost = lost
+        self._released = released
         self._dpids: dict[int, _Dpid] = {}
+        self._version = holding.version
 
     def arrived(self, connection: Connection, now: float) -> None:
         entry = self._dpids.get(connection.id)
@@ -164,33 +223,73 @@ class Admission:
 
     def error(self, connection: Connection, xid: int, code: tuple[int, int] | None, reason: str) -> None:
         entry = self._dpids.get(connection.id)
-        if entry and entry.holder is connection and entry.roles:
+        if entry is None or entry.holder is not connection:
+            return
+        if code == MASTERSHIP_LOST and entry.is_used:
+            self._is_lost(entry)
+        elif entry.roles:
             entry.roles.error(xid, code, reason)
             self._decide(entry)
 
     def tick(self, now: float) -> None:
+        if self._version != self._holding.version:
+            self._version = self._holding.version
+            for entry in self._dpids.values():
+                self._follow(entry, now)
         for entry in list(self._dpids.values()):
-            if entry.roles and entry.roles.state == "waiting":
-                if self._may_claim():
-                    entry.roles.claim()
-                    entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
-            elif entry.roles and entry.ends_at <= now:
+            roles = entry.roles
+            if roles is None:
+                continue
+            if roles.state == "waiting":
+                self._go_on(entry, now)
+            elif entry.ends_at <= now:
                 entry.holder.refuse("silent", f"no answer to the claim of the master within {self._patience_s:g} s")
-            elif entry.roles and entry.late_at <= now:
+            elif entry.late_at <= now:
                 entry.late_at = inf
                 limited_log.warning(
                     "switch did not answer the request for the master role, and is not used",
                     dpid=f"{entry.holder.id:#x}",
                 )
 
+    def _follow(self, entry: _Dpid, now: float) -> None:
+        """Begin the claim with the present generation id, if it is another one; a smaller one is an old reading."""
+        generation = self._holding.generation(Dpid(entry.holder.id))
+        if generation == entry.generation or (generation or inf) < (entry.generation or 0):
+            return
+        entry.generation = generation
+        if generation is None and entry.is_used:
+            entry.is_used = False
+            self._released(entry.holder)
+        self._begin(entry, now)
+
+    def _go_on(self, entry: _Dpid, now: float) -> None:
+        """Claim the switch, if that is possible by now, or ask it again for its generation id."""
+        if isinstance(entry.roles, Mastership):
+            if self._holding.may_claim(Dpid(entry.holder.id), entry.since):
+                entry.roles.claim()
+                entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
+            elif entry.late_at <= now:
+                entry.late_at = inf
+                limited_log.warning(
+                    "switch is not claimed before it is certain that this controller holds it",
+                    dpid=f"{entry.holder.id:#x}",
+                )
+        elif entry.roles and entry.late_at <= now:
+            entry.roles.look()
+            entry.late_at, entry.ends_at = now + LOOK_AGAIN_S, now + self._patience_s
+
     def _take_dpid(self, connection: Connection, waiting: list[Connection], now: float) -> None:
-        self._dpids[connection.id] = _Dpid(
-            connection,
-            Mastership(connection, self._epoch, self._may_claim()),
-            now + ROLES_WITHIN_S,
-            now + self._patience_s,
-            waiting,
-        )
+        generation = self._holding.generation(Dpid(connection.id))
+        entry = self._dpids[connection.id] = _Dpid(connection, now, generation, None, inf, inf, waiting)
+        self._begin(entry, now)
+
+    def _begin(self, entry: _Dpid, now: float) -> None:
+        if entry.generation is None:
+            entry.roles = Standing(entry.holder)
+        else:
+            may_claim = self._holding.may_claim(Dpid(entry.holder.id), entry.since)
+            entry.roles = Mastership(entry.holder, entry.generation, may_claim)
+        entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
         """Assign the dpid to the newest waiting connection: older connections may be half-open as well."""
@@ -201,22 +300,27 @@ class Admission:
 
     def _decide(self, entry: _Dpid) -> None:
         roles = entry.roles
-        if roles is None or roles.state == "asking":
-            return
-        dpid = f"{entry.holder.id:#x}"
-        if roles.state == "waiting":
-            limited_log.warning("switch is not claimed before the claim of the state is renewed", dpid=dpid)
+        if roles is None or roles.state in ("asking", "waiting"):
             return
         entry.roles = None
-        if roles.state == "lost":
-            limited_log.warning("switch has a newer master", dpid=dpid, why=roles.why)
-            self._lost(entry.holder)
-        else:
-            if roles.state == "unsupported":
-                limited_log.warning("switch has no roles, so any controller can write to it", dpid=dpid, why=roles.why)
-            self._admit(entry.holder)
+        if isinstance(roles, Mastership):
+            dpid = f"{entry.holder.id:#x}"
+            if roles.state == "lost":
+                limited_log.warning("switch has a newer master", dpid=dpid, why=roles.why)
+                self._is_lost(entry)
+            else:
+                if roles.state == "unsupported":
+                    what = "switch has no roles, so any controller can write to it"
+                    limited_log.warning(what, dpid=dpid, why=roles.why)
+                entry.is_used = True
+                self._admit(entry.holder)
         if entry.waiting:
             self._ask_holder(entry)
+
+    def _is_lost(self, entry: _Dpid) -> None:
+        """End the use of a switch until its generation id here has grown, or it connects again."""
+        entry.is_used = False
+        self._lost(entry.holder)
 
     def _ask_holder(self, entry: _Dpid) -> None:
         if entry.asked is None:

@@ -31,7 +31,7 @@ from controller.fabric.topology import Dpid, PortRef, port_refs
 from controller.southbound import ethernet_frames
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
-from controller.southbound.admission import MASTERSHIP_LOST, Admission
+from controller.southbound.admission import Admission
 from controller.southbound.connection import Connection
 from controller.southbound.discovery import Discovery
 from controller.southbound.framework import (
@@ -45,6 +45,7 @@ from controller.southbound.framework import (
     spawn,
 )
 from controller.southbound.given_rules import GivenRules, RuleReader
+from controller.southbound.holding import Holding
 from controller.southbound.installer import Installer
 from controller.southbound.limits import PortChanges, Put, limited_log
 from controller.southbound.multipart import multipart_reply
@@ -83,8 +84,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         config: Config,
         put: Put,
         outbox: Outbox,
-        epoch: int,
-        may_claim: Callable[[], bool],
+        holding: Holding,
         silent: Callable[[float], None],
         known: frozenset[Dpid],
     ) -> None:
@@ -112,7 +112,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._requests = (self._reader, self._poller, self._learning, self._tables)
         self._port_changes = PortChanges()
         patience_s = config.openflow.echo_interval_s * config.openflow.echo_misses
-        self._admission = Admission(epoch, may_claim, patience_s, self._admit, self._not_master)
+        self._admission = Admission(holding, patience_s, self._admit, self._not_master, self._released)
         self._taken: dict[Dpid, Connection] = {}
         self._report_at = 0.0
 
@@ -256,9 +256,17 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _not_master(self, connection: Connection) -> None:
         """Report that another controller is the master of this switch; the connection stays open and is not used."""
         dpid, name = Dpid(connection.id), _name(connection)
+        if self._heard_from(connection) is not None:
+            self._leave(dpid)
         self._taken[dpid] = connection
         limited_log.warning("another controller is the master", switch=name, dpid=f"{dpid:#x}")
         self._put(MastershipLost(dpid, name))
+
+    def _released(self, connection: Connection) -> None:
+        """Report that this controller holds the switch no more; the connection stays open and is not used."""
+        switch = self._leave(Dpid(connection.id))
+        limited_log.info("switch released", switch=switch.name, dpid=f"{connection.id:#x}")
+        self._put(SwitchLeft(Dpid(connection.id)))
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, connection: Connection) -> None:
@@ -342,9 +350,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         dpid = self._heard_from(connection)
         if dpid is None:
             return
-        if code == MASTERSHIP_LOST:
-            self._not_master(self._leave(dpid).connection)
-        elif self._installer.error(dpid, xid, reason):
+        if self._installer.error(dpid, xid, reason):
             if is_full(reason):
                 self._tables.table_full(dpid, time.monotonic())
         elif not any(requests.error(dpid, xid) for requests in self._requests):

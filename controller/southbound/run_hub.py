@@ -32,6 +32,7 @@ from controller.southbound.framework import (
     spawn,
     wait_readable,
 )
+from controller.southbound.holding import Holding
 from controller.southbound.limits import Backlog, Limits, Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.tls import TlsContext
@@ -53,8 +54,7 @@ def run_hub(
     put: Put,
     outbox: Outbox,
     tls: TlsContext,
-    epoch: int,
-    may_claim: Callable[[], bool],
+    holding: Holding,
     on_ready: Callable[[], None] = lambda: None,
     known: Collection[Dpid] = (),
     silent: Callable[[float], None] = lambda _: None,
@@ -62,8 +62,7 @@ def run_hub(
     """Run OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT; to be called once, in the main thread.
 
     ``put`` is called in the hub with every message for the control loop and must not block. ``on_ready`` is called
-    once, when switches can connect. ``tls``: context of new connections. ``epoch``: generation id of all claims of the
-    master role. ``may_claim``: whether no other controller can have the state now (both: ``admission``). ``known``:
+    once, when switches can connect. ``tls``: context of new connections. ``holding``: switches to claim. ``known``:
     switches of the fabric. ``silent`` is called again and again with the seconds since the last message of any switch.
     Raises ``ListenError``, or the exception of a handler."""
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox, known)
@@ -81,8 +80,7 @@ def run_hub(
             config=config,
             put=put,
             outbox=outbox,
-            epoch=epoch,
-            may_claim=may_claim,
+            holding=holding,
             silent=silent,
             known=frozenset(known),
         )

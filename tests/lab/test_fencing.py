@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from controller.config import Config
-from controller.fabric.messages import MastershipLost, SwitchConnected, SwitchLeft
+from controller.fabric.messages import MastershipLost, PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo
 from controller.tables.messages import InstallStage, StageDone
 from controller.tables.rules import FlowKey, FlowRule, Match, Output, RuleMod, Stage, Table, cookie
@@ -42,7 +42,7 @@ class Fenced:
         if self._targets:
             run("ovs-vsctl", "set-controller", self.name, *self._targets)
 
-    def controller(self, epoch: int, may_claim: bool = True) -> Southbound:
+    def controller(self, epoch: int | None, may_claim: bool = True) -> Southbound:
         settings = Config.model_validate({"openflow": {"port": reserve_port(), "barrier_timeout_s": 1.0}})
         controller = self._stack.enter_context(southbound(settings, epoch=epoch, may_claim=may_claim))
         self._targets.append(f"tcp:127.0.0.1:{settings.openflow.port}")
@@ -59,6 +59,11 @@ class Fenced:
     def priorities(self) -> set[int]:
         flows = run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", "--no-stats", self.name, "table=1").splitlines()
         return {int(line.split("priority=")[1].split()[0].split(",")[0]) for line in flows if "priority=" in line}
+
+    def roles(self) -> list[str]:
+        """Return the role of each controller, as the switch reports it within some seconds."""
+        controllers = run("ovs-vsctl", "get", "bridge", self.name, "controller").strip().strip("[]").split(", ")
+        return sorted(run("ovs-vsctl", "get", "controller", one, "role").strip() for one in controllers)
 
     def reconnect(self) -> None:
         run("ovs-appctl", "bridge/reconnect", self.name)
@@ -160,3 +165,49 @@ def test_a_generation_from_the_future_is_not_outbid_until_the_switch_forgets_it(
     since = len(holder.received)
     fenced.forget()
     connected(holder, since)
+
+
+def test_a_handover_is_one_role_request_over_connections_that_stay(fenced: Fenced) -> None:
+    first, second = fenced.controller(None), fenced.controller(None)
+    generation = EPOCH
+    for holder, other in ((first, second), (second, first), (first, second)):
+        generation += 1
+        since, since_other = len(holder.received), len(other.received)
+        holder.assign(DPID, generation)
+        connected(holder, since)
+        other.assign(DPID, None)
+        if generation > EPOCH + 1:
+            other.first(SwitchLeft, since_other, dpid=DPID)
+        fenced.install(other, 20)
+        fenced.install(holder, generation - EPOCH)
+    assert fenced.priorities() == {1, 2, 3}
+    for member in (first, second):
+        assert not any(isinstance(message, MastershipLost) for message in member.received)
+    wait_for(lambda: fenced.roles() == ["master", "slave"], "both roles", 30)
+
+
+def test_a_member_that_does_not_hold_a_switch_leaves_its_generation_id_as_it_is(fenced: Fenced) -> None:
+    """A replaced holder claims switches of its own generation id, and so never finds it there."""
+    other = fenced.controller(None)
+    holder = fenced.controller(EPOCH + 1)
+    connected(holder)
+    replaced = fenced.controller(EPOCH, may_claim=False)
+    wait_for(lambda: fenced.roles() == ["master", "other", "slave"], "the roles", 30)
+    holder.stop()
+    fenced.forget()
+    wait_for(lambda: fenced.roles().count("other") == 2, "the switch without a master", 30)
+    assert "master" not in fenced.roles()
+    assert not any(isinstance(message, SwitchConnected) for message in (*other.received, *replaced.received))
+
+
+def test_ports_that_change_while_another_member_holds_the_switch_are_known_to_the_next_holder(fenced: Fenced) -> None:
+    holder, next_holder = fenced.controller(EPOCH), fenced.controller(None)
+    connected(holder)
+    wait_for(lambda: fenced.roles() == ["master", "slave"], "both roles", 30)
+    port = f"{fenced.name}p"
+    run("ovs-vsctl", "add-port", fenced.name, port, "--", "set", "interface", port, "type=internal")
+    holder.wait_for(lambda messages: any(isinstance(one, PortChanged) and one.port.name == port for one in messages))
+    holder.assign(DPID, None)
+    next_holder.assign(DPID, EPOCH + 1)
+    told = next_holder.first(SwitchConnected, dpid=DPID)
+    assert port in {known.name for known in told.ports}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from controller.config import Config
 from controller.core.messages import Command, Message
@@ -27,8 +27,36 @@ Framework = Literal["ryu", "os_ken"]
 EPOCH = 1_900_000_000_000_000
 
 
+class Assigned(NamedTuple):
+    """Order to the southbound: another generation id for a switch; None where another member holds the switch."""
+
+    dpid: Dpid
+    generation: int | None
+
+
+class _Holding:
+    """``Holding`` that the test changes. ``epoch``: generation id of all other switches."""
+
+    def __init__(self, epoch: int | None, may_claim: bool) -> None:
+        self.version = 0
+        self.assigned: dict[Dpid, int | None] = {}
+        self._epoch = epoch
+        self._may_claim = may_claim
+
+    def generation(self, dpid: Dpid) -> int | None:
+        return self.assigned.get(dpid, self._epoch)
+
+    def may_claim(self, dpid: Dpid, since: float) -> bool:  # noqa: ARG002
+        return self._may_claim
+
+
 def _serve(
-    config: Config, pipe: Connection, framework: Framework | None, known: Sequence[Dpid], epoch: int, may_claim: bool
+    config: Config,
+    pipe: Connection,
+    framework: Framework | None,
+    known: Sequence[Dpid],
+    epoch: int | None,
+    may_claim: bool,
 ) -> None:
     if framework:
         os.environ["SIGNALBOX_OPENFLOW"] = framework  # read when the next line imports it
@@ -37,13 +65,19 @@ def _serve(
     from controller.southbound.run_hub import run_hub
 
     outbox = Outbox()
+    holding = _Holding(epoch, may_claim)
 
     def forward() -> None:
         while True:
             try:
-                outbox.send([pipe.recv()])
+                order = pipe.recv()
             except EOFError:
                 return
+            if isinstance(order, Assigned):
+                holding.assigned[order.dpid] = order.generation
+                holding.version += 1
+            else:
+                outbox.send([order])
 
     threading.Thread(target=forward, daemon=True).start()
 
@@ -59,7 +93,7 @@ def _serve(
         messages.put(message)
 
     tls = TlsContext("openflow", config.openflow.tls_files)
-    run_hub(config, put, outbox, tls, epoch, lambda: may_claim, lambda: messages.put("ready"), known)
+    run_hub(config, put, outbox, tls, holding, lambda: messages.put("ready"), known)
 
 
 def context_of(framework: Framework | None) -> SpawnContext | ForkServerContext:
@@ -79,7 +113,7 @@ class Southbound:
     ``received``: every message so far, in order.
     ``framework``: OpenFlow framework, None for the choice of the environment.
     ``known``: switches that were known before.
-    ``epoch``: generation id of its claims.
+    ``epoch``: generation id of its claims; None if it holds no switch at first.
     ``may_claim``: whether it claims switches that have another generation id."""
 
     def __init__(
@@ -87,7 +121,7 @@ class Southbound:
         config: Config,
         framework: Framework | None = None,
         known: Sequence[Dpid] = (),
-        epoch: int = EPOCH,
+        epoch: int | None = EPOCH,
         may_claim: bool = True,
     ) -> None:
         context = context_of(framework)
@@ -99,6 +133,9 @@ class Southbound:
 
     def send(self, command: Command) -> None:
         self._pipe.send(command)
+
+    def assign(self, dpid: Dpid, generation: int | None) -> None:
+        self._pipe.send(Assigned(dpid, generation))
 
     def wait_ready(self) -> None:
         if not self._pipe.poll(DEADLINE_S):
@@ -147,7 +184,7 @@ def southbound(
     config: Config,
     framework: Framework | None = None,
     known: Sequence[Dpid] = (),
-    epoch: int = EPOCH,
+    epoch: int | None = EPOCH,
     may_claim: bool = True,
 ) -> Iterator[Southbound]:
     controller = Southbound(config, framework, known, epoch, may_claim)

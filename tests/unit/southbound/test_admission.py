@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import struct
 from itertools import count
+from math import inf
 
 import pytest
 from structlog.testing import capture_logs
 
 from controller.fabric.messages import RefusalReason
-from controller.southbound.admission import ROLES_WITHIN_S, Admission
+from controller.southbound.admission import (
+    LOOK_AGAIN_S,
+    MASTERSHIP_LOST,
+    NO_GENERATION,
+    ROLES_WITHIN_S,
+    Admission,
+)
 from controller.southbound.connection import Connection
 from controller.southbound.framework import ofp
 
@@ -59,17 +66,34 @@ class Peer(Connection):
 
 
 class Door:
-    """Admission of connections.
+    """Admission of connections, and the ``Holding`` that it follows.
 
     ``admitted``: the connections that may be used, in order.
     ``lost``: connections to switches of another master.
-    ``may_claim``: whether the controller has the claim of the state."""
+    ``released``: connections to switches that other members hold now.
+    ``certain_at``: monotonic time at which the generation ids were the newest; -inf while that is not known.
+    ``assigned``: generation ids by dpid; others have ``EPOCH``."""
 
     def __init__(self) -> None:
-        self.may_claim = True
+        self.certain_at = inf
+        self.assigned: dict[int, int | None] = {}
+        self.version = 0
         self.admitted: list[Connection] = []
         self.lost: list[Connection] = []
-        self.admission = Admission(EPOCH, lambda: self.may_claim, PATIENCE_S, self.admitted.append, self.lost.append)
+        self.released: list[Connection] = []
+        self.admission = Admission(self, PATIENCE_S, self.admitted.append, self.lost.append, self.released.append)
+
+    def generation(self, dpid: int) -> int | None:
+        return self.assigned.get(dpid, EPOCH)
+
+    def may_claim(self, dpid: int, since: float) -> bool:  # noqa: ARG002
+        return self.certain_at >= since
+
+    def assign(self, generation: int | None, now: float, dpid: int = 0x2A) -> None:
+        """Read another generation id for the dpid."""
+        self.assigned[dpid] = generation
+        self.version += 1
+        self.admission.tick(now)
 
     def arrived(self, peer: Peer, now: float = 0.0) -> Peer:
         self.admission.arrived(peer, now)
@@ -145,7 +169,7 @@ def test_a_stale_claim_is_never_made_again_and_its_reason_has_the_generation_of_
     assert len(peer.role_requests()) == 2
     assert (door.admitted, door.lost, peer.closed) == ([], [peer], False)
     (line,) = (line for line in logs if line["event"] == "switch has a newer master")
-    expected = f"its generation id is {EPOCH + 77}, and the epoch of this controller is {EPOCH}"
+    expected = f"its generation id is {EPOCH + 77}, and that of this controller is {EPOCH}"
     assert line["why"] == (expected if has_generation else "refused")
 
 
@@ -177,13 +201,13 @@ def test_a_switch_that_does_not_answer_is_named_once_and_not_used_until_it_does(
 
 
 def test_a_switch_is_not_claimed_while_another_controller_may_have_the_state(door: Door) -> None:
-    door.may_claim = False
+    door.certain_at = -inf
     peer = door.arrived(Peer("a"))
     assert peer.role_requests() == [(NOCHANGE, 0)]
     door.role(peer, EQUAL, (1 << 64) - 1)
     door.admission.tick(10 * PATIENCE_S)
     assert (len(peer.role_requests()), door.admitted, peer.closed) == (1, [], False)
-    door.may_claim = True
+    door.certain_at = inf
     door.admission.tick(20 * PATIENCE_S)
     door.admission.tick(20 * PATIENCE_S + PATIENCE_S / 2)
     assert (peer.role_requests()[1:], peer.closed) == ([(MASTER, EPOCH)], False)
@@ -192,7 +216,7 @@ def test_a_switch_is_not_claimed_while_another_controller_may_have_the_state(doo
 
 
 def test_a_switch_that_still_has_the_epoch_is_claimed_without_the_claim_of_the_state(door: Door) -> None:
-    door.may_claim = False
+    door.certain_at = -inf
     peer = door.arrived(Peer("a"))
     door.role(peer, EQUAL, EPOCH)
     assert (peer.role_requests(), door.admitted) == ([(NOCHANGE, 0), (MASTER, EPOCH)], [])
@@ -205,11 +229,11 @@ def test_a_switch_that_still_has_the_epoch_is_claimed_without_the_claim_of_the_s
 def test_a_switch_without_roles_is_not_used_while_another_controller_may_have_the_state(
     door: Door, code: tuple[int, int] | None
 ) -> None:
-    door.may_claim = False
+    door.certain_at = -inf
     peer = door.arrived(Peer("a"))
     door.admission.error(peer, peer.asked(), code, "no roles")
     assert (door.admitted, door.lost) == ([], [])
-    door.may_claim = True
+    door.certain_at = inf
     door.admission.tick(1.0)
     door.fails(peer, UNSUPPORTED)
     assert door.admitted == [peer]
@@ -221,6 +245,117 @@ def test_a_holder_that_has_not_answered_the_claim_is_asked_for_those_that_wait(d
     (asked,) = holder.echo_requests()
     door.admission.echo_reply(holder, asked)
     assert (newcomer.reasons, door.admitted) == (["duplicate_dpid"], [])
+
+
+# ---- holders that change
+
+
+@pytest.fixture
+def aside(door: Door) -> Peer:
+    """Return a connection to a switch that another member holds with the generation id 7."""
+    door.assigned[0x2A] = None
+    peer = door.arrived(Peer("a"))
+    door.role(peer, EQUAL, 7)
+    door.role(peer, SLAVE, 7)
+    return peer
+
+
+def test_a_switch_of_another_holder_gets_the_role_slave_with_its_own_generation_id(door: Door, aside: Peer) -> None:
+    door.admission.tick(2 * PATIENCE_S)
+    assert aside.role_requests() == [(NOCHANGE, 0), (SLAVE, 7)]
+    assert (door.admitted, door.lost, door.released, aside.closed) == ([], [], [], False)
+
+
+def test_a_switch_without_a_generation_id_is_left_alone_and_asked_again(door: Door) -> None:
+    door.assigned[0x2A] = None
+    peer = door.arrived(Peer("a"))
+    door.role(peer, EQUAL, NO_GENERATION)
+    door.admission.tick(LOOK_AGAIN_S - 0.01)
+    assert peer.role_requests() == [(NOCHANGE, 0)]
+    door.admission.tick(LOOK_AGAIN_S)
+    door.role(peer, EQUAL, 7)
+    door.fails(peer, STALE)  # the switch has got a larger one meanwhile
+    door.admission.tick(2 * LOOK_AGAIN_S)
+    door.role(peer, EQUAL, 8)
+    door.role(peer, SLAVE, 8)
+    assert peer.role_requests() == [(NOCHANGE, 0), (NOCHANGE, 0), (SLAVE, 7), (NOCHANGE, 0), (SLAVE, 8)]
+    assert (door.admitted, door.lost) == ([], [])
+
+
+def test_a_switch_without_roles_is_left_to_its_holder(door: Door) -> None:
+    door.assigned[0x2A] = None
+    peer = door.arrived(Peer("a"))
+    door.fails(peer, UNSUPPORTED)
+    door.admission.tick(2 * PATIENCE_S)
+    assert (peer.role_requests(), door.admitted, peer.closed) == ([(NOCHANGE, 0)], [], False)
+
+
+def test_a_new_holder_claims_over_its_connection_with_one_request(door: Door, aside: Peer) -> None:
+    door.assign(9, 5.0)
+    assert (aside.role_requests()[2:], door.admitted) == ([(MASTER, 9)], [])
+    door.role(aside, MASTER, 9)
+    assert door.admitted == [aside]
+
+
+def test_a_former_holder_uses_the_switch_no_more_and_does_not_resign(door: Door, holder: Peer) -> None:
+    door.assign(None, 5.0)
+    assert (door.released, door.lost) == ([holder], [])
+    door.role(holder, MASTER, EPOCH)
+    door.admission.tick(5.0 + LOOK_AGAIN_S)
+    door.role(holder, SLAVE, EPOCH + 1)
+    door.admission.tick(5.0 + 2 * PATIENCE_S)
+    assert holder.role_requests() == [(MASTER, EPOCH), (NOCHANGE, 0), (NOCHANGE, 0)]
+    door.assign(EPOCH + 2, 99.0)
+    door.role(holder, MASTER, EPOCH + 2)
+    assert door.admitted == [holder, holder]
+
+
+def test_a_holder_that_is_assigned_anew_claims_anew_and_is_admitted_again(door: Door, holder: Peer) -> None:
+    door.assign(EPOCH + 2, 5.0)
+    door.role(holder, MASTER, EPOCH + 2)
+    assert holder.role_requests() == [(MASTER, EPOCH), (MASTER, EPOCH + 2)]
+    assert (door.admitted, door.released) == ([holder, holder], [])
+
+
+def test_an_older_assignment_changes_nothing(door: Door, holder: Peer) -> None:
+    door.assign(EPOCH - 1, 5.0)
+    door.assign(EPOCH, 6.0)
+    assert (holder.role_requests(), door.released) == ([(MASTER, EPOCH)], [])
+
+
+def test_a_switch_that_was_lost_is_claimed_only_with_a_larger_generation_id(door: Door, holder: Peer) -> None:
+    door.admission.error(holder, 1, MASTERSHIP_LOST, "is slave")
+    door.admission.error(holder, 2, MASTERSHIP_LOST, "is slave")
+    door.assign(EPOCH, 5.0)
+    assert (holder.role_requests(), door.lost) == ([(MASTER, EPOCH)], [holder])
+    door.assign(EPOCH + 1, 6.0)
+    door.fails(holder, STALE)
+    door.role(holder, SLAVE, EPOCH + 5)
+    assert door.lost == [holder, holder]
+    door.assign(EPOCH + 6, 7.0)
+    door.role(holder, MASTER, EPOCH + 6)
+    assert (door.admitted, door.released) == ([holder, holder], [])
+
+
+def test_the_answer_to_an_earlier_claim_admits_nobody(door: Door, aside: Peer) -> None:
+    door.assign(9, 5.0)
+    claim = aside.asked()
+    door.assign(None, 6.0)
+    door.admission.role_reply(aside, claim, MASTER, 9)
+    assert (door.admitted, door.released) == ([], [])
+
+
+def test_a_holder_of_a_forgetful_switch_first_learns_whether_it_still_holds_it(door: Door) -> None:
+    """The assignment was read before the switch connected, so the switch may have forgotten a newer holder."""
+    door.certain_at = 10.0
+    peer = door.arrived(Peer("a"), 11.0)
+    door.role(peer, EQUAL, NO_GENERATION)
+    door.admission.tick(12.0)
+    assert peer.role_requests() == [(NOCHANGE, 0)]
+    door.certain_at = 12.5
+    door.admission.tick(13.0)
+    door.role(peer, MASTER, EPOCH)
+    assert (peer.role_requests(), door.admitted) == ([(NOCHANGE, 0), (MASTER, EPOCH)], [peer])
 
 
 # ---- one connection per dpid
