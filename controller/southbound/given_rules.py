@@ -25,7 +25,7 @@ from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
 from controller.southbound.limits import limited_log
 from controller.southbound.multipart import Gathered, Requests
-from controller.tables.messages import HashedKeys, RuleCount, SwitchRules
+from controller.tables.messages import HashedKeys, RuleCount, SwitchRules, key_hash
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, RuleMod, RuleSet
 
 ENTRY_BYTES = 256
@@ -185,7 +185,7 @@ class GivenRules:
         return has_invented
 
 
-FOREIGN = {ofp.OFPMP_FLOW: lambda body: array("q", map(hash, decode.foreign_flow_keys(body)))}
+FOREIGN = {ofp.OFPMP_FLOW: lambda body: array("q", map(key_hash, decode.foreign_flow_keys(body)))}
 """Decoder of foreign flow entries: returns the hashes of their keys, because a switch may have a great many."""
 
 

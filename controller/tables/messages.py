@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import NamedTuple
 
 from controller.fabric.messages import (
@@ -28,17 +29,23 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.tables.rules import AnyTable, FlowKey, RuleMod, RuleSet, Stage
 
 
-class HashedKeys(Container[FlowKey]):
-    """Set of flow keys that needs 8 bytes per key, because it keeps only their hashes."""
+def key_hash(key: object) -> int:
+    """Return a hash of a flow key, a signed number of 64 bits that is the same in every process."""
+    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "big", signed=True)
 
-    __slots__ = ("_hashes",)
+
+class HashedKeys(Container[FlowKey]):
+    """Set of flow keys that needs 8 bytes per key, because it keeps only their hashes (``key_hash``)."""
+
+    __slots__ = ("hashes",)
 
     def __init__(self, hashes: Iterable[int]) -> None:
-        self._hashes = array("q", sorted(set(hashes)))
+        self.hashes = array("q", sorted(set(hashes)))
 
     def __contains__(self, key: object) -> bool:
-        at = bisect_left(self._hashes, hash(key))
-        return at < len(self._hashes) and self._hashes[at] == hash(key)
+        wanted = key_hash(key)
+        at = bisect_left(self.hashes, wanted)
+        return at < len(self.hashes) and self.hashes[at] == wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,282 @@
+"""Conversion of messages between processes to bytes and back.
+
+In: frozen messages of ``tables.messages`` and ``fabric.messages``. Out: a *packet*, MessagePack of a list of messages,
+each with the name of its class; or ``Refused`` for bytes that are no such packet. msgspec checks the type of every
+field. A field that a newer version has added is ignored, and one with a default may be absent.
+
+msgspec has no tags for dataclasses, which the union types of rules need. Rules therefore have forms of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+import msgspec
+
+from controller.fabric.topology import Dpid, PortNo
+from controller.tables.messages import HashedKeys, InstallStage, StageDone, SwitchResult, SwitchRules
+from controller.tables.rules import (
+    Action,
+    AnyPort,
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    MeterRule,
+    Output,
+    Rule,
+    RuleMod,
+    RuleSet,
+    Stage,
+    Table,
+    ToController,
+    ToGroup,
+)
+from signalbox.errors import SignalboxError
+
+MOST_BYTES = 64 << 20
+"""Largest packet in bytes, enough for the rules of a switch with half a million flow entries."""
+
+
+class Refused(SignalboxError):
+    """The bytes are no packet, or the message is too large for one."""
+
+
+# ---- forms of rules
+
+
+class _Struct(msgspec.Struct, array_like=True, gc=False):
+    """Base of the forms: an array of the fields."""
+
+
+class _Action(NamedTuple):
+    kind: Literal["port", "group", "controller", "any_port"]
+    number: int = 0
+
+
+class _Bucket(NamedTuple):
+    action: _Action
+    watch_port: PortNo | None
+    watch_group: int | None
+
+
+class _Flow(_Struct, tag="flow"):
+    key: FlowKey
+    cookie: int
+    actions: tuple[_Action, ...]
+    goto: Table | None
+    meter: int | None
+    distance: int
+
+
+class _Group(_Struct, tag="group"):
+    group_id: int
+    kind: Literal["select", "fast_failover", "other"]
+    buckets: tuple[_Bucket, ...]
+    distance: int
+
+
+class _Meter(_Struct, tag="meter"):
+    meter_id: int
+    rate_pps: int
+    burst_packets: int
+
+
+_Rule = _Flow | _Group | _Meter
+
+
+class _Mod(NamedTuple):
+    op: Literal["add", "modify", "delete"]
+    rule: _Rule
+
+
+class _SwitchRules(_Struct):
+    dpid: Dpid
+    rules: tuple[_Rule, ...]
+    foreign: int
+    foreign_keys: tuple[int, ...] | None
+    """Hashes of ``HashedKeys``; None for no keys."""
+    is_partial: bool
+
+
+class _Result(NamedTuple):
+    rejected: tuple[tuple[_Mod, str], ...]
+    timed_out: bool
+
+
+class _StageDone(_Struct):
+    change_id: int
+    results: dict[Dpid, _Result]
+
+
+class _InstallStage(_Struct):
+    change_id: int
+    name: str
+    mods: dict[Dpid, tuple[_Mod, ...]]
+    pause_s: float
+
+
+def _action(action: Action) -> _Action:
+    match action:
+        case Output(port):
+            return _Action("port", port)
+        case ToGroup(group_id):
+            return _Action("group", group_id)
+        case ToController():
+            return _Action("controller")
+        case AnyPort():
+            return _Action("any_port")
+
+
+def _read_action(action: _Action) -> Action:
+    match action.kind:
+        case "port":
+            return Output(PortNo(action.number))
+        case "group":
+            return ToGroup(action.number)
+        case "controller":
+            return ToController()
+        case "any_port":
+            return AnyPort()
+
+
+def _rule(rule: Rule) -> _Rule:
+    match rule:
+        case FlowRule(key, cookie, actions, goto, meter, distance):
+            return _Flow(key, cookie, tuple(map(_action, actions)), goto, meter, distance)
+        case GroupRule(group_id, kind, buckets, distance):
+            forms = (_Bucket(_action(each.action), each.watch_port, each.watch_group) for each in buckets)
+            return _Group(group_id, kind, tuple(forms), distance)
+        case MeterRule(meter_id, rate_pps, burst_packets):
+            return _Meter(meter_id, rate_pps, burst_packets)
+
+
+def _read_rule(form: _Rule) -> Rule:
+    match form:
+        case _Flow():
+            actions = tuple(map(_read_action, form.actions))
+            return FlowRule(form.key, form.cookie, actions, form.goto, form.meter, form.distance)
+        case _Group():
+            return GroupRule(form.group_id, form.kind, tuple(map(_read_bucket, form.buckets)), form.distance)
+        case _Meter():
+            return MeterRule(form.meter_id, form.rate_pps, form.burst_packets)
+
+
+def _read_bucket(bucket: _Bucket) -> Bucket:
+    action = _read_action(bucket.action)
+    if not isinstance(action, Output | ToGroup):
+        raise msgspec.ValidationError(f"a bucket cannot have the action {bucket.action.kind!r}")
+    return Bucket(action, bucket.watch_port, bucket.watch_group)
+
+
+def _mod(mod: RuleMod) -> _Mod:
+    return _Mod(mod.op, _rule(mod.rule))
+
+
+def _read_mod(form: _Mod) -> RuleMod:
+    return RuleMod(form.op, _read_rule(form.rule))
+
+
+def _switch_rules(message: SwitchRules) -> _SwitchRules:
+    rules = message.rules
+    forms = (_rule(rule) for kind in (rules.flows, rules.groups, rules.meters) for rule in kind.values())
+    keys = message.foreign_keys
+    hashes = tuple(keys.hashes) if isinstance(keys, HashedKeys) else None
+    return _SwitchRules(message.dpid, tuple(forms), message.foreign, hashes, message.is_partial)
+
+
+def _read_switch_rules(form: _SwitchRules) -> SwitchRules:
+    rules = [_read_rule(rule) for rule in form.rules]
+    flows = (rule for rule in rules if isinstance(rule, FlowRule))
+    groups = (rule for rule in rules if isinstance(rule, GroupRule))
+    meters = (rule for rule in rules if isinstance(rule, MeterRule))
+    keys = frozenset[FlowKey]() if form.foreign_keys is None else HashedKeys(form.foreign_keys)
+    return SwitchRules(form.dpid, RuleSet.of(flows, groups, meters), form.foreign, keys, form.is_partial)
+
+
+def _stage_done(message: StageDone) -> _StageDone:
+    results = {
+        dpid: _Result(tuple((_mod(mod), why) for mod, why in result.rejected), result.timed_out)
+        for dpid, result in message.results.items()
+    }
+    return _StageDone(message.change_id, results)
+
+
+def _read_stage_done(form: _StageDone) -> StageDone:
+    results = {
+        dpid: SwitchResult(tuple((_read_mod(mod), why) for mod, why in result.rejected), result.timed_out)
+        for dpid, result in form.results.items()
+    }
+    return StageDone(form.change_id, results)
+
+
+def _install_stage(message: InstallStage) -> _InstallStage:
+    mods = {dpid: tuple(map(_mod, mods)) for dpid, mods in message.stage.mods.items()}
+    return _InstallStage(message.change_id, message.stage.name, mods, message.pause_s)
+
+
+def _read_install_stage(form: _InstallStage) -> InstallStage:
+    stage = Stage(form.name, {dpid: tuple(map(_read_mod, mods)) for dpid, mods in form.mods.items()})
+    return InstallStage(form.change_id, stage, form.pause_s)
+
+
+_FORMS: Mapping[type, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    SwitchRules: (_SwitchRules, _switch_rules, _read_switch_rules),
+    StageDone: (_StageDone, _stage_done, _read_stage_done),
+    InstallStage: (_InstallStage, _install_stage, _read_install_stage),
+}
+"""Form of each message that contains rules, and the conversions to it and from it."""
+
+
+# ---- packets
+
+Packed = msgspec.Raw
+"""Message in a packet."""
+
+_ENCODER = msgspec.msgpack.Encoder()
+_PACKET = msgspec.msgpack.Decoder(tuple[tuple[str, msgspec.Raw], ...])
+
+
+def pack(message: object) -> Packed:
+    """Return the message as a part of a packet. Raises ``Refused`` when it is too large."""
+    _, to_form, _ = _FORMS.get(type(message), (None, None, None))
+    data = _ENCODER.encode((type(message).__name__, to_form(message) if to_form else message))
+    return msgspec.Raw(_within_limit(data, type(message).__name__))
+
+
+def packet(messages: Iterable[Packed]) -> bytes:
+    """Return one packet with these messages, in order. Raises ``Refused`` when it is too large."""
+    return _within_limit(_ENCODER.encode(list(messages)), "a packet")
+
+
+def _within_limit(data: bytes, what: str) -> bytes:
+    if len(data) > MOST_BYTES:
+        raise Refused(f"{what} has {len(data)} bytes; at most {MOST_BYTES} can be sent to another process")
+    return data
+
+
+class Reader:
+    """Decoder of packets that contain only messages of these types. A union counts as its types."""
+
+    def __init__(self, *types: Any) -> None:
+        self._decoders = {}
+        for kind in (each for union in types for each in get_args(union) or (union,)):
+            form, _, read = _FORMS.get(kind, (kind, None, None))
+            self._decoders[kind.__name__] = msgspec.msgpack.Decoder(form).decode, read
+
+    def read(self, data: bytes) -> list[Any]:
+        """Return the messages in a packet. Raises ``Refused`` for any other bytes."""
+        if len(data) > MOST_BYTES:
+            raise Refused(f"a packet has {len(data)} bytes; at most {MOST_BYTES} are read")
+        name, messages = "a packet", []
+        try:
+            for name, body in _PACKET.decode(data):
+                decode, read = self._decoders[name]
+                message = decode(body)
+                messages.append(read(message) if read else message)
+        except KeyError:
+            raise Refused(f"a packet has a message of the unknown type {name[:64]!r}") from None
+        except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
+            raise Refused(f"{name} cannot be read: {error}") from None
+        return messages
