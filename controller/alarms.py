@@ -23,7 +23,7 @@ from signalbox.words import AlarmKind
 MAX_MISSING = 4
 """Largest number of switches of a role that the sentence about an incomplete fabric names."""
 
-NOTHING = 0.01
+NEGLIGIBLE = 0.01
 """Fraction of the announced bytes below which the text of an alarm says that a pair carries nothing."""
 
 Severity = Literal["warning", "critical"]
@@ -101,7 +101,7 @@ def _news(alarm: Alarm) -> Mapping[str, Any]:
         "difference": found._replace(
             undeclared=tuple((pair, 0.0) for pair, _ in found.undeclared),
             off=tuple((pair, _KINDS.index(_kind(ratio))) for pair, ratio in found.off),
-            factor=None if found.factor is None else round(2 * math.log2(max(found.factor, NOTHING))),
+            factor=None if found.factor is None else round(2 * math.log2(max(found.factor, NEGLIGIBLE))),
         )
     }
 
@@ -225,12 +225,12 @@ _KINDS = ("nothing", "less", "more")
 
 
 def _kind(ratio: float) -> str:
-    return "nothing" if ratio < NOTHING else "less" if ratio < 1 else "more"
+    return "nothing" if ratio < NEGLIGIBLE else "less" if ratio < 1 else "more"
 
 
 def _times(ratio: float) -> str:
     """Return the ratio in words, with two significant digits and without an exponent: 0.47, 2.1, 430."""
-    if ratio < NOTHING:
+    if ratio < NEGLIGIBLE:
         return "nothing"
     digits = max(0, 1 - math.floor(math.log10(ratio)))
     return f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.{digits}f} times what was announced"

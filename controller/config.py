@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from controller.toml_files import Table, matching, read_toml, refuse_above
+from controller.toml_files import TomlTable, matching, read_toml, refuse_above
 from signalbox.addresses import host_and_port, listen_address
 from signalbox.ip_addresses import HostAddress
 from signalbox.jobs.spec import at_most
@@ -56,7 +56,7 @@ class TlsFiles(NamedTuple):
     """Certificates of authorities; None if peers need no certificate."""
 
 
-class _TlsSection(Table):
+class _TlsSection(TomlTable):
     """TLS settings of a listener.
 
     With ``certificate`` and ``private_key`` (PEM files), peers must use TLS. With ``ca_certificates``, they must also
@@ -202,7 +202,7 @@ class MetricsConfig(_TlsSection):
     """Connections that are answered at one time; a further one closes the oldest."""
 
 
-class DiscoveryConfig(Table):
+class DiscoveryConfig(TomlTable):
     """Settings of the discovery of links and hosts."""
 
     probe_interval_s: Seconds = 1.0
@@ -228,7 +228,7 @@ class DiscoveryConfig(Table):
         return self
 
 
-class LinkCapacity(Table):
+class LinkCapacity(TomlTable):
     """Capacity of one directed link, which overrides those of ``FabricConfig``."""
 
     switch: str
@@ -251,7 +251,7 @@ def station_mac(text: str) -> str:
     return text.lower()
 
 
-class GatewayConfig(Table):
+class GatewayConfig(TomlTable):
     """A router at an edge port."""
 
     ip: HostAddress
@@ -260,7 +260,7 @@ class GatewayConfig(Table):
     """MAC address to which hosts send; that of VRRP where several routers share one."""
 
 
-class FabricConfig(Table):
+class FabricConfig(TomlTable):
     """Capacities, prefixes, inventory and gateways of the fabric.
 
     Capacities override what ports report; a veth always reports 10 Gbit/s."""
@@ -314,7 +314,7 @@ def _some_fibres(fibres: object) -> object:
     return fibres
 
 
-class OpticalSwitch(Table):
+class OpticalSwitch(TomlTable):
     """An optical switch."""
 
     dpid: int = Field(ge=1, lt=1 << 64)
@@ -323,7 +323,7 @@ class OpticalSwitch(Table):
     """Interfaces at its ports, port 1 first: dpid and port as ``"0x1:2"``, ``""`` for a port without a fibre."""
 
 
-class CircuitsConfig(Table):
+class CircuitsConfig(TomlTable):
     """Optical switches, and the interfaces of servers to which their ports have fibres."""
 
     dark_s: Seconds = 0.01
@@ -369,7 +369,7 @@ def _wrong_fibres(message: str, what: list[str]) -> PydanticCustomError:
     return PydanticCustomError("fibres", message, {"what": ", ".join(what)})
 
 
-class CountersConfig(Table):
+class CountersConfig(TomlTable):
     """Settings of the counters."""
 
     interval_s: Seconds = 2.0
@@ -387,7 +387,7 @@ class CountersConfig(Table):
         return self
 
 
-class PlanningConfig(Table):
+class PlanningConfig(TomlTable):
     """Settings of the planner."""
 
     mode: Mode = Mode.PLANNED
@@ -408,7 +408,7 @@ class PlanningConfig(Table):
     """Random draws of the hash, for the slowdown under ECMP that is reported beside the plan."""
 
 
-class JobsConfig(Table):
+class JobsConfig(TomlTable):
     """Limits of jobs."""
 
     max_jobs: Annotated[int, Reloaded.RAISED] = Field(default=2000, ge=1)
@@ -434,7 +434,7 @@ def _prefix(text: str) -> str:
     return text
 
 
-class EtcdConfig(Table):
+class EtcdConfig(TomlTable):
     """Access to etcd, where ``store`` names it."""
 
     ca_certificates: Path | None = None
@@ -513,7 +513,7 @@ def _store(text: str) -> str:
     return text
 
 
-class LogConfig(Table):
+class LogConfig(TomlTable):
     """Log on stderr."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], Reloaded.ANY] = "info"
@@ -522,7 +522,7 @@ class LogConfig(Table):
     """Whether each line is a JSON object, instead of ``key=value``."""
 
 
-class Config(Table):
+class Config(TomlTable):
     """All settings; see docs/reference/configuration.md."""
 
     openflow: OpenFlowConfig = OpenFlowConfig()
@@ -568,7 +568,7 @@ def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:
 
 def with_settings(running: Config, wanted: Config) -> Config:
     """Return the running configuration with the settings of ``wanted`` that SIGHUP changes."""
-    sections: dict[str, Table] = {}
+    sections: dict[str, TomlTable] = {}
     for section, name, how in reloaded_settings():
         old, new = getattr(getattr(running, section), name), getattr(getattr(wanted, section), name)
         if how is Reloaded.ANY or new > old:

@@ -18,7 +18,7 @@ from controller.core import state
 from controller.core.alarms import GO_ON_S, AlarmTimes
 from controller.core.derived import Derived
 from controller.core.intake import Intake
-from controller.core.messages import NOTHING, Command, Effects, Message, Work, at_once, not_before
+from controller.core.messages import NO_EFFECTS, Command, Effects, Message, Work, at_once, not_before
 from controller.core.published import all_alarms, status
 from controller.core.sending import Input
 from controller.core.state import KnownJobs
@@ -89,16 +89,16 @@ class ControlLoop:
 
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:
         """Handle the messages in order, do the work that is due, and return all resulting commands together."""
-        return [*self.take(messages, now), *self.work(now)]
+        return [*self.apply(messages, now), *self.work(now)]
 
-    def take(self, messages: Iterable[Message], now: float) -> list[Command]:
+    def apply(self, messages: Iterable[Message], now: float) -> list[Command]:
         """Handle the messages; return the commands that need no plan and no rules: most replies, and saving.
 
         Errors of a request become its reply. Any other exception is a bug."""
         if self.unfinished:  # no stage is under way: derive the pins of the next turn
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
-        sent = self._take(messages, now)
+        sent = self._apply_each(messages, now)
         before, self._jobs = self._jobs, self.derived.jobs()
         if self._jobs is not before:
             self.state.epochs.follow(self._jobs, now)
@@ -133,10 +133,10 @@ class ControlLoop:
             self._pending |= at_once(Work.SAVE)
         return status(s, self.derived, self.extension, self._alarm_times, rules_due)
 
-    def _take(self, messages: Iterable[Message], now: float) -> tuple[Command, ...]:
-        effects = NOTHING
+    def _apply_each(self, messages: Iterable[Message], now: float) -> tuple[Command, ...]:
+        effects = NO_EFFECTS
         for message in messages:
-            effects |= self._intake.take(message, now)
+            effects |= self._intake.handle(message, now)
         effects |= self._intake.pass_time(now)
         self._pending |= Effects(effects.due)
         return effects.commands
@@ -164,7 +164,7 @@ class ControlLoop:
             leaves = {host.at.dpid for host in s.fabric.hosts.values()} if lost else set()
             if lost and (fewer := narrowed(s.wanted.rules, s.losses.before, lost, leaves)):
                 s.want_rules({**s.wanted.rules, **fewer})
-                s.phases.take(Input.NEXT_HOPS_REMOVED, now)
+                s.phases.transition(Input.NEXT_HOPS_REMOVED, now)
                 self._pending |= at_once(Work.STAGE)
         return self._stage(now) if s.phases.urgent else []
 
@@ -191,7 +191,7 @@ class ControlLoop:
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
         asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.mode, s.fabric.links, repairs, is_loss, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
-            s.phases.take(Input.REPAIR_ASKED, now)
+            s.phases.transition(Input.REPAIR_ASKED, now)
         return asked
 
     def _break_more_routes(self, now: float) -> bool:

@@ -36,7 +36,7 @@ MAX_MARKS = 400_000
 """Largest number of separators in a file; an inventory of 30,000 hosts has fewer."""
 
 
-class Table(BaseModel):
+class TomlTable(BaseModel):
     """A table of a TOML file with strict types.
 
     Neither ``true`` nor text is a number, only ``true`` and ``false`` are truth values, and no path is empty."""

@@ -72,20 +72,20 @@ class Measured(TypedDict):
 
 
 class Clock:
-    """Clock around ``ControlLoop.take`` and ``ControlLoop.work``, the halves of ``handle``, whose times it adds up."""
+    """Clock around ``ControlLoop.apply`` and ``ControlLoop.work``, the halves of ``handle``, whose times it adds up."""
 
     def __init__(self) -> None:
         self._ms, self._cpu_ms = array("d"), array("d")
         self._longest: list[tuple[float, int, Call]] = []
         self._order = count()
-        take, work = ControlLoop.take, ControlLoop.work
+        apply, work = ControlLoop.apply, ControlLoop.work
         taken: list[Message] = []
         given: list[Command] = []
         ms = [0.0, 0.0]
 
-        def clocked_take(loop: ControlLoop, messages: Iterable[Message], now: float) -> list[Command]:
+        def clocked_apply(loop: ControlLoop, messages: Iterable[Message], now: float) -> list[Command]:
             taken[:] = messages
-            given[:], ms[:] = _clocked(partial(take, loop, taken, now))
+            given[:], ms[:] = _clocked(partial(apply, loop, taken, now))
             return [*given]
 
         def clocked_work(loop: ControlLoop, now: float) -> list[Command]:
@@ -93,7 +93,7 @@ class Clock:
             self._took(ms[0] + more[0], ms[1] + more[1], taken, [*given, *commands])
             return commands
 
-        ControlLoop.take, ControlLoop.work = clocked_take, clocked_work  # type: ignore
+        ControlLoop.apply, ControlLoop.work = clocked_apply, clocked_work  # type: ignore
 
     def begin(self) -> None:
         """Discard what was measured so far."""

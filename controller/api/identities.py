@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from controller.jobs.messages import NO_QUOTA, HostPrefixes, Quota
-from controller.toml_files import Table, matching, read_toml
+from controller.toml_files import TomlTable, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.files import of_another_user, open_to_others
 from signalbox.ip_addresses import NETWORK_FORM, Network, network_of
@@ -81,7 +81,7 @@ _WORD = re.compile("[A-Za-z -]{0,20}")
 """Pattern of wrong roles that an error may show: they are too short to be a token or a SHA-256."""
 
 
-class _Table(Table):
+class _Table(TomlTable):
     """Table of the tokens file.
 
     Errors contain no values, since one may be a token that was written in place of its SHA-256."""

@@ -18,7 +18,7 @@ from controller.circuits.optical_switches import OpticalSwitches
 from controller.circuits.questions import FindWiring
 from controller.circuits.wired_jobs import RETRY_S, Wirings, published_unwired, unwired
 from controller.config import Config
-from controller.core.messages import NOTHING, Arrange, Command, Effects, Extension, WorkedOut, WorkOut, commands
+from controller.core.messages import NO_EFFECTS, Arrange, Command, Effects, Extension, WorkedOut, WorkOut, commands
 from controller.core.state import State
 from controller.fabric.messages import MastershipLost, PortChanged, ProbeAnew, SwitchConnected, SwitchLeft
 from controller.fabric.parts import End, Part, WhyNot, switch_key
@@ -79,7 +79,7 @@ class CircuitExtension(Extension):
 
     # ---- input
 
-    def take(self, message: object, arrange: Arrange, now: float) -> Effects | None:
+    def handle(self, message: object, arrange: Arrange, now: float) -> Effects | None:
         optical, ours = self.optical, self.cabling.optical
         match message:
             case WorkedOut():
@@ -96,14 +96,14 @@ class CircuitExtension(Extension):
                 return self._connected_anew(optical.stage_done(message, now), now)
             case _:
                 return None
-        return NOTHING
+        return NO_EFFECTS
 
     def _connected_anew(self, moved: frozenset[PortRef], now: float) -> Effects:
         """Forget where the probes of these interfaces arrived, and have them probed again.
 
         Topology and discovery must forget together: discovery reports a link once, until it forgets or loses it."""
         if not moved:
-            return NOTHING
+            return NO_EFFECTS
         # Probes that arrive elsewhere than configured may have been redirected by a change of another port.
         topology, expected = self._s.topology, self.optical.expected
         moved |= {src for src, dst in topology.heard_one_way.items() if expected.get(src) != dst}
@@ -112,15 +112,15 @@ class CircuitExtension(Extension):
 
     def _worked_out(self, message: WorkedOut, arrange: Arrange, now: float) -> Effects:
         s, asked = self._s, message.question
-        wiring = self.wirings.take(asked, message.answer, s.jobs.jobs, s.fabric.hosts, now)
+        wiring = self.wirings.accept(asked, message.answer, s.jobs.jobs, s.fabric.hosts, now)
         if wiring is None:
-            return NOTHING
+            return NO_EFFECTS
         assert isinstance(asked, FindWiring)
         try:
             return arrange(s.jobs.jobs[asked.job_id], wiring.arrangement, now)
         except SignalboxError as error:
             self.wirings.refuse(asked, str(error), now + RETRY_S)
-            return NOTHING
+            return NO_EFFECTS
 
     def tick(self, arrange: Arrange, now: float) -> Effects:
         s, optical = self._s, self.optical
@@ -142,7 +142,7 @@ class CircuitExtension(Extension):
         """Give new circuits to jobs that have lost some circuits.
 
         ``between``: job whose iteration has just ended, so that its circuits can change between two iterations."""
-        effects = NOTHING
+        effects = NO_EFFECTS
         for job, wiring in self.wirings.others_due(self._s.jobs.jobs, self.damaged, now, between):
             effects |= arrange(job, wiring.arrangement, now)
         return effects

@@ -129,7 +129,7 @@ class Wirings:
                 break
         return [self.asked] if self.asked else []
 
-    def take(
+    def accept(
         self,
         asked: FindWiring | MendWiring,
         found: FoundWiring | MendedWiring | str,

@@ -15,7 +15,7 @@ from typing import Any
 from controller.config import Config
 from controller.core.derived import Derived
 from controller.core.messages import (
-    NOTHING,
+    NO_EFFECTS,
     Effects,
     Extension,
     Message,
@@ -108,7 +108,7 @@ class Intake:
         self._saved_parts = derived.saved_parts()
         self._ticked_at = math.inf
 
-    def take(self, message: Message, now: float) -> Effects:
+    def handle(self, message: Message, now: float) -> Effects:
         """Change the state as the message says and return the effects.
 
         Errors of a request become its reply. Any other exception is a bug."""
@@ -117,7 +117,7 @@ class Intake:
                 return self._planned(message, now)
             case Slowdowns():
                 self._state.cycle.take_slowdowns(message)
-                return NOTHING
+                return NO_EFFECTS
             case StateSaved(revision):
                 return commands(*self._state.commits.done(revision, now))
             case StateNotSaved(why):
@@ -128,7 +128,7 @@ class Intake:
                 self._config = config
                 self._state.take_settings(config, now)
                 self._extension.take_settings(config)
-                return NOTHING
+                return NO_EFFECTS
             case _ if isinstance(message, Request):
                 try:
                     return self._request(message, now)
@@ -146,12 +146,12 @@ class Intake:
         gone = s.departures.due(now)
         for dpid in gone:
             s.topology.switch_left(dpid, now)
-        return self._changed(now) if gone else NOTHING
+        return self._changed(now) if gone else NO_EFFECTS
 
     def links_came(self, now: float) -> Effects:
         """Return the effects of new links: rules, and then the plan, once no more links appear."""
         if not self._state.topology.take_news():
-            return NOTHING
+            return NO_EFFECTS
         quiet_s = LINKS_QUIET_S + self._config.planning.debounce_s
         return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
@@ -193,7 +193,7 @@ class Intake:
             case ReportConnections():
                 return self._connections(message, now)
             case Replan() | Explain() | WhatIf() | GetPlanProof() if message.reply.cancelled():
-                return NOTHING  # the request changes nothing, and nobody waits for it
+                return NO_EFFECTS  # the request changes nothing, and nobody waits for it
             case Replan(reply):
                 s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)
@@ -235,7 +235,7 @@ class Intake:
         s, mode, held = self._state, self._state.mode, self._state.commits.holding
         replies = s.commits.failed(why, now)
         if not held:
-            return NOTHING
+            return NO_EFFECTS
         if s.mode is not mode:
             replies += s.sending.refuse_mode(s.commits.error)
         self._release_routes(now)
@@ -390,7 +390,7 @@ class Intake:
 
     def _network(self, message: Message, now: float) -> Effects:
         s = self._state
-        if (effects := self._extension.take(message, self._arrange, now)) is not None:
+        if (effects := self._extension.handle(message, self._arrange, now)) is not None:
             return effects
         match message:
             case SwitchConnected():
@@ -400,9 +400,9 @@ class Intake:
                 s.sync.left(dpid)
                 s.counters.switch_left(dpid)
                 s.tables.switch_left(dpid)
-                return self._begin_adoption(now) if s.departures.left(dpid, s.fabric, now) else NOTHING
+                return self._begin_adoption(now) if s.departures.left(dpid, s.fabric, now) else NO_EFFECTS
             case PortChanged(dpid, port, removed):
-                return self._changed(now) if s.topology.port_changed(dpid, port, removed, now) else NOTHING
+                return self._changed(now) if s.topology.port_changed(dpid, port, removed, now) else NO_EFFECTS
             case LinkSeen(src, dst):
                 s.topology.link_seen(src, dst, now)
                 return self.links_came(now)
@@ -415,12 +415,12 @@ class Intake:
                 s.sending.stage_done(message, now)
                 return at_once(Work.STAGE)
             case Counters():
-                s.counters.take(s.fabric, message)
+                s.counters.add(s.fabric, message)
                 return self._evaluate_counters(now)
             case LearningCounters():
-                s.counters.take_learning(s.fabric, message)
+                s.counters.add_learning(s.fabric, message)
             case TablesRead():
-                if s.tables.take(message, s.sync.held(message.dpid)):
+                if s.tables.record(message, s.sync.held(message.dpid)):
                     s.sync.retry(message.dpid)
             case PacketsRefused():
                 s.refusals.count_packets(message, s.fabric, now)
@@ -430,11 +430,11 @@ class Intake:
                 s.refusals.count_flood(message, now)
             case ArpSeen():
                 return self._arp(message, now)
-        return NOTHING
+        return NO_EFFECTS
 
     def follow_extension(self, now: float) -> Effects:
         """Return the effects of changed links of the extension: new rules and a new plan."""
-        return self._changed(now) if self._state.topology.allow(self._extension.links) else NOTHING
+        return self._changed(now) if self._state.topology.allow(self._extension.links) else NO_EFFECTS
 
     def _connected(self, message: SwitchConnected, now: float) -> Effects:
         s, dpid = self._state, message.dpid
@@ -454,31 +454,31 @@ class Intake:
         if news == "changed":
             return at_once(Work.RULES)
         if news != "first":
-            return NOTHING
+            return NO_EFFECTS
         late = s.adoption.rules_read(dpid, rules, now) and not s.phases.adopting
         for ip, at in installed_hosts({dpid: rules}):
             s.topology.adopt_host(ip, at)
-        return self._changed(now) | (self._begin_adoption(now) if late else NOTHING)
+        return self._changed(now) | (self._begin_adoption(now) if late else NO_EFFECTS)
 
     def _begin_adoption(self, now: float) -> Effects:
         """Begin to adopt the rules that switches hold: they now take precedence over the state of the controller."""
         self._state.adoption.begin(now)
-        self._state.phases.take(Input.ADOPTION_NEEDED, now)
+        self._state.phases.transition(Input.ADOPTION_NEEDED, now)
         return at_once(Work.RULES)
 
     def _arp(self, message: ArpSeen, now: float) -> Effects:
         learned, answers, questions = self._state.hosts.arp_seen(message, now)
         self._state.sending.add_arp_answers(answers, now)
-        return commands(*questions) | (self._changed(now) if learned in ("new", "moved") else NOTHING)
+        return commands(*questions) | (self._changed(now) if learned in ("new", "moved") else NO_EFFECTS)
 
     # ---- planning
 
     def _planned(self, message: Planned, now: float) -> Effects:
         s = self._state
         if s.phases.awaits_repair:
-            s.phases.take(Input.REPAIR_ANSWERED, now)
+            s.phases.transition(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
-        replies = s.cycle.take(message, s.mode, s.fabric, now)
+        replies = s.cycle.handle_answer(message, s.mode, s.fabric, now)
         s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some jobs may have ended during the solve
         effects = commands(*replies)
         if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:
@@ -527,13 +527,13 @@ class Intake:
         """Evaluate the counters when a round of readings is over; the measured loads may start a plan."""
         s, d = self._state, self._derived
         if not s.counters.round_over(now):
-            return NOTHING
+            return NO_EFFECTS
         halfway = s.counters.is_halfway
         s.load.forget(d.ports())
         s.load.update(now, d.nominal_bps())
         look_again = not halfway and s.load_events.look_again(self._senders())
         s.counters.evaluated(now)
-        effects = commands(PollHalfway()) if look_again else NOTHING
+        effects = commands(PollHalfway()) if look_again else NO_EFFECTS
         if not halfway:
             judge = partial(s.demand.update, self._suspicious(), without_path=d.without_path())
             effects |= self._judge_demand(now, judge)
@@ -552,7 +552,7 @@ class Intake:
         """Record the parts of the fabric that are up; make a commit due soon if parts to be saved have changed."""
         self._state.parts.follow(self._state.fabric, now, at)
         before, self._saved_parts = self._saved_parts, self._derived.saved_parts()
-        return NOTHING if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
+        return NO_EFFECTS if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
 
     def _senders(self) -> frozenset[LinkId]:
         """Return the links on which hosts send more than the rules count."""
@@ -564,7 +564,7 @@ class Intake:
         hosts = self._state.fabric.hosts
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 
-    def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NOTHING) -> Effects:
+    def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NO_EFFECTS) -> Effects:
         """Call ``judge`` and return the effects of its changes.
 
         ``plan``: effects that are added if ``judge`` changes the virtual links that jobs are planned with."""
@@ -573,7 +573,7 @@ class Intake:
         judge(now)
         jobs = self._derived.jobs()
         if jobs is before:
-            return NOTHING
+            return NO_EFFECTS
         s.routes.release(jobs)
         for job in jobs.values() if s.routes.orphans and s.mode is Mode.PLANNED else ():
             if job.counted:
@@ -586,12 +586,12 @@ class Intake:
         """Adopt the routes that switches hold as the running routes, once the adoption is complete."""
         s = self._state
         if s.departures.waiting or not s.sync.installed:
-            return NOTHING
+            return NO_EFFECTS
         all_here = not s.parts.absent.get(PartKind.SWITCH)
         if not s.adoption.is_complete(s.fabric, s.sync.installed, s.sync.all_read, all_here, now):
-            return NOTHING
+            return NO_EFFECTS
         s.adoption.end(now)
-        s.phases.take(Input.ADOPTED, now)
+        s.phases.transition(Input.ADOPTED, now)
         s.cycle.stop_waiting(s.routes.adopt(s.fabric, s.sync.installed, self._derived.jobs().values()))
         if not s.adoption.is_first:  # no job was forgotten, so no job will claim these pins
             s.routes.forget_orphans()

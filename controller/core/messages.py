@@ -141,7 +141,7 @@ class Effects:
         return replace(self, due={kind: due for kind, due in self.due.items() if kind is not work})
 
 
-NOTHING = Effects()
+NO_EFFECTS = Effects()
 
 
 def at_once(*works: Work) -> Effects:
@@ -179,17 +179,17 @@ class Extension:
 
     # ---- input
 
-    def take(self, message: object, arrange: Arrange, now: float) -> Effects | None:
+    def handle(self, message: object, arrange: Arrange, now: float) -> Effects | None:
         """Return the effects of a switch message or a ``WorkedOut``, or None for a message that the core handles."""
         return None
 
     def tick(self, arrange: Arrange, now: float) -> Effects:
         """Return the effects that have become due. The core calls this ten times a second."""
-        return NOTHING
+        return NO_EFFECTS
 
     def iteration_ended(self, job_id: JobId, arrange: Arrange, now: float) -> Effects:
         """Return the effects that waited for an iteration of the job to end."""
-        return NOTHING
+        return NO_EFFECTS
 
     def take_settings(self, config: Config) -> None:
         """Apply the settings that may change at run time (``controller.config.Reloaded``)."""

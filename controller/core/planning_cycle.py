@@ -313,7 +313,7 @@ class PlanningCycle:
         config = self._config
         return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
 
-    def take(self, planned: Planned, mode: Mode, fabric: Fabric, now: float) -> list[Command]:
+    def handle_answer(self, planned: Planned, mode: Mode, fabric: Fabric, now: float) -> list[Command]:
         """Handle an answer of the worker and return the replies; an answer to a superseded problem is dropped."""
         snapshot, answer = self._solving, planned.answer
         if snapshot is None or answer.generation != snapshot.generation:

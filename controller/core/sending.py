@@ -134,7 +134,7 @@ class Phases:
         """Whether rules are derived again as soon as the planner has answered."""
         return self.phase is Phase.REPAIRING
 
-    def take(self, happened: Input, now: float) -> None:
+    def transition(self, happened: Input, now: float) -> None:
         """Enter the next phase. Raises ``IllegalTransition`` when the event is not legal in the current phase."""
         if (self.phase, happened) not in NEXT:
             raise IllegalTransition(f"the event {happened.name} is illegal in the phase {self.phase.name}")
@@ -145,7 +145,7 @@ class Phases:
     def pass_time(self, now: float) -> None:
         """End an urgent phase that has lasted for ``HURRY_S``."""
         if self.urgent and now >= self._hurry_until:
-            self.take(Input.TIME_OVER, now)
+            self.transition(Input.TIME_OVER, now)
 
 
 class Adoption:
@@ -358,7 +358,7 @@ class Sending:
         Only then can the rules on switches be compared with the wanted rules. If the removal of next hops is confirmed,
         the call first ends the phase that waited for this confirmation."""
         if self._phases.awaits_confirmation and not self._sync.busy:
-            self._phases.take(Input.ALL_CONFIRMED, now)
+            self._phases.transition(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
 
     def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], at: float) -> None:

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, SwitchRole
 from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
-from controller.toml_files import Table, matching, read_toml
+from controller.toml_files import TomlTable, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.ip_addresses import HostAddress
 
@@ -26,20 +26,20 @@ EndName = Annotated[str, matching("[^:]+(:.+)?", "the name of a switch, or of on
 MAX_CABLES = 1024
 
 
-class _Host(Table):
+class _Host(TomlTable):
     ip: HostAddress
     mac: Mac | None = None
     switch: str
     port: str
 
 
-class _Switch(Table):
+class _Switch(TomlTable):
     name: Name
     dpid: int | None = Field(default=None, ge=1, lt=1 << 64)
     role: SwitchRole | None = None
 
 
-class _Link(Table):
+class _Link(TomlTable):
     ends: tuple[EndName, EndName]
     cables: int | None = Field(default=None, ge=1, le=MAX_CABLES)
 
@@ -54,7 +54,7 @@ class _Link(Table):
         return all(port for _, port in self.names)
 
 
-class _Inventory(Table):
+class _Inventory(TomlTable):
     host: tuple[_Host, ...] = Field(default=())
     switch: tuple[_Switch, ...] = Field(default=())
     link: tuple[_Link, ...] = Field(default=())

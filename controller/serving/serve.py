@@ -296,7 +296,7 @@ class _Driver:
                 if now >= tick_at:
                     tick_at = now + TICK_S
                     messages.append(Tick(is_claimed=self.store.is_claimed))
-                taken = self.loop.take(messages, now)
+                taken = self.loop.apply(messages, now)
                 self._give(taken, now)  # before the work that follows, which may take long
                 done = self.loop.work(now)
                 self._give(done, now)

@@ -128,7 +128,7 @@ class CounterIntake:
         """Expect counters of this switch from now on."""
         self.read = {**self.read, dpid: CountersRead(now, now)}
 
-    def take(self, fabric: Fabric, message: Counters) -> None:
+    def add(self, fabric: Fabric, message: Counters) -> None:
         """Record the counters of one poll.
 
         Counters of unknown switches and ports are ignored. Counters that arrive after their switch has disconnected are
@@ -150,7 +150,7 @@ class CounterIntake:
         if message.punt_drops:
             self._count_drops(switch, message.at, message.punt_drops)
 
-    def take_learning(self, fabric: Fabric, message: LearningCounters) -> None:
+    def add_learning(self, fabric: Fabric, message: LearningCounters) -> None:
         """Record counters of pairs that are being learnt; the message has no counters of links."""
         if message.dpid in fabric.switches and message.dpid in self.read:
             self._count_pairs(fabric, message.dpid, message.at, message.flows, all_rules=False)

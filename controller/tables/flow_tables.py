@@ -171,7 +171,7 @@ _TO_ROCE = exactly(ROCE_PORT)
 GroupId = Callable[[PortNo], int]
 
 
-class Part(NamedTuple):
+class FlowPart(NamedTuple):
     """Part of the packets of a flow, selected by ports.
 
     The packets have source ports of one class (``ports``) and, if given, destination ports of one class
@@ -194,7 +194,7 @@ class Announcement(NamedTuple):
 
     owner: int
     """40-bit hash of the job."""
-    parts: tuple[tuple[Part, ...], ...]
+    parts: tuple[tuple[FlowPart, ...], ...]
     """Parts of each subflow into which the flow can be split; empty if the flow stays whole."""
     alone: bool = True
     """Whether the job owns the rule for all packets of the pair; otherwise it owns only rules for its parts."""
@@ -209,7 +209,7 @@ class Pin:
     """Owner of the rule: 40-bit hash of the job."""
     path: Path | None
     """Planned path; None if the flow is only counted."""
-    part: Part | None = None
+    part: FlowPart | None = None
     """Part of the flow's packets that the pin is for; None for all packets."""
     learning: bool = False
     """Whether the pair is not announced, but counted to learn whether it carries traffic."""
@@ -228,7 +228,7 @@ class Pin:
         return self.subflows or (self.flow,)
 
 
-def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
+def pin_key(flow: FlowId, part: FlowPart | None = None) -> FlowKey:
     """Return the key of the table-1 entry for a (source, destination) pair, or for a part of its packets.
 
     The entry of a part has a higher priority."""
@@ -254,11 +254,11 @@ def read_pin(rule: FlowRule) -> Pin | None:
         return None
     part = None
     if match.ip_proto == IP_UDP and match.src_port:
-        part = Part(Transport.ROCE_V2, match.src_port)
+        part = FlowPart(Transport.ROCE_V2, match.src_port)
     elif match.ip_proto == IP_TCP and match.src_port:
-        part = Part(Transport.TCP, match.src_port, dst_ports=match.dst_port)
+        part = FlowPart(Transport.TCP, match.src_port, dst_ports=match.dst_port)
     elif match.ip_proto == IP_TCP and match.dst_port:
-        part = Part(Transport.TCP, match.dst_port, answers=True)
+        part = FlowPart(Transport.TCP, match.dst_port, answers=True)
     pin = Pin(FlowId(match.ip_src.address, match.ip_dst.address), cookie_owner(rule.cookie), None, part)
     return pin if pin.key == rule.key else None
 
@@ -308,7 +308,10 @@ def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool
 
 
 def _one_direction(
-    flows: Sequence[tuple[FlowId, Sequence[Path | None]]], owner: int, parts: Sequence[tuple[Part, ...]], alone: bool
+    flows: Sequence[tuple[FlowId, Sequence[Path | None]]],
+    owner: int,
+    parts: Sequence[tuple[FlowPart, ...]],
+    alone: bool,
 ) -> Iterator[Pin]:
     """Yield one rule for all packets of the pair if that suffices, else a rule for each part and one for the rest.
 

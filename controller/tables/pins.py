@@ -17,7 +17,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, S
 from controller.jobs.job import Announcements, Job
 from controller.planning.problem import FlowId, Route, Routes, flow_ids
 from controller.shared_map import Index, Memo, SharedMap, differing, updated
-from controller.tables.flow_tables import Announcement, Part, Pin, Way, both_directions, reverse_path
+from controller.tables.flow_tables import Announcement, FlowPart, Pin, Way, both_directions, reverse_path
 from controller.tables.rules import job_owner
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
@@ -325,10 +325,10 @@ def _flow_ids(job: Job) -> Iterator[FlowId]:
     return chain.from_iterable(flow_ids(job.dividing, pair) for pair in job.pairs)
 
 
-def parts_of(job: Job, pair: Pair) -> tuple[tuple[Part, ...], ...]:
+def parts_of(job: Job, pair: Pair) -> tuple[tuple[FlowPart, ...], ...]:
     """Return the parts of each subflow into which the job's flow of this pair can be split; empty if it stays whole."""
     return tuple(
-        tuple(Part(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)
+        tuple(FlowPart(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)
         for bundle in job.dividing.bundles(pair)
     )
 

@@ -2,9 +2,9 @@
 
 In: a snapshot of the fabric, the pins, and the installed rules. Out: the rules that each switch should have.
 
-``Pipeline`` derives the rules of all switches, and ``SwitchRules`` those of one switch: from its rules without pins,
-and from the pins that lead over it. ``KeepUnknown`` adds installed rules to hosts that are not known yet, as after a
-restart. ``narrowed`` is the first reaction to lost links.
+``Pipeline`` derives the rules of all switches. ``SwitchDerivation`` derives the rules of one switch from its rules
+without pins and from the pins whose paths cross the switch. After a restart, ``KeepUnknown`` keeps the installed rules
+that lead to hosts that are not known yet. ``narrowed`` is the first reaction to lost links: it removes next hops.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Pipeline:
             _default_part
         )
         self._at = _PinsAt()
-        self._rules = defaultdict[Dpid, SwitchRules](SwitchRules)
+        self._rules = defaultdict[Dpid, SwitchDerivation](SwitchDerivation)
 
     def desired(
         self,
@@ -187,7 +187,7 @@ class _PinsAt:
     """Pins that begin at or lead over each switch, by owner.
 
     Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, even an equal tuple
-    becomes another object, so that ``SwitchRules`` derives the rules of its pins again."""
+    becomes another object, so that ``SwitchDerivation`` derives the rules of its pins again."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -298,7 +298,7 @@ class _PathGroup(NamedTuple):
     port: PortNo
 
 
-class SwitchRules:
+class SwitchDerivation:
     """Derivation of the rules of one switch.
 
     Only rules that may change are derived again. When a pin changes, the rules of all pins of its owner are derived

@@ -272,7 +272,7 @@ class MeterRule:
         return "meter", self.meter_id
 
 
-NOTHING: Mapping[int, MeterRule | None] = {}
+NO_METERS: Mapping[int, MeterRule | None] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class RuleSet:
         self,
         flows: Mapping[FlowKey, FlowRule | None],
         groups: Mapping[int, GroupRule | None],
-        meters: Mapping[int, MeterRule | None] = NOTHING,
+        meters: Mapping[int, MeterRule | None] = NO_METERS,
     ) -> RuleSet:
         """Return the rules with these changes; None removes a rule. Unchanged mappings are shared with this set."""
         return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters))

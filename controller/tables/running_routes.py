@@ -33,7 +33,7 @@ from controller.jobs.job import Job
 from controller.planning.problem import FlowId, Route, Routes, Subflow, flow_ids, whole
 from controller.planning.snapshot import Pairs
 from controller.shared_map import ChangedKeys, Memo, SharedMap, differing, per_key, updated
-from controller.tables.flow_tables import Part, Pin, counted, read_pin
+from controller.tables.flow_tables import FlowPart, Pin, counted, read_pin
 from controller.tables.pins import PinSet, parts_of
 from controller.tables.rules import FlowKey, FlowRule, Output, RuleSet, Table, job_owner, other_rules
 from signalbox.jobs.spec import JobId
@@ -80,7 +80,7 @@ class RunningRoutes:
 
         Orphans of pairs that are still being learnt remain."""
         owner = job_owner(job.id)
-        paths: dict[Pair, dict[Part | None, Path]] = {}
+        paths: dict[Pair, dict[FlowPart | None, Path]] = {}
         for pin in self.orphans:
             if pin.owner == owner and pin.path is not None and pin.flow.pair in job.pairs:
                 paths.setdefault(pin.flow.pair, {})[pin.part] = pin.path
@@ -150,7 +150,7 @@ def _by_pair(saved: Shares, split: Mapping[FlowId, tuple[float, ...]]) -> Shares
 
 
 def _claimed(
-    job: Job, pair: Pair, path_of: Mapping[Part | None, Path], shares: tuple[float, ...]
+    job: Job, pair: Pair, path_of: Mapping[FlowPart | None, Path], shares: tuple[float, ...]
 ) -> Iterator[tuple[FlowId, Route]]:
     """Yield the flows of a pair with the routes that follow from its pins.
 

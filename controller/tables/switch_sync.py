@@ -556,7 +556,7 @@ class TableUses:
         self._alarm_fraction = alarm_fraction
         self._nearly_full = Memo(_nearly_full)
 
-    def take(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
+    def record(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
         """Record a report and return whether a table that was full has room now.
 
         ``held``: rules on the switch (our rules, and foreign groups and meters); empty if they are not known."""

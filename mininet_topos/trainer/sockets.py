@@ -100,10 +100,10 @@ SHARES_FILE = "routes.json"
 PARTS = 1000
 """Units of a weight: shares are counted in thousandths."""
 
-Subflow = tuple[float, int, int]
+SubflowPorts = tuple[float, int, int]
 """Share of a subflow, and value and mask of its source ports."""
 
-Shares = Mapping[str, Sequence[Subflow]]
+Shares = Mapping[str, Sequence[SubflowPorts]]
 """Subflows of every split flow, by ``source>destination``."""
 
 
@@ -131,7 +131,7 @@ class RoundRobin:
         return chosen
 
 
-def weights_of(subflows: Iterable[Subflow], source_ports: Sequence[int]) -> tuple[int, ...]:
+def weights_of(subflows: Iterable[SubflowPorts], source_ports: Sequence[int]) -> tuple[int, ...]:
     """Return the weight of each connection in thousandths, by its source port.
 
     The weight is the share of the subflow whose class contains the port, at least 1; 0 for connections of no subflow.
@@ -169,6 +169,6 @@ class SharesFile:
         self._version = version
         return True
 
-    def subflows(self, src: str, dst: str) -> Sequence[Subflow]:
+    def subflows(self, src: str, dst: str) -> Sequence[SubflowPorts]:
         """Return the subflows of a flow; none when it is not split."""
         return self._shares.get(f"{src}>{dst}", ())

@@ -10,7 +10,7 @@ from controller.config import Config
 from controller.fabric.messages import LinkLost, LinkSeen, PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.planning.problem import FlowId
-from controller.tables.flow_tables import Part, pin_key
+from controller.tables.flow_tables import FlowPart, pin_key
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -138,7 +138,7 @@ def every_kind() -> RuleSet:
     meters = (MeterRule(7, 50, 50), MeterRule(8, 1, 5))
     both = (FlowId("10.0.1.2", "10.0.2.9"), FlowId("10.0.2.9", "10.0.1.2"))
     parts = [
-        Part(transport, ports, answers)
+        FlowPart(transport, ports, answers)
         for ports in (*port_classes(2), *port_classes(16))
         for transport, answers in ((Transport.TCP, False), (Transport.TCP, True), (Transport.ROCE_V2, False))
     ]

@@ -143,9 +143,9 @@ def test_replies_to_changes_follow_the_status_that_shows_them_and_most_wait_for_
     fabric.send(RegisterJob(ring_job("new", ["10.0.1.1", "10.0.3.1"])))
     assert fabric.replies[-1].after_status
     job = fabric.loop.state.jobs.jobs[JobId("job0")]
-    taken = fabric.loop.take([RenewLease(job.id, owner=job.uid)], fabric.now)
+    taken = fabric.loop.apply([RenewLease(job.id, owner=job.uid)], fabric.now)
     assert [type(command) for command in taken] == [Reply]
-    leaving = fabric.loop.take([DeregisterJob(job.id, owner=job.uid)], fabric.now)
+    leaving = fabric.loop.apply([DeregisterJob(job.id, owner=job.uid)], fabric.now)
     assert [type(command) for command in leaving] == [SaveState], "which its reply waits for"
 
 

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from controller.config import Config, reloaded_settings, with_settings
-from controller.core.messages import MAX_DEBOUNCES, NOTHING, Effects, NewSettings, Work, at_once, commands, when_quiet
+from controller.core.messages import (
+    MAX_DEBOUNCES,
+    NO_EFFECTS,
+    Effects,
+    NewSettings,
+    Work,
+    at_once,
+    commands,
+    when_quiet,
+)
 from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, ProbePorts
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
@@ -215,14 +224,14 @@ def due_at(effects: Effects, work: Work) -> float:
 
 
 def test_work_waits_for_the_longest_quiet_time_since_it_was_asked_for_last() -> None:
-    assert not any(NOTHING.has_due(work, 1e9) for work in Work)
+    assert not any(NO_EFFECTS.has_due(work, 1e9) for work in Work)
     for earlier, quiet_s, due in ((1.4, 0.5, 1.9), (1.0, 0.2, 1.5)):
         effects = when_quiet(Work.PLAN, 1.0, 0.5) | when_quiet(Work.PLAN, earlier, quiet_s)
         assert due_at(effects, Work.PLAN) == due
 
 
 def test_work_that_is_asked_for_again_and_again_is_done_after_ten_quiet_times() -> None:
-    effects = NOTHING
+    effects = NO_EFFECTS
     for tenth in range(100):
         effects |= when_quiet(Work.PLAN, tenth / 10, 0.5)
     assert due_at(effects, Work.PLAN) == MAX_DEBOUNCES * 0.5 == 5.0
@@ -249,7 +258,7 @@ def test_kinds_of_work_do_not_delay_each_other_and_what_was_done_is_not_due() ->
 def test_commands_keep_their_order() -> None:
     first, second = ProbePorts(frozenset({1})), ProbePorts(frozenset({2}))  # type: ignore[arg-type]
     assert (commands(first) | at_once(Work.RULES) | commands(second)).commands == (first, second)
-    assert (commands(first) | NOTHING).commands == (first,)
+    assert (commands(first) | NO_EFFECTS).commands == (first,)
 
 
 # ---- settings that change while the controller runs apply to later events, and change no existing state

@@ -71,7 +71,7 @@ class Rounds:
                 self._poller.tick(self._now)
                 self._evaluate()
             while self._inbox:
-                self._intake.take(FABRIC, self._inbox.pop(0))
+                self._intake.add(FABRIC, self._inbox.pop(0))
                 self._evaluate()
 
     def _evaluate(self) -> None:

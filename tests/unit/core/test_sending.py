@@ -141,18 +141,18 @@ def test_each_legal_input_leads_to_its_phase_and_any_other_is_refused(phase: Pha
     phases.phase = phase
     legal = (phase, happened) in LEGAL
     with nullcontext() if legal else pytest.raises(IllegalTransition, match=happened.name):
-        phases.take(happened, 0.0)
+        phases.transition(happened, 0.0)
     assert phases.phase is LEGAL.get((phase, happened), phase)
 
 
 def test_lost_links_are_urgent_for_a_tenth_of_a_second_each() -> None:
     phases = Phases()
-    phases.take(Input.ADOPTED, 0.0)
-    phases.take(Input.NEXT_HOPS_REMOVED, 1.0)
+    phases.transition(Input.ADOPTED, 0.0)
+    phases.transition(Input.NEXT_HOPS_REMOVED, 1.0)
     phases.pass_time(1.0 + 0.9 * HURRY_S)
     assert phases.urgent
-    phases.take(Input.ALL_CONFIRMED, 1.0 + 0.9 * HURRY_S)
-    phases.take(Input.REPAIR_ASKED, 1.0 + 0.9 * HURRY_S)
+    phases.transition(Input.ALL_CONFIRMED, 1.0 + 0.9 * HURRY_S)
+    phases.transition(Input.REPAIR_ASKED, 1.0 + 0.9 * HURRY_S)
     phases.pass_time(1.0 + 1.8 * HURRY_S)
     assert phases.urgent, "the repair has its own time"
     phases.pass_time(1.0 + 1.95 * HURRY_S)

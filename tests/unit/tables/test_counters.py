@@ -35,7 +35,7 @@ class Counts:
         self.now = 0.0
         self.intake.switch_connected(LEAF, 0.0)
 
-    def take(
+    def add(
         self,
         ports: dict[PortNo, PortCount] | None = None,
         flows: dict[FlowKey, int] | None = None,
@@ -46,12 +46,12 @@ class Counts:
     ) -> None:
         self.now += later_s
         counted = {key: RuleCount(total, 1) for key, total in (flows or {}).items()}
-        self.intake.take(fabric, Counters(dpid, self.now, ports or {}, counted, drops or {}))
+        self.intake.add(fabric, Counters(dpid, self.now, ports or {}, counted, drops or {}))
 
     def take_packets(self, packets: dict[FlowKey, int], dpid: Dpid = LEAF) -> None:
         self.now += 2
         flows = {key: RuleCount(100 * count, count) for key, count in packets.items()}
-        self.intake.take(FABRIC, Counters(dpid, self.now, {}, flows))
+        self.intake.add(FABRIC, Counters(dpid, self.now, {}, flows))
 
     def dropped(self) -> dict[PortRef, tuple[int, float]]:
         """Return the lost packets, and the seconds, of each port that lost packets between the latest two polls."""
@@ -64,26 +64,26 @@ def counts() -> Counts:
 
 
 def test_a_port_counts_the_link_out_of_it_and_a_hosts_port_the_one_into_it(counts: Counts) -> None:
-    counts.take({UPLINK: BOTH, HOST_PORT: BOTH})
+    counts.add({UPLINK: BOTH, HOST_PORT: BOTH})
     assert bytes_total(counts.load, LinkId(LEAF, UPLINK)) == 100
     assert bytes_total(counts.load, LinkId(LEAF, UPLINK, "in")) is None, "the switch at its other end counts that"
     assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT)) == 100
     assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT, "in")) == 200
-    counts.take({HOST_PORT: PortCount(None, 300), UPLINK: BOTH})
+    counts.add({HOST_PORT: PortCount(None, 300), UPLINK: BOTH})
     assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT)) == 100, "this counter is not there"
     assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT, "in")) == 300
 
 
 def test_ports_and_switches_that_the_fabric_does_not_have_count_nothing(counts: Counts) -> None:
-    counts.take({PortNo(99): BOTH})
-    counts.take({UPLINK: BOTH}, dpid=Dpid(77))
+    counts.add({PortNo(99): BOTH})
+    counts.add({UPLINK: BOTH}, dpid=Dpid(77))
     assert bytes_total(counts.load, LinkId(LEAF, PortNo(99))) is None
     assert bytes_total(counts.load, LinkId(Dpid(77), UPLINK)) is None
     assert list(counts.intake.read) == [LEAF]
 
 
 def test_a_port_that_vanishes_and_a_host_that_moves_are_followed(counts: Counts) -> None:
-    counts.take({HOST_PORT: BOTH})
+    counts.add({HOST_PORT: BOTH})
     leaf = FABRIC.switches[LEAF]
     ports = {number: port for number, port in leaf.ports.items() if number != UPLINK}
     moved = replace(FABRIC.hosts[HERE], at=PortRef(LEAF, PortNo(2)))
@@ -92,7 +92,7 @@ def test_a_port_that_vanishes_and_a_host_that_moves_are_followed(counts: Counts)
         switches={**FABRIC.switches, LEAF: replace(leaf, ports=ports)},
         hosts={**FABRIC.hosts, HERE: moved},
     )
-    counts.take({UPLINK: BOTH, PortNo(2): BOTH, HOST_PORT: PortCount(300, 400)}, fabric=changed)
+    counts.add({UPLINK: BOTH, PortNo(2): BOTH, HOST_PORT: PortCount(300, 400)}, fabric=changed)
     assert bytes_total(counts.load, LinkId(LEAF, UPLINK)) is None
     assert bytes_total(counts.load, LinkId(LEAF, PortNo(2), "in")) == 200
     assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT)) == 300
@@ -105,10 +105,10 @@ def test_a_host_that_is_found_later_counts_from_then_on(counts: Counts) -> None:
     before = replace(FABRIC, hosts={ip: host for ip, host in FABRIC.hosts.items() if ip != HERE})
     at = FABRIC.hosts[HERE].at.port
     counts.load.routes_changed(0.0, lambda: {"job": {Counted(HERE, THERE): (frozenset({LinkId(LEAF, UPLINK)}),)}})
-    counts.take({at: BOTH}, flow, fabric=before)
+    counts.add({at: BOTH}, flow, fabric=before)
     assert bytes_total(counts.load, LinkId(LEAF, at, "in")) is None
     for total in range(1, 8):
-        counts.take({at: BOTH, UPLINK: PortCount(2 * total * 10**6, 0)}, dict.fromkeys(flow, total * 10**6))
+        counts.add({at: BOTH, UPLINK: PortCount(2 * total * 10**6, 0)}, dict.fromkeys(flow, total * 10**6))
     assert bytes_total(counts.load, LinkId(LEAF, at, "in")) == 200
     counts.load.update(counts.now, {LinkId(LEAF, UPLINK): 1e7})
     assert background_of(counts.load) == {LinkId(LEAF, UPLINK): pytest.approx(4e6)}, "half of it is the flow"
@@ -121,7 +121,7 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
     counts.load.routes_changed(0.0, lambda: {"job": uses})
     for total in range(1, 8):
         flows = {miss: 10**9, forth: total * 10**6, back: total * 10**9}
-        counts.take({UPLINK: PortCount(total * 10**6, 0)}, flows if total % 2 else dict(reversed(flows.items())))
+        counts.add({UPLINK: PortCount(total * 10**6, 0)}, flows if total % 2 else dict(reversed(flows.items())))
     counts.load.update(counts.now, {LinkId(LEAF, UPLINK): 1e7})
     assert background_of(counts.load) == {}, "all that the link carried is the flow that begins here"
 
@@ -133,22 +133,22 @@ def test_a_rule_that_counts_a_flow_elsewhere_on_its_path_says_nothing_of_the_flo
         counts.intake.switch_connected(dpid, 0.0)
     counts.load.routes_changed(0.0, lambda: {"job": {Counted(THERE, HERE): (frozenset({LinkId(SPINE, PortNo(1))}),)}})
     for total in range(1, 20):
-        counts.take({}, {back: total * 10**6}, dpid=far_leaf)
-        counts.take({}, {back: 0}, dpid=LEAF, later_s=0)
-        counts.take({PortNo(1): PortCount(2 * total * 10**6, 0)}, dpid=SPINE, later_s=0)
+        counts.add({}, {back: total * 10**6}, dpid=far_leaf)
+        counts.add({}, {back: 0}, dpid=LEAF, later_s=0)
+        counts.add({PortNo(1): PortCount(2 * total * 10**6, 0)}, dpid=SPINE, later_s=0)
     counts.load.update(counts.now, {LinkId(SPINE, PortNo(1)): 1e7})
     assert background_of(counts.load) == {LinkId(SPINE, PortNo(1)): pytest.approx(8e6 / 2)}, "half of it is the flow"
 
 
 def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -> None:
-    counts.take(drops={HOST_PORT: 50, UPLINK: 0})
+    counts.add(drops={HOST_PORT: 50, UPLINK: 0})
     assert counts.dropped() == {}, "they may be from long ago"
-    counts.take()
-    counts.take(drops={HOST_PORT: 950, UPLINK: 0})
+    counts.add()
+    counts.add(drops={HOST_PORT: 950, UPLINK: 0})
     assert counts.dropped() == {PortRef(LEAF, HOST_PORT): (900, 4.0)}
-    counts.take({UPLINK: BOTH})
+    counts.add({UPLINK: BOTH})
     assert counts.dropped(), "not every poll asks for them"
-    counts.take(drops={HOST_PORT: 950, UPLINK: 0})
+    counts.add(drops={HOST_PORT: 950, UPLINK: 0})
     assert counts.dropped() == {}
     assert counts.intake.drops[PortRef(LEAF, HOST_PORT)].total == 950
 
@@ -156,7 +156,7 @@ def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -
 def test_meters_of_ports_that_the_switch_does_not_have_count_nothing(counts: Counts) -> None:
     """A hostile switch may report any number of meters, and other meters each time."""
     for turn in range(3):
-        counts.take(drops={HOST_PORT: 50 * turn, **{PortNo(1000 * turn + n): 7 for n in range(500, 900)}})
+        counts.add(drops={HOST_PORT: 50 * turn, **{PortNo(1000 * turn + n): 7 for n in range(500, 900)}})
     assert counts.intake.drops.keys() == {PortRef(LEAF, HOST_PORT)}
 
 
@@ -164,18 +164,18 @@ def test_drops_that_are_read_twice_at_one_moment_are_no_new_reading_and_a_new_me
     counts: Counts,
 ) -> None:
     for total, later_s in ((50, 2), (950, 2), (950, 0)):
-        counts.take(drops={HOST_PORT: total}, later_s=later_s)
+        counts.add(drops={HOST_PORT: total}, later_s=later_s)
     assert counts.dropped() == {PortRef(LEAF, HOST_PORT): (900, 2.0)}
-    counts.take(drops={HOST_PORT: 7})
+    counts.add(drops={HOST_PORT: 7})
     assert counts.dropped() == {PortRef(LEAF, HOST_PORT): (7, 2.0)}
 
 
 def test_counters_of_a_switch_that_left_are_forgotten_and_its_next_drops_may_be_from_long_ago(counts: Counts) -> None:
-    counts.take({UPLINK: BOTH}, drops={HOST_PORT: 1})
+    counts.add({UPLINK: BOTH}, drops={HOST_PORT: 1})
     counts.intake.switch_left(LEAF)
     assert (counts.intake.read, counts.intake.drops) == ({}, {})
     counts.intake.switch_connected(LEAF, counts.now)
-    counts.take(drops={HOST_PORT: 950})
+    counts.add(drops={HOST_PORT: 950})
     assert counts.dropped() == {}
 
 
@@ -184,10 +184,10 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
     intake = counts.intake
     intake.switch_connected(SPINE, 0.0)
     intake.switch_left(SPINE)
-    counts.take(dpid=SPINE)
-    intake.take_learning(FABRIC, LearningCounters(SPINE, counts.now, {}))
+    counts.add(dpid=SPINE)
+    intake.add_learning(FABRIC, LearningCounters(SPINE, counts.now, {}))
     intake.evaluated(counts.now)
-    counts.take()
+    counts.add()
     assert list(intake.read) == [LEAF]
     assert intake.round_over(counts.now)
 
@@ -199,7 +199,7 @@ def rule_for(kind: Dropped) -> FlowKey:
 
 
 def test_what_a_switch_drops_is_known_from_its_first_reading_until_it_leaves(counts: Counts) -> None:
-    counts.take({UPLINK: BOTH})
+    counts.add({UPLINK: BOTH})
     assert counts.intake.dropped == {}, "unknown is not zero"
     counts.take_packets({rule.key: 0 for rule in flow_tables.DROP_RULES})
     assert counts.intake.dropped == {LEAF: dict.fromkeys(Dropped, 0)}
@@ -209,7 +209,7 @@ def test_what_a_switch_drops_is_known_from_its_first_reading_until_it_leaves(cou
     assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 2**64 - 1, "the API sends 64 bits"
     counts.take_packets({rule_for(Dropped.IPV6): 5, pin_key(FlowId(HERE, THERE)): 9})
     assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}, "it counts from 0 again"
-    counts.take({UPLINK: BOTH})
+    counts.add({UPLINK: BOTH})
     assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}, "this reply had no flows"
     counts.intake.switch_left(LEAF)
     assert counts.intake.dropped == {}
@@ -221,15 +221,15 @@ def test_a_switch_that_answers_late_belongs_to_the_evaluation_before(counts: Cou
     for dpid in (LEAF, SPINE):
         intake.switch_connected(dpid, 0.0)
     intake.evaluated(0.0)
-    intake.take(FABRIC, Counters(LEAF, 2.0, {}, {}, due=2.0))
+    intake.add(FABRIC, Counters(LEAF, 2.0, {}, {}, due=2.0))
     assert not intake.round_over(2.0)
     assert intake.round_over(2.5), "it was waited for"
     intake.evaluated(2.5)
-    intake.take(FABRIC, Counters(SPINE, 3.9, {}, {}, due=2.0))
+    intake.add(FABRIC, Counters(SPINE, 3.9, {}, {}, due=2.0))
     assert not intake.round_over(3.9)
-    intake.take(FABRIC, Counters(LEAF, 4.0, {}, {}, due=4.0))
+    intake.add(FABRIC, Counters(LEAF, 4.0, {}, {}, due=4.0))
     assert not intake.round_over(4.0)
-    intake.take(FABRIC, Counters(SPINE, 4.1, {}, {}, due=4.0))
+    intake.add(FABRIC, Counters(SPINE, 4.1, {}, {}, due=4.0))
     assert intake.round_over(4.1)
 
 
@@ -243,7 +243,7 @@ def test_a_poll_halfway_is_evaluated_and_so_is_the_regular_one_after_it(counts: 
     intake = counts.intake
     intake.switch_connected(LEAF, 0.0)
     for due, halfway in ((2.0, False), (3.0, True), (4.0, False), (6.0, False)):
-        intake.take(FABRIC, Counters(LEAF, due + 0.1, {}, {}, due=due))
+        intake.add(FABRIC, Counters(LEAF, due + 0.1, {}, {}, due=due))
         assert intake.round_over(due + 0.1)
         assert intake.is_halfway is halfway
         intake.evaluated(due + 0.1)

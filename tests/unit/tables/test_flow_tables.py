@@ -18,7 +18,7 @@ from controller.tables.flow_tables import (
     MISS_RULE,
     PUNT_PRIORITY,
     Announcement,
-    Part,
+    FlowPart,
     Pin,
     Way,
     adopting_rules,
@@ -180,14 +180,14 @@ UP, DOWN = LinkId(Dpid(1), PortNo(2)), LinkId(Dpid(9), PortNo(3))
 PATH = (UP, DOWN)
 CLASSES = port_classes(4)
 PARTS = [
-    *(Part(Transport.TCP, ports) for ports in CLASSES),
-    *(Part(Transport.TCP, ports, answers=True) for ports in CLASSES),
-    *(Part(Transport.ROCE_V2, ports) for ports in CLASSES),
+    *(FlowPart(Transport.TCP, ports) for ports in CLASSES),
+    *(FlowPart(Transport.TCP, ports, answers=True) for ports in CLASSES),
+    *(FlowPart(Transport.ROCE_V2, ports) for ports in CLASSES),
 ]
 
 
 @pytest.mark.parametrize("part", [None, *PARTS])
-def test_an_entry_says_what_it_was_made_for(part: Part | None) -> None:
+def test_an_entry_says_what_it_was_made_for(part: FlowPart | None) -> None:
     pin = Pin(FLOW, OWNER, None, part)
     assert read_pin(counting_rule(pin, 0)) == pin
 

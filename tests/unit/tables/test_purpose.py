@@ -10,7 +10,7 @@ import pytest
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import SavedState
 from controller.planning.problem import FlowId
-from controller.tables.flow_tables import Part, pin_key
+from controller.tables.flow_tables import FlowPart, pin_key
 from controller.tables.purpose import Ordered, Purpose, Purposes, Use, actions_text, match_text, ordered
 from controller.tables.rules import (
     ETH_ARP,
@@ -146,11 +146,11 @@ FLOW = FlowId("10.0.1.1", "10.0.2.1")
         (Match(eth_type=ETH_ARP, arp_tpa=Prefix("10.0.2.0", 24)), "arp,arp_tpa=10.0.2.0/24"),
         (pin_key(FLOW).match, "ip,nw_src=10.0.1.1,nw_dst=10.0.2.1"),
         (
-            pin_key(FLOW, Part(Transport.TCP, PortClass(2, 6))).match,
+            pin_key(FLOW, FlowPart(Transport.TCP, PortClass(2, 6))).match,
             "tcp,nw_src=10.0.1.1,nw_dst=10.0.2.1,tp_src=0x2/0x6",
         ),
         (
-            pin_key(FLOW, Part(Transport.ROCE_V2, exactly(4000))).match,
+            pin_key(FLOW, FlowPart(Transport.ROCE_V2, exactly(4000))).match,
             f"udp,nw_src=10.0.1.1,nw_dst=10.0.2.1,tp_src=4000,tp_dst={ROCE_PORT}",
         ),
     ],

@@ -15,7 +15,7 @@ from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.plan import in_place
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
-from controller.tables.flow_tables import Part, Pin, counting_rule, pin_key
+from controller.tables.flow_tables import FlowPart, Pin, counting_rule, pin_key
 from controller.tables.pins import Pins, PinSet, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, RuleSet, Table, ToGroup, job_owner
@@ -325,7 +325,7 @@ def test_a_pinned_flow_may_use_its_path_and_any_other_every_candidate() -> None:
 
 SPLIT = (Subflow(FIRST, 0.5), Subflow(SECOND, 0.5))
 HOSTS = {FLOW.src_ip: Host(FLOW.src_ip, None, PortRef(Dpid(1), PortNo(9)), 1e9)}
-PARTS = [Part(Transport.TCP, ports) for ports in (PortClass(0, 2), PortClass(2, 2))]
+PARTS = [FlowPart(Transport.TCP, ports) for ports in (PortClass(0, 2), PortClass(2, 2))]
 PINS = PinSet({"job": tuple(Pin(FLOW, 7, path, part) for (path, _), part in zip(SPLIT, PARTS, strict=True))})
 
 

@@ -30,7 +30,7 @@ def told(
 ) -> None:
     parts: list[dict[AnyTable, int] | None]
     parts = [None if part is None else {Table(t): n for t, n in part.items()} for part in (entries, limits)]
-    uses.take(TablesRead(dpid, *parts), ())
+    uses.record(TablesRead(dpid, *parts), ())
 
 
 def holding(select: int, fast_failover: int = 0, meters: int = 0) -> RuleSet:
@@ -112,16 +112,16 @@ def test_groups_of_each_kind_and_meters_are_those_that_the_switch_holds_its_own_
         OtherTable.FAST_FAILOVER_GROUPS: 100,
         OtherTable.METERS: 4,
     }
-    uses.take(TablesRead(A, None, limits), (holding(5, 9, 3), holding(4)))
+    uses.record(TablesRead(A, None, limits), (holding(5, 9, 3), holding(4)))
     assert uses.of[A] == (
         TableUse(OtherTable.SELECT_GROUPS, 9, 10),
         TableUse(OtherTable.FAST_FAILOVER_GROUPS, 9, 100),
         TableUse(OtherTable.METERS, 3, 4),
     )
     assert [full.use.name for full in uses.nearly_full(())] == ["select_groups"]
-    uses.take(TablesRead(A, {Table.PINNED: 3}, None), (holding(5, 9, 3),))
+    uses.record(TablesRead(A, {Table.PINNED: 3}, None), (holding(5, 9, 3),))
     assert not found(uses)
-    uses.take(TablesRead(A, {Table.PINNED: 3}, None), ())
+    uses.record(TablesRead(A, {Table.PINNED: 3}, None), ())
     assert uses.of[A][1] == TableUse(OtherTable.SELECT_GROUPS, None, 10), "its rules are not known"
 
 
@@ -140,5 +140,5 @@ def test_the_alarm_names_switch_and_table_with_what_is_known() -> None:
 def test_it_is_said_when_a_table_that_was_full_has_room() -> None:
     uses = TableUses(0.9)
     reads = [(200, 200), (200, 200), (199, 200), (200, 200), (200, 300), (250, 300)]
-    said = [uses.take(TablesRead(A, {Table.PINNED: entries}, {Table.PINNED: limit}), ()) for entries, limit in reads]
+    said = [uses.record(TablesRead(A, {Table.PINNED: entries}, {Table.PINNED: limit}), ()) for entries, limit in reads]
     assert said == [False, False, True, False, True, False]
