@@ -284,6 +284,6 @@ class _Stream:
 def _why_not(probe: Any, address: str) -> str:
     """Return why there is no controller at the address, empty if the probe found one."""
     try:
-        return "" if probe.result() == SERVING else "the controller there takes no calls"
+        return "" if probe.result() == SERVING else "the controller there does not accept calls"
     except grpc.RpcError as error:
         return why_away(error, address)

@@ -66,7 +66,7 @@ def api_addresses(text: str) -> tuple[str, ...]:
     if len(found) == 1:
         return (listen_address(text),)
     if len(found) > MAX_ADDRESSES:
-        message = "a list has at most {most} addresses, one of each controller; this one has {number}"
+        message = "at most {most} addresses are allowed, one per controller (given: {number})"
         raise PydanticCustomError("addresses", message, {"most": MAX_ADDRESSES, "number": len(found)})
     seen: set[tuple[str, int]] = set()
     for number, address in enumerate(found, 1):
@@ -83,7 +83,7 @@ def _unlistable(address: str, seen: set[tuple[str, int]]) -> str:
     if not address:
         return "is empty"
     if address.startswith("unix:"):
-        return f"('{address}') is a Unix socket, which can only be the sole address"
+        return f"('{address}') is a Unix socket; a list may have only HOST:PORT"
     if any(map(str.isspace, address)):
         return f"('{address}') has a space"
     try:
@@ -91,6 +91,6 @@ def _unlistable(address: str, seen: set[tuple[str, int]]) -> str:
     except ValueError:
         return f"('{address}') is not HOST:PORT with a port up to {MAX_PORT}"
     if (place := (host.lower(), port)) in seen:
-        return f"('{address}') is there twice"
+        return f"('{address}') appears twice"
     seen.add(place)
     return ""

@@ -222,7 +222,7 @@ class Client(ClientConnection):
             pages = [*self._pages(self._jobs.ListRoutes, pb.ListRoutesRequest(planned_otherwise=True))]
             if all(page.plan_generation == plan.generation for page in pages):
                 return plan, tuple(chain.from_iterable(page.routes for page in pages))
-        raise Unavailable("new plans come faster than they can be compared; try again", 1.0)
+        raise Unavailable("the controller replaced the plan while its routes were read; try again", 1.0)
 
     def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
         """End a job. To repeat the call with the same token or ``uid`` is no error.

@@ -64,9 +64,9 @@ _REASONS = {
     "No route to host": "there is no route to this address, or a firewall blocks it",
     "No such file or directory": "there is no such socket; is the controller running?",
     "Permission denied": "this user may not open the socket",
-    "CERTIFICATE_VERIFY_FAILED": "the controller's certificate is not for this address, or not of an authority in "
-    "--tls-ca",
-    "Hostname Verification Check failed": "the controller's certificate is not for this address",
+    "CERTIFICATE_VERIFY_FAILED": "the controller's certificate does not name this address, or no authority in "
+    "--tls-ca signed it",
+    "Hostname Verification Check failed": "the controller's certificate does not name this address",
     "WRONG_VERSION_NUMBER": "the controller does not speak TLS; omit --tls-ca",
     "CERTIFICATE_REQUIRED": "the controller requires a client certificate (--tls-certificate and --tls-key)",
     "lookup failed": "the name cannot be resolved",
@@ -148,12 +148,12 @@ def _why(code: grpc.StatusCode, text: str, address: str) -> str:
     if text.startswith("the controller "):
         return text
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "the call took too long"
+        return "the answer did not arrive in time"
     tried = re.search(r"ipv[46]:(\S+): .*Connection refused", text)
     if tried and (last := unquote(tried[1])) != address:
         return (
             f"no process listens at {last}, one of the addresses of this name; is the controller running? If it "
-            "listens at another address, name that one with its number"
+            "listens at another of these addresses, give that address instead of the name"
         )
     lost = "the connection was lost" if address.startswith("unix:") else _LOST
     return next((words for part, words in _REASONS.items() if part in text), lost)

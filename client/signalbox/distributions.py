@@ -47,7 +47,7 @@ def added_commands(warn: Callable[[str], None]) -> typer.Typer:
         except Exception as error:
             name = f"{each.dist.name} {each.dist.version}" if each.dist else each.value
             what = " ".join(f"{type(error).__name__}: {error}".split())
-            warn(f"without the commands {each.name!r} of {name}, which cannot be loaded: {what}")
+            warn(f"the commands {each.name!r} of {name} are missing, because they cannot be loaded: {what}")
         else:
             added.add_typer(commands)
     return added

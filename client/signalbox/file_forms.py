@@ -148,7 +148,7 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
     if "endpoints" in data and "hosts" in data:
         yield FieldProblem("hosts", "give hosts or endpoints, not both")
     elif "endpoints" not in data and "hosts" not in data:
-        yield FieldProblem("endpoints", "is missing: give the address of each rank, or hosts")
+        yield FieldProblem("endpoints", "is missing: give endpoints (the address of each rank) or hosts")
     if "ranks_per_host" in data and "hosts" not in data:
         yield FieldProblem("ranks_per_host", "is only for jobs with hosts; endpoints have an address per rank")
     for r, rail in enumerate(job.rails):
@@ -177,7 +177,7 @@ def _without_hosts(job: JobInFile) -> dict[str, Any]:
     ranks = len(hosts) * job.ranks_per_host
     if ranks > MAX_ENDPOINTS:
         message = (
-            f"{len(hosts)} hosts with {job.ranks_per_host} ranks each make {ranks}; at most {MAX_ENDPOINTS} are allowed"
+            f"at most {MAX_ENDPOINTS} ranks are allowed (given: {len(hosts)} hosts with {job.ranks_per_host} each)"
         )
         raise InvalidInput.of("hosts", message)
     rails = []

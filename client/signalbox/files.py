@@ -143,7 +143,7 @@ def open_to_others(path: Path) -> str | None:
     shared = not ours or found.st_uid == 0
     if not found.st_mode & (_NOBODY if shared else _NOBODY | stat.S_IRGRP):
         return None
-    return f"others than its owner have access to it (mode {_mode(found)}): chmod {600 if ours else 640} {path}"
+    return f"other users have access to it (mode {_mode(found)}): chmod {600 if ours else 640} {path}"
 
 
 def of_another_user(path: Path) -> str | None:
@@ -160,7 +160,7 @@ def replaceable(directory: Path) -> str | None:
     found = directory.stat()
     if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return None
-    return f"others than its owner can write in {directory} (mode {_mode(found)}): chmod go-w {directory}"
+    return f"other users can write in {directory} (mode {_mode(found)}): chmod go-w {directory}"
 
 
 def _mode(found: os.stat_result) -> str:

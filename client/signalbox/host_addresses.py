@@ -114,7 +114,7 @@ def _nics(hosts: str, value: Any) -> dict[str, Nics]:
     rails = [addresses_in(hosts, [one]) for one in ranges]
     for one, addresses in zip(ranges, rails, strict=True):
         if len(addresses) != len(names):
-            message = f"{one} makes {len(addresses)} addresses, but there are {len(names)} hosts; give one per host"
+            message = f"{one} is {len(addresses)} addresses, but there are {len(names)} hosts; give one per host"
             raise InvalidInput.of(hosts, message)
     return dict(zip(names, zip(*rails, strict=True), strict=True))
 
@@ -143,10 +143,10 @@ def _resolved(host: str, within: Sequence[Network]) -> str:
         found = resolved(host)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput.of(host, f"has no {VERSION} address here: {why}; give it with --addresses FILE") from None
+        raise InvalidInput.of(host, f"has no {VERSION} address: {why}; give it with --addresses FILE") from None
     useful = [address for address in found if not is_loopback(address)]
     if not useful:
-        message = f"is {found[0]} here, which other hosts cannot reach; give its address with --addresses FILE"
+        message = f"resolves to {found[0]}, which other hosts cannot reach; give its address with --addresses FILE"
         raise InvalidInput.of(host, message)
     chosen = [address for address in useful if any(ip_address(address) in network for network in within)] or useful
     if len(chosen) > 1:
@@ -185,7 +185,7 @@ def with_addresses(job: Any, given: Mapping[str, Nics]) -> Any:
         if not all(len(nics) == len(ranks[0]) for nics in ranks):
             raise InvalidInput.of(
                 field,
-                "an address is a host with one address, and some of the named hosts have several: name all hosts",
+                "some of the named hosts have several NICs, but a host given as an address has one; name all hosts",
             )
         first, *rails = zip(*ranks, strict=True)
         rails_of_names = {"rails": [{field: list(rail)} for rail in rails]} if rails else {}

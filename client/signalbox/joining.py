@@ -191,7 +191,7 @@ class Job:
             if not (math.isfinite(took_s) and 0 < communicated_s <= took_s <= MAX_ITERATION_S):
                 raise ValueError(f"{communicated_s} of {took_s} s")
         except (TypeError, ValueError, RuntimeError) as error:  # a tensor that is no number raises RuntimeError
-            self._log_once("iterations whose times are not above 0 and at most a week are left out", error)
+            self._log_once("iterations whose times are not above 0 s and at most a week are left out", error)
             return
         index = next(self._indices)
         self._membership.report(IterationTime(index, took_s, communicated_s, time.monotonic()))
@@ -307,7 +307,7 @@ class Job:
             if strict:
                 raise
             self._end(Ended.REFUSED)
-            log.warning("job '%s' is not announced, the training continues: %s", self.id, error)
+            log.warning("job '%s' is not announced; the training continues: %s", self.id, error)
         if strict:
             self._raise_first_error()
 
@@ -388,7 +388,7 @@ class Job:
     def _log_once(self, what: str, error: Exception) -> None:
         if what not in self._logged:
             self._logged.add(what)
-            log.warning("job '%s': %s, the training continues: %s", self.id, what, error)
+            log.warning("job '%s': %s; the training continues: %s", self.id, what, error)
 
 
 def _polled(sockets: OwnSockets) -> frozenset[Connected]:

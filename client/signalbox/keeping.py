@@ -219,7 +219,7 @@ class Keeper:
         try:
             return job.membership.round(time.monotonic())
         except Exception:
-            log.exception("job '%s': a round of calls failed", job.id)
+            log.exception("job '%s': calls to the controller failed; they are repeated", job.id)
             return MAX_PAUSE_S
 
     def _ended(self, job: _Job, why: Ended) -> None:

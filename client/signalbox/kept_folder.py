@@ -170,7 +170,7 @@ class KeptFolder:
             self._known = address_map(self._addresses)
         except InvalidInput as error:
             for problem in error.problems:
-                log.warning("%s; the addresses from before are used", problem)
+                log.warning("%s; the previous addresses stay in use", problem)
             return False
         return True
 

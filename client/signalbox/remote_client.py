@@ -278,7 +278,7 @@ class RemoteClient:
                 yield
         except TimeoutError:
             self._closed = True  # the next call would receive the answer of this one
-            raise TooSlow(f"no answer from {self._where}: the call took too long") from None
+            raise TooSlow(f"no answer from {self._where}: it did not arrive in time") from None
         except (EOFError, OSError):
             self._closed = True
             raise Unreachable(f"no answer from {self._where}: the process that calls it has ended") from None

@@ -84,4 +84,4 @@ class Rounds:
                     self._due.wait(pause_s)
             self._last()
         except Exception:
-            log.exception("%s has ended, the training continues", self._thread.name)
+            log.exception("%s has ended; the training continues", self._thread.name)

@@ -216,4 +216,4 @@ class RouteFollower:
         try:
             self._on_routes(routes)
         except Exception:
-            log.exception("job '%s': on_routes failed, the training continues", self._job_id)
+            log.exception("job '%s': on_routes failed; the training continues", self._job_id)

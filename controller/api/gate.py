@@ -160,7 +160,7 @@ class Gate:
         if peer.socket:
             role = peer.socket_role or self._socket_role
             if role is SocketRole.NONE:
-                raise Unauthenticated("a token is required at this socket")
+                raise Unauthenticated("a token is required at this socket (--token-file)")
             return Caller("", Role(role.value))
         if self._identities is None:
             return Caller(next(iter(peer.names), ""), Role.OPERATOR)
@@ -172,7 +172,7 @@ class Gate:
     def _why_nobody(self, peer: Peer) -> str:
         """Return why the peer's certificate identifies no caller, and what the operator must add to which file."""
         if not peer.names:
-            return "a token is required; client certificates are accepted only with api.ca_certificates"
+            return "a token is required (--token-file); client certificates are accepted only with api.ca_certificates"
         if any(self._identities and self._identities.by_certificate([name]) for name in peer.names):
             return f"the names of this client certificate belong to different callers: {_shown(peer.names)}"
         return (

@@ -104,7 +104,7 @@ class JobEnd:
 _WORDS = {
     EndReason.DEREGISTERED: ("job '{job}' was deregistered", Gone.JOB_DEREGISTERED),
     EndReason.LEASE_RAN_OUT: (
-        "the lease of job '{job}' ran out; register it again with a new request_id",
+        "the lease of job '{job}' ran out; register the job again (in the API: with a new request_id)",
         Gone.LEASE_RAN_OUT,
     ),
     EndReason.TAKEN_OVER: ("job '{job}' was taken over by another registration", Gone.JOB_TAKEN_OVER),

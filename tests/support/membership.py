@@ -144,4 +144,4 @@ class Training:
         return pauses
 
 
-UNREACHABLE = Unreachable("no answer from the controller at 10.0.0.1:50051: the call took too long")
+UNREACHABLE = Unreachable("no answer from the controller at 10.0.0.1:50051: the answer did not arrive in time")

@@ -128,7 +128,7 @@ def test_events_are_listed_and_watched(api: Running, signalbox: Signalbox) -> No
     whats = [event["what"] for event in yaml.safe_load_all(signalbox("events", "-o", "yaml").out)]
     assert whats == ["drained", "plan adopted: better"]
     for wrong, error in (
-        (("--since", "soon"), "is neither a time before now"),
+        (("--since", "soon"), "is neither an age"),
         (("--kind", "x"), "there is no kind 'x'"),
     ):
         found = signalbox("events", *wrong)
@@ -235,7 +235,7 @@ def test_errors_of_the_api_name_the_options_and_arguments_of_the_command(signalb
 
 def test_the_mode_is_shown_and_set(signalbox: Signalbox) -> None:
     assert signalbox("mode").out == "planned\n"
-    assert signalbox("mode", "ecmp").out == "ecmp, in 0.25 s; 4 pins (acknowledgements have their own)\n"
+    assert signalbox("mode", "ecmp").out == "ecmp, in 0.25 s; 4 pins, including those for acknowledgements\n"
     assert signalbox("mode", "--json").json == {"mode": "ecmp"}
     assert signalbox("status", "--json").json["mode"] == "ecmp"
     assert "3 of 4, 1 in sync" in signalbox("status").out
@@ -287,14 +287,15 @@ def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Sig
         at = ("--address", api.addresses[0])
         assert (
             signalbox("status", *at).err
-            == "error: a token is required; client certificates are accepted only with api.ca_certificates\n"
+            == "error: a token is required (--token-file); client certificates are accepted only with "
+            "api.ca_certificates\n"
         )
         assert signalbox("status", *at, "--token-file", token_file).status == 0
         token_file.chmod(0o604)
         refused = signalbox("status", *at, "--token-file", token_file)
         assert (refused.status, refused.err.partition(": ")[2]) == (
             1,
-            f"{token_file}: others than its owner have access to it (mode 0604): chmod 600 {token_file}\n",
+            f"{token_file}: other users have access to it (mode 0604): chmod 600 {token_file}\n",
         )
         token_file.chmod(0o600)
         denied = signalbox("mode", "ecmp", *at, "--token-file", token_file)

@@ -181,14 +181,14 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     look = f"the token is read from {leases}/ring.token; signalbox jobs register --take-over FILE makes a new one\n"
     assert signalbox("jobs", "renew", "ring") == Result(6, "", missing + look)
     assert signalbox("jobs", "update", spec_file) == Result(6, "", missing + look)
-    assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force needs no token\n")
+    assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force ends a job without its token\n")
     taken = (
         "error: job 'ring' belongs to another registration, whose lease token is not stored here; --take-over ends it"
     )
     assert signalbox("jobs", "register", spec_file) == Result(8, "", f"{taken} and registers again\n")
     (leases / "ring.token").touch(0o644)
     (leases / "ring.token").write_text("forged\n")
-    open_to_others = f"error: {leases}/ring.token: others than its owner have access to it (mode 0644): chmod 600 "
+    open_to_others = f"error: {leases}/ring.token: other users have access to it (mode 0644): chmod 600 "
     assert signalbox("jobs", "renew", "ring").err.startswith(open_to_others)
     (leases / "ring.token").chmod(0o600)
     assert "the lease token is not that of job 'ring'" in signalbox("jobs", "renew", "ring").err

@@ -269,7 +269,7 @@ def test_each_certificate_is_verified_for_the_host_in_its_own_address(secured: S
             with pytest.raises(Unreachable) as error:
                 client.get_status()
             # Of the addresses of a name gRPC names only the last one.
-            assert f"127.0.0.1:{of_name}: the controller's certificate is not for this address" in str(error.value)
+            assert f"127.0.0.1:{of_name}: the controller's certificate does not name this address" in str(error.value)
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def test_each_wrong_file_is_named_with_its_field(tmp_path: Path) -> None:
     }
     empty.chmod(0o644)
     assert problems(private_key=empty) == {
-        "openflow.private_key": "/empty: others than its owner have access to it (mode 0644): chmod 600 /empty"
+        "openflow.private_key": "/empty: other users have access to it (mode 0644): chmod 600 /empty"
     }
 
 

@@ -172,7 +172,7 @@ def test_without_a_controller_it_says_so_and_follows_one_that_comes(address: str
     later = tmp_path / "api"
 
     async def wait(pilot: Pilot[None]) -> None:
-        await until(pilot, lambda text: "OLD: no answer from the controller" in text)
+        await until(pilot, lambda text: "OUT OF DATE: no answer from the controller" in text)
         relay = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.live.relay", str(later), address.rpartition(":")[2]]
         )

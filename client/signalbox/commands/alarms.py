@@ -106,14 +106,14 @@ def duration_s(text: str) -> float:
 
 
 def _since(text: str) -> float:
-    """Return a point in time, in seconds since 1970, from a duration before now or an ISO 8601 time."""
+    """Return a point in time, in seconds since 1970, from an age or an ISO 8601 time."""
     if re.fullmatch(r"\d+[smhd]", text):
         return time.time() - duration_s(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         message = (
-            f"'{text}' is neither a time before now (90s, 10m, 2h, 3d) nor a date (2026-11-23T14:00, or with +00:00)"
+            f"'{text}' is neither an age (90s, 10m, 2h, 3d) nor a time (2026-11-23T14:00, local unless it has +00:00)"
         )
         raise typer.BadParameter(message) from None
     return moment.timestamp()
@@ -123,7 +123,9 @@ def _since(text: str) -> float:
 def events(
     since: Annotated[
         float | None,
-        typer.Option(parser=_since, metavar="AGO|TIME", help="First time: 90s, 10m, 2h, 3d ago, or a time."),
+        typer.Option(
+            parser=_since, metavar="AGO|TIME", help="Start: an age (90s, 10m, 2h, 3d) or a time (2026-11-23T14:00)."
+        ),
     ] = None,
     kind: Annotated[
         list[EventKind] | None,

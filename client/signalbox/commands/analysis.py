@@ -61,7 +61,7 @@ Fail = Annotated[
 ]
 Top = Annotated[int, typer.Option(min=0, metavar="N", help="Number of cases to print, worst first; 0 for all.")]
 Within = Annotated[
-    float, typer.Option(min=0.1, metavar="S", help="Seconds for all cases; the remaining ones get only bounds.")
+    float, typer.Option(min=0.1, metavar="S", help="Time limit for all cases, in seconds; later cases get only bounds.")
 ]
 WITHIN_S = 60.0
 
@@ -148,7 +148,7 @@ def _failures(found: pb.WhatIfResponse) -> RenderableType:
             f"{outcome.moved:,}" if outcome.HasField("slowdown") else "-",
         )
     left = found.cases - len(found.outcomes)
-    rest = [f"{left:,} more cases are no worse; --top 0 prints all."] if left else []
+    rest = [f"{left:,} more cases have equal or smaller slowdowns; --top 0 prints all."] if left else []
     return Group("\n".join(map(escape, found.answer)), *([table] if table.row_count else []), *rest)
 
 

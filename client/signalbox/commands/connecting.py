@@ -48,7 +48,7 @@ def _connection(
         typer.Option(
             envvar="SIGNALBOX_TLS_CA",
             metavar="FILE",
-            help="Use TLS; FILE has the certificates of the controller's authorities (PEM).",
+            help="Use TLS; FILE has certificates of the authorities that sign the controller's certificate (PEM).",
         ),
     ] = None,
     tls_certificate: Annotated[
@@ -84,7 +84,7 @@ def _form(
     ] = Form.TABLE,
 ) -> Form:
     if as_json and output is not Form.TABLE:
-        raise typer.BadParameter("--json is --output json: give one of them", param_hint="--output")
+        raise typer.BadParameter("--json means --output json; omit one of them", param_hint="--output")
     return Form.JSON if as_json else output
 
 
@@ -235,7 +235,7 @@ def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart
     if others:
         several = some(cut(next(iter(kind.called(thing)))) for thing in (first, *others))
         raise typer.BadParameter(
-            f"'{name}' is the name of more than one {kind.name}: {several}; give one of these",
+            f"'{name}' is the name of more than one {kind.name}; give one of: {several}",
             param_hint=kind.name.upper(),
         )
     return first

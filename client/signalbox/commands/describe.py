@@ -216,9 +216,9 @@ def _switch(found: Found, switch: pb.Switch, links: Sequence[pb.Link], hosts: Se
         "in sync": yes_or_no(switch.in_sync),
         "rules": f"{switch.rules}; signalbox rules {switch.name} lists them",
         "foreign rules": switch.foreign_rules,
-        "flow tables": ", ".join(_filled(str(each.table), each) for each in switch.tables) or "the switch does not say",
+        "flow tables": ", ".join(_filled(str(each.table), each) for each in switch.tables) or "not reported",
         "other tables": ", ".join(_filled(word(word_in(each, "table")), each) for each in switch.other_tables)
-        or "the switch does not say",
+        or "not reported",
         "ports": f"{len(switch.ports)}, {sum(port.up for port in switch.ports)} up",
         "hosts": len(hosts),
     }

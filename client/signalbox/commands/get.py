@@ -108,7 +108,7 @@ def links(
     top: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Only the N busiest by use of their capacity, with the flows of each job."
+            min=1, metavar="N", help="Only the N links with the largest use of capacity, and the flows of each job."
         ),
     ] = None,
 ) -> None:
@@ -361,6 +361,6 @@ def _tell(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None, found:
         typer.echo(f"left out, because they are down: {printable(', '.join(down))}", err=True)
     if names is not None:
         unnamed = {host.ip for host in fabric.hosts} - {ip for nics in names.values() for ip in nics}
-        for what, which in (("without a name", unnamed), ("not found", names.keys() - found)):
+        for what, which in (("have no name", unnamed), ("are not found", names.keys() - found)):
             if which:
-                typer.echo(f"left out, because they are {what}: {', '.join(sorted(which))}", err=True)
+                typer.echo(f"left out, because they {what}: {', '.join(sorted(which))}", err=True)

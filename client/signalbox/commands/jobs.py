@@ -102,7 +102,7 @@ def register_job(
         _show_each(jobs, register)
     lease_s = min(job.spec.lease_s for job in jobs)
     if not for_programs() and lease_s < LONG_LEASE_S:
-        typer.echo(f"note: registered for {lease_s:g} s unless renewed (signalbox jobs register --help)", err=True)
+        typer.echo(f"note: registered for {lease_s:g} s unless renewed (see signalbox jobs register --help)", err=True)
 
 
 @commands.command("update", cls=AskingCommand, epilog="Example: signalbox jobs update one.yaml other.yaml")
@@ -177,7 +177,7 @@ def deregister_job(
 ) -> None:
     """Remove a job and release its routes; its traffic falls back to ECMP."""
     leases = _lease_files()
-    with connect() as client, _advice(WrongLeaseToken, "--force needs no token"):
+    with connect() as client, _advice(WrongLeaseToken, "--force ends a job without its token"):
         # With the uid, a repeated call cannot end a registration that has begun since.
         uid = client.get_job(job).uid if force else ""
         client.deregister_job(job, leases.kept(job), force, uid)
@@ -209,7 +209,7 @@ def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], pb.Job]) ->
                 found.append(call(job.spec))
     except SignalboxError:
         if found:
-            typer.echo(f"registered: {', '.join(job.spec.job_id for job in found)}; not the other jobs", err=True)
+            typer.echo(f"registered: {', '.join(job.spec.job_id for job in found)}; the others are not", err=True)
         raise
     _show_all(found)
 
@@ -325,7 +325,7 @@ def keep_jobs(
         at_end.callback(keeper.close)
         kept = KeptFolder(folder, keeper, addresses)
         kept.look()
-        log.info("%s: jobs are kept registered at %s", folder, address)
+        log.info("keeping the jobs of %s registered at %s", folder, address)
         if not kept.problems:
             _release(leases.job_ids() - kept.jobs, leases, connect)
         while not over.wait(LOOK_S):
@@ -342,7 +342,7 @@ def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client
                 leases.forget(job_id)
                 log.info("job '%s' is released", job_id)
     except (SignalboxError, OSError) as error:
-        log.warning("files were removed while this command did not run; their jobs end with their leases: %s", error)
+        log.warning("cannot deregister jobs whose files were removed earlier; their leases will run out: %s", error)
 
 
 @contextmanager

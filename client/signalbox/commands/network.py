@@ -197,7 +197,7 @@ def members() -> None:
         found = client.list_members()
     columns = (Column("name"), Column("role"), Column("version", 2), Column("since", 1), Column("address", 3))
     rows = [(one.name, word_in(one, "role"), one.version, when(one.start_time), one.address or "-") for one in found]
-    show({"members": found}, lambda: Fitted(columns, rows) if rows else "The state of this controller is not in etcd.")
+    show({"members": found}, lambda: Fitted(columns, rows) if rows else "This controller's state is not in etcd.")
 
 
 LOOK_AGAIN_S = 0.5
@@ -294,7 +294,7 @@ def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]
     while True:
         found = [part for part in client.get_status().drains if part.name in names]
         if again := names - {part.name for part in found}:
-            raise SignalboxError(f"not safe to pull, because no longer drained: {', '.join(sorted(again))}")
+            raise SignalboxError(f"not safe to pull, because the drain was ended: {', '.join(sorted(again))}")
         left = [part for part in found if part.state != pb.DRAIN_STATE_SAFE]
         if not left:
             return found

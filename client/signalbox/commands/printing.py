@@ -226,7 +226,7 @@ def pins(count: int) -> str:
     """Return the number of pins in words.
 
     There are more pins than pinned flows: a flow's reverse direction is pinned too, unless it is announced itself."""
-    return f"{count} pins (acknowledgements have their own)" if count else "no pins"
+    return f"{count} pins, including those for acknowledgements" if count else "no pins"
 
 
 def status_line(found: pb.GetStatusResponse) -> str:
@@ -258,7 +258,7 @@ def alarms(found: Sequence[pb.Alarm], most: int = MOST_ALARMS) -> Iterator[str]:
         lines = [alarm_line(alarm) for alarm in of_kind]
         if len(of_kind) > most:
             subjects = ", ".join(alarm.subject for alarm in of_kind[:most])
-            more = f"{len(of_kind) - most} more (alarms list has all)"
+            more = f"{len(of_kind) - most} more (signalbox alarms list prints all)"
             lines = [f"{lines[0].partition(':')[0]}, {len(of_kind)} alarms: {subjects} and {more}"]
         colour = "bold red" if severity == pb.SEVERITY_CRITICAL else "yellow"
         for word_of_severity, _, rest in (line.partition(" ") for line in lines):

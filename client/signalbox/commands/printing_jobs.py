@@ -70,7 +70,7 @@ def _without_circuits(found: Sequence[pb.Job]) -> list[str]:
     unwired = [job for job in found if job.wiring.unwired]
     lines = [f"{job.spec.job_id} has no circuits: {job.wiring.unwired}" for job in unwired[:MOST_LINES]]
     left = len(unwired) - len(lines)
-    return [*map(escape, lines), *([f"{left} more (--json has all)"] if left else [])]
+    return [*map(escape, lines), *([f"{left} more (--json prints all)"] if left else [])]
 
 
 def job(found: pb.Job) -> RenderableType:

@@ -202,7 +202,7 @@ def _spec_of(
     launch = launch_of(command, environ)
     ranks = named or launch.ranks
     if launch.only_on and not is_own(launch.only_on):
-        log.info("job '%s' is announced by %s, not here", job_id, launch.only_on)
+        log.info("job '%s' is not announced by this command, because %s announces it", job_id, launch.only_on)
         return None
     if ranks is None:
         raise InvalidInput.of("", f"the hosts of the job are not known: {launch.why}; name the hosts with --hosts")

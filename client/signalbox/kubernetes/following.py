@@ -83,7 +83,7 @@ class Following:
         """Report the end of a registration to the object of its job."""
         for key, followed in self._jobs.items():
             if job_id(key) == name and followed.kept:
-                text = _ENDS.get(why, f"job '{name}' is not kept registered any more: {why}")
+                text = _ENDS.get(why, f"job '{name}' is no longer kept registered: {why}")
                 self._say(followed, why is not Ended.TAKEN_OVER, "Ended", text.format(name=name))
 
     def _forget(self, key: JobKey) -> None:
@@ -119,7 +119,7 @@ class Following:
         else:
             return
         text = f"job '{spec.job_id}': {len(spec.endpoints)} ranks at {len({*spec.endpoints})} addresses"
-        self._say(followed, False, reason, f"{text}, observed" if spec.observed else text)
+        self._say(followed, False, reason, f"{text}, traffic observed" if spec.observed else text)
 
     def _say(self, followed: _Followed, warning: bool, reason: str, message: str) -> None:
         """Post an event and log it, unless it repeats the job's latest event."""

@@ -92,7 +92,7 @@ class _Operator:
                 stop_flag=self._signalled,
             )
         except Exception as error:
-            log.warning("the cluster cannot be watched, again in %g s: %s: %s", AGAIN_S, type(error).__name__, error)
+            log.warning("cannot watch the cluster; trying again in %g s: %s: %s", AGAIN_S, type(error).__name__, error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._signalled.wait(), AGAIN_S)
 

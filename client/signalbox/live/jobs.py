@@ -195,7 +195,7 @@ def urgency(job: Job) -> tuple[int, bool, float, str]:
 def _measured_in_words(job: Job) -> str:
     measured = efficiencies(job)[1]
     if measured is None:
-        return "not measured yet on these routes and bytes" if job.iterations else "not measured"
+        return "not measured yet with these routes and bytes" if job.iterations else "not measured"
     said = f"{percent(measured, 1)} measured"
     if too_efficient(measured):
         return f"{said}, which is not possible: {IMPOSSIBLE}"
@@ -241,7 +241,7 @@ def planned(job: Job) -> str:
 
 def _planned_in_words(demand: pb.Demand) -> str:
     source = word_in(demand, "source")
-    more = "; other pairs are looked for" if _looks_for(demand) else ""
+    more = "; the controller looks for other pairs" if _looks_for(demand) else ""
     said = f"{word(source)}: {SOURCES[source]}{more}" if source in SOURCES else word(source)
     return f"{said}; {demand.patterns} traffic patterns, now {_pattern(demand)}" if demand.patterns > 1 else said
 

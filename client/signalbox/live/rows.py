@@ -24,7 +24,7 @@ def event_line(event: pb.Event) -> str:
     left_out = details.pop("left_out", "")
     line = sentence(event.what, details)
     line = line or "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
-    return f"{line} ({left_out} earlier events like it left out)" if left_out else line
+    return f"{line} ({left_out} earlier events of this kind left out)" if left_out else line
 
 
 def sentence(what: str, details: Details) -> str:
@@ -83,7 +83,7 @@ _SENTENCES = {
     "alarm": "alarm: {text}",
     "alarm over": "alarm over: {text}",
     "controller started": "controller {version} started",
-    "rules adopted": "rules of switches adopted: {pins:#flow} pinned, {links:#link} known",
+    "rules adopted": "rules found on the switches adopted: {pins:#flow} pinned, {links:#link} known",
     "mode set": "mode set to {mode}",
     "routes repaired": "{flows:#flow} repaired, in force after {in_force_s} s",
     "plan": "{what} (worst slowdown {worst_slowdown}{ecmp:?, under ECMP }, bound {bound})",
@@ -94,7 +94,7 @@ _SENTENCES = {
     "undrained": "{part} is used again",
     "host found": "host {ip} found at {at}",
     "host moved": "host {ip} moved to {at}",
-    "foreign change to rules undone": "{count:#change} that others made to rules of {switch} undone",
+    "foreign change to rules undone": "undone {count:#change} that others made to rules of {switch}",
     "job registered": "job {job} registered: {state:word}, {pinned} flows pinned",
     "job": "job {job} is {state:word}, {pinned} flows pinned",
     "job ended": "job {job} ended: {reason:word}",
@@ -112,7 +112,7 @@ def facts(state: State) -> str:
     if state.lost is None:
         return "waiting for the controller's first answer"
     if state.lost:
-        return short(f"OLD: {state.lost}")
+        return short(f"OUT OF DATE: {state.lost}")
     if state.refused:
         return short(f"INCOMPLETE: {state.refused}")
     if (status := state.status) is None:

@@ -129,7 +129,7 @@ def drain_state(part: pb.DrainedPart) -> str:
     waits_for = ", ".join(part.waits_for) or "the switches"
     state = _DRAIN_STATES.get(word_in(part, "state"), "-")
     said = state.format(flows=counted(part.flows, "flow"), rate=rate(part.rate_bps), waits_for=waits_for)
-    return said if part.links else f"{said}, not there"
+    return said if part.links else f"{said}, not connected"
 
 
 def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
@@ -149,7 +149,7 @@ def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str
     every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
     every = every or "over all shortest paths"
     listed = (
-        f", {slowdowns_listed} over {candidates} candidate paths per pair of switches at most" if candidates else ""
+        f", {slowdowns_listed} over at most {candidates} candidate paths per pair of switches" if candidates else ""
     )
     return every + listed
 
@@ -164,15 +164,16 @@ def goal(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str
         return "none"
     worst = f"worst slowdown {slowdown(max_slowdown)}"
     if blocked_flows:
-        return f"{worst}; of the moves to it {blocked_flows} would have to be made together"
-    return f"{worst}, by {moves_left} more moves in the next cycles"
+        return f"{worst}; {blocked_flows} of its moves would have to be made together"
+    return f"{worst}, after {moves_left} more moves in the next cycles"
 
 
 def plan_facts(plan: pb.Plan) -> dict[str, object]:
     """Return the facts of a plan except its slowdowns and routes."""
     ecmp, certificate = plan.ecmp_slowdown, word(word_in(plan, "certificate"))
     proven = (
-        f"{plan.slowdowns_proven} slowdowns proven {proven_over(plan.slowdowns_proven_listed, plan.candidates_listed)}"
+        f"{counted(plan.slowdowns_proven, 'slowdown')} proven "
+        f"{proven_over(plan.slowdowns_proven_listed, plan.candidates_listed)}"
     )
     schemes = [(word_in(each, "scheme").replace("_", "-") or "-", slowdown(each.slowdown)) for each in plan.schemes]
     leads_to = goal(plan.goal.max_slowdown, plan.moves_left, plan.blocked_flows)

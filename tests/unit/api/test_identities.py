@@ -77,7 +77,7 @@ def test_a_certificate_counts_by_any_of_its_names(file: Path) -> None:
 
 def test_what_others_can_read_or_is_no_file_is_refused_with_what_to_do(file: Path, tmp_path: Path) -> None:
     file.chmod(0o644)
-    assert problems(file) == ["FILE: others than its owner have access to it (mode 0644): chmod 600 FILE"]
+    assert problems(file) == ["FILE: other users have access to it (mode 0644): chmod 600 FILE"]
     assert problems(tmp_path) == ["FILE: is not a file"]
     assert problems(tmp_path / "none") == ["FILE: No such file or directory"]
 

@@ -79,7 +79,7 @@ def test_one_that_cannot_be_loaded_takes_no_other_command_along_and_is_named_onl
     install(site, "broken", "import no_such_module")
     install(site, "greeting", ADDS)
     warning = (
-        "warning: without the commands 'broken' of broken 7, which cannot be loaded: "
+        "warning: the commands 'broken' of broken 7 are missing, because they cannot be loaded: "
         "ModuleNotFoundError: No module named 'no_such_module'\n"
     )
     listed = signalbox("--help")

@@ -73,7 +73,7 @@ def test_a_file_has_the_address_of_each_nic_of_a_host(tmp_path: Path) -> None:
 WRONG = {
     "n1: 10.0.1.1\nn2: eth0\n": ":2:1: n2: must be IPv4 addresses such as",
     "n1: 10.0.1.1\nn2: 7\n": ":2:1: n2: must be a list",
-    "n[1-4]: 10.0.1.1-3": ":1:1: n[1-4]: 10.0.1.1-3 makes 3 addresses, but there are 4 hosts; give one per host",
+    "n[1-4]: 10.0.1.1-3": ":1:1: n[1-4]: 10.0.1.1-3 is 3 addresses, but there are 4 hosts; give one per host",
     "n[1: 10.0.1.1": ":1:1: 'n[1' does not name hosts",
     "- n1": ": must have the address of each host",
     "n1: [10.0.1.1": ":2:1: not YAML",
@@ -98,9 +98,9 @@ def test_the_file_comes_before_the_resolver_loopback_does_not_count_and_a_subnet
 @pytest.mark.parametrize(
     ("host", "said"),
     [
-        ("own", "own: is 127.0.1.1 here, which other hosts cannot reach; give its address with --addresses FILE"),
+        ("own", "own: resolves to 127.0.1.1, which other hosts cannot reach; give its address with --addresses FILE"),
         ("n2", "n2: has several addresses, 192.0.2.2, 10.0.2.1; choose one with --addresses FILE"),
-        ("n3", "n3: has no IPv4 address here: Name or service not known; give it with --addresses FILE"),
+        ("n3", "n3: has no IPv4 address: Name or service not known; give it with --addresses FILE"),
     ],
 )
 def test_a_name_without_one_address_is_refused(host: str, said: str) -> None:
@@ -159,14 +159,14 @@ def test_hosts_with_several_nics_have_rails_and_names_without_an_address_a_place
     path.write_text("job_id: job\nhosts: n1,unknown.invalid\n")
     with pytest.raises(InvalidInput) as error:
         jobs_in(path, lambda data: with_addresses(data, MAP))
-    assert str(error.value).startswith(f"{path}:2:1: hosts: unknown.invalid has no IPv4 address here")
+    assert str(error.value).startswith(f"{path}:2:1: hosts: unknown.invalid has no IPv4 address")
 
 
 @pytest.mark.parametrize(("hosts", "problem"), [
     ("n[1-", "hosts: 'n[1-' does not name hosts; write them as n[1-4,7],m5"),
     (["n1", "n["], "hosts[1]: 'n[' does not name hosts; write them as n[1-4,7],m5"),
     (["n[1-2]", "10.0.9.1"],
-     "hosts: an address is a host with one address, and some of the named hosts have several: name all hosts"),
+     "hosts: some of the named hosts have several NICs, but a host given as an address has one; name all hosts"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_with_its_field(hosts: Any, problem: str) -> None:
     with pytest.raises(InvalidInput) as error:

@@ -118,7 +118,7 @@ def test_of_several_jobs_those_that_are_done_are_named(signalbox: Signalbox, fil
     result = signalbox("jobs", "register", file)
     assert (result.status, result.out) == (8, "")
     assert result.err.startswith(
-        "registered: ring; not the other jobs\nerror: job 'taken' is registered with another spec"
+        "registered: ring; the others are not\nerror: job 'taken' is registered with another spec"
     )
 
 
@@ -157,9 +157,9 @@ def test_one_address_or_a_list(text: str, addresses: tuple[str, ...]) -> None:
     ("one:1,two", "address 2 of 2 ('two') is not HOST:PORT with a port up to 65535"),
     ("one:1,two:65536", "address 2 of 2 ('two:65536') is not HOST:PORT with a port up to 65535"),
     ("one:1, two:1", "address 2 of 2 (' two:1') has a space"),
-    ("one:1,two:1,ONE:1", "address 3 of 3 ('ONE:1') is there twice"),
-    ("one:1,unix:/run/a", "address 2 of 2 ('unix:/run/a') is a Unix socket, which can only be the sole address"),
-    ("unix:/run/a,one:1", "address 1 of 2 ('unix:/run/a') is a Unix socket, which can only be the sole address"),
+    ("one:1,two:1,ONE:1", "address 3 of 3 ('ONE:1') appears twice"),
+    ("one:1,unix:/run/a", "address 2 of 2 ('unix:/run/a') is a Unix socket; a list may have only HOST:PORT"),
+    ("unix:/run/a,one:1", "address 1 of 2 ('unix:/run/a') is a Unix socket; a list may have only HOST:PORT"),
 ])  # fmt: skip
 def test_a_wrong_list_is_refused_with_the_wrong_address_and_the_right_form(text: str, problem: str) -> None:
     with pytest.raises(PydanticCustomError) as error:
@@ -168,7 +168,7 @@ def test_a_wrong_list_is_refused_with_the_wrong_address_and_the_right_form(text:
 
 
 def test_a_list_with_too_many_addresses_is_refused() -> None:
-    with pytest.raises(PydanticCustomError, match=r"a list has at most 8 addresses, one of each controller; .* has 9"):
+    with pytest.raises(PydanticCustomError, match=r"at most 8 addresses are allowed, one per controller .given: 9"):
         api_addresses(",".join(f"h{n}:1" for n in range(MAX_ADDRESSES + 1)))
 
 

@@ -181,7 +181,7 @@ def test_names_have_the_addresses_of_a_file_that_may_change(
     assert jobs.wanted == {"a": ("10.0.1.1", "10.0.2.1")}
     (line,) = lines(caplog)
     assert line.startswith(f"{addresses}:1:")
-    assert line.endswith("; the addresses from before are used")
+    assert line.endswith("; the previous addresses stay in use")
     addresses.write_text("n[1-2]: 10.0.3-4.1\n")
     kept.look()
     assert jobs.wanted == {"a": ("10.0.3.1", "10.0.4.1")}

@@ -59,7 +59,7 @@ def test_only_files_of_others_may_be_read_by_their_group(
         assert open_to_others(owned(monkeypatch, uid, mode, by)) is None
     for mode in wrong:
         better = 600 if uid == by else 640
-        expected = f"others than its owner have access to it (mode {mode:04o}): chmod {better} /file"
+        expected = f"other users have access to it (mode {mode:04o}): chmod {better} /file"
         assert open_to_others(owned(monkeypatch, uid, mode, by)) == expected
 
 

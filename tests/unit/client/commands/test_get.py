@@ -173,7 +173,7 @@ def test_a_switch_is_described_with_what_crosses_it_and_how_full_its_tables_are(
     assert leaf["switch"]["tables"][1] == {"table": 2, "entries": 3, "max_entries": None}
     assert "flow tables 1 has 9 of 200, 2 has 3" in shown.text
     assert "other tables meters has 4 of 64" in shown.text
-    assert "flow tables the switch does not say" in signalbox("describe", "switch", "leaf2").text
+    assert "flow tables not reported" in signalbox("describe", "switch", "leaf2").text
 
 
 # ---- wrong names, and the exit status
@@ -245,6 +245,6 @@ def test_the_cabling_is_printed_for_slurm(signalbox: Signalbox, tmp_path: Path) 
     assert "left out, because they are not found: c\n" in named.err
     names.write_text(f"a: {H1}\n")
     unnamed = signalbox("get", "topology", "--addresses", names)
-    assert f"left out, because they are without a name: {H2}\n" in unnamed.err
+    assert f"left out, because they have no name: {H2}\n" in unnamed.err
     shown = signalbox("get", "topology", "--json").json["switches"][2]
     assert shown == {"name": "tier1-1", "nodes": [], "switches": ["leaf1", "leaf2"]}

@@ -124,8 +124,8 @@ def test_critical_alarms_come_first_and_many_of_a_kind_are_a_line_with_the_first
     forged = [Alarm(AlarmKind.LLDP_FORGED, f"leaf1:{i}") for i in range(4)]
     lines = text(printing.status(status(*waiting, *forged)))
     assert lines[-2:] == [
-        "critical lldp_forged, 4 alarms: leaf1:0, leaf1:1, leaf1:2 and 1 more (alarms list has all)",
-        "warning hosts_missing, 235 alarms: f0, f1, f2 and 232 more (alarms list has all)",
+        "critical lldp_forged, 4 alarms: leaf1:0, leaf1:1, leaf1:2 and 1 more (signalbox alarms list prints all)",
+        "warning hosts_missing, 235 alarms: f0, f1, f2 and 232 more (signalbox alarms list prints all)",
     ]
     assert "hosts_missing" not in "".join(lines[:-1])
     every = list(printing.alarms(status(*waiting, *forged).alarms, 239))
@@ -162,10 +162,10 @@ def test_what_is_down_is_not_said_to_be_unknown() -> None:
 @pytest.mark.parametrize(("source", "learning", "in_row", "said"), [
     (pb.DEMAND_SOURCE_DECLARED, False, "unconfirmed", "declared: what it announced, not yet confirmed by counters"),
     (pb.DEMAND_SOURCE_CONFIRMED, True, "confirmed, learning",
-     "confirmed: what it announced, confirmed by counters; other pairs are looked for"),
+     "confirmed: what it announced, confirmed by counters; the controller looks for other pairs"),
     (pb.DEMAND_SOURCE_MEASURED, False, "measured", "measured: what switches count"),
     (pb.DEMAND_SOURCE_MEASURED, True, "measured, learning",
-     "measured: what switches count; other pairs are looked for"),
+     "measured: what switches count; the controller looks for other pairs"),
     (pb.DEMAND_SOURCE_PROVISIONAL, True, "provisional",
      "provisional: pairs that send, with bytes that are not yet confirmed by counters"),
     (pb.DEMAND_SOURCE_LEARNING, True, "learning", "learning: nothing yet: no traffic of it is confirmed by counters"),
@@ -183,7 +183,7 @@ UNCONFIRMED, CONFIRMED = pb.DEMAND_SOURCE_PROVISIONAL, pb.DEMAND_SOURCE_CONFIRME
 
 
 @pytest.mark.parametrize(("measured", "source", "in_row", "said"), [
-    (None, CONFIRMED, " - ", "not measured yet on these routes and bytes"),
+    (None, CONFIRMED, " - ", "not measured yet with these routes and bytes"),
     (0.97, CONFIRMED, "97.0% ", "97.0% measured"),
     (1.62, CONFIRMED, "162.0% ! ",
      "162.0% measured, which is not possible: it announced too much, or reports its iterations as too short"),
@@ -221,9 +221,9 @@ def test_a_plan_says_whether_it_was_cut_short_how_far_its_goal_is_and_what_other
     lines = text(printing.plan(message))
     assert "planned by lp, in 0 ms, cut short by the time limit" in lines
     assert "moves 8" in lines
-    assert "goal worst slowdown 1.250, by 20 more moves in the next cycles" in lines
+    assert "goal worst slowdown 1.250, after 20 more moves in the next cycles" in lines
     message.blocked_flows = 300
-    together = "goal worst slowdown 1.250; of the moves to it 300 would have to be made together"
+    together = "goal worst slowdown 1.250; 300 of its moves would have to be made together"
     assert together in text(printing.plan(message))
     plan = pb.Plan()
     assert "others instead not compared" in text(printing.plan(plan))
@@ -242,7 +242,7 @@ def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
     assert ["10.0.1.1", "10.0.2.1", "ecmp"] in shown(describe.routes_table([route], wired_job(fabric)))
     jobs = [wired_job(fabric), *[unwired_job("waits for servers of ring")] * 10]
     lines = text(printing_jobs.jobs(jobs))
-    assert lines[-9:] == [*["waits has no circuits: waits for servers of ring"] * 8, "2 more (--json has all)"]
+    assert lines[-9:] == [*["waits has no circuits: waits for servers of ring"] * 8, "2 more (--json prints all)"]
     assert "no circuits" not in " ".join(text(printing_jobs.jobs(jobs[:1])))
 
 

@@ -160,11 +160,11 @@ def test_the_goal_is_shown_with_its_meaning_for_each_job(
     assert (found["max_slowdown_goal"], found["moves_left"]) == (1.0, 512)
     assert [job["slowdown_goal"] for job in found["jobs"]] == [1.0, 0.75]
     shown = signalbox("plan", "diff")
-    assert "goal worst slowdown 1.000, by 512 more moves in the next cycles" in shown.text
+    assert "goal worst slowdown 1.000, after 512 more moves in the next cycles" in shown.text
     assert ["job1", "1.000", "1.000", "0.750", "0", "0"] in shown.rows
     assert "job0" not in shown.out, "its slowdown stays"
     assert "The switches hold the routes of the plan." in shown.out
-    assert "goal worst slowdown 1.000, by 512 more moves" in signalbox("plan").text
+    assert "goal worst slowdown 1.000, after 512 more moves" in signalbox("plan").text
 
 
 def test_plan_and_routes_have_one_generation(

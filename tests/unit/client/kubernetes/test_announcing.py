@@ -294,7 +294,7 @@ def test_a_job_is_announced_once_whatever_comes_first(kept: Kept) -> None:
         kept.see(*order, *order)
         assert kept.calls == ["keep"]
         assert kept.endpoints == ("10.244.31.9", "10.244.32.9")
-    assert kept.told == [f"ring Announced: job '{ID}': 2 ranks at 2 addresses, observed"]
+    assert kept.told == [f"ring Announced: job '{ID}': 2 ranks at 2 addresses, traffic observed"]
     annotate(job, announce=None)
     kept = Kept()
     kept.see(job, *pods)

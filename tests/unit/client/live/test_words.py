@@ -123,7 +123,7 @@ def line(what: str, **details: str) -> str:
     ("switch up again", {"count": "6", "names": "a, b, c, d"}, "6 switches up again: a, b, c, d and 2 more"),
     ("host down", {"count": "1", "names": "10.0.0.1", "at": "leaf1"}, "host down: 10.0.0.1 at leaf1"),
     ("host found", {"ip": "10.0.0.1", "at": "leaf1:3", "left_out": "7"},
-     "host 10.0.0.1 found at leaf1:3 (7 earlier events like it left out)"),
+     "host 10.0.0.1 found at leaf1:3 (7 earlier events of this kind left out)"),
     ("job ended", {"job": "ring", "uid": "7f", "reason": "lease_ran_out"}, "job ring ended: lease ran out"),
     ("circuits changed", {"count": "12", "ms": "310.4"}, "12 circuits set up or removed, in 310 ms"),
     ("plan kept: no better one", {"worst_slowdown": "1.5", "bound": "1.0", "ecmp": "2.1", "solver": "a", "ms": "3"},

@@ -34,7 +34,7 @@ def test_pauses_grow_while_the_controller_is_away_and_there_is_one_line(
     assert pauses[-1] >= 0.75 * MAX_PAUSE_S
     assert len(pauses) < HOUR_S / MAX_PAUSE_S / 0.75 + 10
     assert [record.getMessage() for record in caplog.records] == [
-        f"job 'job': not in touch with the controller, the training continues: {UNREACHABLE}"
+        f"job 'job': not in touch with the controller; the training continues: {UNREACHABLE}"
     ]
     assert not training.ended
     assert controller.opened == controller.closed > 3, "a client that failed is not used again"
@@ -56,7 +56,7 @@ def test_each_outage_has_its_line(
 ) -> None:
     for _ in range(3):
         training.go_on(LEASE_S)
-        controller.away = TooSlow("no answer from the controller at localhost: the call took too long")
+        controller.away = TooSlow("no answer from the controller at localhost: the answer did not arrive in time")
         training.go_on(LEASE_S / 2)
         controller.away = UNREACHABLE
         training.go_on(LEASE_S / 2)
@@ -193,7 +193,7 @@ def test_an_id_that_is_taken_is_waited_for_or_taken_over(
     assert max(training.go_on(HOUR_S)) <= LEASE_S / 6
     assert not training.membership.registered
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job': not announced yet, the training continues: the id belongs to another registration; the job is "
+        "job 'job': not announced yet; the training continues: the id belongs to another registration; the job is "
         "announced when that registration ends, or now with take_over (signalbox run --take-over)"
     ]
     controller.forget()
@@ -221,7 +221,7 @@ def test_a_refused_spec_is_told_once_with_its_fields_and_not_sent_again(
 
 def test_an_answer_that_was_too_slow_is_not_the_controllers(controller: FakeController, training: Training) -> None:
     """The controller is starting or busy, so the client keeps waiting for its answer."""
-    controller.away = TooSlow("no answer from the controller at localhost: the call took too long")
+    controller.away = TooSlow("no answer from the controller at localhost: the answer did not arrive in time")
     training.round()
     assert not training.membership.tried.is_set()
     controller.away = InvalidInput.of("endpoints", "must be at least 2")
