@@ -110,7 +110,7 @@ def own_alarms(caller: Caller, status: Status) -> Mapping[AlarmKey, Alarm]:
 
 
 class OtherTenants(NotFound):
-    """The job belongs to another tenant.
+    """Refusal to show a job of another tenant.
 
     The caller receives the same error as for an unknown job; the audit log records that the job exists."""
 

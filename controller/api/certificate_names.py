@@ -1,4 +1,4 @@
-"""Names in a client's certificate, the same names that gRPC reports for a TLS connection that gRPC terminates.
+"""Names in a client's certificate: those that gRPC would report if it terminated the TLS connection itself.
 
 In: a certificate in DER (RFC 5280), which the proxy has verified. Out: its alternative names, then its common name.
 """
@@ -20,10 +20,10 @@ _SUBJECT = 4
 
 
 def of(certificate: bytes) -> tuple[str, ...]:
-    """Return the names in the certificate, each once. Raises ``ValueError`` when the bytes are no certificate."""
+    """Return the names in the certificate, each once. Raises ``ValueError`` when the bytes are not a certificate."""
     fields = certificate_fields(certificate)
     if len(fields) <= _SUBJECT:
-        raise ValueError("the bytes are no certificate")
+        raise ValueError("the bytes are not a certificate")
     return tuple(dict.fromkeys([*_alternative_names(fields), *_common_name(fields[_SUBJECT])]))
 
 

@@ -179,7 +179,7 @@ def _wrong_time(time: IterationTime, index_before: int, now: float) -> Iterator[
     if time.index > MAX_INDEX:
         yield "index", f"must be at most {MAX_INDEX} (given: {time.index})"
     elif time.index <= index_before:
-        yield "index", f"must be more than the index before it, {index_before} (given: {time.index})"
+        yield "index", f"must be greater than the previous index, {index_before} (given: {time.index})"
     for name, value_s in (("duration", time.duration_s), ("communication", time.communication_s)):
         if not 0 < value_s <= MAX_ITERATION_S:
             yield name, f"must be more than 0 and at most {MAX_ITERATION_S:g} s (given: {value_s:g} s)"

@@ -144,13 +144,13 @@ def _computed(found: FailureAnalysis) -> str:
         return (
             f"No flow uses the {_kinds(found.unfelt)} that can fail: no failure changes anything." if unfelt else none
         )
-    spared = f"; no flow uses {_kinds(found.unfelt)} more, whose failure changes nothing" if unfelt else ""
+    spared = f"; no flow uses another {_kinds(found.unfelt)}, so their failure changes nothing" if unfelt else ""
     bounded = sum(outcome.basis == "bound" for outcome in found.outcomes)
     late = f" The time limit ended before {count(bounded, 'case was', 'cases were')} computed: only bounds are known."
     repaired = sum(outcome.repaired_only for outcome in found.outcomes)
     unplanned = (
-        f" The time limit ended before {count(repaired, 'case was', 'cases were')} planned: the slowdown is that of "
-        "the repair, and may be smaller when the part is named alone, or with more time (--within)."
+        f" The time limit ended before {count(repaired, 'case was', 'cases were')} planned: their slowdown is that "
+        "after the repair. Name a part alone, or allow more time (--within), to see the slowdown after a new plan."
     )
     return (
         f"{_kinds(found.felt)} can fail, in {count(len(found.felt), 'case', 'cases')} (failures of interchangeable "
@@ -183,7 +183,7 @@ def _lost(found: FailureAnalysis) -> str:
         return "All flows keep a path." if named else "No failure leaves a flow without a path."
     failures = sum(len(outcome.case.failures) for outcome in cut)
     most = max(len(outcome.lost) for outcome in cut)
-    return f"{count(failures, 'failure leaves', 'failures leave')} flows without a path, up to {most:,}."
+    return f"{count(failures, 'failure leaves', 'failures leave')} up to {count(most, 'flow', 'flows')} without a path."
 
 
 def _proven(slowdown: float, bound: float) -> str:

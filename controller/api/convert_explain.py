@@ -131,13 +131,13 @@ def _whether(found: JobAnalysis) -> str:
 
 def _at_nic(found: JobAnalysis) -> str:
     """Return the cause when the job is limited at one of its NICs."""
-    job, nic = f"job '{found.job_id}'", found.fullest_nic
+    nic = found.fullest_nic
     if others := _sharing(found):
         return f"Job '{found.job_id}' is slowed by a NIC that it shares with {listed(others)}, not by the fabric"
     if nic and nic.background >= LEAST_BACKGROUND:
         return f"Job '{found.job_id}' is slowed by unannounced traffic at one of its NICs, not by the fabric"
     at = nic.link if nic else "of a host"
-    return f"Several flows of {job}, and none of other jobs, share the NIC {at}"
+    return f"Job '{found.job_id}' is slowed at the NIC {at}, which only its own flows share"
 
 
 def _sharing(found: JobAnalysis) -> list[str]:

@@ -57,7 +57,7 @@ class Stopping(SignalboxError):
 
 
 class NoLeader(SignalboxError):
-    """No controller is known to be active, or this one may not answer for it.
+    """No controller is known to be active, or this controller may no longer be the active one.
 
     ``retry_s``: seconds after which another controller may be active."""
 

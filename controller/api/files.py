@@ -91,12 +91,12 @@ class ApiFiles:
         That function returns the differences, for the log."""
         new, before = _identities(config.tokens), self.identities
 
-        def take() -> dict[str, object]:
+        def apply() -> dict[str, object]:
             self.identities = new
             self.replaced(new)
             return new.differences(before) if new and before else {}
 
-        return take
+        return apply
 
 
 def _contents(section: str, files: TlsFiles | None) -> TlsContents | None:
@@ -115,5 +115,5 @@ def _identities(tokens: Path | None) -> Identities | None:
     except InvalidInput as error:
         raise error.within("api.tokens") from None
     if found.quotas_for_nobody:
-        log.warning("quotas name tenants without tokens", file=str(tokens), tenants=found.quotas_for_nobody)
+        log.warning("tenants have quotas but no tokens", file=str(tokens), tenants=found.quotas_for_nobody)
     return found

@@ -4,8 +4,8 @@ In: calls at the configured addresses, and the membership. Out: the same bytes, 
 leader's ``members.api``, with header fields that name the caller (``peers``). This module knows no method.
 
 Only the leader listens at ``members.api``, so a call is forwarded at most once. The leader refuses calls as soon as its
-claim may have ended. All calls to a leader end when another one has the claim, or when etcd has not been read for the
-duration of a lease.
+claim may have ended. All calls to a leader end when the claim is another controller's, or when etcd was not read for
+the duration of a lease.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
 
 FOLLOW_S = 0.25
-"""Seconds between two looks at the membership, besides those after each reading of etcd."""
+"""Seconds between two checks of the membership; each reading of etcd causes further checks."""
 
 _DETAILS = "grpc-status-details-bin"
 """Trailing metadata of each error of the API. Errors of gRPC itself do not have it."""
 
 _OWN_FIELDS = ("user-agent", "grpc-", PREFIX)
-"""Beginnings of the names of header fields that each connection sets by itself, and of fields that name the caller."""
+"""Prefixes of header fields that are not forwarded: gRPC sets them anew, and ``PREFIX`` fields name the caller."""
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -76,7 +76,7 @@ class Forwarder(Servers):
         self._changed = asyncio.Event()
 
     def look(self) -> None:
-        """Look at the membership now; any thread may call this."""
+        """Check the membership at once; any thread may call this."""
         with suppress(RuntimeError):  # the servers have stopped
             self._loop.call_soon_threadsafe(self._changed.set)
 
@@ -106,7 +106,7 @@ class Forwarder(Servers):
             try:
                 await self._relink()
             except Exception:
-                limited_log.exception("the leader cannot be followed because of an unexpected error")
+                limited_log.exception("cannot connect to the leader because of an unexpected error")
                 self._link = None
             with suppress(TimeoutError):
                 async with asyncio.timeout(FOLLOW_S):
@@ -131,7 +131,7 @@ class Forwarder(Servers):
             await link.channel.close()
 
     def _obstacle(self, leader: Member) -> str:
-        """Return why calls cannot be forwarded to the leader, or an empty text."""
+        """Return why calls cannot be forwarded to the leader, as words after "stands by,"; empty when they can."""
         if leader.id == self._membership.own.id:
             return "but takes over now"
         if not leader.api:
@@ -171,7 +171,7 @@ class Forwarder(Servers):
             except asyncio.CancelledError:
                 if link is self._link or task_of_call().cancelling():
                     raise
-                raise NoLeader("the controller that was active is so no longer; retry later") from None
+                raise NoLeader("the controller that answered this call is no longer active; retry later") from None
             finally:
                 link.calls.discard(call)
                 call.cancel()
@@ -194,15 +194,15 @@ class _EveryMethod(grpc.GenericRpcHandler):
 
 
 def _is_of_another_user(path: Path) -> bool:
-    """Return whether another user, and so no member, has made the socket. The path is from etcd."""
+    """Return whether the socket at this path, which is from etcd, belongs to another user and so to no member."""
     try:
         return of_another_user(path) is not None
     except OSError:
-        return False  # there is no socket yet, and gRPC tries again and again
+        return False  # the socket does not exist yet; gRPC retries until it does
 
 
 def _is_forwarded(field: tuple[str, str | bytes]) -> bool:
-    """Return whether a header field of the client is forwarded. gRPC would log one with a control character."""
+    """Return whether a header field of the client is forwarded; gRPC would log fields with control characters."""
     key, value = field
     return not key.startswith(_OWN_FIELDS) and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
 

@@ -144,7 +144,7 @@ class Gate:
     def _identify(self, peer: Peer, context: Context) -> Caller:
         """Return the caller. Raises ``Unauthenticated``."""
         if not peer.address:
-            raise Unauthenticated("the caller is unknown: HAProxy, or a member, did not set the fields that name it")
+            raise Unauthenticated("the caller is unknown: HAProxy or a member sent no valid header fields that name it")
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if given and self._identities:
             if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
@@ -254,7 +254,7 @@ def _entries(request: Any) -> list[tuple[str, Any]]:
 def _job_id(request: Any) -> str | None:
     """Return the id of the job that a request or an entry names.
 
-    None when messages of its type name no job, or when the request could not be decoded."""
+    Return None when messages of its type name no job, or when the request could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
 

@@ -153,7 +153,7 @@ def task_of_call() -> asyncio.Task[Any]:
 
 
 def freed(answer: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return a handler whose errors keep no frames alive.
+    """Return a handler whose errors release their memory at once.
 
     gRPC's object of a call refers to the error that ended the call. The error's traceback refers to the frames, and the
     frames refer to the call. This cycle occupies 20 kB of gRPC's own memory, and the garbage collector would free the

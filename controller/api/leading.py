@@ -1,7 +1,7 @@
-"""Answers that only the active controller may give: another one may have replaced this one, and have changed the state.
+"""Check that no other controller can have changed the state on which an answer rests.
 
-In: a handler. Out: the handler, which answers ``NoLeader`` unless no other controller can have been active at its begin
-or at its end.
+In: a handler. Out: the handler, which raises ``NoLeader`` when another controller may have been active both when the
+call began and when it ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from signalbox.errors import AlreadyExists, ConcurrentUpdate, Conflict, NotFound
 
 Found = TypeVar("Found")
 
-_REPLACED = "the controller may have been replaced by another one, which alone knows the present state; retry later"
+_REPLACED = "another controller may have become active and have changed the state; retry later"
 
 
 class Leading(Protocol):
@@ -28,7 +28,7 @@ Method = Callable[[Any, Any, Context], Coroutine[Any, Any, Found]]
 
 
 def by_leader(method: Method[Found]) -> Method[Found]:
-    """Return the handler of a method whose answers are given only while no other controller can be active."""
+    """Return the handler with this check."""
 
     @functools.wraps(method)
     async def checked(services: Leading, request: Any, context: Context) -> Found:

@@ -23,7 +23,7 @@ RANDOM_BYTES = 32
 
 
 class LeaseTokens:
-    """Lease tokens derived from one secret; None: from a random one."""
+    """Lease tokens derived from one secret, or from a random secret for None."""
 
     __slots__ = ("_known", "_secret")
 

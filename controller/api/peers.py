@@ -25,7 +25,7 @@ ADDRESS, PORT, TLS = f"{PREFIX}address", f"{PREFIX}port", f"{PREFIX}tls"
 CERTIFICATE = f"{PREFIX}certificate-bin"
 """Field with the client's certificate in DER. gRPC decodes the base64 of fields whose name ends in ``-bin``."""
 SOCKET = f"{PREFIX}socket"
-"""Field in place of the others for a caller at a Unix socket of a member: the role that the member gives to it."""
+"""Field that replaces the others when the caller uses a Unix socket of a member; its value is the caller's role."""
 _YES, _NO = "1", "0"
 
 
@@ -99,7 +99,7 @@ def proxied_peer(context: Context) -> Peer:
 def forwarded_peer(names: Collection[str], is_leader: Callable[[], bool], context: Context) -> Peer:
     """Return the peer of a call that another member forwards.
 
-    ``names``: names of which a member's certificate has one. Raises ``Unauthenticated`` for another certificate, and
+    ``names``: a member's certificate has one of these names. Raises ``Unauthenticated`` for another certificate, and
     ``NoLeader`` when another controller may be active."""
     if not is_leader():
         raise NoLeader("the controller that was active may have been replaced; retry later")

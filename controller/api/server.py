@@ -1,8 +1,8 @@
 """API of the active controller: its services behind the gate and the guard, and the health service.
 
-A third server takes the calls that other controllers forward to this one (``forwarding``): only that server trusts the
-header fields that members set. In: the configuration and the arguments of ``Services``. Out: the addresses that are
-served.
+Besides the servers for clients (``servers``), one more server receives the calls that other controllers forward
+(``forwarding``): only that server trusts the header fields that members set. In: the configuration and the arguments of
+``Services``. Out: the addresses that are served.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_nam
 
 
 class MemberPort(NamedTuple):
-    """Address at which the active controller takes calls that other members forward."""
+    """Address at which the active controller receives calls that other members forward."""
 
     address: str
     certificates: Certificates
     """TLS of ``HOST:PORT``; a Unix socket has none."""
     names: frozenset[str]
-    """Names of which a member's certificate has one."""
+    """Names, one of which a member's certificate must have."""
     is_leader: Callable[[], bool]
     """Function that returns whether no other controller can be active now; calls are refused otherwise."""
 

@@ -49,7 +49,7 @@ class Servers(ABC):
 
     @abstractmethod
     async def _end(self) -> None:
-        """End what waits, before the servers stop."""
+        """End waiting calls, before the servers stop."""
 
     def start(self) -> tuple[str, ...]:
         """Start serving, and return the addresses with the ports that were chosen for port 0.
@@ -141,7 +141,7 @@ def _options(config: ApiConfig, streams: int) -> tuple[tuple[str, int], ...]:
 
     The limit of HTTP/2 pings keeps gRPC's default: more than two unnecessary pings end the connection."""
     return (
-        # Report a port that another process has as an error.
+        # Fail when another process uses the port.
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", config.max_message_bytes),
         # Allow no compression: 600 bytes of gzip can be a job that takes a second to process.

@@ -201,8 +201,8 @@ class WatchTable(Generic[Key, Value]):
     def position(self, token: str, only: str | None = None) -> int | None:
         """Return the version up to which a watcher with this token has received all changes.
 
-        None when the watcher needs a snapshot. ``only``: as in ``Reader``. Raises ``InvalidInput`` for a malformed
-        token."""
+        Return None when the watcher needs a snapshot. ``only``: as in ``Reader``. Raises ``InvalidInput`` for a
+        malformed token."""
         known = self._tokens.position(f"only {only}" if only is not None else "all", token)
         return known if known is not None and self.forgotten <= known <= self.version else None
 

@@ -85,13 +85,13 @@ def raise_epoch(
     config_file: ConfigFile = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Let the next controller become the master of switches that have a generation id from the future.
+    """Raise the generation ids of later controllers, so that switches with a larger id accept them again.
 
-    Controllers use increasing generation ids. Switches refuse a controller whose id is older than theirs, for example
-    when another program has claimed them with a large id. No controller may use the state meanwhile."""
+    Each controller uses larger generation ids than the one before. A switch refuses ids below the largest that it has
+    seen, for example of another program. No controller may use the state meanwhile."""
     with closing(_store(config_file, state_dir)) as store:
         store.raise_epoch(above)
-    typer.echo(f"the next controller begins above {above}")
+    typer.echo(f"the next controller uses generation ids above {above}")
 
 
 @commands.command("export")

@@ -26,8 +26,8 @@ def verify_command(
 ) -> None:
     """Check a plan and its proofs, without a solver.
 
-    Prints how many slowdowns are proven, which may be none. Exit status 1: something in the file does not follow, and
-    stderr says what. Exit status 4: only a search proves some of the slowdowns."""
+    Prints how many slowdowns are proven, which may be none. Exit status 1: a claim in the file does not follow, and
+    stderr names it. Exit status 4: only a search proves some of the slowdowns."""
     from controller.planning.verify import read, verify
 
     try:

@@ -24,7 +24,7 @@ from controller.status import StatusBoard
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SPARE = 1000
-"""Formatted labels that are kept beyond twice the number of present series; with more, all are dropped."""
+"""Formatted labels are dropped when there are more than twice as many as present series, plus this number."""
 
 Labels = tuple[str, ...]
 

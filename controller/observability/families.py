@@ -297,7 +297,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_demand(
         "signalbox_job_learning",
-        "1 while all pairs of the job's hosts are counted; 0 while new jobs are, until their bytes are confirmed.",
+        "1 while all pairs of the job's hosts are counted; 0 if they are counted only because the job is new.",
         lambda d: d.learning,
     ),
     Family(
@@ -316,7 +316,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     of_plan("signalbox_plan_slowdown", "Worst job slowdown of the latest plan.", lambda p: p.max_slowdown),
     of_plan("signalbox_plan_bound", "Lower bound of the worst job slowdown under any routing.", lambda p: p.bound),
-    of_plan("signalbox_plan_gap_ratio", "Slowdown of the plan over its bound, less 1.", lambda p: p.gap),
+    of_plan("signalbox_plan_gap_ratio", "Slowdown of the plan over its bound, minus 1.", lambda p: p.gap),
     of_plan(
         "signalbox_plan_slowdowns_proven",
         "Job slowdowns proven optimal, counted from the worst.",
@@ -324,12 +324,12 @@ FAMILIES: tuple[Family, ...] = (
     ),
     of_plan(
         "signalbox_plan_slowdowns_proven_listed",
-        "Job slowdowns proven over the candidate paths only, if these are more; otherwise 0.",
+        "Job slowdowns proven over the candidate paths, if more than over all paths; otherwise 0.",
         lambda p: p.slowdowns_proven_listed,
     ),
     of_plan(
         "signalbox_plan_candidates_listed",
-        "Largest number of candidate paths per pair, if a pair has more and slowdowns are proven over these; else 0.",
+        "Largest number of candidate paths per pair of switches, if slowdowns are proven over these only; else 0.",
         lambda p: p.candidates_listed,
     ),
     of_plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),

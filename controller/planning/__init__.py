@@ -16,16 +16,15 @@ The modules, in the order in which a request passes them:
 - ``closed_forms``, ``three_tiers``, ``greedy``, and the packages ``whole_flows`` and ``split_flows``: the methods.
 - ``bounds``, ``slowdown_vector``: lower bounds of the slowdowns of every routing.
 - ``plan_check``: checks a plan, and shares no code with the methods.
-- ``plan``: the plan, ``decide``, which says whether the plan is worth its moves, and the facts about a plan that the
-  control loop needs.
+- ``plan``: the plan, the facts about it that the control loop needs, and ``decide``, which says whether the plan is
+  worth its moves.
 - ``transition``: the moves of one cycle towards a goal plan.
 
 The other modules:
 
 - ``efficiency``: the definitions of load, slowdown and efficiency, which all other modules use, and the slowdowns
   under hashing.
-- ``certificate``, ``verify``: proofs. ``verify`` needs nothing but Python, and is
-  docs/verify_plan.py too.
-- ``baselines``: the slowdowns under published schemes.
+- ``certificate``: makes proofs. ``verify``: checks them and needs only Python; docs/verify_plan.py links to it.
+- ``baselines``: the slowdowns under published routing schemes.
 - ``analysis``: questions about the running network.
 """

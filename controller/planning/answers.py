@@ -8,8 +8,8 @@ A plan with more moves than the cap is a *goal plan*, and every cycle makes some
 one of two ways; the planner takes the way that gives the smaller slowdowns:
 
 - *Step*: as many flows as allowed change to their routes in the goal plan (``transition.step``).
-- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whatever its routes, filled up with a
-  step.
+- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whatever its routes. A step uses the
+  moves that the jump leaves.
 
 When a step is possible, the planner takes a jump only on one of two conditions:
 
@@ -104,7 +104,7 @@ class Answers:
 
         The goal plan that the request names is kept beside the new goal plan, in case the control loop does not adopt
         the answer."""
-        again = self._again(request)
+        again = self._reused(request)
         if again:
             return again
         self._baselines = self._slowdowns = None
@@ -135,11 +135,11 @@ class Answers:
             try:
                 self._baselines = baseline_slowdowns(problem, request.limits)
             except Exception:
-                log.exception("baselines failed", generation=problem.generation)
+                log.exception("cannot compute the slowdowns of published schemes", generation=problem.generation)
                 self._baselines = {}
         return Slowdowns(problem.generation, of_scheme=self._baselines)
 
-    def _again(self, request: SolvePlan) -> Planned | None:
+    def _reused(self, request: SolvePlan) -> Planned | None:
         if self._last is None:
             return None
         before, planned = self._last
@@ -171,7 +171,7 @@ def slowdowns_of(problem: Problem, draws: int) -> Slowdowns | None:
     try:
         return slowdowns(problem, draws)
     except Exception:
-        log.exception("slowdowns failed", generation=problem.generation)
+        log.exception("cannot compute the slowdowns of the running routes", generation=problem.generation)
         return None
 
 
@@ -208,11 +208,10 @@ def solved(
 def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
     """Return a plan of ``problem.now`` that is better than ``union`` by ``min_gain`` (relative); None if there is none.
 
-    ``union`` is the plan for all phases. A plan for all traffic patterns together serves each pattern, and no flow
-    moves when a job changes its pattern. But every flow has one route in all patterns. In rare cases the best routes
-    for one pattern are worse for another pattern; then the planner takes routes for the present patterns alone. Flows
-    that send nothing now stay on their routes, or start with their routes in ``union``. The search gets the whole time
-    limit again."""
+    ``union`` is the plan for all phases. With ``union`` no flow moves when a job changes its traffic pattern, but each
+    flow has the same route in all patterns. Where the patterns need different routes, a plan for the present patterns
+    alone is better. Flows that send nothing now stay on their routes, or start with their routes in ``union``. The
+    search gets the whole time limit again."""
     now = problem.now
     if now is problem:
         return None
@@ -238,9 +237,9 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) ->
     if not limits.max_moves:
         return plan(problem, limits), None
     if held and same_inputs(held.problem, problem):
-        going_on = _Way(problem, limits, held.plan).go_on(held)
-        if going_on:
-            return going_on
+        continued = _CycleSearch(problem, limits, held.plan).next_cycle(held)
+        if continued:
+            return continued
     if limits.allows("goal", _WAY_S * len(problem.flows)):
         quick = relieved(problem, limits)
         if isinstance(quick, NoPlan):
@@ -253,7 +252,7 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) ->
     found = plan(problem, replace(limits.sooner(_SHARE * limits.time_limit_s), max_moves=None))
     if isinstance(found, NoPlan) or found.moves <= (limits.max_moves or 0):
         return found, None
-    return _Way(problem, limits, _by_common_links(problem, limits, found)).begin(quick.routes)
+    return _CycleSearch(problem, limits, _by_common_links(problem, limits, found)).first_cycle(quick.routes)
 
 
 def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
@@ -302,7 +301,7 @@ def same_inputs(a: Problem, b: Problem) -> bool:
     )
 
 
-class _Way:
+class _CycleSearch:
     """Search for the moves of one cycle on the way from the running routes to the routes of a goal plan."""
 
     def __init__(self, problem: Problem, limits: PlanLimits, aim: Plan) -> None:
@@ -316,21 +315,21 @@ class _Way:
         self._part = replace(limits, time_limit_s=_SHARE * limits.time_limit_s)
         self._cut_short = aim.cut_short
 
-    def begin(self, quick: Routes) -> Cycle:
+    def first_cycle(self, quick: Routes) -> Cycle:
         """Return the first cycle.
 
         ``quick``: the best known routes within the cap; in the worst case the running routes."""
-        quick = self._placed(quick)
-        routes, jump = self._first, self._jump(quick)
+        quick = self._in_place(quick)
+        routes, jump = self._after_step, self._jump(quick)
         if isinstance(routes, Stuck):
             better = (found for found in (jump, quick) if found and self._better(found, self._running))
-            routes = next(better, None) or self._by_plan
+            routes = next(better, None) or self._best_within_cap
             return self._answer(routes, held=False) if self._better(routes, self._running) else self._blocked()
-        if jump and self._better(jump, routes) and (self._leads_on(jump) or not self._leads_on(routes)):
+        if jump and self._better(jump, routes) and (self._leads_to_goal(jump) or not self._leads_to_goal(routes)):
             routes = jump
         return self._answer(routes, held=False)
 
-    def go_on(self, held: GoalPlan) -> Cycle | None:
+    def next_cycle(self, held: GoalPlan) -> Cycle | None:
         """Return the next cycle towards the goal plan; None when another goal plan may be better.
 
         Another goal plan may be better when ``held`` is no better than the running routes, or when no step leads
@@ -341,32 +340,32 @@ class _Way:
             return None
         if self._problem.moves(self._goal) <= self._cap:
             return self._answer(self._goal, held=True)
-        return None if isinstance(self._first, Stuck) else self._answer(self._first, held=True)
+        return None if isinstance(self._after_step, Stuck) else self._answer(self._after_step, held=True)
 
     @cached_property
-    def _first(self) -> Routes | Stuck:
+    def _after_step(self) -> Routes | Stuck:
         """Routes after a step from the running routes; ``Stuck`` when no step is found."""
         return self._step(self._running, self._cap)
 
     @property
-    def _over(self) -> bool:
+    def _time_is_over(self) -> bool:
         return self._limits.left_s <= 0
 
     def _step(self, start: Routes, most: int, free: frozenset[FlowId] = frozenset()) -> Routes | Stuck:
         return step(self._problem, start, self._goal, most, self._free | free, self._part)
 
-    def _leads_on(self, routes: Routes) -> bool:
+    def _leads_to_goal(self, routes: Routes) -> bool:
         """Return whether steps from ``routes`` reach the goal plan within ceil(moves of the goal plan / cap) cycles.
 
         Return True when the time ends before a step fails."""
         for _ in range(math.ceil(self._aim.moves / self._cap)):
-            if self._left(routes) <= self._cap or self._over:
+            if self._moves_left(routes) <= self._cap or self._time_is_over:
                 return True
             further = self._step(routes, self._cap)
             if isinstance(further, Stuck):
                 return not further.final
             routes = further
-        return self._left(routes) == 0
+        return self._moves_left(routes) == 0
 
     def _jump(self, quick: Routes) -> Routes | None:
         """Return the routes of a jump, filled up with a step; None when no jump moves any flow.
@@ -375,17 +374,17 @@ class _Way:
         cycles = math.ceil(self._aim.moves / self._cap)
         found: Routes | None = None
         for most in self._sizes():
-            if self._over:
+            if self._time_is_over:
                 break
             routes = self._within(most, quick)
             moves = self._problem.moves(routes)
             if not moves:
                 break
             found = found or routes
-            if self._left(routes) - (self._cap - moves) <= self._cap * (cycles - 1):
+            if self._moves_left(routes) - (self._cap - moves) <= self._cap * (cycles - 1):
                 found = routes
                 break
-        if self._over and self._better(quick, found or self._running):
+        if self._time_is_over and self._better(quick, found or self._running):
             return quick
         return None if found is None else self._filled(found)
 
@@ -405,30 +404,30 @@ class _Way:
         problem, limits = self._problem, self._part
         routes = aligned_cutting(problem, most)
         if routes is not None:
-            return self._placed(routes)
+            return self._in_place(routes)
         if all(flow.max_subflows == 1 for flow in problem.flows):
-            return self._by_plan
+            return self._best_within_cap
         if search.fits(problem, limits, "jump"):
             by_lp = search.relieve(problem, limits, slowdown_bounds(problem), self._aim.routes)
-            return self._placed(by_lp) if by_lp and not self._better(quick, by_lp) else quick
+            return self._in_place(by_lp) if by_lp and not self._better(quick, by_lp) else quick
         return quick
 
     @cached_property
-    def _by_plan(self) -> Routes:
+    def _best_within_cap(self) -> Routes:
         """Best routes within the cap that are found in time, or else the running routes.
 
         When no step leads on, some time is reserved to name the smallest group of moves."""
         limits = replace(self._part, ecmp_draws=0)
-        if isinstance(self._first, Stuck):
+        if isinstance(self._after_step, Stuck):
             limits = limits.sooner(_SHARE * min(limits.left_s, limits.time_limit_s))
-        found = None if self._over else plan(self._problem, limits)
+        found = None if self._time_is_over else plan(self._problem, limits)
         self._cut_short |= not isinstance(found, Plan) or found.cut_short
-        return self._placed(found.routes) if isinstance(found, Plan) else self._running
+        return self._in_place(found.routes) if isinstance(found, Plan) else self._running
 
-    def _placed(self, routes: Routes) -> Routes:
+    def _in_place(self, routes: Routes) -> Routes:
         return {flow: in_place(route, self._running.get(flow)) for flow, route in routes.items()}
 
-    def _left(self, routes: Routes) -> int:
+    def _moves_left(self, routes: Routes) -> int:
         return sum(routes.get(flow) != route for flow, route in self._goal.items())
 
     def _better(self, routes: Routes, others: Routes) -> bool:
@@ -444,19 +443,19 @@ class _Way:
         together = {**self._running, **{flow: self._goal[flow] for flow in flows}}
         if self._problem.moves(together) <= self._cap:
             return self._answer(together, held=False)
-        if self._over and not smallest:
+        if self._time_is_over and not smallest:
             return self._answer(self._running, held=False)
         log.warning(
-            "max_moves is too small: no moves within it lead towards the goal plan",
+            "planning.max_moves is too small: no moves within it lead towards the goal plan",
             max_moves=self._cap,
             together=len(flows),
         )
-        searched = 0 if self._cut_short or self._over else self._cap
-        goal = GoalPlan(self._aim, self._problem, self._left(self._running), False, flows, smallest, searched)
+        searched = 0 if self._cut_short or self._time_is_over else self._cap
+        goal = GoalPlan(self._aim, self._problem, self._moves_left(self._running), False, flows, smallest, searched)
         return self._judged(self._running), goal
 
     def _answer(self, routes: Routes, held: bool) -> Cycle:
-        return self._judged(routes), GoalPlan(self._aim, self._problem, self._left(routes), held)
+        return self._judged(routes), GoalPlan(self._aim, self._problem, self._moves_left(routes), held)
 
     def _judged(self, routes: Routes) -> Plan | NoPlan:
         """Return the routes as a plan, with the lower bounds that are proven for the goal plan."""

@@ -21,7 +21,7 @@ from controller.planning.planner import Fault, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
 
 _BUDGET_S = 0.1
-"""Seconds for all schemes; ``baseline_slowdowns`` starts no computation that is expected to end later."""
+"""Seconds for all schemes together; a scheme that would not end in this time is left out."""
 _S_PER_FLOW = 5e-6
 _NUMBERING = 3
 _S_PER_FLOW_AND_DRAW = 2e-8

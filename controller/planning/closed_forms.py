@@ -521,7 +521,7 @@ def _split_over_residual_links(
 def _fewest_late(
     numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, colors: Ints
 ) -> tuple[Bools, Bools, Ints]:
-    """Return which flows with a colour (at least 0) are late, which are placed, and the links of the latter.
+    """Return which flows with a colour (at least 0) are late, which are placed, and the links of the placed flows.
 
     Several ways to assign spines to colours are tried. The best way minimises the largest number of late flows at one
     leaf, because late flows need as many further colours."""
@@ -544,7 +544,8 @@ def _fewest_late(
 def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes | None:
     """Return routes of whole flows over common and residual links.
 
-    None unless every residual spine is as fast as the common links, and residual links reduce the flows per link."""
+    Return None unless every residual spine is as fast as the common links, and residual links reduce the flows per
+    link."""
     residual = find_residual(common)
     if residual is None or residual.bps < common.bps[0] * (1 - _EQUAL):
         return None
@@ -585,8 +586,8 @@ def _place_late(numbers: Numbers, flows: Ints, common: CommonLinks, links: Ints,
 def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None:
     """Return routes of equal flows in equal numbers of subflows on a leaf-spine, part by part.
 
-    The worst slowdown equals the worst slowdown of an even colouring of the subflows. None when flows differ, or when
-    the leaves of a part have no common link."""
+    The worst slowdown equals the worst slowdown of an even colouring of the subflows. Return None when flows differ, or
+    when the leaves of a part have no common link."""
     numbers = problem.numbers
     number: dict[FlowId, int] = {}
     group = np.array([number.setdefault(flow.id.joined, len(number)) for flow in problem.flows], np.int64)

@@ -58,7 +58,7 @@ It is far below measurable differences, and well above rounding errors."""
 def first_difference(slowdowns: Sequence[float], others: Sequence[float]) -> int | None:
     """Return the index of the first entry in which two sorted vectors differ by more than the tolerance.
 
-    The vectors have the slowdowns of the same jobs, from the worst. None when they are equal."""
+    The vectors have the slowdowns of the same jobs, from the worst. Return None when they are equal."""
     for index, (a, b) in enumerate(zip(slowdowns, others, strict=True)):
         if abs(a - b) > SLOWDOWN_TOLERANCE * max(a, b):
             return index
@@ -310,14 +310,14 @@ def hashed_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int
 
     Flows in ``pinned`` take their routes. Flows that are missing there, or whose route has a lost link, are hashed. The
     result is exact when every flow is pinned."""
-    standing = {flow.id: pinned[flow.id] for flow in problem.flows if _is_in_force(problem, pinned, flow)}
-    if len(standing) == len(problem.flows):
-        return {job: EcmpSlowdown(slowdown, slowdown) for job, slowdown in job_slowdowns(problem, standing).items()}
+    in_force = {flow.id: pinned[flow.id] for flow in problem.flows if _is_in_force(problem, pinned, flow)}
+    if len(in_force) == len(problem.flows):
+        return {job: EcmpSlowdown(slowdown, slowdown) for job, slowdown in job_slowdowns(problem, in_force).items()}
     hops = NextHops(problem)
-    hashed = np.array([problem.flows[number].id not in standing for number in hops.flows.tolist()], bool)
-    loads = FabricLoads(problem, hops.capacity_bps, hops.flows[hashed], _fixed(problem, standing, hops))
+    hashed = np.array([problem.flows[number].id not in in_force for number in hops.flows.tolist()], bool)
+    loads = FabricLoads(problem, hops.capacity_bps, hops.flows[hashed], _fixed(problem, in_force, hops))
     job_ids = problem.numbers.job_ids
-    nics = _nic_slowdowns(problem, hops.flows, standing)
+    nics = _nic_slowdowns(problem, hops.flows, in_force)
     floor = np.array([nics.get(job, 1.0) for job in job_ids])
     drawn = [
         np.maximum(loads.of_jobs(links, loads.of(links)), floor)
@@ -388,11 +388,11 @@ def _forks(hops: NextHops, state: Ints) -> list[bool]:
     return forks
 
 
-def _nic_slowdowns(problem: Problem, hashed: Ints, standing: Routes) -> dict[JobId, float]:
+def _nic_slowdowns(problem: Problem, hashed: Ints, in_force: Routes) -> dict[JobId, float]:
     """Return the slowdown of every job with a routable flow when only NICs have limited capacity.
 
     ``hashed``: numbers of the flows that have a path through the fabric."""
-    routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in standing for flow in problem.flows], bool)
+    routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in in_force for flow in problem.flows], bool)
     routable[hashed] = True
     return nic_slowdowns(problem, np.flatnonzero(routable))
 
@@ -402,11 +402,11 @@ def _is_in_force(problem: Problem, pinned: Routes, flow: Flow) -> bool:
     return route is not None and all(link in problem.paths.far_end for subflow in route for link in subflow.path)
 
 
-def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Passing:
+def _fixed(problem: Problem, in_force: Routes, hops: NextHops) -> Passing:
     return _passing(
         (number, hops.number[link], share)
         for number, flow in enumerate(problem.flows)
-        for path, share in standing.get(flow.id, ())
+        for path, share in in_force.get(flow.id, ())
         for link in path
     )
 
@@ -574,9 +574,9 @@ class NextHops:
         self.nothing = len(links)
         self.far_end: Ints = there[order]
         self.capacity_bps: Floats = np.array([*map(problem.capacity_bps.__getitem__, self.links), np.inf])
-        asked = range(len(problem.flows)) if flows is None else flows
+        wanted = range(len(problem.flows)) if flows is None else flows
         ends = [
-            (at.get(flow.src_leaf, -1), at.get(flow.dst_leaf, -1)) for flow in map(problem.flows.__getitem__, asked)
+            (at.get(flow.src_leaf, -1), at.get(flow.dst_leaf, -1)) for flow in map(problem.flows.__getitem__, wanted)
         ]
         src, dst = np.array(ends, np.int64).reshape(-1, 2).T
         targets, column = np.unique(dst, return_inverse=True)
@@ -584,7 +584,7 @@ class NextHops:
         joined = np.flatnonzero((src >= 0) & (dst >= 0))
         distance = fabric.distance[src[joined], column[joined]]
         joined = joined[distance > 0]
-        self.flows: Ints = np.array(asked, np.int64)[joined]
+        self.flows: Ints = np.array(wanted, np.int64)[joined]
         self.longest = int(distance.max(initial=0))
         self._expand(fabric, src[joined] * len(targets) + column[joined])
 

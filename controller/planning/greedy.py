@@ -54,7 +54,7 @@ _LESS = 0.02
 _LEAST_S = 0.2
 """Seconds that a relief may take even when the time limit ends earlier.
 
-Without this time, it could happen that no flow moves although links are overloaded."""
+With less time, no flow might move although links are overloaded."""
 _ROUNDING = 1e-9
 
 
@@ -326,7 +326,7 @@ class _Relief:
         """Route of each moved flow, by number; the other flows have their routes in ``start``."""
         self._before: dict[int, Route | None] = {}
         """Previous route of each flow that changed in this attempt; None means the flow's route in ``start``."""
-        self._come: defaultdict[int, dict[int, None]] = defaultdict(dict)
+        self._moved_to: defaultdict[int, dict[int, None]] = defaultdict(dict)
         """Numbers of the moved flows on each link, as the keys of a dictionary."""
         self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
 
@@ -433,7 +433,7 @@ class _Relief:
             others = (self.load[of] for links, _ in self._subflows(flow) for of in links if of != link)
             return flow not in self._at, -max(others, default=0.0)
 
-        return sorted([*self._come[link], *here], key=order)
+        return sorted([*self._moved_to[link], *here], key=order)
 
     def _that_keeps_to(self, goal: float, flow: int) -> Route | None:
         """Return a route on which no link exceeds ``goal``, for a flow that is on no link now; else None."""
@@ -458,7 +458,7 @@ class _Relief:
             self._increments.count(flow, links, -share)
             self.load[links] -= self._increments.added(flow, np.array(links), share)
             for link in links:
-                self._come[link].pop(flow, None)
+                self._moved_to[link].pop(flow, None)
 
     def _set(self, flow: int, route: Route | None) -> None:
         """Add the load of a flow that is on no link now; the route None means the flow's route in ``start``."""
@@ -469,7 +469,7 @@ class _Relief:
             self.load[links] += self._increments.added(flow, np.array(links), share)
             self._increments.count(flow, links, share)
             for link in links if route is not None else ():
-                self._come[link][flow] = None
+                self._moved_to[link][flow] = None
 
     def _subflows(self, flow: int) -> Iterable[tuple[list[int], float]]:
         number = self._problem.link_number

@@ -393,12 +393,12 @@ def _change(before: Sequence[float], after: Sequence[float], falls: str = "falls
 def _blocked(before: tuple[float, ...], goal: GoalPlan) -> Decision:
     named = ", ".join(f"{flow.src_ip} > {flow.dst_ip}" for flow in goal.blocked[:_MOST_NAMED])
     more = f" and {len(goal.blocked) - _MOST_NAMED} more" if len(goal.blocked) > _MOST_NAMED else ""
-    least = " at least" if goal.smallest else ", as far as known,"
+    least = "at least " if goal.smallest else "as far as known, "
     return Decision(
         False,
-        f"{_change(before, goal.plan.sorted_slowdowns, 'could fall')}, but no moves that lead there were found "
-        f"within planning.max_moves: of {_flows(goal.moves)} to move{least} {len(goal.blocked)} would have to move "
-        f"together ({named}{more})",
+        f"{_change(before, goal.plan.sorted_slowdowns, 'could fall')}, but no moves within planning.max_moves were "
+        f"found that lower it: {least}{len(goal.blocked)} of {_flows(goal.moves)} would have to move together "
+        f"({named}{more})",
     )
 
 

@@ -57,15 +57,15 @@ def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], subfl
         announced = {flow.id for flow in problem.flows}
         for flow_id in [*plan.routes, *plan.unrouted]:
             if flow_id not in announced:
-                yield f"{flow_id.src_ip} > {flow_id.dst_ip} is no flow of the problem"
+                yield f"{flow_id.src_ip} > {flow_id.dst_ip} is not a flow of the problem"
     if len(unrouted) < len(plan.unrouted):
         yield "a flow is listed as unrouted twice"
     off = _off_paths(problem, subflows)
-    amiss = off | _wrong_shares(problem, routes, subflows)
+    faulty = off | _wrong_shares(problem, routes, subflows)
     if unrouted or None in routes:
         listed = [flow.id in unrouted for flow in problem.flows]
-        amiss |= np.array([route is None for route in routes], bool) | np.array(listed, bool)
-    for number in np.flatnonzero(amiss).tolist():
+        faulty |= np.array([route is None for route in routes], bool) | np.array(listed, bool)
+    for number in np.flatnonzero(faulty).tolist():
         flow, route = problem.flows[number], routes[number]
         if route is None:
             reason = _unrouted_fault(problem, flow, flow.id in unrouted)
@@ -105,7 +105,7 @@ def _subflows_fault(flow: Flow, route: Route) -> str:
     if not 1 <= len(route) <= flow.max_subflows:
         return f"has {len(route)} subflows, but its job allows 1 to {flow.max_subflows}"
     if not all(share > 0 for _, share in route):
-        return "a subflow has no share"
+        return "a subflow has no share above 0"
     if abs(sum([share for _, share in route]) - 1) > _ROUNDING:
         return "the shares of its subflows do not add up to 1"
     if len({path for path, _ in route}) < len(route):
@@ -136,11 +136,11 @@ def _off_paths(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
     # Each path must begin at its source's switch, and every further link where the previous one ends.
     reached = np.concatenate([[-1], head[subflows.links]])[: len(subflows.links)]
     reached[(ends - subflows.length)[crossing]] = src[crossing]
-    torn = (tail[subflows.links] != reached) | (tail[subflows.links] < 0)
+    broken = (tail[subflows.links] != reached) | (tail[subflows.links] < 0)
     last = src.copy()
     last[crossing] = head[subflows.links[(ends - 1)[crossing]]]
     off = last != dst
-    off[np.repeat(np.arange(len(off)), subflows.length)[torn]] = True
+    off[np.repeat(np.arange(len(off)), subflows.length)[broken]] = True
     # Lengths are checked once per pair of switches.
     kinds = (subflows.length * len(leaves) + numbers.src[subflows.flow]) * len(leaves) + numbers.dst[subflows.flow]
     _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
@@ -235,8 +235,8 @@ def _certificate(plan: Plan) -> Iterator[str]:
         proven = f"{plan.slowdowns_proven} of {len(slowdowns)} slowdowns proven"
         yield f"the certificate is '{plan.certificate}' with {proven}"
     if plan.slowdowns_proven_listed and not plan.slowdowns_proven < plan.slowdowns_proven_listed <= len(slowdowns):
-        proven = f"{plan.slowdowns_proven_listed} proven slowdowns over candidates and {plan.slowdowns_proven}"
-        yield f"the plan claims {proven} over all paths, of {len(slowdowns)} slowdowns"
+        proven = f"{plan.slowdowns_proven_listed} proven slowdowns over candidates"
+        yield f"the plan claims {proven}, not {plan.slowdowns_proven + 1} to {len(slowdowns)}"
     if (plan.slowdowns_proven_listed > 0) != (plan.candidates_listed > 0):
         proven = f"{plan.slowdowns_proven_listed} proven slowdowns over candidates"
         yield f"the plan claims {proven}, with {plan.candidates_listed} candidates per pair"

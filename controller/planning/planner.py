@@ -10,11 +10,11 @@ the check is the plan.
 3. *lp* when flows may be split, *local-search* and *cpsat* when all flows are whole. These solvers work for any fabric
    and flows, and make few moves.
 
-A subflow on a path of its own costs switch rules, and most flows need not be divided over paths. Some senders stripe
-the same number of bytes over each connection. A flow of such a sender becomes several equal subflows, each a whole flow
-to the planner (``signalbox.jobs.subflows``). Plans for these subflows show which slowdowns can be reached. Further
-candidates divide only the flows that must be divided to reach these slowdowns: in a *joined* problem every flow is
-whole again, unless its subflows run on several paths. A plan for it puts all subflows of a whole flow on one path.
+Some senders stripe the same number of bytes over each connection. A flow of such a sender becomes several *equal
+subflows*, each a whole flow to the planner (``signalbox.jobs.subflows``). Each further path of a flow costs switch
+rules, and most flows need only one path. So the plan of the equal subflows only shows which slowdowns can be reached,
+and further candidates divide only the flows that must be divided to reach them. These candidates come from a *joined*
+problem: one flow takes the place of all equal subflows of a flow, unless they run on several paths now.
 ``closed_forms.color_whole_first`` is a closed form with the same purpose.
 
 In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
@@ -238,22 +238,22 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
     if whole is None:
         return
     of_whole = slowdown_bounds(whole)
-    possible = first_difference(of_whole.vector, bounds.vector) is None
-    laid = None if possible else closed_forms.color_whole_first(problem, bounds)
-    if laid:
-        yield draft(problem, "edge-coloring", laid)
+    enough = first_difference(of_whole.vector, bounds.vector) is None
+    routes = None if enough else closed_forms.color_whole_first(problem, bounds)
+    if routes:
+        yield draft(problem, "edge-coloring", routes)
         if len(problem.flows) > whole_search.MAX_FLOWS:
             return
     # No search runs for whole flows when whole flows cannot be as good as subflows. ``_rejoined`` then divides the
     # flows that need it.
     left_s = min(limits.left_s, limits.time_limit_s)
-    until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if possible else -math.inf
+    until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if enough else -math.inf
     part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])
     found = best_first(_drafts(whole, part, of_whole).drafts)[0]
     together = draft(problem, found.solver, of_subflows(problem, found.routes))
     yield together
-    if possible and not _optimal(together, bounds.vector) and (laid := closed_forms.color_whole_first(problem, bounds)):
-        yield draft(problem, "edge-coloring", laid)
+    if enough and not _optimal(together, bounds.vector) and (routes := closed_forms.color_whole_first(problem, bounds)):
+        yield draft(problem, "edge-coloring", routes)
 
 
 def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds) -> Iterator[Draft]:
@@ -301,9 +301,9 @@ def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[D
 
 
 def joined(problem: Problem) -> Problem | None:
-    """Return the problem with one flow in place of the equal subflows of each flow that run on one path.
+    """Return the problem in which one flow replaces all equal subflows of a pair that have the same valid route.
 
-    Subflows that are not pinned to valid paths are joined too. None when no two subflows can be joined."""
+    Equal subflows that all lack a valid route are replaced too. Return None when no two subflows can be joined."""
     of_flow: defaultdict[FlowId, list[Flow]] = defaultdict(list)
     for flow in problem.flows:
         of_flow[flow.id.joined].append(flow)

@@ -14,9 +14,10 @@ The phases of one job never overlap, so the load of a link counts only the job's
 ``Links`` and ``Numbers`` are the arrays with which bounds, closed forms, slowdowns and searches compute. Closed forms
 return their routes as ``NumberedRoutes``. ``Tiers`` are the pods and planes of a fabric with three tiers: a *pod* is a
 group of leaves with cables to the same aggregation switches. A *plane* has one aggregation switch in every pod, and the
-cores that these switches share. A path between two pods stays in one plane. A *common link* is a cable that every
-switch of a tier has: a common edge link leads from every leaf to the same plane, a common core link from every pod to
-the same core. A path between two pods takes the same common edge link and the same common core link up and down.
+cores that these switches share. A path between two pods stays in one plane. A *common link* is a set of cables that
+counts as one link: a common edge link has a cable from every leaf to the same plane, a common core link a cable from
+every pod to the same core. A path between two pods takes the same common edge link and the same common core link up and
+down.
 
 Source of the tiers: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM
 2008, section 3."""
@@ -256,8 +257,7 @@ class PlanLimits:
     def begun(self) -> PlanLimits:
         """Return these limits with the end of the run set in ``until``; unchanged when ``until`` is set already.
 
-        Limits without a clock are also returned unchanged. Their runs share ``left_out``, which stays empty, because
-        such a run skips no stage."""
+        Deterministic limits are returned unchanged too: their runs skip no stage, so they can share ``left_out``."""
         if self.deterministic or math.isfinite(self.until):
             return self
         return replace(self, until=time.perf_counter() + self.time_limit_s, left_out=[])
@@ -284,9 +284,9 @@ class PlanLimits:
 
 
 _DENSE, _SMALL = 8, 65_536
-"""Limit of the size of a table over all key values: ``_DENSE`` rows per key plus ``_SMALL`` rows.
+"""``distinct`` marks its keys in a table of at most ``_DENSE`` entries per key plus ``_SMALL`` entries.
 
-Up to this size the table is cheaper than sorting the keys."""
+Where a larger table would be needed, sorting the keys is cheaper."""
 
 
 class Links:
@@ -409,7 +409,7 @@ class Numbers:
         self.cell_job, self.cell_phase = used // width, used % width
 
     def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
-        """Return (index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
+        """Return (index into ``flows``, number of the entry), with one row per entry of each of these flows."""
         if self._single:
             return np.arange(len(flows)), flows
         times = self._entries[flows]

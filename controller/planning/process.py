@@ -1,4 +1,4 @@
-"""Planning in a separate process, whose interpreter OpenFlow, the control loop and the API do not share.
+"""Planning in a process of its own, so that plans do not slow down OpenFlow, the control loop or the API.
 
 In: requests of the control loop. Out: answers, put into the loop's inbox. The two processes exchange only changes
 (``snapshot``). The controller's end has three threads: one sends the newest request, one receives answers, one
@@ -98,7 +98,8 @@ class PlanningProcess:
         self._stopping = False
         self._newest: PlanningRequest | None = None
         """Newest request until its plan has arrived, then None. Each process gets a request once."""
-        self._again: PlanningRequest | None = None
+        self._due_before: PlanningRequest | None = None
+        """Request that was due when the previous process ended; else None."""
         self.replaced = 0
         """Number of processes that have ended unexpectedly."""
         self._retry_s = 0.0
@@ -139,14 +140,14 @@ class PlanningProcess:
         try:
             run()
         except BaseException as error:
-            log.exception("planning failed")
+            log.exception("planning thread failed")
             self._on_crash(error)
 
     def _send(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._stopping or not self._child.has_received(self._begin, self._newest)
+                    lambda: self._stopping or not self._child.has_been_sent(self._begin, self._newest)
                 )
                 child, begin, request = self._child, self._begin, self._newest
             if self._stopping:
@@ -155,7 +156,7 @@ class PlanningProcess:
                 child.begin = begin
                 child.send(begin)
             if request and request is not child.asked:
-                child.ask(request)
+                child.send_request(request)
 
     def _watch(self) -> None:
         while not self._stopping:
@@ -187,10 +188,10 @@ class PlanningProcess:
         self.replaced += 1
         log.error("starting another planning process", why=why)
         request = child.due
-        if request and (request is self._again or request is child.was_late):
+        if request and (request is self._due_before or request is child.was_late):
             self._answered(request, None)
             self._put(Planned(NoPlan(request.snapshot.generation, why)))
-        self._again = request
+        self._due_before = request
         self._wait(0.0 if child.lasted else self._retry_s)
         self._retry_s = 0.0 if child.lasted else RETRY_S
         while not self._stopping and self._child is child:
@@ -259,7 +260,7 @@ class _Child(Child):
             return "the planning process did not answer in time"
         return f"the planning process ended with status {status}"
 
-    def ask(self, request: PlanningRequest) -> None:
+    def send_request(self, request: PlanningRequest) -> None:
         """Send a request. Nothing happens when the process has ended."""
         before, asked = self.asked.snapshot if self.asked else NO_SNAPSHOT, isinstance(self.due, SolvePlan)
         if not asked:
@@ -268,7 +269,7 @@ class _Child(Child):
         parts = in_parts(changes(before, request.snapshot))
         self.send(*parts, replace(request, snapshot=NO_SNAPSHOT))
 
-    def has_received(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
+    def has_been_sent(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
         """Return whether ``begin`` and the request, if there is one, have been sent to the process."""
         return begin is self.begin and (request is None or request is self.asked)
 

@@ -42,9 +42,9 @@ _ROUNDING = 1e-9
 _MOST_SLOWDOWNS = 64
 """Largest number of slowdowns above the lowest one that the model distinguishes; the highest slowdowns are kept."""
 _SMALL = 0.5
-"""Sum of each job's load of a cut / the job's own bound; a cut with a smaller sum is left out.
+"""Threshold for the sum, over all jobs, of load of a cut / own bound of the job. Cuts below it are left out.
 
-No share is more than twice s / t, so the shares of such a cut cannot add up to more than 1."""
+A share is at most 2 s / t, so the shares of such a cut cannot add up to more than 1."""
 _MOST_STEPS = 64
 _MOST_TERMS = 250_000
 """Largest product of slowdowns, jobs and needs. A larger model takes a second and more."""
@@ -168,7 +168,9 @@ class _Model:
         return self._largest_first(found, height)
 
     def _largest_first(self, found: list[float], height: Sequence[Any]) -> SlowdownVector | None:
-        """Choose the jobs with the most flows as slow jobs, so that more routings reach the bounds."""
+        """Return ``found`` with ceilings in which the jobs with the most flows are slow; None when time runs out.
+
+        More routings then reach the bounds."""
         cuts = self._bounds.cuts
         flows = dict(zip(cuts.job_ids, np.bincount(cuts.job, minlength=len(cuts.job_ids)).tolist(), strict=True))
         weights = [flows[job] for job in self._bounds.job]

@@ -65,7 +65,7 @@ class CommonLinks(NamedTuple):
 def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
     """Return (name of the method, routes), with whole flows unless splitting may lower the worst slowdown.
 
-    None when the fabric has no three tiers."""
+    Return None when the fabric has no three tiers."""
     tiers = problem.tiers
     if tiers is None:
         return None
@@ -303,7 +303,7 @@ def split_evenly(
 ) -> dict[FlowId, Route] | None:
     """Return routes of flows of equal demand between leaves, with at most ``max_subflows`` subflows each.
 
-    None when flows would need more subflows, or when several cables lead from a leaf to a plane."""
+    Return None when flows would need more subflows, or when several cables lead from a leaf to a plane."""
     if len(set(tiers.plane)) < len(tiers.plane):
         return None
     ends = _Ends(flows, tiers)
@@ -350,7 +350,7 @@ class _Planes:
         for plane, parts in enumerate(planes):
             common = self.core_links[plane]
             fits = all(self.counts[color] <= common for color, _ in parts) and sum(share for _, share in parts) <= room
-            cut = self._dealt(parts, common) if self.whole_in_plane or fits else self._cut(parts, room, found)
+            cut = self._one_core_each(parts, common) if self.whole_in_plane or fits else self._cut(parts, room, found)
             for color, share in parts:
                 found[color, -1].append((CommonLinks(plane, -1), share))
             for group, core, share in cut:
@@ -395,7 +395,7 @@ class _Planes:
         count = self.counts[color]
         return math.ceil(count / common) * common if self.whole_in_plane else count
 
-    def _dealt(self, parts: Sequence[_Part], common: int) -> list[_Subflow]:
+    def _one_core_each(self, parts: Sequence[_Part], common: int) -> list[_Subflow]:
         return [
             _Subflow((color, sub), sub % common, share) for color, share in parts for sub in range(self.counts[color])
         ]

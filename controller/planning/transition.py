@@ -11,9 +11,9 @@ hold:
 - the first condition holds for the largest slowdowns, down to some t, and fewer jobs are at or above t than before the
   moves. This t is the *tie-break*.
 
-Only the largest slowdowns, at most ``_MOST_PIVOTS``, can be tie-breaks. When there is no tie-break, no job below these
-slowdowns may become slower than before the moves. A job is above t when the load of a link that it
-uses is above t. When flows leave or enter links, the links that a job uses depend on x."""
+Only the largest slowdowns, at most ``_MOST_TIE_BREAKS``, can be tie-breaks. When there is no tie-break, no job below
+these slowdowns may become slower than before the moves. A job is above t when the load of a link that it uses is above
+t. When flows leave or enter links, the links that a job uses depend on x."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route
 from controller.planning.whole_flows.cpsat import cp_model, solver_within
 from signalbox.jobs.spec import JobId
 
-_MOST_PIVOTS = 4
+_MOST_TIE_BREAKS = 4
 _MOST_ROWS = 400
 """Largest product of two numbers: the slowdowns that can be tie-breaks, and the jobs.
 
@@ -256,7 +256,7 @@ class _Model:
         """Require that the slowdowns do not get worse; return the tie-breaks, from the largest slowdown on."""
         slowdowns = sorted(self._slowdowns.values(), reverse=True)
         distinct = _distinct(slowdowns)
-        most = max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(slowdowns))))
+        most = max(1, min(_MOST_TIE_BREAKS, _MOST_ROWS // max(1, len(slowdowns))))
         self.sees_all_slowdowns = all(slowdown <= 1 + _STRICT for slowdown in distinct[most:])
         tie_breaks: list[Any] = []
         last = 1.0

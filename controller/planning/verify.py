@@ -1,7 +1,7 @@
 """Checker of a plan and its proofs from the plan's file alone: ``python3 docs/verify_plan.py plan.json``.
 
-It needs no solver and nothing but Python. docs/reference/json-output.md describes the file,
-docs/explanation/planning.md the proofs. The slowdown of a job is the largest load of a link that it uses.
+Only Python is needed, and no solver. docs/reference/json-output.md describes the file, docs/explanation/planning.md the
+proofs. The slowdown of a job is the largest load of a link that it uses.
 
 All numbers are integers; slowdowns, bounds and shares are multiples of 1 / ``denominator``. The proof for n jobs
 states: let the flows take any walks of ``hops`` links, and let the n - 1 worst slowdowns be at most those of the plan.
@@ -26,10 +26,10 @@ def read(file: Any) -> Any:
         try:
             plan = json.load(text, parse_float=int, parse_constant=int)
         except json.JSONDecodeError as error:
-            raise ValueError(f"not JSON: {error}") from error
+            raise ValueError(f"the file is not JSON: {error}") from error
     _require(isinstance(plan, dict), f"a plan with its proofs is a JSON object, but this is a {type(plan).__name__}")
     missing = [name for name in ("links", "jobs", "flows", "cuts", "proofs") if name not in plan]
-    _require(not missing, f"the file is no plan with its proofs, because these are missing: {', '.join(missing)}")
+    _require(not missing, f"the file is not a plan with its proofs; it has no {', '.join(missing)}")
     return plan
 
 
@@ -52,7 +52,7 @@ def verify(plan: Any) -> tuple[str, int]:
         proven, searched = plan["proven"], plan["searched"]
         _require(
             0 <= proven <= proven + searched <= len(slowdowns),
-            "the plan claims more proven slowdowns than it has slowdowns",
+            "the plan claims more proven slowdowns than it has jobs",
         )
         _require(whole <= near <= whole + whole // 10_000, "the tolerance must be from 0 to 1/10,000")
         for place, slowdown in enumerate(slowdowns[:proven], 1):
@@ -69,7 +69,7 @@ def verify(plan: Any) -> tuple[str, int]:
         text += f", {searched} more by a search, which cannot be checked" * (searched > 0)
         return text, searched
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
-        raise ValueError(f"this is no plan: {type(error).__name__} {error}") from error
+        raise ValueError(f"the file is not a plan with its proofs: {type(error).__name__} {error}") from error
 
 
 def _require(holds: bool, otherwise: str) -> None:
@@ -96,7 +96,7 @@ def slowdowns_of(plan: Any) -> list[int]:
                 for link in path:
                     cell[link] += part
         if not sound or left:
-            raise ValueError(f"the route of flow {number} is not a valid one")
+            raise ValueError(f"the route of flow {number} is not valid")
     peaks: list[dict[int, int]] = [{} for _ in range(jobs)]
     for (job, _), cell in loads.items():
         own = peaks[job]

@@ -1,7 +1,7 @@
 """Commands ``signalbox what-if`` and ``signalbox explain``, for workload files and for the running controller.
 
-With ``--workload`` they themselves analyse workload files and a description of a fabric. Without this option they send
-a request to the controller, like the client's commands of the same names. In both cases
+With ``--workload`` the commands analyse workload files and a description of a fabric themselves. Without this option
+they send a request to the controller, like the client's commands of the same names. In both cases
 ``signalbox/commands/analysis.py`` prints the result.
 """
 
@@ -71,7 +71,7 @@ def what_if(
     controller answers. Exit status 3: some flows have no path even before a failure."""
     options: FabricOptions | None = ctx.obj
     if names and (fail or options):
-        other = "--fail" if fail else "--workload, whose failures --fail-spines and --fail-links name"
+        other = "--fail" if fail else "--workload; name its failures with --fail-spines and --fail-links"
         raise typer.BadParameter(f"cannot be combined with {other}", param_hint="NAME")
     if options is None:
         _only_offline(time_limit=time_limit)

@@ -67,7 +67,7 @@ def bandwidth(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the bandwidth that each dimension of NETWORK should have for JOBS, with a proof that no other is better."""
+    """Find the bandwidth that each dimension of NETWORK should have for JOBS, with a proof that it is the best."""
     from offline.design.shape import with_rates
 
     _one_standard_input(network, jobs)
@@ -149,20 +149,20 @@ def spines(
         k=k,
         link_gbps=link_gbps,
     )
-    numbered, there, most = _what_there_is(sizes, failing)
+    numbered, family, most = _family_of(sizes, failing)
     rates = _rates(uplink_gbps) if uplink_gbps else [link_gbps]
     tried = range(1, (most_spines or most) + 1)
-    _refuse_too_many(there, tried, len(rates), failures)
+    _refuse_too_many(family, tried, len(rates), failures)
     with waiting("designing"):
-        found = spines_report(workload, numbered, there, tried, rates, failures, max_slowdown, max_subflows)
+        found = spines_report(workload, numbered, family, tried, rates, failures, max_slowdown, max_subflows)
         if export and found["answer"]:
-            exported(export, workload, numbered, there, found["answer"])
+            exported(export, workload, numbered, family, found["answer"])
     show(found, lambda: _spines_tables(found, export), as_json)
     if not found["answer"]:
         raise typer.Exit(ExitStatus.PARTLY)
 
 
-def _what_there_is(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
+def _family_of(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
     """Return the fabric whose node numbers the workload files use, its ``Family``, and its count of top-tier switches.
 
     The count is the number of spines of a leaf-spine, or of cores per group of a fat-tree."""
@@ -192,21 +192,21 @@ def _rates(text: str) -> list[float]:
     return rates
 
 
-def _refuse_too_many(there: Family, tried: range, rates: int, failures: int) -> None:
+def _refuse_too_many(family: Family, tried: range, rates: int, failures: int) -> None:
     """Raise ``typer.BadParameter``, with the largest possible value, when there are too many cases to try."""
     from offline.design.spines import possible
 
-    if possible(there, tried, rates, failures):
+    if possible(family, tried, rates, failures):
         return
-    fewer = next((n for n in range(failures) if not possible(there, tried, rates, n)), failures) - 1
+    fewer = next((n for n in range(failures) if not possible(family, tried, rates, n)), failures) - 1
     if fewer >= 0:
-        ways = there.count_of_failures(tried[-1], failures)
+        ways = family.count_of_failures(tried[-1], failures)
         message = (
             f"{failures} failures can happen in {ways:,} ways, which are too many to try; give at most {fewer} failures"
         )
         message = f"{message}, a smaller --most-spines, fewer rates or a smaller fabric"
         raise typer.BadParameter(message, param_hint="--failures")
-    most = next((n for n in tried if not possible(there, range(1, n + 1), rates, 0)), 1) - 1
+    most = next((n for n in tried if not possible(family, range(1, n + 1), rates, 0)), 1) - 1
     message = f"{tried[-1]:,} spines are too many to try, even without failures; give at most {most:,}"
     raise typer.BadParameter(message, param_hint="--most-spines")
 

@@ -87,7 +87,7 @@ def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
 def cheapest_more(question: Question) -> float | None:
     """Return the growth of the least cost of using up the total, per Gbit/s that is added to the total.
 
-    None where this is unknown: the total is already the most that the dimensions may have."""
+    Return None where this is unknown: the total is already the most that the dimensions may have."""
     limits = replace(question.limits, budget=None)
     least = np.array(limits.least)
     most = np.where(question.loaded, limits.most, least)  # not limited by the present total

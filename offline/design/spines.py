@@ -209,39 +209,39 @@ class Choice:
     """Relative time of an iteration, with its computing, with the worst failures; mean over the jobs."""
 
 
-def possible(there: Family, counts: Iterable[int], rates: int, failed: int) -> bool:
+def possible(family: Family, counts: Iterable[int], rates: int, failed: int) -> bool:
     """Return whether at most ``MOST_LINKS`` links have to be examined. ``rates``: number of rates that are tried."""
     most = MOST_LINKS // rates
     for count in counts:
-        most -= there.links(count) * (1 + there.count_of_failures(count, failed))
+        most -= family.links(count) * (1 + family.count_of_failures(count, failed))
         if most < 0:
             return False
     return True
 
 
 def choices(
-    there: Family, jobs: Sequence[WorkloadJob], counts: Iterable[int], uplinks_gbps: Sequence[float], failed: int
+    family: Family, jobs: Sequence[WorkloadJob], counts: Iterable[int], uplinks_gbps: Sequence[float], failed: int
 ) -> list[Choice]:
     """Return the choices that cut off no flow, smallest capacity first, then fewest switches.
 
     Raises ``InvalidInput`` for impossible sizes."""
-    tried = [_choice(there, jobs, count, uplink, failed) for count in counts for uplink in uplinks_gbps]
+    tried = [_choice(family, jobs, count, uplink, failed) for count in counts for uplink in uplinks_gbps]
     found = [each for each in tried if each]
     return sorted(found, key=lambda each: (each.capacity_gbps, each.count))
 
 
-def _choice(there: Family, jobs: Sequence[WorkloadJob], count: int, uplink_gbps: float, failed: int) -> Choice | None:
+def _choice(family: Family, jobs: Sequence[WorkloadJob], count: int, uplink_gbps: float, failed: int) -> Choice | None:
     left = []
-    for fabric in there.fabrics(count, uplink_gbps, failed):
+    for fabric in family.fabrics(count, uplink_gbps, failed):
         bounds = _bounds(fabric, jobs)
         if not bounds:
             return None
         left.append(bounds)
-    intact = _bounds(there.fabric(count, uplink_gbps), jobs)
+    intact = _bounds(family.fabric(count, uplink_gbps), jobs)
     if not intact or not left:
         return None
     iteration = max(_iteration(each, jobs) for each in left)
-    capacity_gbps = there.capacity_gbps(count, uplink_gbps)
+    capacity_gbps = family.capacity_gbps(count, uplink_gbps)
     return Choice(count, uplink_gbps, capacity_gbps, intact.worst, max(each.worst for each in left), iteration)
 
 
@@ -260,24 +260,24 @@ def _iteration(bounds: Bounds, jobs: Sequence[WorkloadJob]) -> float:
 
 
 def smallest(
-    there: Family, jobs: Sequence[WorkloadJob], found: Iterable[Choice], failed: int, goal: float, limits: PlanLimits
+    family: Family, jobs: Sequence[WorkloadJob], found: Iterable[Choice], failed: int, goal: float, limits: PlanLimits
 ) -> tuple[Choice, Plan] | None:
     """Return the first choice whose planned routes reach the goal, and its plan with the largest slowdown.
 
     ``goal`` is the largest slowdown of any job with any failures. Choices whose bound is above the goal are not
     planned. Raises ``SignalboxError``."""
     for each in found:
-        if each.failed <= goal * REACHED and (made := _planned(there, jobs, each, failed, goal, limits)):
+        if each.failed <= goal * REACHED and (made := _planned(family, jobs, each, failed, goal, limits)):
             return each, max(made, key=lambda plan: plan.max_slowdown)
     return None
 
 
 def _planned(
-    there: Family, jobs: Sequence[WorkloadJob], choice: Choice, failed: int, goal: float, limits: PlanLimits
+    family: Family, jobs: Sequence[WorkloadJob], choice: Choice, failed: int, goal: float, limits: PlanLimits
 ) -> list[Plan]:
     """Return the plans for all failures, or an empty list when one of them is above the goal."""
     made = []
-    for fabric in there.fabrics(choice.count, choice.uplink_gbps, failed):
+    for fabric in family.fabrics(choice.count, choice.uplink_gbps, failed):
         made.append(answered(plan(problem_of(fabric, jobs), limits)))
         if made[-1].max_slowdown > goal * REACHED:
             return []
@@ -287,7 +287,7 @@ def _planned(
 def spines_report(
     workload: Path,
     numbered: Fabric,
-    there: Family,
+    family: Family,
     tried: Iterable[int],
     uplinks_gbps: Sequence[float],
     failures: int,
@@ -296,28 +296,28 @@ def spines_report(
 ) -> dict[str, Any]:
     """Return the report; ``answer`` is None when no choice is enough. Raises ``InvalidInput``, ``OSError``."""
     jobs = read_workload(workload, numbered, max_subflows)
-    found = choices(there, jobs, tried, uplinks_gbps, failures)
-    answer = smallest(there, jobs, found, failures, goal, PlanLimits(ecmp_draws=0))
+    found = choices(family, jobs, tried, uplinks_gbps, failures)
+    answer = smallest(family, jobs, found, failures, goal, PlanLimits(ecmp_draws=0))
     return {
-        "fabric": there.kind.value,
-        "failing": there.failing,
+        "fabric": family.kind.value,
+        "failing": family.failing,
         "failures": failures,
         "max_slowdown": goal,
-        "choices": [_row(there, each) for each in found],
-        "answer": answer and _row(there, answer[0]) | {"planned": answer[1].max_slowdown, "bound": answer[1].bound},
+        "choices": [_row(family, each) for each in found],
+        "answer": answer and _row(family, answer[0]) | {"planned": answer[1].max_slowdown, "bound": answer[1].bound},
     }
 
 
-def _row(there: Family, choice: Choice) -> dict[str, Any]:
+def _row(family: Family, choice: Choice) -> dict[str, Any]:
     row = asdict(choice)
-    return {COUNTED[there.kind]: row.pop("count"), **row}
+    return {COUNTED[family.kind]: row.pop("count"), **row}
 
 
-def exported(folder: Path, workload: Path, numbered: Fabric, there: Family, answer: Mapping[str, Any]) -> None:
+def exported(folder: Path, workload: Path, numbered: Fabric, family: Family, answer: Mapping[str, Any]) -> None:
     """Write ``fabric.json`` and the folder ``workload`` to ``folder``.
 
     Raises ``InvalidInput`` when the folder holds files of other jobs, and ``OSError``."""
-    topology = there.topology(answer[COUNTED[there.kind]], answer["uplink_gbps"])
+    topology = family.topology(answer[COUNTED[family.kind]], answer["uplink_gbps"])
     lines = lines_in(workload, Numbering(numbered))
     shift = len(topology.switches) - len(numbered.switches)
     shifted = {

@@ -90,24 +90,24 @@ def exported(folder: Path, found: Sequence[Answer], servers: int, interfaces: in
 
     Refused jobs are left out. Returns the ids of jobs that ``workload`` describes only partly. Raises ``OSError``, and
     ``InvalidInput`` when all jobs are refused."""
-    taken = [(answer, at) for answer, at in zip(found, places(found), strict=True) if not answer.refused]
-    if not taken:
+    accepted = [(answer, at) for answer, at in zip(found, places(found), strict=True) if not answer.refused]
+    if not accepted:
         raise InvalidInput.of("--export", "there is nothing to wire: all jobs are refused")
     wiring = Wiring(servers, ((None,) * servers,) * interfaces)
-    for answer, at in taken:
+    for answer, at in accepted:
         wiring = wiring.beside(answer.best.found.wiring.placed(at, servers))
-    laid = direct_connect(wiring.peers, rates.interface_gbps * GIGABIT, OFFLINE)
-    fabric = fabric_of(laid)
-    specs = [_at(answer.best.spec, fabric, at) for answer, at in taken]
+    topology = direct_connect(wiring.peers, rates.interface_gbps * GIGABIT, OFFLINE)
+    fabric = fabric_of(topology)
+    specs = [_at(answer.best.spec, fabric, at) for answer, at in accepted]
     (folder / "jobs").mkdir(parents=True, exist_ok=True)
     for spec in specs:
         text = json.dumps(spec.model_dump(mode="json", exclude_defaults=True), indent=2)
         (folder / "jobs" / f"{spec.job_id}.json").write_text(text + "\n", encoding="utf-8")
-    write_graph(folder / "fabric.json", laid)
-    alone_s = {answer.offer.job_id: answer.best.alone_s for answer, _ in taken}
+    write_graph(folder / "fabric.json", topology)
+    alone_s = {answer.offer.job_id: answer.best.alone_s for answer, _ in accepted}
     lines = {spec.job_id: [*ring_lines(spec, Numbering(fabric), alone_s[spec.job_id])] for spec in specs}
     write_workload(folder / "workload", {job: of_job for job, of_job in lines.items() if of_job})
-    return [spec.job_id for spec in specs if not _told(spec) or not lines[spec.job_id]]
+    return [spec.job_id for spec in specs if not _has_only_rings(spec) or not lines[spec.job_id]]
 
 
 def ring_lines(spec: JobSpec, numbering: Numbering, compute_s: float) -> Iterator[Line]:
@@ -135,7 +135,7 @@ def ring_lines(spec: JobSpec, numbering: Numbering, compute_s: float) -> Iterato
                 yield Line(src, dst, src_tor, dst_tor, 0, of_step, round(compute_s * 1e9), stage)
 
 
-def _told(spec: JobSpec) -> bool:
+def _has_only_rings(spec: JobSpec) -> bool:
     return not spec.transfers and all(collective.algorithm in RINGS for collective in spec.collectives)
 
 

@@ -97,13 +97,13 @@ def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
     Raises ``InvalidInput`` for an unknown name, and for a switch with hosts, because no routing can replace it."""
     switches = {switch.name: dpid for dpid, switch in fabric.switches.items()}
     with_hosts = {host.at.dpid for host in fabric.hosts.values()}
-    spare = [name for name, dpid in switches.items() if dpid not in with_hosts]
+    without_hosts = [name for name, dpid in switches.items() if dpid not in with_hosts]
     failed: set[Dpid] = set()
     for spine in spines:
         name = next((name for name in (f"spine{spine}", f"core{spine}", str(spine)) if name in switches), None)
         if name is None or switches[name] in with_hosts:
             why = f"there is no spine '{spine}'" if name is None else f"'{name}' has hosts and cannot fail"
-            raise InvalidInput.of("--fail-spines", f"{why}; what can fail: {listing(spare)}")
+            raise InvalidInput.of("--fail-spines", f"{why}; switches that can fail: {listing(without_hosts)}")
         failed.add(switches[name])
     return {link for link in fabric.links if link.dpid in failed}
 
@@ -138,7 +138,7 @@ def _named_cables(
         raise refused("must be SWITCH:SWITCH or SWITCH:SWITCH:CABLE, such as leaf5:spine2 or leaf5:spine2:0")
     for name in parts[:2]:
         if name not in switches:
-            raise refused(f"there is no switch '{name}'; there are {listing(switches)}")
+            raise refused(f"there is no switch '{name}'; switches: {listing(switches)}")
     a, b = (switches[name] for name in parts[:2])
     links = between.get((a, b), ())
     if not links:

@@ -56,7 +56,7 @@ class Routing:
         changed: set[FlowId] = set()
         always = self.mode is not Replan.HYSTERESIS
         if isinstance(plan, Plan) and (always or decide(problem, plan, self._min_gain).adopt):
-            changed = self._take(plan.routes)
+            changed = self._put_in_force(plan.routes)
             self.adopted += bool(changed)
         return changed | self.fail_over(problem)
 
@@ -74,7 +74,7 @@ class Routing:
         self._cycle_at_s, self.goal = now_s, goal
         if not planned.adopted:
             return set()
-        changed = self._take(planned.plan.routes)
+        changed = self._put_in_force(planned.plan.routes)
         self.adopted += bool(changed)
         return changed
 
@@ -85,7 +85,7 @@ class Routing:
             return set()
         problem = replace(problem, flows=lost)
         hops = NextHops(problem)
-        return self._take(hops.routes(hashed_links(problem, hops, self._seed)))
+        return self._put_in_force(hops.routes(hashed_links(problem, hops, self._seed)))
 
     def _is_in_force(self, problem: Problem, flow: Flow) -> bool:
         route = self.routes.get(flow.id)
@@ -99,7 +99,7 @@ class Routing:
             self.plans += 1
         return self._known[key]
 
-    def _take(self, routes: Routes) -> set[FlowId]:
+    def _put_in_force(self, routes: Routes) -> set[FlowId]:
         changed = {flow: route for flow, route in routes.items() if self.routes.get(flow) != route}
         self.moves += sum(flow in self.routes for flow in changed)
         self.routes |= changed

@@ -119,7 +119,7 @@ class _Line:
     """Share of the line's bits for each connection that does not take them from a common queue."""
     helpers: Sequence[int] = ()
     """Connections that take bits from the queue of the first one."""
-    open: int = 0
+    unfinished: int = 0
     """Number of connections that still send in this step."""
 
 
@@ -131,7 +131,7 @@ class _Ring:
     steps: int
     part: int
     lines: list[_Line] = field(default_factory=list)
-    open: int = 0
+    unfinished: int = 0
     """Number of lines that still send in this step."""
     left: int = 0
     """Steps to do in this iteration, including the running one."""
@@ -143,7 +143,7 @@ class _Job:
 
     spec: WorkloadJob
     rings: list[_Ring] = field(default_factory=list)
-    open: int = 0
+    unfinished: int = 0
     """Number of rings at work; 0 while the job computes."""
     part: int = 0
     """Index of the part of the iteration that is running."""
@@ -181,19 +181,19 @@ class _Simulation:
         self._routing = Routing(scheme, options.replan, options.min_gain, options.seed, live)
         self._problem = stages[0].problem
         self._lines_of: defaultdict[FlowId, list[_Line]] = defaultdict(list)
-        self._sends: list[_Line] = []
+        self._line_of: list[_Line] = []
         self._jobs = [self._build(job) for job in jobs]
         self._training: dict[JobId, _Job] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._before_s = 0.0
         for from_s, problem in stages[1:]:
-            self._at(from_s, partial(self._change, problem))
+            self._schedule(from_s, partial(self._change, problem))
         starts = random.Random(options.seed)
         for job in self._jobs:
             until_s = options.random_starts_s
             start_s = job.spec.start_s if until_s is None else starts.uniform(0, until_s)
-            self._at(start_s, partial(self._communicate, job))
+            self._schedule(start_s, partial(self._communicate, job))
 
     def run(self) -> Outcome:
         self._change(self._problem)
@@ -203,7 +203,7 @@ class _Simulation:
             before_s = self._fluid.now_s
             if done := self._fluid.advance(self._agenda[0][0] if self._agenda else math.inf):
                 self._before_s = before_s
-                self._arrived(done)
+                self._handle_done(done)
             else:
                 heapq.heappop(self._agenda)[2]()
         times = (JobTimes(j.spec.id, j.spec.ideal_s, tuple(j.iterations), j.cut_off) for j in self._jobs)
@@ -223,44 +223,44 @@ class _Simulation:
     def _begin(self, job: _Job, part: int) -> None:
         """Begin all rings of this part of the iteration."""
         job.part = part
-        job.open = len(job.running)
+        job.unfinished = len(job.running)
         self._replan(job)
         for ring in job.running:
             ring.left = ring.steps
             self._step(ring)
 
     def _step(self, ring: _Ring) -> None:
-        ring.open = len(ring.lines)
+        ring.unfinished = len(ring.lines)
         for line in ring.lines:
             self._send(line, line.step_bits)
 
     def _send(self, line: _Line, bits: float) -> None:
-        line.open = len(line.shares)
+        line.unfinished = len(line.shares)
         for connection, share in zip(line.connections, line.shares, strict=False):
             self._fluid.start(connection, bits * share, line.helpers)
 
-    def _arrived(self, done: Iterable[int]) -> None:
+    def _handle_done(self, done: Iterable[int]) -> None:
         """Handle connections that are done.
 
         All connections that are done at one time end before a step begins, so that a plan made now counts only flows
         that still send."""
-        lines = [self._sends[connection] for connection in done]
-        through: list[_Ring] = []
+        lines = [self._line_of[connection] for connection in done]
+        finished: list[_Ring] = []
         for line in lines:
-            line.open -= 1
-            if not line.open:
-                line.ring.open -= 1
-                if not line.ring.open:
-                    through.append(line.ring)
-        for ring in through:
+            line.unfinished -= 1
+            if not line.unfinished:
+                line.ring.unfinished -= 1
+                if not line.ring.unfinished:
+                    finished.append(line.ring)
+        for ring in finished:
             ring.left -= 1
             if ring.left:
                 self._step(ring)
                 continue
-            ring.job.open -= 1
-            if not ring.job.open and ring.part < max(of.part for of in ring.job.rings):
+            ring.job.unfinished -= 1
+            if not ring.job.unfinished and ring.part < max(of.part for of in ring.job.rings):
                 self._begin(ring.job, ring.part + 1)
-            elif not ring.job.open:
+            elif not ring.job.unfinished:
                 self._iteration_done(ring.job)
 
     def _iteration_done(self, job: _Job) -> None:
@@ -269,7 +269,7 @@ class _Simulation:
         if len(job.iterations) == self._options.iterations:
             del self._training[job.spec.id]
         else:
-            self._at(now_s + job.spec.compute_s, partial(self._communicate, job))
+            self._schedule(now_s + job.spec.compute_s, partial(self._communicate, job))
         self._replan(None)
 
     def _change(self, problem: Problem) -> None:
@@ -285,10 +285,10 @@ class _Simulation:
     def _cut_off(self, job: _Job) -> None:
         """Stop a job that has a flow without a path."""
         job.cut_off = True
-        job.open = 0
+        job.unfinished = 0
         self._training.pop(job.spec.id, None)
         for line in job.lines:
-            line.open = 0
+            line.unfinished = 0
             for connection in line.connections:
                 self._fluid.stop(connection)
 
@@ -303,7 +303,7 @@ class _Simulation:
         if mode is Replan.HYSTERESIS:
             problem = self._of_jobs(self._training.values())
         else:
-            sending = (line for job in self._training.values() for line in job.lines if line.open)
+            sending = (line for job in self._training.values() for line in job.lines if line.unfinished)
             lines = chain(sending, (line for ring in beginner.running for line in ring.lines) if beginner else ())
             problem = self._of(flow for line in lines for flow in line.flows)
         if problem.flows:
@@ -311,9 +311,9 @@ class _Simulation:
             self._route(self._routing.replan(problem, self._fluid.now_s), self._before_s if lose else math.inf)
             goal = self._routing.goal
             if goal and not goal.blocked:
-                self._at(self._fluid.now_s + CYCLE_S, partial(self._go_on, goal))
+                self._schedule(self._fluid.now_s + CYCLE_S, partial(self._continue_towards, goal))
 
-    def _go_on(self, goal: GoalPlan) -> None:
+    def _continue_towards(self, goal: GoalPlan) -> None:
         """Run the next cycle towards the goal, unless another event has started one."""
         if self._routing.goal is goal:
             self._replan(None)
@@ -337,14 +337,14 @@ class _Simulation:
             ways = [subflows] if striping is Striping.PACED else [(Subflow(path, 1.0),) for path, _ in subflows]
             while len(line.connections) < len(ways):
                 line.connections.append(self._fluid.connect(dict.fromkeys(line.nics, 1.0)))
-                self._sends.append(line)
+                self._line_of.append(line)
             queue = striping is Striping.COMMON_QUEUE
             line.helpers = line.connections[1 : len(ways)] if queue else ()
             line.shares = (1.0,) if queue or len(ways) == 1 else tuple(share for _, share in subflows)
             parts = (1.0,) * len(ways) if self._options.sharing is Sharing.EQUAL or queue else line.shares
             for connection, way, part in zip(line.connections, ways, parts, strict=False):
                 self._fluid.route(connection, self._uses(line, way), part * line.weight)
-            if line.open:
+            if line.unfinished:
                 self._send(line, left)
 
     def _uses(self, line: _Line, subflows: Route) -> dict[int, float]:
@@ -356,7 +356,7 @@ class _Simulation:
                 uses[number] = uses.get(number, 0.0) + share
         return uses
 
-    def _at(self, time_s: float, action: Callable[[], None]) -> None:
+    def _schedule(self, time_s: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (time_s, next(self._order), action))
 
     def _build(self, spec: WorkloadJob) -> _Job:

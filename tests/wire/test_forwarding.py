@@ -215,7 +215,7 @@ def test_watches_end_when_another_leads_and_calls_go_there(pair: Standby, tmp_pa
         next(watch)
         pair.members.all = (*pair.members.all, member("c", other))
         pair.members.lead("c")
-        with pytest.raises(Unreachable, match="is so no longer"):
+        with pytest.raises(Unreachable, match="is no longer active"):
             next(watch)
         assert [job.spec.job_id for job in client.list_jobs()] == ["other"]
 

@@ -159,7 +159,7 @@ def test_a_withdrawn_token_ends_its_streams_and_is_refused_on_open_connections(c
         with controller.tokens.open("a") as file:
             file.write('[[tenant]]\nname = "blue"\nmax_jobs = 1\n')
         controller.hang_up("event=reloaded")
-        assert 'event="quotas name tenants without tokens"' in controller.log()
+        assert 'event="tenants have quotas but no tokens"' in controller.log()
         with pytest.raises(Unauthenticated, match="no longer valid"):
             next(watch)
         with pytest.raises(Unauthenticated, match="the token is not known"):

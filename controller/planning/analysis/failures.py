@@ -192,7 +192,7 @@ def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabr
     """Return the possible failures of working parts of ``fabric``.
 
     The parts are switches without hosts, cables, and ports with one-way links, which count as cables. ``intact``: the
-    fabric without failures; parallel cables are numbered as in it."""
+    fabric without failures, whose numbers of parallel cables appear in the names."""
     with_hosts = {host.at.dpid for host in intact.hosts.values()}
     at: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():
@@ -240,7 +240,7 @@ def cases(problem: Problem, fabric: Fabric, failures: Iterable[Failure]) -> tupl
 
 
 def interchangeable(problem: Problem, fabric: Fabric) -> Mapping[Dpid, Dpid]:
-    """Return for every switch with a link the first interchangeable switch, which is often the switch itself."""
+    """Return for every switch with a link the lowest dpid among the switches that are interchangeable with it."""
     ends = {leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)}
     around: defaultdict[Dpid, list[tuple[Dpid, float, float]]] = defaultdict(list)
     for link_id in problem.paths.far_end:

@@ -140,7 +140,7 @@ def _verdict(slowdown: float, nic_slowdown: float, least: float, best: FoundRout
 def _if_hashed(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> EcmpSlowdown | None:
     """Return the job's slowdown if its flows were hashed and the flows of other jobs kept their routes.
 
-    None when no flow of the job has a choice of paths."""
+    Return None when no flow of the job has a choice of paths."""
     if not any(len(problem.candidates(flow)) > 1 for flow in own if problem.reachable(flow)) or not limits.ecmp_draws:
         return None
     hashed = {flow.id for flow in own}
@@ -251,8 +251,8 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
 def prove_routes(request: ProveRoutes) -> PlanProof:
     """Return the routes in force with the proofs that no routes are better, for a checker without a solver.
 
-    The planner makes no new routes; only its lower bounds are used. Its search may prove the bounds of more slowdowns
-    than there are witnesses for. Flows without any path are left out.
+    The planner makes no new routes; only its lower bounds are used. Its search may prove bounds for which the document
+    has no witness. Flows without any path are left out.
 
     Raises ``NotKnownYet`` while a flow with a path has no route in force: switches choose its links by hash, so the
     slowdown of its job is not known. Raises ``SignalboxError`` when the planner has no answer, or when capacities are
@@ -262,10 +262,10 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.is_in_force(flow))
     if hashed:
         job_id, flows = hashed.most_common(1)[0]
-        others = f", and of other jobs ({len(hashed) - 1})," if len(hashed) > 1 else ""
+        others = f" (other jobs with such flows: {len(hashed) - 1})" if len(hashed) > 1 else ""
         text = (
-            f"flows of job '{job_id}' ({flows}){others} have no route in force, and no slowdown can be proven for "
-            "hashed flows: retry after the next plan; only in the mode planned flows have routes"
+            f"flows of job '{job_id}' ({flows}) have no route in force{others}: switches hash them, so no slowdown "
+            "can be proven; retry after the next plan in the mode planned"
         )
         raise NotKnownYet(text, {"jobId": job_id})
     if not problem.in_force:

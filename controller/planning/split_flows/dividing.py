@@ -375,9 +375,9 @@ def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) ->
 
 
 def _one_to_change(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
-    """Return the flow to lay again: the flow with the fewest paths that have no amount left.
+    """Return the flow (index) in ``kept`` whose route has the fewest paths on which no amount is left.
 
-    Laying it again adds the fewest paths to those with an amount left."""
+    Dropping this route adds the fewest paths to those over which the rest is divided."""
 
     def new_paths(index: int) -> int:
         return sum(rest.get(path, 0.0) <= _ROUNDED for path, _ in before[index] or ())

@@ -67,7 +67,7 @@ Shares = Sequence[tuple[int, float]]
 def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] | None:
     """Return routes of flows that may all be split, with few moves; None where the closed form does not apply.
 
-    None also when ``most`` moves are too few. ``most``: number of flows that may move, None for any number."""
+    Return None also when ``most`` moves are too few. ``most``: number of flows that may move, None for any number."""
     flows, numbers = crossing(problem), problem.numbers
     max_subflows = min((flow.max_subflows for flow in flows), default=1)
     applies = max_subflows > 1 and nearly_equal(numbers.peak_bps[numbers.crossing])
@@ -165,7 +165,7 @@ class _Coloring:
         if both is None:
             both = here[-1]
             self._exchange(_sides(flow)[1], both, there[-1])
-        self._give(flow, both)
+        self._set_color(flow, both)
 
     def _exchange(self, end: Side, taken: int, free: int) -> None:
         """Exchange two colours along a path that begins at ``end``: there ``taken`` becomes unused, ``free`` used."""
@@ -179,9 +179,9 @@ class _Coloring:
             for of_flow in _sides(flow):
                 del self._at[of_flow, self.color[flow.id]]
         for flow, given in path:
-            self._give(flow, given)
+            self._set_color(flow, given)
 
-    def _give(self, flow: Flow, color: int) -> None:
+    def _set_color(self, flow: Flow, color: int) -> None:
         self.color[flow.id] = color
         self._at.update(((end, color), flow) for end in _sides(flow))
 
@@ -233,7 +233,7 @@ def _matching(flows: Iterable[Flow], evicted: Counter[Side]) -> list[Flow]:
 def peel(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route] | None:
     """Return the routes of the part; None when flows must stay whole or are unequal.
 
-    None also when slow common links would need more subflows than flows may have.
+    Return None also when slow common links would need more subflows than flows may have.
 
     ``bound``: lower bound of the slowdown; a residual cable carries as many whole flows as this slowdown allows."""
     demand_bps = nearly_equal(part.numbers.peak_bps)
@@ -425,8 +425,8 @@ class _Residual:
 def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: bool) -> list[bool] | None:
     """Return for each colour on the line, in order, whether it is short.
 
-    There are ``whole`` long colours of length 1, and ``short`` short colours of length ``length``. None when a short
-    colour would have to be cut and ``uncut`` is set."""
+    There are ``whole`` long colours of length 1, and ``short`` short colours of length ``length``. Return None when a
+    short colour would have to be cut and ``uncut`` is set."""
     order: list[bool] = []
     start = 0.0
     while whole or short:

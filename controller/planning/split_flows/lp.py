@@ -350,7 +350,7 @@ class Prices(NamedTuple):
 def dual_prices(problem: Problem, routes: Routes, limits: PlanLimits) -> Prices | None:
     """Return integer prices that prove the smallest possible worst slowdown, however flows are split.
 
-    None when time runs out, or when no link needs a price."""
+    Return None when time runs out, or when no link needs a price."""
     of = Commodities(problem)
     if not of.flows:
         return None

@@ -386,7 +386,7 @@ class _Search:
     def _choose(self, flow: int) -> Links | None:
         """Return the path with the smallest cost, which is its excess load with surcharges for moves and avoided links.
 
-        None when the flow is too large for any path."""
+        Return None when the flow is too large for any path."""
         paths = self._loads.paths(flow)
         avoided = self._avoided_until[paths] > self._step
         all_on_pins = self._loads.off_pin[paths] == 0

@@ -231,7 +231,7 @@ WEEK_S = 7 * 86_400
     ([(1, 1.0, 0.0)], "iterations[0].communication: must be more than 0"),
     ([(1, 1.0, -1.0)], "iterations[0].communication: must be more than 0"),
     ([(1, 1.0, 1.01)], "iterations[0].communication: must be at most the duration"),
-    ([(1, 1.0, 1.0)] * 2, "iterations[1].index: must be more than the index before it, 1 (given: 1)"),
+    ([(1, 1.0, 1.0)] * 2, "iterations[1].index: must be greater than the previous index, 1 (given: 1)"),
     ([(convert.MAX_INDEX + 1, 1.0, 1.0)], "iterations[0].index: must be at most 9223372036854775807"),
     ([(n, 1.0, 1.0) for n in range(convert.MAX_REPORTED + 1)], "iterations: "),
 ])  # fmt: skip

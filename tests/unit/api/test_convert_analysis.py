@@ -171,7 +171,7 @@ def test_the_answer_counts_what_can_fail_and_names_the_worst() -> None:
     assert said_of_failures(FAILURES) == (
         "Now the worst job's slowdown is 1.00 (no routing is better); under ECMP 2.50 on average. "
         "2 switches without hosts can fail, in 1 case (failures of interchangeable switches are one case); "
-        "no flow uses 2 cables more, whose failure changes nothing. "
+        "no flow uses another 2 cables, so their failure changes nothing. "
         "The worst failure is that of s101 (or one of 1 like it), with a slowdown of 2.00 after planning (no routing "
         "is better); under ECMP 2.50 on average. "
         "No failure leaves a flow without a path."
@@ -185,12 +185,12 @@ REPAIRED = replace(WORST, basis="repair", slowdown=3.0)
 @pytest.mark.parametrize(("changed", "expected"), [
     ({"outcomes": (), "felt": (), "unfelt": ()}, "The fabric has no part of the chosen kinds that can fail."),
     ({"outcomes": (), "felt": ()}, "No flow uses the 2 cables that can fail: no failure changes anything."),
-    ({"outcomes": (replace(WORST, lost=(LOST,)),)}, "2 failures leave flows without a path, up to 1."),
+    ({"outcomes": (replace(WORST, lost=(LOST,)),)}, "2 failures leave up to 1 flow without a path."),
     ({"present": replace(FAILURES.present, unrouted=(LOST, LOST))}, "2 flows have no path even now."),
     ({"pinned": False}, "No flow is pinned now: these results are for"),
     (
         {"outcomes": (REPAIRED,)},
-        "before 1 case was planned: the slowdown is that of the repair, and may be smaller",
+        "before 1 case was planned: their slowdown is that after the repair. Name a part alone",
     ),
     ({"outcomes": (REPAIRED,)}, "with a slowdown of 3.00 after the repair (at most 50.0% above the best)"),
 ])  # fmt: skip

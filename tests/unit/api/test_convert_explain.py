@@ -213,7 +213,7 @@ OWN = "The fullest link of the job is leaf1:5. It is loaded to 1.25 times its ca
     ),
     (
         nic(0.0, G1),
-        f"Several flows of job 'g1', and none of other jobs, share the NIC leaf1:5: {TAKES}",
+        f"Job 'g1' is slowed at the NIC leaf1:5, which only its own flows share: {TAKES}",
         f"{OWN} alone.",
     ),
 ])  # fmt: skip

@@ -142,7 +142,7 @@ def test_the_epoch_is_raised_above_a_generation_of_a_switch(signalbox: Signalbox
     config = tmp_path / "signalbox.toml"
     config.write_text(f"state_dir = '{state}'")
     raised = signalbox("state", "raise-epoch", "--config", config, "--above", above)
-    assert raised == Result(0, f"the next controller begins above {above}\n", "")
+    assert raised == Result(0, f"the next controller uses generation ids above {above}\n", "")
     assert revision(state) == above + 1
     too_large = signalbox("state", "raise-epoch", "--config", config, "--above", 1 << 62)
     assert (too_large.status, revision(state)) == (1, above + 1)

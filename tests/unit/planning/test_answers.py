@@ -144,8 +144,8 @@ def test_a_blocked_goal_names_who_has_to_move_and_is_not_searched_for_again() ->
     assert decision
     assert (decision.adopt, decision.reason) == (
         False,
-        "worst slowdown could fall from 1.25 to 1.00 (20.0%), but no moves that lead there were found within "
-        "planning.max_moves: of 3 flows to move at least 3 would have to move together "
+        "worst slowdown could fall from 1.25 to 1.00 (20.0%), but no moves within planning.max_moves were found "
+        "that lower it: at least 3 of 3 flows would have to move together "
         "(10.0.1.1 > 10.0.2.1, 10.0.1.2 > 10.0.2.2, 10.0.1.3 > 10.0.2.3)",
     )
     assert Status(goal=first.goal).blocked_flows == 3

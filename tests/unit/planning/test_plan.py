@@ -199,8 +199,8 @@ def test_a_plan_that_leads_to_a_goal_is_judged_by_the_goal(problem: Problem) -> 
     blocked = GoalPlan(replace(aim, job_slowdown=slowdowns), crowded, 8, False, tuple(aim.routes)[:2])
     low = replace(aim, job_slowdown=slowdowns | {JobId("b"): 1.5}, moves=0)
     assert decide(crowded, low, 0.02, stay=low, goal=blocked).reason.startswith(
-        "slowdown number 2 from the worst could fall from 1.50 to 1.40 (6.7%), but no moves that lead there were found "
-        "within planning.max_moves: of 8 flows to move, as far as known, 2 would have to move together ("
+        "slowdown number 2 from the worst could fall from 1.50 to 1.40 (6.7%), but no moves within planning.max_moves "
+        "were found that lower it: as far as known, 2 of 8 flows would have to move together ("
     )
     nearly = pinned(problem, aim.routes)
     assert not decide(nearly, aim, 0.02, goal=replace(goal, moves=0)).adopt

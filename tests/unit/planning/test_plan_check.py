@@ -70,7 +70,10 @@ MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     ),
     "routed and unrouted": (lambda p: replace(p, unrouted=(*p.unrouted, FIRST)), "both routed and"),
     "unrouted twice": (lambda p: replace(p, unrouted=p.unrouted * 2), "twice"),
-    "a flow of no job": (lambda p: replace(p, routes={**p.routes, OF_NO_JOB: whole(())}), "no flow of the problem"),
+    "a flow of no job": (
+        lambda p: replace(p, routes={**p.routes, OF_NO_JOB: whole(())}),
+        "is not a flow of the problem",
+    ),
     "a path that is no candidate": (lambda p: replace(p, routes={**p.routes, FIRST: whole((MISSING,))}), "not among"),
     "a path with no link": (lambda p: replace(p, routes={**p.routes, FIRST: whole(())}), "not among"),
     "a detour for a local flow": (
@@ -132,10 +135,10 @@ def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shar
         ([(0, 0.5), (1, 0.4)], "do not add up"),
         ([(0, 0.5)], "do not add up"),
         ([(0, 0.5), (0, 0.5)], "share a path"),
-        ([(0, 1.0), (1, 0.0)], "has no share"),
-        ([(0, 1.5), (1, -0.5)], "has no share"),
-        ([(0, math.nan)], "has no share"),
-        ([(0, math.nan), (1, 1.0)], "has no share"),
+        ([(0, 1.0), (1, 0.0)], "has no share above 0"),
+        ([(0, 1.5), (1, -0.5)], "has no share above 0"),
+        ([(0, math.nan)], "has no share above 0"),
+        ([(0, math.nan), (1, 1.0)], "has no share above 0"),
         ([(0, 0.5), (3, 0.5)], "not among"),
     ):
         assert words in split_plan(*subflows)[0]

@@ -195,7 +195,7 @@ CHANGES = {
     "a slowdown too small": (at("jobs", 0, "slowdown", value=1999), "job job0 has slowdown 2 by its routes, but"),
     "a slowdown too large": (at("jobs", 1, "slowdown", value=1001), "job job1 has slowdown 1"),
     "a demand": (at("flows", 0, "demand", value=[[0, 50]]), "job job0 has slowdown 1.5"),
-    "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "the route of flow 0 is not a valid one"),
+    "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "the route of flow 0 is not valid"),
     "a capacity": (at("links", 0, value=["l", "s", 99]), "job job0 has slowdown 2.021"),
     "no capacity": (at("links", 9, value=["m", "b2", 0]), "a link has no capacity"),
     "another path": (over(4, 1, 3, 5), "job job1 has slowdown 2"),
@@ -203,7 +203,7 @@ CHANGES = {
     "a path to elsewhere": (over(4, 0, 2, 7), "the route of flow 0"),
     "a path from elsewhere": (over(6, 0, 2, 5), "the route of flow 0"),
     "a link counted from the end": (over(4, 0, 2, -5), "the route of flow 0"),
-    "a link that is not there": (over(4, 0, 2, 99), "this is no plan: IndexError"),
+    "a link that is not there": (over(4, 0, 2, 99), "the file is not a plan with its proofs: IndexError"),
     "no route": (at("flows", 0, "route", value=[]), "the route of flow 0"),
     "a longer walk allowed": (at("flows", 0, "hops", value=5), "the route of flow 0"),
     "shares that do not add up": (at("flows", 0, "route", 0, 0, value=999), "the route of flow 0"),
@@ -218,7 +218,10 @@ CHANGES = {
     "no least": (at("proofs", 0, "groups", 0, "least", value=0), "a group has no weight or no jobs"),
     "a job too few": (at("proofs", 0, "groups", 0, "jobs", value=[1]), "cut 0 does not prove 2 for 1 of 1 jobs"),
     "no weight": (at("proofs", 0, "groups", 0, "weight", value=0), "a group has no weight or no jobs"),
-    "a cut that is not there": (at("proofs", 0, "groups", 0, "cut", value=1), "this is no plan: IndexError"),
+    "a cut that is not there": (
+        at("proofs", 0, "groups", 0, "cut", value=1),
+        "the file is not a plan with its proofs: IndexError",
+    ),
     "a cut counted from the end": (at("proofs", 0, "groups", 0, "cut", value=-1), "a group has no weight or no jobs"),
     "a flow not counted": (at("cuts", 0, "flows", value=[0, 1]), "cut 0 does not prove"),
     "a flow counted twice": (at("cuts", 0, "flows", value=[0, 1, 1, 0]), "cut 0 does not prove"),
@@ -231,9 +234,12 @@ CHANGES = {
     "a large tolerance": (at("tolerance", value=1), "the tolerance must be from 0 to 1/10,000"),
     "a negative tolerance": (at("tolerance", value=-1), "the tolerance must be from 0 to 1/10,000"),
     "no denominator": (at("denominator", value=0), "a link has no capacity"),
-    "a missing part": (lambda plan: plan.pop("cuts"), "this is no plan: KeyError 'cuts'"),
-    "a text for a number": (at("flows", 0, "demand", value=[[0, "100"]]), "this is no plan: TypeError"),
-    "no object": (at("flows", 0, value=None), "this is no plan: TypeError"),
+    "a missing part": (lambda plan: plan.pop("cuts"), "the file is not a plan with its proofs: KeyError 'cuts'"),
+    "a text for a number": (
+        at("flows", 0, "demand", value=[[0, "100"]]),
+        "the file is not a plan with its proofs: TypeError",
+    ),
+    "no object": (at("flows", 0, value=None), "the file is not a plan with its proofs: TypeError"),
 }
 
 
@@ -255,7 +261,7 @@ def test_numbers_are_integers(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [None, [], {}, 3, "plan"])
 def test_what_is_no_plan_is_refused(data: Any) -> None:
-    assert refusal(data).startswith("this is no plan")
+    assert refusal(data).startswith("the file is not a plan with its proofs")
 
 
 # ---- as a program
@@ -277,10 +283,10 @@ NO_PLAN = '{"jobs": [], "flows": []}'
     [
         ({}, 0, "worst slowdown 2, at least 2 with any routes; 2 of 2 slowdowns proven\n"),
         ({"proven": 0, "searched": 2}, 4, "2 more by a search, which cannot be checked\n"),
-        ({"cuts": []}, 1, "error: this is no plan: IndexError list index out of range\n"),
-        ('job_id = "a"', 1, "not JSON: Expecting value: line 1 column 1"),
+        ({"cuts": []}, 1, "error: the file is not a plan with its proofs: IndexError list index out of range\n"),
+        ('job_id = "a"', 1, "the file is not JSON: Expecting value: line 1 column 1"),
         ("[]", 1, "a plan with its proofs is a JSON object, but this is a list"),
-        (NO_PLAN, 1, "the file is no plan with its proofs, because these are missing: links, cuts, proofs"),
+        (NO_PLAN, 1, "the file is not a plan with its proofs; it has no links, cuts, proofs"),
     ],
 )
 def test_it_runs_as_a_program(

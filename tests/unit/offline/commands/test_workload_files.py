@@ -217,7 +217,10 @@ def test_efficiency_is_only_said_where_slowdowns_do_not_depend_on_pacing(signalb
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (("--fail-spines", "9"), "--fail-spines: there is no spine '9'; what can fail: spine0, spine1, spine2, spine3"),
+        (
+            ("--fail-spines", "9"),
+            "--fail-spines: there is no spine '9'; switches that can fail: spine0, spine1, spine2, spine3",
+        ),
         (("--graph", "missing.json"), "missing.json: No such file or directory"),
     ],
 )

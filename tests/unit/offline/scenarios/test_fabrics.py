@@ -125,7 +125,7 @@ def test_a_cable_fails_both_ways_alone_or_with_its_parallels(name: str, turned: 
     [
         ("leaf1", "must be SWITCH:SWITCH"),
         ("leaf1:spine1:0:0", "must be SWITCH:SWITCH"),
-        ("leaf9:spine1", "no switch 'leaf9'; there are leaf0"),
+        ("leaf9:spine1", "no switch 'leaf9'; switches: leaf0"),
         ("leaf1:leaf2", "no cable between the two; leaf1 has cables to spine0, spine1, spine2"),
         ("leaf1:spine1:2", "no cable 2 between the two; cables: 0, 1"),
     ],
