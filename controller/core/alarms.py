@@ -8,7 +8,7 @@ One fault raises one alarm: a part that is down because of another part is ``exc
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -16,12 +16,15 @@ from typing import Any, TypeVar
 from controller.alarms import Alarm, AlarmKey, Missed
 from controller.core.state import State
 from controller.demand.job_demand import JobDemand
+from controller.fabric.host_discovery import RECENT_S as CLAIMS_RECENT_S
+from controller.fabric.messages import PacketRefusal
 from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole
 from controller.fabric.refusals import (
     CONNECTIONS_RECENT_S,
     DUPLICATES_RECENT_S,
     FLOODS_RECENT_S,
     PACKETS_RECENT_S,
+    PortCounts,
 )
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
@@ -41,7 +44,10 @@ At least ``MANY_AT_LEAST`` switches must be missing, and more than ``MANY_FRACTI
 expected switches of one role. This happens if the inventory describes another fabric, or if the control network is
 cut."""
 
-_LLDP_KINDS = {
+MOST_PORTS_OF_SWITCH, MOST_PORTS = 16, 256
+"""Largest number of ports of one switch, and of all switches, that raise an alarm of a kind."""
+
+_LLDP_KINDS: Mapping[PacketRefusal, AlarmKind] = {
     "malformed": AlarmKind.LLDP_MALFORMED,
     "forged": AlarmKind.LLDP_FORGED,
     "replayed": AlarmKind.LLDP_REPLAYED,
@@ -135,17 +141,32 @@ def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
 
 def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     """Yield the alarms about ports of connected switches."""
-    for (at, reason), last_at in sorted(s.refusals.last_packets.items()):
-        if reason in _LLDP_KINDS and now < last_at + PACKETS_RECENT_S and at.dpid in fabric.switches:
-            yield Alarm(_LLDP_KINDS[reason], _port_name(fabric, at))
-    for at, drops in s.counters.drops.items():
-        if drops.packets and port_exists(fabric, at):
-            kind = "port" if LinkId(*at) in fabric.links else "host port"
-            facts = {"port_kind": kind, "packets": drops.packets, "seconds": drops.seconds}
-            yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, _port_name(fabric, at), facts)
-    for at in sorted(s.hosts.claims.refused_at):
-        if at.dpid in fabric.switches:
-            yield Alarm(AlarmKind.ADDRESSES_CLAIMED, _port_name(fabric, at))
+    for reason, kind in _LLDP_KINDS.items():
+        for at in _some(_recent(s.refusals.packets[reason], now - PACKETS_RECENT_S), fabric):
+            yield Alarm(kind, _port_name(fabric, at))
+    dropping = (at for at, drops in s.counters.drops.items() if drops.packets and port_exists(fabric, at))
+    for at in _some(dropping, fabric):
+        _, packets, seconds = s.counters.drops[at]
+        port_kind = "port" if LinkId(*at) in fabric.links else "host port"
+        facts = {"port_kind": port_kind, "packets": packets, "seconds": seconds}
+        yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, _port_name(fabric, at), facts)
+    for at in _some(_recent(s.hosts.claims.refused, now - CLAIMS_RECENT_S), fabric):
+        yield Alarm(AlarmKind.ADDRESSES_CLAIMED, _port_name(fabric, at))
+
+
+def _recent(counts: PortCounts, since: float) -> Iterator[PortRef]:
+    return (at for at, last_at in counts.last.items() if last_at > since)
+
+
+def _some(ports: Iterable[PortRef], fabric: Fabric) -> list[PortRef]:
+    """Return the ports of connected switches that raise an alarm of a kind each, because a switch may lie about all."""
+    of_switch = Counter[Dpid]()
+    some = list[PortRef]()
+    for at in ports:
+        if at.dpid in fabric.switches and of_switch[at.dpid] < MOST_PORTS_OF_SWITCH and len(some) < MOST_PORTS:
+            of_switch[at.dpid] += 1
+            some.append(at)
+    return sorted(some)
 
 
 def _port_name(fabric: Fabric, at: PortRef) -> str:

@@ -50,7 +50,7 @@ from controller.fabric.messages import (
     UndrainParts,
 )
 from controller.fabric.parts import MAX_NAMES, Part, PartKey, PartKind
-from controller.fabric.topology import Dpid, LinkId
+from controller.fabric.topology import Dpid, LinkId, PortRef
 from controller.jobs.job import Job
 from controller.jobs.messages import (
     Arrangement,
@@ -397,11 +397,14 @@ class Intake:
                 return self._connected(message, now)
             case SwitchLeft(dpid) | MastershipLost(dpid):
                 s.refusals.switch_left(message)
+                s.hosts.claims.refused.switch_left(dpid)
                 s.sync.left(dpid)
                 s.counters.switch_left(dpid)
                 s.tables.switch_left(dpid)
                 return self._begin_adoption(now) if s.departures.left(dpid, s.fabric, now) else NO_EFFECTS
             case PortChanged(dpid, port, removed):
+                if removed:
+                    s.counters.port_removed(PortRef(dpid, port.number))
                 return self._changed(now) if s.topology.port_changed(dpid, port, removed, now) else NO_EFFECTS
             case LinkSeen(src, dst):
                 s.topology.link_seen(src, dst, now)

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from controller.fabric.messages import ArpSeen, SendArpReply, SendArpRequest
+from controller.fabric.refusals import PortCounts
 from controller.fabric.topology import PortRef
 from controller.fabric.topology_state import Learned, TopologyState
 from controller.shared_map import differing
@@ -49,6 +50,7 @@ ASK_EVERY_S = 1.0
 SETTLED_FOR_S = 10.0
 """Seconds after a refusal in which further claims to the address are refused without a request."""
 RECENT_S = 60.0
+"""Seconds for which a refused claim raises an alarm."""
 MAX_INQUIRIES = 64
 MAX_INQUIRIES_OF_A_PORT = 4
 
@@ -72,10 +74,8 @@ class HostClaims:
     """Claims to known addresses from other ports while the known ports are up."""
 
     def __init__(self) -> None:
-        self.refused: Counter[PortRef] = Counter()
-        """Number of refused claims since the start, by the port that they came from."""
-        self.refused_at: dict[PortRef, float] = {}
-        """Time of the last refusal within ``RECENT_S``, by port."""
+        self.refused = PortCounts()
+        """Refused claims, by the port that they came from."""
         self._inquiries: dict[str, Inquiry] = {}
         self._settled_until: dict[str, float] = {}
 
@@ -95,8 +95,7 @@ class HostClaims:
 
     def refuse(self, at: PortRef, now: float) -> None:
         """Record that a claim from this port is refused."""
-        self.refused[at] += 1
-        self.refused_at[at] = now
+        self.refused.count(at, 1, now)
 
     def alive(self, ip: str, at: PortRef, now: float) -> None:
         """Record that the owner of the address sent a packet at ``at``; claims from other ports are refused."""
@@ -118,7 +117,6 @@ class HostClaims:
                 questions.append(SendArpRequest(ip, (inquiry.old,)))
             else:
                 moved[ip] = self._inquiries.pop(ip)
-        self.refused_at = {at: refused for at, refused in self.refused_at.items() if now < refused + RECENT_S}
         if self._settled_until:
             self._settled_until = {ip: until for ip, until in self._settled_until.items() if now < until}
         return questions, moved

@@ -1,17 +1,18 @@
 """Refused packets and connections, switches that flood, and switches that another controller took over.
 
 In: messages of the southbound, and the time. Out: totals since the start, and the time of the last refusal of each
-kind. A port that its switch did not describe is counted as port 0, so that a hostile switch cannot fill the memory.
-Pure.
+kind. The memory is bounded, because a peer may name any ports and dpids: a port that its switch did not describe is
+counted as port 0, ``PortCounts`` has limits, and a switch that disconnects is forgotten. Pure.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from controller.fabric.messages import (
     ConnectionRefused,
     MastershipLost,
+    PacketRefusal,
     PacketsRefused,
     RefusalReason,
     RefusedPacket,
@@ -28,6 +29,37 @@ CONNECTIONS_RECENT_S = 60.0
 
 A refused switch tries again every few seconds, so its alarm continues until it is accepted or gives up."""
 NO_PORT = PortNo(0)
+MOST_OF_SWITCH = 256
+MOST_PORTS = 4096
+"""Largest number of ports of one switch, and of all switches, with a count of their own."""
+MOST_DUPLICATES = 256
+"""Largest number of dpids that several switches have used lately."""
+
+
+class PortCounts:
+    """Number of refusals since the start, and time of the last one, by port.
+
+    Further ports are not counted while their switch, or all switches together, have the largest number of ports. A
+    switch that disconnects is forgotten."""
+
+    def __init__(self) -> None:
+        self.totals: Counter[PortRef] = Counter()
+        self.last: dict[PortRef, float] = {}
+        """Time of the last refusal, in the order of the first ones."""
+        self._of_switch: Counter[Dpid] = Counter()
+
+    def count(self, at: PortRef, number: int, now: float) -> None:
+        if at not in self.totals:
+            if len(self.totals) >= MOST_PORTS or self._of_switch[at.dpid] >= MOST_OF_SWITCH:
+                return
+            self._of_switch[at.dpid] += 1
+        self.totals[at] += number
+        self.last[at] = now
+
+    def switch_left(self, dpid: Dpid) -> None:
+        if self._of_switch.pop(dpid, 0):
+            for at in [at for at in self.totals if at.dpid == dpid]:
+                del self.totals[at], self.last[at]
 
 
 class Refusals:
@@ -36,15 +68,13 @@ class Refusals:
     def __init__(self) -> None:
         self.connections: Counter[RefusalReason] = Counter()
         """Number of refused connections since the start, by reason."""
-        self.packets: Counter[RefusedPacket] = Counter()
-        """Number of refused packets since the start, by port and reason."""
+        self.packets = defaultdict[PacketRefusal, PortCounts](PortCounts)
+        """Refused packets, by reason."""
         self.last_connections: dict[RefusalReason, tuple[str, float]] = {}
         """Peer and time of the latest refusals, by reason, except duplicate dpids.
 
         The peer is the first one that was refused after ``CONNECTIONS_RECENT_S`` without refusals. The time is the time
         of the last refusal."""
-        self.last_packets: dict[RefusedPacket, float] = {}
-        """Time of the last refusal, by port and reason."""
         self.taken: dict[Dpid, str] = {}
         """Names of the switches whose master is another controller."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
@@ -57,26 +87,42 @@ class Refusals:
         for (at, reason), number in message.counts.items():
             switch = fabric.switches.get(at.dpid)
             if switch is not None:
-                refused = RefusedPacket(at if at.port in switch.ports else PortRef(at.dpid, NO_PORT), reason)
-                self.packets[refused] += number
-                self.last_packets[refused] = now
+                self.packets[reason].count(at if at.port in switch.ports else PortRef(at.dpid, NO_PORT), number, now)
+
+    def packet_totals(self) -> dict[RefusedPacket, int]:
+        """Return the number of refused packets, by port and reason."""
+        return {
+            RefusedPacket(at, reason): number
+            for reason, of_reason in self.packets.items()
+            for at, number in of_reason.totals.items()
+        }
 
     def count_connection(self, message: ConnectionRefused, now: float) -> None:
         self.connections[message.reason] += 1
         peer = message.peer.rpartition(":")[0]
         if message.reason == "duplicate_dpid" and message.dpid is not None:
-            self.duplicates[message.dpid] = peer, now
+            self._count_duplicate(message.dpid, peer, now)
         else:
             first, last_at = self.last_connections.get(message.reason, (peer, now))
             self.last_connections[message.reason] = first if now < last_at + CONNECTIONS_RECENT_S else peer, now
+
+    def _count_duplicate(self, dpid: Dpid, peer: str, now: float) -> None:
+        """Record a second switch with this dpid; beyond ``MOST_DUPLICATES`` recent ones, other dpids are left out."""
+        if dpid not in self.duplicates and len(self.duplicates) >= MOST_DUPLICATES:
+            since = now - DUPLICATES_RECENT_S
+            self.duplicates = {known: last for known, last in self.duplicates.items() if last[1] > since}
+        if dpid in self.duplicates or len(self.duplicates) < MOST_DUPLICATES:
+            self.duplicates[dpid] = peer, now
 
     def count_flood(self, message: SwitchFloods, now: float) -> None:
         self.floods[message.dpid] = now
 
     def switch_left(self, message: SwitchLeft | MastershipLost) -> None:
-        """Forget the floods of a switch that has disconnected, or that has another controller as its master now.
+        """Forget the floods and packets of a switch that has disconnected, or that has another master now.
 
         ``taken`` has the switch only in the second case."""
+        for of_reason in self.packets.values():
+            of_reason.switch_left(message.dpid)
         self.floods.pop(message.dpid, None)
         self.taken.pop(message.dpid, None)
         if isinstance(message, MastershipLost):

@@ -445,6 +445,8 @@ class TopologyState:
         before = self._hosts.get(ip)
         if before:
             self._hosts_at[before.at].discard(ip)
+            if not self._hosts_at[before.at]:
+                del self._hosts_at[before.at]
             self._hosts_of[before.at.dpid] -= 1
         self._hosts[ip] = Host(ip, mac, at, nic_bps)
         self._hosts_at[at].add(ip)

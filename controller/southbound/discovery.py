@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -110,7 +110,7 @@ class Discovery:
         self._frames = ProbeFrames(key)
         self._ports: dict[PortRef, _Port] = {}
         self._of: dict[Dpid, set[PortRef]] = {}
-        self._arriving: dict[PortRef, set[_Port]] = defaultdict(set)
+        self._arriving: dict[PortRef, set[_Port]] = {}
         self._suspects: set[_Port] = set()
         self._linked: Counter[Dpid] = Counter()
         self._counts: tuple[float, float] | None = None
@@ -342,7 +342,7 @@ class Discovery:
                 changes.append(LinkLost(port.at, port.peer))
                 self._unlink(port)
             port.peer, port.announced = at.at, False
-            self._arriving[at.at].add(port)
+            self._arriving.setdefault(at.at, set()).add(port)
             self._linked[port.at.dpid] += 1
             self._counts = None
         port.heard_at, port.unanswered = self._listened, 0
@@ -358,6 +358,8 @@ class Discovery:
     def _unlink(self, port: _Port) -> None:
         if port.peer is not None:
             self._arriving[port.peer].discard(port)
+            if not self._arriving[port.peer]:  # a switch may have any number of ports, one after the other
+                del self._arriving[port.peer]
             self._linked[port.at.dpid] -= 1
             self._counts = None
         port.peer, port.announced, port.unanswered = None, False, 0

@@ -198,6 +198,9 @@ class CounterIntake:
         self._pairs.switch_left(dpid)
         self.drops = {at: drops for at, drops in self.drops.items() if at.dpid != dpid}
 
+    def port_removed(self, at: PortRef) -> None:
+        self.drops.pop(at, None)
+
     def _link_bytes(self, fabric: Fabric, switch: Switch, ports: Mapping[PortNo, PortCount]) -> dict[LinkId, int]:
         """Return the bytes of every link out of the switch, and of the links from its hosts."""
         out, into = self._links[switch.dpid](switch, self._edges(fabric.hosts))

@@ -70,7 +70,7 @@ def test_a_claim_is_not_believed_while_somebody_answers_for_the_address() -> Non
     assert edge.speak(IP, MAC, HOME)[0] == "known"
     assert edge.run(5) == []
     assert edge.home == HOME
-    assert edge.hosts.claims.refused == {THIEF: 1}
+    assert edge.hosts.claims.refused.totals == {THIEF: 1}
     assert edge.topology.fabric.generation == generation, "nothing has to be computed anew"
 
 
@@ -108,7 +108,7 @@ def test_a_claim_does_not_hold_when_the_host_has_moved_or_was_put_elsewhere_mean
         edge.speak(IP, MAC, OTHER)
     edge.run(5)
     assert edge.home == OTHER
-    assert edge.hosts.claims.refused == refused
+    assert edge.hosts.claims.refused.totals == refused
 
 
 def test_a_claim_does_not_hold_when_the_old_port_has_become_a_link() -> None:
@@ -128,22 +128,22 @@ def test_ten_thousand_claims_cost_the_victim_one_question_and_are_recent_for_a_w
         learned, questions = edge.claim()
         asked += questions
     assert len(asked) == 1
-    assert edge.hosts.claims.refused == {THIEF: 10_001}
+    assert edge.hosts.claims.refused.totals == {THIEF: 10_001}
     assert learned == "contested"
     edge.run(SETTLED_FOR_S + 0.1)
     assert edge.claim()[1], "later it may be true"
     edge.speak(IP, MAC, HOME)
     edge.run(RECENT_S - 1)
-    assert set(edge.hosts.claims.refused_at) == {THIEF}
+    assert edge.hosts.claims.refused.last[THIEF] > edge.now - RECENT_S
     edge.run(2)
-    assert not edge.hosts.claims.refused_at
+    assert edge.hosts.claims.refused.last[THIEF] < edge.now - RECENT_S
 
 
 def test_another_claimant_waits_until_the_first_claim_is_settled() -> None:
     edge = Edge()
     edge.claim()
     assert edge.speak(IP, THIEF_MAC, OTHER) == ("contested", [])
-    assert edge.hosts.claims.refused == {OTHER: 1}
+    assert edge.hosts.claims.refused.totals == {OTHER: 1}
     edge.run(QUESTIONS * ASK_EVERY_S + 0.5)
     assert edge.home == THIEF
 
@@ -166,13 +166,13 @@ def test_a_claim_that_turns_out_true_before_it_is_settled_is_not_counted_as_refu
     edge.claim()
     edge.topology.port_changed(Dpid(1), port(1, up=False), False, edge.now)
     assert edge.claim()[0] == "moved"
-    assert not edge.hosts.claims.refused
+    assert not edge.hosts.claims.refused.totals
 
 
 def test_a_declared_host_is_not_even_asked() -> None:
     edge = Edge(4, DeclaredHost("10.0.0.7", None, "s1", "eth4"))
     assert edge.speak("10.0.0.7", THIEF_MAC, THIEF) == ("refused", [])
-    assert edge.hosts.claims.refused == {THIEF: 1}
+    assert edge.hosts.claims.refused.totals == {THIEF: 1}
     assert edge.topology.fabric.hosts["10.0.0.7"].at == PortRef(Dpid(1), PortNo(4))
 
 

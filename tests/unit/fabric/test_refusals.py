@@ -5,19 +5,32 @@ from __future__ import annotations
 import pytest
 
 from controller.alarms import text
+from controller.core.alarms import MOST_PORTS_OF_SWITCH
 from controller.core.messages import Command, Message
 from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
     PacketsRefused,
+    PortChanged,
     ProbePorts,
     RefusedPacket,
     SwitchFloods,
     SwitchLeft,
 )
-from controller.fabric.refusals import CONNECTIONS_RECENT_S, FLOODS_RECENT_S, PACKETS_RECENT_S
-from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.fabric.refusals import (
+    CONNECTIONS_RECENT_S,
+    DUPLICATES_RECENT_S,
+    FLOODS_RECENT_S,
+    MOST_DUPLICATES,
+    MOST_OF_SWITCH,
+    MOST_PORTS,
+    PACKETS_RECENT_S,
+    PortCounts,
+    Refusals,
+)
+from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.serving.event_log import events
+from controller.tables.messages import Counters
 from signalbox.words import AlarmKind
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
@@ -143,6 +156,47 @@ def test_refused_packets_at_ports_and_switches_that_nobody_described_take_no_mem
     assert fabric.status.refused_packets == {RefusedPacket(PortRef(LEAF, PortNo(0)), "forged"): 100}
 
 
+def test_a_switch_that_has_left_takes_no_memory(fabric: Fabric) -> None:
+    fabric.send(PacketsRefused({RefusedPacket(PortRef(LEAF, HOST_PORT), "forged"): 1}))
+    fabric.send(ArpSeen(PortRef(LEAF, HOST_PORT), "reply", "10.0.2.2", THIEF_MAC, "10.0.3.1"))
+    fabric.run(5)
+    assert fabric.status.refused_packets
+    assert fabric.status.refused_claims
+    fabric.send(SwitchLeft(LEAF))
+    assert not fabric.status.refused_packets
+    assert not fabric.status.refused_claims
+
+
+def test_one_switch_and_all_switches_have_a_limited_number_of_counted_ports() -> None:
+    counts = PortCounts()
+    for dpid in range(1, 2 * MOST_PORTS // MOST_OF_SWITCH):
+        for port in range(MOST_OF_SWITCH + 10):
+            counts.count(PortRef(Dpid(dpid), PortNo(port)), 1, 0.0)
+    assert len(counts.totals) == len(counts.last) == MOST_PORTS
+    counts.switch_left(Dpid(2))
+    assert len(counts.totals) == len(counts.last) == MOST_PORTS - MOST_OF_SWITCH
+    counts.count(PortRef(Dpid(1), PortNo(0)), 1, 5.0)
+    assert counts.totals[PortRef(Dpid(1), PortNo(0))] == 2, "a known port is counted on"
+
+
+def test_a_switch_that_reports_refusable_packets_at_all_its_ports_raises_a_few_alarms(fabric: Fabric) -> None:
+    for number in range(1000, 1100):
+        fabric.send(PortChanged(LEAF, Port(PortNo(number), f"eth{number}", THIEF_MAC, True, 1e9)))
+        fabric.send(PacketsRefused({RefusedPacket(PortRef(LEAF, PortNo(number)), "forged"): 1}))
+    assert len(fabric.status.refused_packets) == 100
+    assert sum(kind is AlarmKind.LLDP_FORGED for kind, _ in fabric.status.alarms) == MOST_PORTS_OF_SWITCH
+
+
+def test_of_many_duplicate_dpids_some_are_remembered_and_later_others() -> None:
+    refusals = Refusals()
+    for dpid in range(MOST_DUPLICATES + 10):
+        refusals.count_connection(ConnectionRefused("192.0.2.5:40000", Dpid(dpid), "duplicate_dpid"), 0.0)
+    assert len(refusals.duplicates) == MOST_DUPLICATES
+    later = DUPLICATES_RECENT_S + 1
+    refusals.count_connection(ConnectionRefused("192.0.2.6:40000", Dpid(9999), "duplicate_dpid"), later)
+    assert refusals.duplicates == {Dpid(9999): ("192.0.2.6", later)}
+
+
 def test_the_ports_of_a_switch_are_probed_when_it_has_its_rules_once_per_connection(fabric: Fabric) -> None:
     assert sorted(fabric.probed) == sorted(fabric.switches)
     fabric.probed.clear()
@@ -163,3 +217,13 @@ def test_a_switch_that_floods_is_named_until_it_has_stopped_or_has_left(fabric: 
     fabric.send(SwitchFloods(LEAF))
     fabric.send(SwitchLeft(LEAF))
     assert "sends more" not in alarms(fabric)
+
+
+def test_drops_of_a_port_that_is_removed_take_no_memory(fabric: Fabric) -> None:
+    port = fabric.status.fabric.switches[LEAF].ports[HOST_PORT]
+    at = fabric.now
+    for turn in range(2):
+        fabric.send(Counters(LEAF, at + turn, {}, {}, {HOST_PORT: 50}))
+    assert fabric.loop.state.counters.drops.keys() == {PortRef(LEAF, HOST_PORT)}
+    fabric.send(PortChanged(LEAF, port, removed=True))
+    assert not fabric.loop.state.counters.drops

@@ -121,6 +121,18 @@ def test_probes_of_a_big_switch_are_spread_over_the_interval_and_none_is_missed(
     assert len(last_interval) <= 110
 
 
+def test_a_switch_whose_ports_get_other_numbers_takes_no_more_memory() -> None:
+    clock, held = linked({A1: B1}), list[int]()
+    for number in range(10, 40):
+        there = PortRef(B, PortNo(number))
+        clock.discovery.port_changed(B, port(number), removed=False)
+        clock.cables[A1] = there
+        clock.run(2.0)
+        clock.discovery.port_changed(B, port(number), removed=True)
+        held.append(sum(len(each) for each in vars(clock.discovery).values() if isinstance(each, dict)))
+    assert held[-1] == held[0]
+
+
 @pytest.mark.parametrize("first", [1, 0x00A1_5E00_0000_0000, 0xFFFF_0000_0000_0000])
 @pytest.mark.parametrize("step", [1, 1 << 16])
 def test_the_probes_of_many_switches_are_spread_over_the_interval_whatever_their_numbers(first: int, step: int) -> None:
