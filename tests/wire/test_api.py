@@ -15,38 +15,12 @@ from controller.planning.problem import FlowId
 from signalbox.client import Client, Unreachable
 from signalbox.errors import Conflict, InvalidInput, NotFound
 from signalbox.jobs.reports import Connected, IterationTime
-from signalbox.mapping import seconds, spec_message
+from signalbox.mapping import seconds
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.waiting import DEADLINE_S, beside
 from tests.support.wire.api_calls import detail, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
-
-
-def test_any_client_registers_describes_renews_lists_and_deregisters_a_job(api: Running, client: Client) -> None:
-    job = client.register_job(ring()).job
-    assert (job.spec.job_id, job.state, job.virtual_links, job.pinned) == ("ring", pb.JOB_STATE_ECMP, 2, 0)
-    assert 0 < seconds(job.lease_left) <= 30
-    assert client.renew_lease("ring") == 30.0
-    assert client.register_job(ring()).job.uid == job.uid
-    with Client(api.addresses[0]) as other:
-        assert [other.get_job("ring").spec] == [each.spec for each in client.list_jobs()] == [job.spec]
-        other.deregister_job("ring", force=True)
-    assert client.list_jobs() == ()
-
-
-def test_an_update_changes_the_fields_that_it_names(client: Client) -> None:
-    before = client.register_job(ring()).job
-    job = client.update_job(ring(size=7, max_subflows=4, lease_s=99), ["max_subflows", "lease_s"])
-    expected = pb.JobSpec()
-    expected.CopyFrom(before.spec)
-    expected.max_subflows, expected.lease.seconds = 4, 99
-    assert job.spec == expected == client.get_job("ring").spec
-    assert client.update_job(ring(size=7)).spec == spec_message(ring(size=7))
-    with pytest.raises(NotFound):
-        client.update_job(ring("nobody"))
-    with pytest.raises(InvalidInput, match=r"update_mask.paths\[0\]: JobSpec has no field 'colour'; choose '\*'"):
-        client.update_job(ring(), ["colour"])
 
 
 def test_an_error_that_repeats_a_long_name_still_fits_into_a_status(client: Client) -> None:
@@ -209,23 +183,6 @@ def test_the_fabric_is_described_with_names_rates_and_hosts(client: Client) -> N
         (H1, "02:00:00:00:01:01", "leaf1", 2),
         (H2, "", "leaf2", 2),
     ]
-
-
-def test_a_plan_is_absent_until_there_is_one_then_certified_and_routed(client: Client) -> None:
-    assert client.get_plan() is None
-    client.register_job(ring())
-    outcome = client.replan()
-    assert (outcome.outcome, outcome.reason) == (pb.REPLAN_OUTCOME_ADOPTED, "better")
-    plan = client.get_plan()
-    assert plan is not None
-    assert plan == outcome.plan
-    assert (plan.max_slowdown, plan.bound, plan.gap, plan.installed) == (1.25, 1.0, 0.25, True)
-    assert plan.certificate == pb.PLAN_CERTIFICATE_GAP
-    assert [(r.job_id, list(r.route.switches)) for r in plan.routes] == [
-        ("ring", ["leaf1", "spine1", "leaf2"]),
-        ("ring", ["leaf2", "spine1", "leaf1"]),
-    ]
-    assert list(plan.unrouted) == [pb.Pair(src=H1, dst="10.0.9.9")]
 
 
 def test_no_mode_is_an_invalid_argument(channel: grpc.Channel) -> None:

@@ -9,7 +9,6 @@ import pytest
 from google.rpc import error_details_pb2
 from structlog.testing import capture_logs
 
-from controller.api.identities import Identities
 from signalbox.client import Client
 from signalbox.errors import HostNotAllowed
 from signalbox.mapping import spec_message
@@ -75,19 +74,3 @@ def test_a_refusal_is_a_status_for_programs_and_a_line_of_the_audit_log(api: Run
     (line,) = [line for line in lines if line["event"] == "audit"]
     assert (line["name"], line["method"], line["code"]) == ("blue", "RegisterJob", "PERMISSION_DENIED")
     assert FOREIGN[1] in line["why"]
-
-
-def test_a_job_from_before_a_new_list_keeps_running_until_it_ends(api: Running, blue: Client, tmp_path: Path) -> None:
-    registered = blue.register_job(ring("ring", OURS), request_id="once")
-    api.server.files.replaced(Identities.load(tokens_file(tmp_path, hosts_of_blue("10.0.1.0/24"))))
-    with pytest.raises(HostNotAllowed, match=f"names {H2}, .* its hosts are 10.0.1.0/24;"):
-        blue.register_job(ring("new", OURS))
-    for token in (registered.lease_token, ""):
-        again = blue.register_job(ring("ring", OURS), lease_token=token, request_id="once")
-        assert again.job.uid == registered.job.uid
-    with pytest.raises(HostNotAllowed):
-        blue.register_job(ring("ring", OURS), lease_token="", take_over=True)
-    assert blue.update_job(ring("ring", OURS, size=2000)).uid == registered.job.uid
-    blue.deregister_job("ring")
-    with pytest.raises(HostNotAllowed):
-        blue.register_job(ring("ring", OURS))

@@ -19,7 +19,7 @@ from controller.log_limit import LimitedLog
 from controller.observability import logs
 from signalbox.client import Client
 from signalbox.credentials import Credentials
-from signalbox.errors import Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.errors import Gone, InvalidInput, NotFound, SignalboxError
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
 from tests.support.waiting import DEADLINE_S, beside, until
@@ -52,41 +52,6 @@ def owner(api: Running) -> Iterator[Client]:
 def stranger(api: Running) -> Iterator[Client]:
     with Client(api.addresses[0]) as client:
         yield client
-
-
-EACH_CALL = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-
-
-@EACH_CALL
-def test_a_stranger_changes_nothing_and_the_owner_does(owner: Client, stranger: Client, call: Call) -> None:
-    for of_no_job in ("", "of.another-controller"):
-        with pytest.raises(NotFound, match="there is no job 'job'") as error:
-            call(stranger, of_no_job)
-        assert error.value.reason is Gone.NO_SUCH_JOB
-    registered = owner.register_job(spec(reports_connections=True))
-    uid, token = registered.job.uid, registered.lease_token
-    for wrong in ("", uid, token[:-2], token.replace(uid, "0" * len(uid)), "x" * 5000):
-        with pytest.raises(WrongLeaseToken):
-            call(stranger, wrong)
-    job = owner.get_job("job")
-    assert (job.uid, job.iterations, job.spec.max_subflows) == (uid, 0, 1)
-    call(stranger, token)
-
-
-@EACH_CALL
-def test_the_owner_learns_that_the_job_was_taken_over(owner: Client, stranger: Client, call: Call) -> None:
-    old = owner.register_job(spec(reports_connections=True))
-    watch = owner.watch_routes("job")
-    next(watch)
-    new = stranger.register_job(spec(reports_connections=True), take_over=True)
-    assert new.job.uid != old.job.uid
-    with pytest.raises(NotFound, match="job 'job' was taken over by another registration") as error:
-        call(owner, None)
-    assert error.value.reason is Gone.JOB_TAKEN_OVER
-    with pytest.raises(NotFound) as error:
-        next(watch)
-    assert error.value.reason is Gone.JOB_TAKEN_OVER
-    assert stranger.renew_lease("job") == 30.0
 
 
 @pytest.mark.parametrize("saved", [True, False])

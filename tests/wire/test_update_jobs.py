@@ -150,22 +150,6 @@ def both_ways(there: int = 1, back: int = 1) -> JobSpec:
     return JobSpec.parse({"job_id": "both", "endpoints": [H1, H2], "transfers": transfers, "lease_s": 30})
 
 
-def test_every_answer_with_the_job_has_its_revision(client: Client) -> None:
-    def everywhere() -> set[int]:
-        watched = client.watch_jobs()
-        found = {client.get_job("ring").revision, client.list_jobs()[0].revision, next(watched).jobs[0].revision}
-        watched.close()
-        return found
-
-    assert client.register_job(ring()).job.revision == 1
-    assert everywhere() == {1}
-    assert client.update_job(ring(size=2000)).revision == 2
-    assert everywhere() == {2}
-    assert client.update_jobs([ring(size=3000)])[0].revision == 3
-    assert everywhere() == {3}
-    assert client.register_job(ring(size=3000)).job.revision == 3
-
-
 def test_a_stale_revision_is_aborted_and_says_what_it_is_now(api: Running, client: Client) -> None:
     token = client.register_job(ring()).lease_token
     client.update_job(ring(size=2000))
