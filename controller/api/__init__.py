@@ -12,8 +12,8 @@ A call passes:
 - ``gate``: identifies the caller (``peers``, ``identities``, ``certificate_names``) and checks its rights (``access``).
   It charges the caller for the additional cost of a large request, since HAProxy only counts requests.
 - ``services``, ``fabric_work``: the handlers. ``leading``: refuses answers that only the active controller may give.
-- ``convert`` and the files that begin with ``convert_``: messages to frozen types and back, nowhere else but in the
-  client's ``mapping``, which reads and writes job specs for both sides.
+- ``convert`` and the files that begin with ``convert_``: messages to frozen types and back. Only job specs are
+  converted elsewhere, in the client's ``mapping``, for both sides.
 - ``errors``: an error as a status with details.
 
 Streams and long answers:

@@ -118,8 +118,8 @@ class OtherTenants(NotFound):
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
     """Raise ``NotFound`` to a tenant that neither has nor had a job of this id.
 
-    The text is that for an unknown job, even when the job exists and belongs to another tenant. A tenant whose own job
-    of this id has ended is not refused, so that it may learn how the job ended."""
+    The text does not show whether the job exists and belongs to another tenant. A tenant whose own job of this id has
+    ended is not refused, so that it may learn how the job ended."""
     if caller.role is not Role.TENANT:
         return
     job = status.jobs.get(JobId(job_id))

@@ -195,8 +195,8 @@ def _wrong_time(time: IterationTime, index_before: int, now: float) -> Iterator[
 def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
     """Return the reported connections, each with its position in the request.
 
-    Raises ``InvalidInput`` when the address of the reporting host is missing, when a connection's source is another
-    address or is also its destination, and for invalid ports."""
+    Raises ``InvalidInput`` for invalid ports, when the reporting host's address is missing, and when this address is
+    not the source of each connection or is also its destination."""
     if len(request.connections) > MAX_CONNECTIONS:
         message = f"{len(request.connections)} connections in one report; at most {MAX_CONNECTIONS} are allowed"
         raise InvalidInput.of("connections", message)

@@ -149,7 +149,7 @@ def _computed(found: FailureAnalysis) -> str:
     late = f" The time limit ended before {count(bounded, 'case was', 'cases were')} computed: only bounds are known."
     repaired = sum(outcome.repaired_only for outcome in found.outcomes)
     unplanned = (
-        f" The time limit ended before {count(repaired, 'case was', 'cases were')} planned: their slowdown is that "
+        f" The time limit ended before {count(repaired, 'case was', 'cases were')} planned, so the slowdown is that "
         "after the repair. Name a part alone, or allow more time (--within), to see the slowdown after a new plan."
     )
     return (

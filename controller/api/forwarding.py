@@ -114,7 +114,7 @@ class Forwarder(Servers):
             self._changed.clear()
 
     async def _relink(self) -> None:
-        """Connect to the leader, if it is another one than before; certificates may have changed too."""
+        """Connect to the leader if another member leads now, or if the certificates have changed."""
         leader, tls = self._membership.leader(), self._certificates.newest
         if leader is None or self._obstacle(leader):
             await self._unlink()

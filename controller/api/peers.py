@@ -1,9 +1,9 @@
 """Peer of a call: the client at the other end of its connection.
 
-In: gRPC's description of a direct connection; or header fields, for calls that arrive at ``api.proxy_socket``, which
-only HAProxy may open, and for calls that another member forwards to ``members.api``. Out: the peer. HAProxy, as
-``controller/serving/haproxy.py`` configures it, deletes these header fields from a client's request before it sets
-them, and so does a member. At any other address the fields are ignored.
+In: gRPC's description of a direct connection, or header fields of a forwarded call. Only HAProxy may open
+``api.proxy_socket``, and only members may call ``members.api``; calls that arrive there have these fields. Out: the
+peer. HAProxy, as ``controller/serving/haproxy.py`` configures it, deletes these header fields from a client's request
+before it sets them, and so does a member. At any other address the fields are ignored.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ MOST_CALLS = 8192
 IDLE_MS = 300_000
 """Milliseconds after which a connection without calls is closed."""
 SUMMARY_EVERY_S = 1.0
-"""Seconds between log lines that count the lines that were left out."""
+"""Seconds between log lines that say how many lines were left out."""
 
 
 class Servers(ABC):
@@ -59,7 +59,7 @@ class Servers(ABC):
         return self._bound.result()
 
     def stop(self, grace_s: float = 1.0) -> None:
-        """Refuse new calls, cancel running ones after ``grace_s`` seconds, and return when all are closed."""
+        """Refuse new calls, cancel running calls after ``grace_s`` seconds, and return when all are closed."""
         self._grace_s = grace_s
         with suppress(RuntimeError):  # a closed loop needs no wake-up
             self._loop.call_soon_threadsafe(self._stopping.set)

@@ -169,8 +169,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _certain(self, job_id: str, uid: str) -> None:
         """Wait until the status has this registration or its end.
 
-        The status has neither while another registration takes the job over and is not on disk yet, because a failed
-        write reverts the take-over."""
+        While another registration takes the job over and is not on disk yet, the status has neither: a failed write
+        reverts the take-over."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))

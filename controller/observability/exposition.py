@@ -2,8 +2,8 @@
 
 The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/. In: the ``StatusBoard``. Out:
 the text of all ``FAMILIES``. At each scrape the client library of Prometheus makes an object of every sample, and
-formats and escapes its labels. For tens of thousands of series it takes seven times the CPU time of this writer
-(``python -m benchmarks scrapes``), which formats labels once and keeps them for the next scrape.
+formats and escapes its labels. With tens of thousands of series that takes seven times the CPU time of this writer
+(``python -m benchmarks scrapes``). This writer formats labels once and reuses them at the next scrape.
 """
 
 from __future__ import annotations
@@ -124,8 +124,7 @@ def _with_unique_names(fabric: Fabric) -> Fabric:
 def _names_of_down(fabric: Fabric, down: Mapping[PartKey, Part]) -> dict[PartKey, Labels]:
     """Return the switch names of each part that is down.
 
-    Names of connected switches are those of the fabric; other names get their dpid as a suffix when they are not
-    unique."""
+    Connected switches have their names in the fabric. Others get their dpid as a suffix if not unique."""
     count = Counter(switch.name for switch in fabric.switches.values())
     count.update(part.name for part in down.values() if part.kind is PartKind.SWITCH)
 

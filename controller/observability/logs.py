@@ -19,7 +19,7 @@ QUIET_LOGGERS = ("ryu", "os_ken", "eventlet", "grpc", "asyncio")
 
 
 def configure(*, json: bool = False, level: str = "info") -> None:
-    """Configure logging; a later call replaces an earlier one.
+    """Configure logging, in place of any earlier configuration.
 
     ``json``: one JSON object per line; otherwise colours on a terminal and key=value elsewhere. ``level``: debug, info,
     warning or error."""

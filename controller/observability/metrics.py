@@ -140,7 +140,7 @@ class _Server(ThreadingWSGIServer):
         return True
 
     def asked(self) -> None:
-        """Mark the client of this thread as being served: it keeps its place until it has its answer."""
+        """Mark the client of this thread as being served, so that it keeps its place until it is answered."""
         self._of_thread.client.asked = True
 
     def service_actions(self) -> None:

@@ -33,8 +33,8 @@ def link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
 def link_bytes(snapshot: Snapshot) -> Iterator[Sample]:
     """Yield the bytes of each link whose counters are up to date.
 
-    A counter that stops while it is not read, and then catches up, would look like an idle link and then like a link
-    above its capacity."""
+    A counter that is not read for a while and then catches up would look like an idle link, then like a link above its
+    capacity."""
     late = snapshot.status.late_ports(snapshot.now)
     for link_id, link in snapshot.status.links.items():
         if link_id in snapshot.links and link_id.dpid not in late:

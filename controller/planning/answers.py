@@ -1,8 +1,8 @@
 """Answers to planning requests, the state that the next request needs, and plans with a cap on moves.
 
-In: ``SolvePlan``. Out: up to four answers, which the caller requests separately, also from different threads: the
-repair, when routes are broken; the plan; the slowdowns of the running routes, if these routes stay; the slowdowns of
-published schemes. When nothing has changed since the previous request, the answers to that request are reused.
+In: ``SolvePlan``. Out: up to four answers, which the caller requests separately and from any thread. They are the
+repair, when routes are broken; the plan; the slowdowns of the running routes, if these stay; the slowdowns of published
+schemes. When nothing has changed since the previous request, the answers to that request are reused.
 
 A plan with more moves than the cap is a *goal plan*, and every cycle makes some of its moves. A cycle uses the cap in
 one of two ways; the planner takes the way that gives the smaller slowdowns:
@@ -18,8 +18,8 @@ When a step is possible, the planner takes a jump only on one of two conditions:
 - No further steps lead from the step to the goal plan either. Another goal plan may then have to follow.
 
 Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when no better moves
-are found in time. When there are too many flows to find a goal plan in time, each cycle takes the best plan within the
-cap, as long as a plan is found that moves any flow.
+are found in time. When there are too many flows to find a goal plan in time, each cycle makes the best plan within the
+cap, until that plan moves no flow.
 
 The running routes never get worse, so they stay when no moves improve them. The planner then names the smallest group
 of the goal plan's moves that would improve the routes, unless it ran out of time."""
@@ -206,7 +206,7 @@ def solved(
 
 
 def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
-    """Return a plan of ``problem.now`` that is better than ``union`` by ``min_gain`` (relative); None if there is none.
+    """Return a plan of ``problem.now`` that is better than ``union`` by ``min_gain`` (relative), or None.
 
     ``union`` is the plan for all phases. With ``union`` no flow moves when a job changes its traffic pattern, but each
     flow has the same route in all patterns. Where the patterns need different routes, a plan for the present patterns
@@ -231,7 +231,7 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
 def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) -> Cycle:
     """Return the plan for this cycle, and the goal plan that it leads to; the goal plan may be None.
 
-    ``held``: the goal plan that an earlier cycle left. It is dropped when anything but the running routes has
+    ``held``: the goal plan that an earlier cycle left; it is dropped when anything but the running routes has
     changed."""
     limits = limits.begun()
     if not limits.max_moves:

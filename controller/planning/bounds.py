@@ -20,10 +20,10 @@ where not every uplink of the first leaf leads to the second leaf, and on three 
 *Pods* on three tiers have cuts of their own, because a pod whose cores have failed or are few has less capacity than
 its leaves. A flow from a leaf to another pod takes one plane. There it crosses an uplink of the leaf, and then a link
 from the pod to a core. Consider the flows from some leaves of a pod to other pods. For each plane the cut has either
-the uplinks of these leaves or the pod's links to cores, whichever have less capacity. Suppose that n leaves with D
-flows have n uplinks per plane, that the pod has c links to cores in a plane, and that all links are equal. Then some
-link has at least D / (sum of min(n, c) over the planes) flows. The leaves are added from the most loaded leaf on. Flows
-into the leaves have cuts of the same kind."""
+the uplinks of these leaves or the pod's links to cores, whichever have less capacity. As an example let all links be
+equal: n leaves with D flows have n uplinks per plane, and the pod has c links to cores per plane. Then some link has at
+least D / (sum of min(n, c) over the planes) flows. The leaves are added from the most loaded leaf on. Flows into the
+leaves have cuts of the same kind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from signalbox.jobs.spec import JobId
 _SIZES = 16
 """Number of distinct demands, from the largest, for which the bound of whole flows is computed.
 
-A smaller number gives weaker bounds, but valid ones."""
+With fewer demands the bounds are valid, but weaker."""
 _TIGHT = 1e-9
 """Relative tolerance for rounding errors."""
 _FINEST = 64
@@ -253,8 +253,8 @@ class Cuts:
     def whole_flows(self) -> Iterator[tuple[float, Ints]]:
         """Yield (size, count) for the largest sizes of whole flows.
 
-        ``count`` has the shape (cuts, jobs). It is the number of the job's whole flows of at least ``size`` bit/s that
-        cross the cut in one phase. This is the phase in which most whole flows of the job cross the cut."""
+        ``count`` has the shape (cuts, jobs). An entry is the number of the job's whole flows of at least ``size`` bit/s
+        that cross the cut in one phase: the phase with the most whole flows across the cut."""
         kept = self._largest_phases(self.cut, ~self.splits)
         at, bps = self.cut[kept] * self._jobs + self.job[kept], self.bps[kept]
         for size in _largest_sizes(bps):
@@ -451,7 +451,7 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
 
 
 def _crossings_of_leaves(problem: Problem) -> Crossings:
-    """Return the cuts of single leaves. They are all cuts when every link of a leaf leads to every other leaf."""
+    """Return the cuts of single leaves. If all links of a leaf lead to every other leaf, there are no other cuts."""
     numbers, leaves = problem.numbers, problem.numbers.leaves
     places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
     links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]

@@ -11,7 +11,7 @@ traffic over all links. Hence not all jobs can stay below a certain slowdown. Cu
 then counts only the flows that stay whole, and rounds their demands down to multiples of the unit.
 
 A *group* is a set of jobs of which at least a given number must have a given slowdown. A *proof* is a list of groups
-that together require a number of slow jobs. This number follows from the weights of the groups, which are a dual
+that together require a number of slow jobs. This number follows from the weights of the groups. The weights are a dual
 solution of the linear programme for the fewest jobs that satisfy all groups."""
 
 from __future__ import annotations

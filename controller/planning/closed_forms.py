@@ -23,8 +23,8 @@ a leaf on the same side get different colours; as many colours as the largest de
   puts on a link the share of its colour's interval that lies in the link's segment. A leaf has at most one flow of a
   colour, so it loads a link with at most the length of the link's segment. The length of a segment is proportional to
   its link's capacity, so that all common links are equally loaded. When all links of the leaves are common links and
-  are alike, this load is the lower bound of the leaf's cut (``bounds``). A flow touches at most two segments if no
-  segment is shorter than 1; with the slowest links first, segments may even be a little shorter.
+  are alike, this load is the lower bound of the leaf's cut (``bounds``). If no segment is shorter than 1, a flow
+  touches at most two segments. With the slowest links first, segments may even be a little shorter.
 - *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
   link, and the flows of its colours take its links. A few *late* flows cannot take these links, because one of their
   leaves has no link to the spine. When flows are split, late flows get further colours, and all remaining colours are
@@ -247,14 +247,14 @@ def find_common_links(problem: Problem) -> CommonLinks | None:
 
 
 def common_links_of(problem: Problem, flows: Ints) -> CommonLinks | None:
-    """Return the common links of the leaves at which these flows begin and end; None when there are none."""
+    """Return the common links of the leaves at which these flows begin and end; None without any common link."""
     numbers = problem.numbers
     ends = (np.unique(of[flows]).tolist() for of in (numbers.src, numbers.dst))
     return common_links_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))
 
 
 def common_links_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> CommonLinks | None:
-    """Return the common links of these leaves, the fastest first; None when there are none."""
+    """Return the common links of these leaves, the fastest first; None without any common link."""
     links = problem.links
     senders, receivers = sorted(set(senders)), sorted(set(receivers))
     sides = links.around(senders, outward=True), links.around(receivers, outward=False)

@@ -274,7 +274,7 @@ _BLOCK = 512
 class EcmpSlowdown:
     """Statistics of a slowdown under ECMP hashing, over seeded random draws on one snapshot.
 
-    It is the slowdown of one job, or in a plan the slowdown of the worst job."""
+    The slowdown is that of one job, or in a plan that of the worst job."""
 
     mean: float
     p95: float

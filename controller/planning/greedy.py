@@ -9,8 +9,9 @@ an intact leaf-spine with equal flows the largest load is at most twice the opti
 **Relief** is for planning within a cap on moves. Flows are moved off links whose load is above a goal, the most loaded
 link first, until the links satisfy the goal. A flow moves to the path whose most loaded link ends up least loaded. When
 no path has room for the whole flow, a flow that may be split moves to several paths. The goal is bisected between the
-bound and the worst slowdown. The moves that are left then relieve single jobs. A link keeps its flows when each flow
-that is tried would load another link beyond the goal. An attempt without smaller slowdowns is undone.
+bound and the worst slowdown. After that, the remaining moves reduce the slowdowns of single jobs. When every flow that
+is tried would load another link beyond the goal, the link stays as it is. An attempt that reduces no slowdown is
+undone.
 
 In: a ``Problem``; for relief also the routes to start from. Out: a route per flow; for relief None when the sorted
 slowdowns get no smaller. ``PathChoices`` holds the shortest paths of all flows as rows of link numbers, also for the
@@ -425,7 +426,8 @@ class _Relief:
     def _to_leave(self, link: int) -> list[int]:
         """Return the flows on the link in the order in which they are tried.
 
-        Flows that have moved already come first, then the flows whose most loaded other link has the highest load."""
+        Flows that have moved already are tried first, then the flows whose most loaded other link has the highest
+        load."""
         first, last = np.searchsorted(self._link, (link, link + 1)).tolist()
         here = [flow for flow in self._flow[first:last].tolist() if flow not in self._at]
 

@@ -90,7 +90,7 @@ class Plan:
     slowdowns_proven_listed: int = 0
     """Number of slowdowns, counted from the worst on, that are proven optimal over the candidate paths.
 
-    It is 0 when it would not exceed ``slowdowns_proven``, or when all shortest paths are candidates."""
+    The value is 0 when it would not exceed ``slowdowns_proven``, or when all shortest paths are candidates."""
     candidates_listed: int = 0
     """Largest number of candidate paths per pair of switches; 0 when ``slowdowns_proven_listed`` is 0."""
 

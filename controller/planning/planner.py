@@ -12,9 +12,9 @@ the check is the plan.
 
 Some senders stripe the same number of bytes over each connection. A flow of such a sender becomes several *equal
 subflows*, each a whole flow to the planner (``signalbox.jobs.subflows``). Each further path of a flow costs switch
-rules, and most flows need only one path. So the plan of the equal subflows only shows which slowdowns can be reached,
-and further candidates divide only the flows that must be divided to reach them. These candidates come from a *joined*
-problem: one flow takes the place of all equal subflows of a flow, unless they run on several paths now.
+rules, and most flows need only one path. So the plan of the equal subflows shows which slowdowns can be reached.
+Further candidates divide only the flows that must be divided to reach these slowdowns. They come from a *joined*
+problem, in which one flow replaces all equal subflows of a flow that do not run on several paths now.
 ``closed_forms.color_whole_first`` is a closed form with the same purpose.
 
 In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is

@@ -12,12 +12,12 @@ The phases of one job never overlap, so the load of a link counts only the job's
 (``efficiency``).
 
 ``Links`` and ``Numbers`` are the arrays with which bounds, closed forms, slowdowns and searches compute. Closed forms
-return their routes as ``NumberedRoutes``. ``Tiers`` are the pods and planes of a fabric with three tiers: a *pod* is a
+return their routes as ``NumberedRoutes``. ``Tiers`` are the pods and planes of a fabric with three tiers. A *pod* is a
 group of leaves with cables to the same aggregation switches. A *plane* has one aggregation switch in every pod, and the
 cores that these switches share. A path between two pods stays in one plane. A *common link* is a set of cables that
-counts as one link: a common edge link has a cable from every leaf to the same plane, a common core link a cable from
-every pod to the same core. A path between two pods takes the same common edge link and the same common core link up and
-down.
+counts as one link. A common edge link has a cable from every leaf to the same plane; a common core link has a cable
+from every pod to the same core. A path between two pods takes the same common edge link and the same common core link
+up and down.
 
 Source of the tiers: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM
 2008, section 3."""

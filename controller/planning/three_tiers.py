@@ -15,10 +15,10 @@ In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Co
   colours. Each plane has a second line, on which each of these n colours has an interval as long as its share in the
   plane. That line is cut into segments, one per common core link.
 
-A *nested colouring* is even in every leaf and in every pod at once. For each side of a bipartite multigraph (sources,
-destinations) and each level, from the innermost to the outermost, every edge has a set, which lies in one set of the
-next level. No set has more than ceil(edges / colours) edges of one colour. The colouring is proper when there are at
-least as many colours as the largest innermost set has edges: the edges of an innermost set then have different colours.
+A *nested colouring* is even in every leaf and in every pod at once. The edges of a bipartite multigraph are in sets, on
+each side (sources, destinations) and on each level. A set lies within one set of the next outer level. No set has more
+than ceil(edges / colours) edges of one colour. The colouring is proper when there are at least as many colours as the
+largest innermost set has edges: the edges of an innermost set then have different colours.
 
 - *Halving*: in every set the edges are paired; a left-over edge is paired with a left-over edge of another set in the
   same outer set. Pairs of both sides form paths and even cycles. The edges of a path or cycle go alternately into the
@@ -246,9 +246,9 @@ def choose(
     """Return the group of planes that each whole flow takes; None when no assignment is found in time.
 
     A *group* has all planes with the same number of cores. The flows of a group can afterwards be coloured evenly with
-    the planes of the group. Whole flows of equal demand can therefore reach a slowdown exactly when there is an
-    assignment of flows to groups that exceeds the ``Room`` of no leaf and no pod. This search has a variable per flow
-    and group, and no variable for paths.
+    the planes of the group. So whole flows of equal demand can reach a slowdown exactly when some assignment of flows
+    to groups keeps every leaf and every pod within its ``Room``. This search has a variable per flow and group, and no
+    variable for paths.
 
     ``leaves``, ``pods``: numbers of the flows' leaves and pods per side (sources, destinations).
     ``current``: group of each running flow, else -1. As many flows as possible keep their group."""

@@ -35,7 +35,7 @@ _MOST_ROWS = 400
 
 However many jobs there are, one slowdown can be a tie-break."""
 _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
-"""Largest number of moves in one model, in total and per second that is left.
+"""Largest number of moves in one model: in total, and per second of the remaining time.
 
 Building a larger model takes longer than a cycle should."""
 _STRICT = 2 * SLOWDOWN_TOLERANCE

@@ -36,9 +36,7 @@ def within(config: Config, limit: int) -> Config:
         raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
     shared = limit - OWN - config.metrics.max_connections
     if config.api.proxy_socket and config.api.max_connections > shared // 2:
-        why = (
-            f"HAProxy may open as many here, and the process may open {limit} files; at most {shared // 2} are possible"
-        )
+        why = f"is the number of connections that HAProxy may open; at most {shared // 2} fit into {limit} open files"
         raise InvalidInput.of("api.max_connections", f"{why}: lower it, or raise the limit (ulimit -n)")
     clients = min(config.api.max_connections, shared // 2)
     switches = min(config.openflow.max_connections, shared - clients)

@@ -46,7 +46,7 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
             yield _kind(latest.kind), ALARM if alarm else OVER, _alarm(latest) | tenant
     for of, subject in sorted(before.alarms_before.keys() - after.alarms_before.keys() - after.alarms.keys()):
         details = {"kind": of.value, "subject": subject, "severity": severity(of)}
-        yield _kind(of), OVER, details | {"text": "it was not raised again after the controller had started"}
+        yield _kind(of), OVER, details | {"text": "the alarm was not raised again after the controller had started"}
 
 
 def at_start(first: Status, alarms_before: Mapping[AlarmKey, float]) -> Status:

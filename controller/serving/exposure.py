@@ -63,7 +63,7 @@ def _api(api: ApiConfig, address: str) -> str:
 def _tcp(api: ApiConfig, local: bool) -> str:
     tls = api.tls_files
     if api.tokens is None:
-        return f"{_connecting(local, tls)} is an operator{'' if tls or local else ', and what is sent can be read'}"
+        return f"{_connecting(local, tls)} is an operator{'' if tls or local else ', and others can read what is sent'}"
     if tls and tls.ca_certificates:
         return f"{_connecting(local, tls)} has the role that {api.tokens} gives to it or to its token"
     if tls or local:

@@ -48,7 +48,7 @@ PATIENCE = 4
 Otherwise refusing calls could take all of HAProxy's time."""
 TOO_MANY = 8
 """gRPC status code RESOURCE_EXHAUSTED."""
-AWAY = 14, "the controller does not take the call: it is away, or too busy; retry later"
+AWAY = 14, "the controller does not answer HAProxy: it is stopped, or too busy; retry later"
 ERRORS = {
     400: (13, "HAProxy does not understand the request"),
     408: (4, "the request did not arrive in time (api.silent_s)"),
@@ -116,13 +116,13 @@ def _global(api: ApiConfig) -> Iterator[str]:
     yield ""
     yield "defaults"
     yield "    mode http"
-    yield "    # Of connections and calls only those that fail have a line."
+    yield "    # Only failed connections and calls have a line."
     yield "    log global"
     yield "    option httplog"
     yield "    option dontlognull"
     yield "    option dontlog-normal"
     yield "    timeout connect 5s"
-    yield "    # A client that does not read, and one that says nothing or stops in a handshake."
+    yield "    # For clients that do not read, that are silent, or that stop in a handshake."
     yield f"    timeout client {_ms(api.stalled_s)}"
     yield "    # A watch may be silent for as long as nothing happens."
     yield "    timeout server 24d"
@@ -151,7 +151,7 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield f"    tcp-request connection reject if {{ fe_conn gt {full} }} {{ sc0_conn_cur(connections) gt {few} }}"
     patience = PATIENCE * round(api.max_client_calls_per_s)
     yield f"    tcp-request connection reject if {{ sc0_gpc1_rate(connections) gt {patience} }}"
-    yield "    # What a client says of itself in these fields counts for nothing."
+    yield "    # Remove these fields from the client's request: HAProxy sets them."
     yield f"    http-request del-header {peers.PREFIX} -m beg"
     yield f"    http-request set-header {peers.ADDRESS} %[src]"
     yield f"    http-request set-header {peers.PORT} %[src_port]"
@@ -172,9 +172,9 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield "    http-after-response set-header content-type application/grpc unless { res.hdr(content-type) -m found }"
     yield "    http-request sc-inc-gpc0(0)"
     yield f"    acl dialogues path_beg {DIALOGUES}"
-    yield "    # A request is there, or fills the buffer."
+    yield "    # Wait until the request is complete or fills the buffer."
     yield f"    http-request wait-for-body time {_ms(api.silent_s)} unless dialogues"
-    yield "    # What is not there yet the controller waits for, for as long again."
+    yield "    # The controller waits for the rest of the request, for as long again."
     yield "    acl whole internal.htx.has_eom"
     yield "    http-request track-sc2 src table large unless whole"
     yield from _refused("max_message_bytes", f"!whole {{ sc2_conn_cur(large) gt {LARGE_OF_CLIENT} }}")
@@ -185,7 +185,7 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
 
 
 def _refused(limit: str, condition: str) -> Iterator[str]:
-    message = f"too many at once or per second from this address (api.{limit}); retry later"
+    message = f"too many calls from this address, at once or per second (api.{limit}); retry later"
     fields = f'hdr grpc-status {TOO_MANY} hdr grpc-message "{message}"'
     yield f"    http-request return status 200 {fields} if {condition}"
 

@@ -147,7 +147,7 @@ def _same_address(config: Config) -> Iterator[FieldProblem]:
     for number, (where, host, port) in enumerate(ports):
         for first, other, taken in ports[:number]:
             if port == taken != 0 and _overlap(host, other):
-                yield FieldProblem(where, f"port {port} of this address is that of {first} too")
+                yield FieldProblem(where, f"port {port} of this address is also the port of {first}")
                 break
 
 

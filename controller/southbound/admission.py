@@ -212,7 +212,9 @@ class Admission:
             return
         entry.asked = None
         for newcomer in entry.waiting:
-            newcomer.refuse("duplicate_dpid", f"{connection.peer} has dpid {connection.id:#x} and is alive")
+            newcomer.refuse(
+                "duplicate_dpid", f"the switch at {connection.peer} has dpid {connection.id:#x} and answers"
+            )
         entry.waiting.clear()
 
     def role_reply(self, connection: Connection, xid: int, role: int, generation: int) -> None:
@@ -243,7 +245,9 @@ class Admission:
             if roles.state == "waiting":
                 self._go_on(entry, now)
             elif entry.ends_at <= now:
-                entry.holder.refuse("silent", f"no answer to the claim of the master within {self._patience_s:g} s")
+                entry.holder.refuse(
+                    "silent", f"no answer to the request for the master role within {self._patience_s:g} s"
+                )
             elif entry.late_at <= now:
                 entry.late_at = inf
                 limited_log.warning(

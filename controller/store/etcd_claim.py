@@ -243,7 +243,7 @@ class EtcdClaim:
 
     def _end(self, address: bytes) -> None:
         """End the claim of the controller whose sign of life was at the address, if it still has the claim."""
-        log.info("the active controller has ended, and so does its claim")
+        log.info("the active controller has ended; ending its claim")
         with suppress(EtcdError):
             found = self._etcd.get(self._key("alive"), self._quick_s)
             if found and found.value == address and found.lease:

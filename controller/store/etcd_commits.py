@@ -98,7 +98,7 @@ class EtcdCommits:
         }
         back |= dict.fromkeys(found.texts.keys() - self.texts.keys())
         if back:
-            log.warning("records in etcd are not those that were saved, and are written again", count=len(back))
+            log.warning("records in etcd differ from the saved records, and are written again", count=len(back))
             if not self._put_all(back)[1]:
                 raise EtcdError("parts of a commit are not applied yet", None)
 

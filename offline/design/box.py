@@ -74,7 +74,7 @@ def _impossible(question: Question, most: Floats) -> Iterator[FieldProblem]:
 
 
 def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
-    """Return the cheapest bandwidths that use up the total: each dimension gets its maximum, cheapest ones first."""
+    """Return the cheapest bandwidths that use up the total: the cheapest dimensions get their maximum first."""
     if question.limits.relations:
         return np.asarray(_extreme(question.limits, np.array(question.limits.cost), least, most, True).x)
     found, left = least.copy(), (question.limits.total or 0.0) - float(least.sum())

@@ -88,8 +88,8 @@ def _mean_and_most(
 ) -> None:
     """Add the objective: the weighted sum of hops first, then the largest number of hops.
 
-    An offset is reached within h hops if it is reached within h - 1 hops, or if (offset - step) is reached within h - 1
-    hops for a chosen step."""
+    An offset is reached within h hops if the offset itself, or (offset - step) for a chosen step, is reached within h -
+    1 hops."""
     offsets, distances = range(1, servers), range(1, servers)
     within = {(offset, 0): int(offset == 0) for offset in range(servers)} | {(0, hops): 1 for hops in distances}
     reached: dict[tuple[int, int], cp_model.IntVar | int] = dict(within)

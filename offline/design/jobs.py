@@ -67,7 +67,7 @@ class DesignedJob:
     placed: Placed | None = None
     """Placement of the model; None for a job without a model."""
     spec: JobSpec | None = None
-    """Spec of a job without a model; None for one with a model."""
+    """Spec of a job without a model; None for a job with a model."""
 
     @property
     def terms(self) -> tuple[Term, ...]:

@@ -4,10 +4,10 @@ The input is the shape, collectives with their ranks, and transfers between NPUs
 dimension, to be divided by an NPU's bandwidth. These are the bytes on the most loaded link of any NPU times the NPU's
 number of links.
 
-A collective runs through the dimensions one after the other, each time with the part of the vector that is left. It
-uses all links of an NPU equally. The formulas are those of Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section
-III, and Cho et al., "BlueConnect", MLSys 2019. In a dimension in which the ranks have n different places, with m bytes
-left of the vector, an NPU sends:
+A collective runs through the dimensions one after the other, each time with the remaining part of the vector. It uses
+all links of an NPU equally. The formulas are those of Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III,
+and Cho et al., "BlueConnect", MLSys 2019. In a dimension in which the ranks have n different places, with m bytes left
+of the vector, an NPU sends:
 
 - all-reduce 2m(n-1)/n, reduce-scatter and all-gather m(n-1)/n; then m/n bytes are left;
 - all-to-all m(n-1)/n over a switch or direct links. In a ring, bytes take the shorter direction and cross m *
@@ -17,8 +17,8 @@ left of the vector, an NPU sends:
 A group may have only k of the n places of a dimension. With direct links it can use only the links between its places.
 Its load counts (n-1)/(k-1) times, and adds up only with other traffic on the same links. In a ring its bytes go all the
 way round, over the links of all NPUs there. If its places are adjacent and at most half of the ring, the bytes may
-instead turn back at the first and the last place. A link then carries twice the bytes. In a phase either all groups
-that can turn back do so or none does, whichever gives the smaller load.
+instead turn back at the first and the last place. A link then carries twice the bytes. In a phase, either all groups
+that can turn back do so, or none of them does: the choice with the smaller load counts.
 
 A transfer changes its coordinates dimension by dimension. In a ring it takes the shorter direction (half each way in a
 tie). With direct links it takes the link between the two places.

@@ -1,6 +1,6 @@
 """Placement of a model's parallelism on the dimensions of a network, and the bytes sent in each dimension. Pure.
 
-The input is a model, its parallelism, and the order in which the parts of the parallelism fill the dimensions; the
+The input is a model, its parallelism, and the order in which the parts of the parallelism fill the dimensions. The
 first part gets the first dimensions. The result is the bytes of each dimension by phase. A part fills the free places
 of a dimension and continues in the next dimension. Each of its groups is therefore a block of NPUs. Sizes that do not
 divide each other have no placement.

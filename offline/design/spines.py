@@ -57,9 +57,9 @@ def _from(
 ) -> Iterator[tuple[Members, ...]]:
     """Yield the ways in which ``failed`` members of the remaining positions can fail.
 
-    ``largest`` and ``last`` bound the failures at the next position by those at the previous position, so that each
-    multiset appears once. Ways with few failures per position are first, since failures at many positions are most
-    likely to cut off a pod."""
+    ``largest`` and ``last`` describe the previous position. The failures at the next position must not exceed them, so
+    that each multiset appears once. Ways with few failures per position are first, since failures at many positions are
+    most likely to cut off a pod."""
     if not failed:
         yield ((),) * positions
         return

@@ -113,7 +113,7 @@ def exported(folder: Path, found: Sequence[Answer], servers: int, interfaces: in
 def ring_lines(spec: JobSpec, numbering: Numbering, compute_s: float) -> Iterator[Line]:
     """Yield the workload lines of the rings of a job.
 
-    Rings over the same servers in the same order are merged. A ring that shares a pair of servers with an earlier one
+    Rings over the same servers in the same order are merged. A ring that shares a pair of servers with an earlier ring
     is left out, since a workload has each pair once."""
     sent: defaultdict[tuple[str, ...], float] = defaultdict(float)
     groups = {group.name: group.ranks for group in spec.groups}

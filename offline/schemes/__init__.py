@@ -1,6 +1,6 @@
 """Every routing scheme, behind one signature.
 
-``planned`` is Signalbox's own planner. The other schemes are published ones, modelled for comparison and never
+``planned`` is Signalbox's own planner. The other schemes are published elsewhere, modelled for comparison and never
 installed. They split no flow, and ignore the routes in force. The same checker, bounds and slowdowns judge all schemes.
 
 The input is a ``Problem`` and ``PlanLimits``. The result is a checked ``Plan`` with its certificate, or ``NoPlan`` with

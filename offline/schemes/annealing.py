@@ -29,7 +29,7 @@ def anneal(choices: PathChoices, seed: int) -> Ints:
 
     The state is one spine per destination host: all flows to the host use that spine. At first the hosts of a leaf have
     the spines in order. A step swaps the spines of two hosts; half of the steps choose both from one leaf. A state of
-    lower energy is always accepted, another one with probability exp(-difference / T). T starts at 1000 and is
+    lower energy is always accepted, any other state with probability exp(-difference / T). T starts at 1000 and is
     multiplied by 0.99 until it is 0.1. The last state is the answer.
 
     The energy is the sum of the loads of the most loaded links. The load of a link is the sum of its flows' largest

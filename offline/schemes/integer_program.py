@@ -20,7 +20,7 @@ from signalbox.jobs.spec import JobId
 _SCALE = 10_000_000
 """Integer units of a load of 1. Weights are rounded down, so a bound of the model is a bound of the problem."""
 _HEAVIEST = 1 << 40
-"""Largest weight; larger ones count as this one, so that sums of 10^5 weights fit into 64 bits."""
+"""Largest weight; larger weights are reduced to it, so that sums of 10^5 weights fit into 64 bits."""
 
 _Row = tuple[int, cp_model.IntVar, int]
 """Flow on a link, if it takes one path: phase, boolean variable of the path, and load in 1 / ``_SCALE`` (weight)."""

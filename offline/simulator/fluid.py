@@ -96,9 +96,9 @@ def _fill_few(capacity_bps: Sequence[float], uses: Sequence[Uses], weights: Sequ
 class Fluid:
     """Connections of one network, and its clock.
 
-    A connection has a number. It is idle until ``start``. When its bits are sent, ``advance`` returns its number and it
-    is idle again. The first of several connections with a common queue represents all of them. ``now_s``: the time on
-    the clock in seconds."""
+    A connection has a number. A connection is idle until ``start``, and again when all its bits are sent; ``advance``
+    then returns its number. The first of several connections with a common queue represents all of them. ``now_s``: the
+    time on the clock in seconds."""
 
     def __init__(self, capacity_bps: Sequence[float] | Floats) -> None:
         self.now_s = 0.0
@@ -159,7 +159,7 @@ class Fluid:
             self._dirty.update(uses)
 
     def stop(self, connection: int, sent_until_s: float = math.inf) -> float:
-        """End a connection before it is done, and return the bits it had left; 0 when it is idle.
+        """End a connection before it is done, and return the number of bits that were not sent; 0 when it is idle.
 
         ``sent_until_s``: count only what it sent until this earlier time, which is after the last change of its
         rate."""

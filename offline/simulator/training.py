@@ -76,7 +76,7 @@ class Outcome:
     adopted: int
     """Number of plans that changed a route."""
     moves: int
-    """Number of times that a flow with a route got a new one."""
+    """Number of times that a flow with a route got another route."""
     end_s: float
     """Time in seconds when the last job left."""
 
@@ -118,7 +118,7 @@ class _Line:
     shares: tuple[float, ...] = ()
     """Share of the line's bits for each connection that does not take them from a common queue."""
     helpers: Sequence[int] = ()
-    """Connections that take bits from the queue of the first one."""
+    """Connections that take bits from the queue of the first connection."""
     unfinished: int = 0
     """Number of connections that still send in this step."""
 
@@ -134,7 +134,7 @@ class _Ring:
     unfinished: int = 0
     """Number of lines that still send in this step."""
     left: int = 0
-    """Steps to do in this iteration, including the running one."""
+    """Steps to do in this iteration, including the running step."""
 
 
 @dataclass(slots=True, eq=False)

@@ -346,7 +346,7 @@ def test_clients_learn_that_the_controller_is_away(tmp_path: Path) -> None:
             next(watch)
         for _ in range(3):
             for call in (client.get_status, lambda: next(client.watch_jobs())):
-                with pytest.raises(Unreachable, match="the controller does not take the call: it is away"):
+                with pytest.raises(Unreachable, match="the controller does not answer HAProxy: it is stopped"):
                     call()
 
 

@@ -254,9 +254,9 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     The planner makes no new routes; only its lower bounds are used. Its search may prove bounds for which the document
     has no witness. Flows without any path are left out.
 
-    Raises ``NotKnownYet`` while a flow with a path has no route in force: switches choose its links by hash, so the
-    slowdown of its job is not known. Raises ``SignalboxError`` when the planner has no answer, or when capacities are
-    too far apart for a proof."""
+    Raises ``NotKnownYet`` while a flow with a path has no route in force: switches hash the flow, so the slowdown of
+    its job is not known. Raises ``SignalboxError`` when the planner has no answer, or when capacities are too far apart
+    for a proof."""
     network = request.network.sending
     problem = network.problem
     hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.is_in_force(flow))

@@ -122,7 +122,7 @@ class Commodities:
         self.rate: Floats = np.array([max((rate for _, rate in of), default=0.0) for of in self._entries])
 
     def first(self, number: int) -> Flow:
-        """Return one flow of the class, to stand for all of them."""
+        """Return one flow of the class as its representative."""
         return self.flows[self.members[number][0]]
 
     def adds_up(self, number: int) -> bool:

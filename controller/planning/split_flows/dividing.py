@@ -6,10 +6,10 @@ paths, and the fluid optimum of all other classes is found again.
 In: a *spread*, which is the amount of each class on each path, and the *room* of each link, which is the load that the
 link may have. Out: the best routes found, if possible within the room.
 
-The flows of a class are bins of size 1. The amounts of its paths are laid into them and cut where a bin is full. This
-is McNaughton's wrap-around rule ("Scheduling with deadlines and loss functions", 1959). In any order, n flows on m
-paths need at most n + m - 1 subflows. The order decides how many subflows a single flow gets. Here every bin takes its
-part of the small amounts, and is filled up from the largest amount."""
+The flows of a class are bins of size 1. The amounts of its paths fill one bin after the other, and are cut where a bin
+is full. This is McNaughton's wrap-around rule ("Scheduling with deadlines and loss functions", 1959). In any order, n
+flows on m paths need at most n + m - 1 subflows. The order decides how many subflows a single flow gets. Here every bin
+takes its part of the small amounts, and is filled up from the largest amount."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ class Divider:
     ) -> Floats:
         """Return the amounts of all but the unfit classes, and restrict the unfit classes to fewer paths.
 
-        Each unfit class keeps the paths of ``laid``, or with ``roomiest`` the paths with the most room, as many as its
-        flows may have subflows. Flows that stay whole are fixed on the kept paths."""
+        An unfit class keeps as many paths as its flows may have subflows: those of ``laid``, or with ``roomiest`` those
+        with the most room. Flows that stay whole are fixed on the kept paths."""
         of = self._of
         unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
@@ -285,7 +285,7 @@ def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, fl
 def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
     """Return the subflows of ``that_fit``, or else subflows on the ``most`` paths with the most room.
 
-    The shares of the latter are such that the same amount of room is missing on each path."""
+    In the second case, the same amount of room is missing on each path."""
     chosen = that_fit(links, spare.copy(), most)
     if chosen is not None:
         return chosen

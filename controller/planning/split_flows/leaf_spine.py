@@ -17,10 +17,10 @@ So about n / (k - 1) of the n + 1 colours are cut, and the flows of all other co
 leaves. Whole flows are *peeled* off onto one residual cable after the other. The peeled flows of a cable form a
 subgraph in which no leaf has more flows than the cable has room for. Flows of leaves that must lose flows are peeled
 off first. The remaining flows are coloured with N colours, where N is their largest degree, and laid on the line of the
-common links, as in ``closed_forms``. If the colours are longer than the line, some of them are *shortened*: the flows
-of a shortened colour put a share on a residual cable that still has room for it. With p shortened colours the total
-length is N - p * share; the slowdown is the one at which the line has this length. When flows may have only two
-subflows, each shortened colour must lie on a single common link.
+common links, as in ``closed_forms``. If the colours are longer than the line, some of them are *shortened*: each flow
+of a shortened colour puts a share on a residual cable that still has room. With p shortened colours the total length is
+N - p * share; the slowdown is the one at which the line has this length. When flows may have only two subflows, each
+shortened colour must lie on a single common link.
 
 The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows
 and hardly more flows than links, perhaps only two colours can be shortened. Each colour that cannot be shortened costs
@@ -445,8 +445,8 @@ def _subgraph(
 ) -> dict[Pair, int]:
     """Return the number of flows of each pair to peel off: as many as possible, at most ``most`` at each side.
 
-    Flows at sides that need to lose flows (``need``) are preferred. The matrix of the programme is that of a bipartite
-    graph, so its vertices are integers."""
+    Flows at sides that need to lose flows (``need``) are preferred. The constraint matrix is the incidence matrix of a
+    bipartite graph, so the solution is integral."""
     if not counts or not most:
         return {}
     programme = Programme()

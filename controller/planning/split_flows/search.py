@@ -193,7 +193,7 @@ def _of_part(
     """Return the best candidate of one part, and the bounds that are proven.
 
     The known candidates and the closed form of ``peeling`` are compared first. When they miss an aim, a search follows
-    if there is time for ``optima`` optima: two with a cap on moves, because another search then follows this one."""
+    if there is time for ``optima`` optima. With a cap on moves ``optima`` is two, because a second search follows."""
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     common = common_links_of(part, np.arange(len(part.flows)))
     if common:

@@ -1,9 +1,9 @@
 """Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows (docs/explanation/planning.md).
 
 Flows of one job with the same demands between the same leaves differ only in their NICs, which every routing loads
-alike. So the variables are integers n[class, path], the number of flows of a class on a path. The model minimises in
-this order: the worst slowdown, the number of jobs with it, the next slowdown, and so on; then the moved flows; then the
-total load.
+alike. So the variables are integers n[class, path], the number of flows of a class on a path. The model first minimises
+the worst slowdown, then the number of jobs with it, then the next slowdown, and so on. After the slowdowns it minimises
+the moved flows, then the total load.
 
 In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
 its time. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal here as everywhere.

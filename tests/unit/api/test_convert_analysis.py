@@ -190,7 +190,7 @@ REPAIRED = replace(WORST, basis="repair", slowdown=3.0)
     ({"pinned": False}, "No flow is pinned now: these results are for"),
     (
         {"outcomes": (REPAIRED,)},
-        "before 1 case was planned: their slowdown is that after the repair. Name a part alone",
+        "before 1 case was planned, so the slowdown is that after the repair. Name a part alone",
     ),
     ({"outcomes": (REPAIRED,)}, "with a slowdown of 3.00 after the repair (at most 50.0% above the best)"),
 ])  # fmt: skip

@@ -93,7 +93,7 @@ def missing(**api: Any) -> str:
 @pytest.mark.parametrize(("api", "expected"), [
     ({}, "any program on this machine is an operator"),
     (TOKENS, "whoever has a token of t.toml, with the token's role"),
-    (OPEN, "ANYONE who reaches it is an operator, and what is sent can be read"),
+    (OPEN, "ANYONE who reaches it is an operator, and others can read what is sent"),
     ({**OPEN, **TLS}, "ANYONE who reaches it, through TLS, is an operator"),
     ({**OPEN, **TLS, **TOKENS}, "whoever has a token of t.toml, with the token's role"),
     ({**OPEN, **MUTUAL}, "whoever has a certificate that ca.pem signed is an operator"),

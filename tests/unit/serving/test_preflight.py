@@ -182,7 +182,7 @@ def test_a_file_that_does_not_end_or_is_too_large_is_no_certificate(tmp_path: Pa
 def test_listeners_with_one_port_are_refused(listen: list[str], ports: tuple[int, int], found: dict[str, str]) -> None:
     said = problems(api={"listen": listen, "insecure": True}, openflow={"port": ports[0]}, metrics={"port": ports[1]})
     assert said.keys() == found.keys()
-    assert all(said[field].endswith(f"of this address is that of {first} too") for field, first in found.items())
+    assert all(said[field].endswith(f"of this address is also the port of {first}") for field, first in found.items())
 
 
 def test_ports_of_other_addresses_and_free_ones_may_be_equal() -> None:
@@ -233,6 +233,6 @@ def test_too_few_descriptors_are_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidInput, match=r"may open 100 files; at least 256 are needed \(ulimit -n\)"):
         within(Config(), 100)
     api = ApiConfig(max_connections=400, proxy_socket=Path("/p"))
-    with pytest.raises(InvalidInput, match=r"at most 56 are possible: lower it, or raise the limit"):
+    with pytest.raises(InvalidInput, match=r"at most 56 fit into 256 open files: lower it, or raise the limit"):
         within(Config(api=api), LEAST)
     assert within(Config(api=api), 4096).api.max_connections == 400
