@@ -1,6 +1,6 @@
-"""Alarms for operators as typed values; their sentences are made only where people read them.
+"""Alarms for operators: kind, subject and facts as typed values, and the sentences for people (``text``).
 
-The control loop raises alarms (``core/alarms.py``). The API and the log describe them with ``text``.
+The control loop raises alarms (``core/alarms.py``). The API and the log print the sentences.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_MISSING = 4
 """Largest number of switches of a role that the sentence about an incomplete fabric names."""
 
 NEGLIGIBLE = 0.01
-"""Fraction of the announced bytes below which the text of an alarm says that a pair carries nothing."""
+"""Fraction of a pair's announced bytes below which the text of an alarm says that the pair carries nothing."""
 
 Severity = Literal["warning", "critical"]
 
@@ -86,12 +86,12 @@ def severity(kind: AlarmKind) -> Severity:
 
 
 def same_news(before: Alarm, after: Alarm) -> bool:
-    """Return whether the alarm says nothing new, because only measured values, such as a rate, have changed."""
+    """Return whether the two states of an alarm differ at most in measured values, such as a rate."""
     return replace(before, facts=_news(before)) == replace(after, facts=_news(after))
 
 
 def _news(alarm: Alarm) -> Mapping[str, Any]:
-    """Return the facts without measured values; factors are rounded to steps of about the square root of two."""
+    """Return the facts without measured values; a factor is rounded to a power of the square root of two."""
     if alarm.kind is AlarmKind.PUNT_LIMIT_EXCEEDED:
         return {}
     if alarm.kind is not AlarmKind.DEMAND_DIFFERS:
@@ -163,7 +163,7 @@ def _down_text(part: Part) -> str:
 
 
 def _table_text(switch: str, use: TableUse, refused: int) -> str:
-    """Return a sentence about a full table; refused rules show that it is full even if its limit is unknown."""
+    """Return a sentence about a full or nearly full table. With refused rules it is full, whatever its limit."""
     _, entries, limit = use
     table = f"table {use.name}" if isinstance(use.table, Table) else f"the table of {use.name.replace('_', ' ')}"
     is_full = refused or use.is_full
@@ -206,9 +206,9 @@ def difference_text(difference: Difference) -> str:
 
 
 def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterator[str]:
-    """Yield a phrase each for pairs that carry nothing, less and more than announced.
+    """Yield up to three phrases: for the pairs that carry nothing, less than announced, and more than announced.
 
-    ``relative``: amounts are compared with the amounts of other pairs."""
+    ``relative``: whether amounts are compared with the amounts of other pairs."""
     for kind in _KINDS:
         ratios = [(pair, ratio) for pair, ratio in off if kind == _kind(ratio)]
         if not ratios:
@@ -221,7 +221,7 @@ def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterato
 
 
 _KINDS = ("nothing", "less", "more")
-"""Possible differences of the amount of a pair from the announced one."""
+"""Ways in which the amount of a pair differs from the announced amount."""
 
 
 def _kind(ratio: float) -> str:

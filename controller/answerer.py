@@ -1,8 +1,7 @@
 """Separate process that answers questions, such as analyses of the network, which need many plans.
 
 In: questions with the futures of their answers. Out: answers, or errors of ``signalbox.errors``. The pools of
-``concurrent.futures`` are not used: they end neither a process whose question is cancelled, nor a process that has
-become large.
+``concurrent.futures`` do not suffice: they cannot end a process whose question was cancelled, or that became large.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ log = structlog.get_logger(__name__)
 MOST_WAITING = 8
 """Largest number of questions that wait for an ``Answerer``."""
 CANCELLED_WITHIN_S = 0.1
-"""Longest time in seconds for which a process continues after its question was cancelled."""
+"""Longest time in seconds until a process ends after its question was cancelled."""
 RETRY_S = 10.0
 """Seconds after which a refused client should ask again, which is about the time of an analysis of a large fabric."""
 KEPT_BYTES = 256 << 20
-"""Memory in bytes above which a process ends after its answer. A new process has 85 MB."""
+"""Memory in bytes above which a process ends after its answer. A new process takes 85 MB."""
 
 
 class Answerer:
     """Process that answers questions one after the other, in their order.
 
-    The process ends within ``CANCELLED_WITHIN_S`` when the caller has cancelled the question, and when the controller
-    stops. Starting a process takes a second, and five while all processors are busy. A process therefore stays for
-    the next question, unless it has become large."""
+    The process ends within ``CANCELLED_WITHIN_S`` after the caller has cancelled the question, or the controller stops.
+    Starting a process takes a second, or five while all processors are busy. A process therefore stays for the next
+    question, unless it takes more than ``KEPT_BYTES``."""
 
     def __init__(self, answer: Callable[[Any], object], prepare: Callable[[], object] | None = None) -> None:
         """Start the thread that controls the process.
 
-        ``answer``: function that the process calls with each question; the caller gets a ``SignalboxError`` that it
-        raises. ``prepare``: function that the process calls first; if given, the process starts before the first
-        question."""
+        ``answer``: function that the process calls with each question. A ``SignalboxError`` that the function raises
+        goes to the caller. ``prepare``: function that the process calls at its start; if it is given, the process
+        starts before the first question."""
         self._answer, self._prepare = answer, prepare
         self._ready: Child | None = None
         self._waiting: deque[tuple[object, Future[Any]]] = deque()
@@ -69,7 +68,7 @@ class Answerer:
                 self._changed.notify()
                 return
         about = {"limit": "waiting_analyses", "limitValue": MOST_WAITING, "used": MOST_WAITING}
-        text = f"{MOST_WAITING} requests wait already; try again later"
+        text = f"{MOST_WAITING} analyses are waiting already, which is the limit; try again later"
         resolve(reply, Exhausted(text, retry_s=RETRY_S, about=about))
 
     def stop(self, timeout_s: float = 5.0) -> None:

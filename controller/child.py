@@ -1,11 +1,11 @@
 """Child process of the controller, and the connection to it.
 
-Long work runs in separate processes, so that OpenFlow, the control loop and the API do not share an interpreter with
-it. ``answerer`` answers questions there, and ``planning.process`` plans.
+Long work runs in separate processes, so that it does not share an interpreter with OpenFlow, the control loop and the
+API. ``answerer`` has a process that answers questions, and ``planning.process`` has one that plans.
 
-Signals to all processes of a terminal or systemd unit are meant for the controller only, which ends its children. A
-child begins with these signals blocked, because its imports take a while, and ignores them afterwards. When the
-controller is killed, the kernel kills its children, idle ones included.
+A terminal or systemd sends signals to all processes of the controller, but only the controller itself should act on
+them: it ends its children. A child is started with these signals blocked, and ignores them as soon as its imports are
+done. When the controller is killed, the kernel kills its children, idle ones included.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Child:
             self.process.start()
 
     def send(self, *messages: object) -> None:
-        """Send the messages in order; to a process that has ended, nothing is sent."""
+        """Send the messages in order. If the process has ended, do nothing."""
         with suppress(OSError), self._sending:
             for message in messages:
                 self._connection.send(message)
@@ -92,10 +92,10 @@ def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[o
 
 @contextmanager
 def kept_from_child() -> Iterator[None]:
-    """Block the controller's signals while a child starts, because it inherits blocked signals (execve(2)).
+    """Block the controller's signals while a child starts: the child inherits the blocked signals (execve(2)).
 
-    The very first start would also start the resource tracker of ``multiprocessing``, which unblocks two of the signals
-    again, so the tracker is started first."""
+    The resource tracker of ``multiprocessing`` starts with the first child, and its start unblocks two of the signals.
+    It is therefore started before."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, THE_CONTROLLERS)
     try:
         resource_tracker.ensure_running()
@@ -106,10 +106,10 @@ def kept_from_child() -> Iterator[None]:
 
 
 def leave_to_controller() -> None:
-    """Leave the controller's signals to the controller, and die with it. Called in the child.
+    """Ignore the controller's signals in this child, and let the kernel kill the child when the controller ends.
 
-    Signals that arrived before are ignored too. Does not return when the controller has already ended, which the kernel
-    does not report."""
+    Signals that arrived while they were blocked are ignored too. The call ends the child if the controller has ended
+    before, because the kernel does not report an earlier end."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     controller = multiprocessing.parent_process()
     if controller and controller.pid != os.getppid():

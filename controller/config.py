@@ -37,14 +37,14 @@ MOST_ADDRESSES = 64
 
 
 class Reloaded(StrEnum):
-    """Extent to which SIGHUP changes a setting, besides certificates and tokens.
+    """Values to which SIGHUP may change a setting. Certificates and tokens are always read again.
 
-    A lowered limit might refuse saved jobs at the next start, which reports that."""
+    A limit of jobs can only be raised: with a lower limit, the next start might refuse saved jobs."""
 
     ANY = "yes"
-    """The setting takes any new value."""
+    """SIGHUP sets any new value."""
     RAISED = "raised"
-    """The setting takes only a larger value."""
+    """SIGHUP sets a new value only if it is larger."""
 
 
 class TlsFiles(NamedTuple):

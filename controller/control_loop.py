@@ -1,10 +1,14 @@
 """Control loop: handle messages, derive new values from the state, and send the resulting changes.
 
-A job travels from gRPC to a switch in these steps. ``RegisterJob`` is handled (``core/intake.py``) and makes a plan
-due; a new job has no rules before its first plan. The problem is derived (``core/derived.py``) and sent to the planning
-worker. ``Planned`` changes the running routes, which makes rules due. Rules are derived and compared
-with the rules on switches, and the first stage of the difference is sent (``core/sending.py``). Commands
-are carried out by ``serving/serve.py``, which also sends the reply once the job is saved.
+A job passes from gRPC to the switches in these steps:
+
+1. ``core/intake.py`` handles ``RegisterJob``, which makes a plan due. A new job has no rules before its first plan.
+2. ``core/derived.py`` derives the problem, and the planning process solves it.
+3. The answer, ``Planned``, changes the running routes, which makes rules due.
+4. ``core/derived.py`` derives the rules. ``core/sending.py`` compares them with the rules on switches, and returns the
+   command for the first stage of the difference.
+
+``serving/serve.py`` carries out all commands. One of them is the reply to the job, when its registration is saved.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from controller.alarms import AlarmKey
 from controller.config import Config
 from controller.core import state
-from controller.core.alarms import GO_ON_S, AlarmTimes
+from controller.core.alarms import KEEP_STARTS_S, AlarmTimes
 from controller.core.derived import Derived
 from controller.core.intake import Intake
 from controller.core.messages import NO_EFFECTS, Command, Effects, Message, Work, at_once, not_before
@@ -61,7 +65,7 @@ class ControlLoop:
         """All values that are derived from the state."""
         self.state.commits.start(KnownJobs(self.derived.jobs(), self.state.demand.demands))
         self._intake = Intake(config, self.state, self.derived, self.extension)
-        self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + GO_ON_S)
+        self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + KEEP_STARTS_S)
         self._pending = at_once(Work.RULES)
         self._polled_soon: frozenset[Dpid] = frozenset()
         self._jobs: Mapping[JobId, Job] = {}
@@ -142,10 +146,10 @@ class ControlLoop:
         return effects.commands
 
     def _begin_arranged(self, now: float) -> None:
-        """Let each job for which the extension has made links use the routes that it found for these links.
+        """Begin the jobs that need not wait for the extension any longer, on the routes that the extension found.
 
-        Plans start from these routes. If the extension returns a job without routes, the cycle under way is dropped,
-        because its plan would leave the job on detours until the next plan."""
+        If the extension returns a job without routes, the planning cycle under way is dropped, because its plan would
+        leave the job on detours until the next plan."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
         for job_id, routes in made.items() if s.mode is Mode.PLANNED else ():
@@ -181,12 +185,12 @@ class ControlLoop:
         if s.cycle.rests(now) or not self._is_due(Work.PLAN, now):
             return s.cycle.work_out_slowdowns(self.derived.snapshot()) if self._is_due(Work.SLOWDOWNS, now) else []
         self._is_due(Work.SLOWDOWNS, now)  # the plan brings new slowdowns
-        self._go_on_draining(now)
+        self._move_more_drained(now)
         snapshot = self.derived.snapshot()
         s.load_events.plan_begins(self.derived.background())
         if is_loss := bool(self.derived.routed_lost_links()):
             self._break_more_routes(now)  # this cycle is the answer to the loss
-        # Drained links still carry their flows: each of these flows moves once, to its path in the plan.
+        # Flows on drained links need no repair: they are still delivered, and move once, to their paths in the plan.
         repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
         asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.mode, s.fabric.links, repairs, is_loss, now)
@@ -205,18 +209,18 @@ class ControlLoop:
             s.cycle.forget_repair()
         return more
 
-    def _go_on_draining(self, now: float) -> None:
-        """Let the cycle that begins move the next flows off drained parts, if the previous ones have moved."""
+    def _move_more_drained(self, now: float) -> None:
+        """Let the cycle that begins move more flows off drained parts, if the rules of earlier moves are confirmed."""
         s = self.state
         if s.drains.waiting and not (s.sync.busy or s.sync.unsettled):
             most = s.cycle.limits.max_moves
-            s.drains.go_on(s.fabric.links, self.derived.drained_flows(), math.inf if most is None else most)
+            s.drains.exclude(s.fabric.links, self.derived.drained_flows(), math.inf if most is None else most)
             self._pending |= at_once(Work.RULES)
         if s.drains.waiting:
             self._pending |= not_before(Work.PLAN, now + DRAIN_REST_S)
 
     def _follow_drained(self, rules_due: bool, now: float) -> None:
-        """Update which drained parts carry no traffic any more."""
+        """Update the progress of the drains."""
         s = self.state
         if s.phases.adopting:
             s.draining.forget()
@@ -234,7 +238,7 @@ class ControlLoop:
                 rules = d.rules_and_unknown() if now < s.adoption.unknown_kept_until else d.rules()
                 other_uses = d.pins() is not s.wanted.pins or not d.follows_uses()
                 s.want(d.jobs(), d.pins(), rules, d.counted_links.later() if other_uses else None, now)
-                d.flows()  # computed job by job for the next plan: all at once would take long
+                d.flows()  # for the next plan: deriving the flows of all changed jobs together would take long
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
@@ -253,7 +257,7 @@ class ControlLoop:
         return sent
 
     def _poll_soon(self) -> list[Command]:
-        """Return the command to poll other switches more often, if jobs are learnt on other switches than before."""
+        """Return the command that sets the switches to poll more often, if they have changed."""
         before, self._polled_soon = self._polled_soon, self.derived.polled_soon()
         return [] if self._polled_soon == before else [PollLearning(self._polled_soon)]
 

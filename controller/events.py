@@ -1,7 +1,8 @@
 """History of events: the latest events of each kind. Any thread may add and read events.
 
-A switch, a host or a client may cause any number of events. Repeated events, and events of one source beyond its share,
-then make room for the others, and the next event that is kept says how many were left out.
+A switch, a host or a client may cause any number of events. When a kind has too many events, the history drops repeated
+events first, then events of a source with more than its share. The next event that is kept has the number of the
+dropped ones.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from operator import attrgetter
 from signalbox.words import EventKind
 
 KEPT = 2000
-"""Largest number of events of a kind that are kept, so that frequent events do not displace other kinds."""
+"""Largest number of events of each kind. A limit per kind keeps frequent events from displacing other kinds."""
 ROOM = KEPT // 10
-"""Number of events that at least are left out together, because this examines all events of the kind."""
+"""Smallest number of events that are dropped together, because dropping examines all events of the kind."""
 OF_TOPIC = (512, 128, 32, 8)
-"""Largest numbers of events of a topic; the first number that makes enough room is used."""
+"""Limits of the number of events of a topic. The largest limit that makes enough room is used."""
 OF_SOURCE = 0.1
-"""Largest part of a kind for one source; it is used when fewer events of each topic do not make enough room."""
+"""Largest share of one source in the events of a kind. It is used if no limit in ``OF_TOPIC`` makes enough room."""
 LEFT_OUT = "left_out"
-"""Name of the detail with the number of events of the same topic or source that were left out before an event."""
+"""Name of an event's detail with the number of events of its topic or source that were dropped before it."""
 
 _SUBJECTS = ("subject", "job", "part", "names", "ip", "switch")
 _PLACES = ("at", "switch", "subject", "names")
-"""Details that name what an event is about, and where it was caused; the first that an event has is used."""
+"""Details that name the subject of an event, and the place of its cause; the first detail that an event has is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Event:
 
     @property
     def topic(self) -> tuple[str, str]:
-        """Words of the event without numbers, and its subject. The begin and the end of an alarm have one topic."""
+        """Text of the event without numbers, and its subject. The beginning and the end of an alarm have one topic."""
         return self.details.get("kind") or re.sub(r"\d+", "", self.what), self._first_of(_SUBJECTS)
 
     @property
@@ -67,8 +68,8 @@ class EventHistory:
     """Latest events of each kind.
 
     ``kept``: events of earlier controllers. ``keep``: function that is called with each new event. ``begun_at``: start
-    in seconds since 1970. Later events have larger numbers than all earlier ones, even ones that were not kept, unless
-    the clock was set back."""
+    of this controller in seconds since 1970. A later event has a larger number than every earlier event, also of
+    earlier controllers, unless the clock was set back."""
 
     def __init__(
         self, kept: Iterable[Event] = (), keep: Callable[[Event], object] = lambda _: None, begun_at: float = 0.0
@@ -100,7 +101,7 @@ class EventHistory:
         self.last = event.number
 
     def fewer(self, most: int) -> list[Event]:
-        """Return at most ``most`` events of each kind, in order, as if no more were kept."""
+        """Return at most ``most`` events of each kind, in order: those that a history of this size would have kept."""
         with self._lock:
             of_kinds = [[*events] for events in self._of.values()]
         return [*merge(*(_fewer(events, most) for events in of_kinds), key=attrgetter("number"))]
@@ -108,8 +109,8 @@ class EventHistory:
     def after(self, number: int, most: int, kinds: Collection[EventKind] = (), since: float = -math.inf) -> list[Event]:
         """Return the first ``most`` events with a number above ``number``, in order.
 
-        ``kinds``: kinds to return; all if empty. ``since``: earliest time in seconds since 1970; numbers do not tell
-        times, because a clock may be set back."""
+        ``kinds``: kinds to return; all if empty. ``since``: earliest time in seconds since 1970. The time does not
+        follow from the number, because a clock may be set back."""
         with self._lock:
             if self.last <= number:
                 return []

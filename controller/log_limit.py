@@ -1,7 +1,7 @@
 """Rate limit for log lines that a client or a switch can cause.
 
-In: lines. Out: the first ``LINES`` different lines of each event in a period. A line that repeats one of them and all
-further lines are left out, and a later line reports their number. Any thread may write.
+In: lines. Out: the first ``LINES`` different lines of each event in a period. Repeated and further lines of the event
+are left out, and a later line reports their number. Any thread may write.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LimitedLog:
     def summarise(self) -> None:
         """Log how many lines were left out of periods that are over.
 
-        Must be called now and then, because no other line reports them if the event does not occur again."""
+        Must be called periodically: without it, the number appears only when the event occurs again."""
         now = self._clock()
         with self._lock:
             over = {event: found for event, found in self._events.items() if now >= found.began + self._period_s}

@@ -1,8 +1,8 @@
 """Frozen mappings of which a few entries change at a time, and values that are derived again only when inputs change.
 
-A mapping (``SharedMap``) is made from another mapping and shares its unchanged entries. Each mapping records the keys
-of its latest few changes. Therefore a change, and the difference of two mappings, takes time in proportion to the
-changes and not to the entries, of which there may be tens of thousands.
+A changed copy of a ``SharedMap`` shares the unchanged entries with the original, and records which keys changed. A
+change, and the comparison of two such mappings, therefore takes time in proportion to the number of changes. There may
+be tens of thousands of entries.
 
 A derived value (``Row``) is the last result of a function, as long as its inputs stay the same. Snapshots are frozen
 and replaced when they change, so two inputs are the same if they are the same object. Plain values (numbers, texts,
@@ -35,7 +35,7 @@ FULL = 16
 """Mean number of entries in a piece above which the mapping gets more pieces."""
 
 MOST_PIECES = 4096
-"""Largest number of pieces, whose list is copied with each change."""
+"""Largest number of pieces. Each change copies the list of the pieces."""
 
 STEPS = 16
 """Number of latest changes whose keys a mapping records."""
@@ -134,9 +134,9 @@ class SharedMap(Mapping[Key, Value]):
         return self._made(tuple(pieces), size, (*self._steps[1 - STEPS :], (self._version, tuple(changes))))
 
     def maybe_other(self, other: SharedMap[Key, Value]) -> Iterable[Key] | None:
-        """Return the keys that were changed since the common predecessor of both mappings; None if it is unknown.
+        """Return the keys that changed in either mapping since both were the same mapping.
 
-        Some of the returned keys may have equal values in both mappings."""
+        Some of these keys may have equal values in both mappings. Returns None if no common predecessor is known."""
         mine, theirs = self._steps[-1:], other._steps[-1:]
         if mine and mine[0][0] is other._version:
             return mine[0][1]
@@ -161,7 +161,7 @@ class SharedMap(Mapping[Key, Value]):
         return {key: value for key, value in found if value is not None}
 
     def become(self, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
-        """Return a mapping with exactly these entries, made from this one; all entries are examined."""
+        """Return a mapping with exactly these entries that shares the unchanged ones; all entries are examined."""
         return self.updated({key: value for key, _, value in differing(self, entries)})
 
     def like(self, other: Mapping[Key, Value]) -> Mapping[Key, Value]:
@@ -223,9 +223,9 @@ def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -
 def unequal(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
-    """Yield the parts in which the mappings may differ, as pairs: a part of ``before``, and the same part of ``now``.
+    """Yield the parts in which the mappings may differ, as pairs: a part of ``before`` and the same part of ``now``.
 
-    Each key is in one pair at most."""
+    No key is in two parts."""
     if before is now:
         return
     if not (isinstance(before, SharedMap) and isinstance(now, SharedMap)):
@@ -242,7 +242,7 @@ def unequal(
 def differing(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Key, Value | None, Value | None]]:
-    """Yield every key whose value is not the same object in both, with both values; None where it is missing."""
+    """Yield each key whose value differs in identity between the mappings, with both values; None for a missing one."""
     for old, new in unequal(before, now):
         for key, value in new.items():
             was = old.get(key)
@@ -254,7 +254,7 @@ def differing(
 
 
 class Edits(Generic[Key, Value]):
-    """Changes to a mapping that are not applied yet."""
+    """Collected changes of a mapping, to be applied together later."""
 
     def __init__(self, entries: Mapping[Key, Value]) -> None:
         self.changed: dict[Key, Value | None] = {}
@@ -270,7 +270,7 @@ _PLAIN = (tuple, frozenset, str, int, float, type(None))
 
 
 def same(before: object, now: object) -> bool:
-    """Return whether a value that was derived from ``before`` is valid for ``now``."""
+    """Return whether a value that was derived from the input ``before`` is valid for the input ``now``."""
     return before is now or (isinstance(now, _PLAIN) and before == now)
 
 
@@ -329,7 +329,7 @@ class ChangedKeys(Generic[Key]):
         self._before: tuple[Mapping[Key, object], ...] | None = None
 
     def __call__(self, mapping: Mapping[Key, object], *beside: Mapping[Key, object]) -> Touched[Key]:
-        """Return the keys with changes, divided by whether ``mapping`` has the key.
+        """Return the keys with changes: as ``changed`` if ``mapping`` has the key, else as ``gone``.
 
         At the first call, all keys of ``mapping`` count as changed."""
         before, self._before = self._before, (mapping, *beside)
@@ -369,9 +369,9 @@ def per_key(
 def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
     """Return a function that derives a mapping, each value from the entries of its key in other mappings.
 
-    ``function`` gets the key, its value in the first mapping, and its values in the other mappings; a missing value is
-    None. ``function`` returns None for a key without a derived value. ``function`` is called only for keys with other
-    values than at the last call. The derived mapping is the same object while no value changes."""
+    ``function`` gets the key and its value in each mapping, None where it is missing. It returns None for a key without
+    a derived value. It is called only for keys of the first mapping for which some value has changed since the last
+    call. The derived mapping is the same object while no value changes."""
     changed_keys, kept = ChangedKeys[Any](), _Kept[Any, Any]()
 
     def derive(mapping: Mapping[Any, Any], *beside: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -384,11 +384,11 @@ def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
 def joined(
     refers_to: Callable[[A], Set[Other]], function: Callable[[A, *Inputs], Value | None]
 ) -> Callable[[Mapping[Any, A], *Inputs], Mapping[Any, Value]]:
-    """Return a function that derives a mapping, each value from the same key's value and from entries of tables.
+    """Return a function that derives a mapping from another mapping and from tables that its values refer to.
 
     ``refers_to`` returns the keys of the table entries that a value depends on. ``function`` gets the value and the
-    tables, and returns None for a key without a derived value. ``function`` is called for values that have changed, and
-    for values that refer to changed entries. The derived mapping is the same object while no value changes."""
+    tables, and returns None for a key without a derived value. It is called for values that have changed, and for
+    values that refer to changed entries. The derived mapping is the same object while no value changes."""
     changed_keys, kept, before = ChangedKeys[Any](), _Kept[Any, Value](), list[Mapping[Any, object]]()
 
     def derive(mapping: Mapping[Any, A], *tables: *Inputs) -> Mapping[Any, Value]:
@@ -436,7 +436,7 @@ class Index(Generic[Key, A, Other]):
 
 
 class MemoPerKey(Generic[Key, *Inputs, Value]):
-    """A ``Memo`` per key; keys that a call does not contain are forgotten."""
+    """A ``Memo`` per key; a call forgets the keys that it does not contain."""
 
     def __init__(self, function: Callable[[*Inputs], Value]) -> None:
         self._function = function

@@ -1,4 +1,4 @@
-"""Silences: marks of alarms that an operator has noticed, valid until the alarm ends or for some time.
+"""Silences: marks that an operator has noticed an alarm, valid until the alarm ends or until a given time.
 
 In: requests of operators, and the raised alarms. Out: the silence of each alarm that has one. Pure; times are seconds
 since 1970.

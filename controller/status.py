@@ -53,7 +53,7 @@ class JobStatus:
     missing_hosts: tuple[str, ...]
     """Addresses of hosts that the job waits for."""
     vitals: Vitals
-    """Lease and reported times. They keep changing after the status was made, unlike all other fields."""
+    """Lease and reported times. Unlike all other fields, they continue to change after the status was made."""
     ideal_communication_s: float
     """Ideal time of one iteration in seconds, on an idle fabric; 0 while unknown."""
     prediction_withheld: str
@@ -240,7 +240,7 @@ class Status:
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
     """Source, by job, of the bytes for which the newest plan was made."""
     goal: GoalPlanLeft | None = None
-    """Goal plan that the plans approach step by step; None if the newest plan is the best."""
+    """Goal plan that the plans approach in several cycles; None if the newest plan is the best."""
     baseline_slowdowns: Mapping[str, float] = field(default_factory=dict)
     """Slowdown of each baseline on the problem of the newest plan."""
     pins: int = 0
@@ -255,7 +255,7 @@ class Status:
     counters_read: Mapping[Dpid, CountersRead] = field(default_factory=dict)
     """Times of the latest readings of the counters of each connected switch."""
     counters_late_after_s: float = math.inf
-    """Age in seconds from which counters are not up to date."""
+    """Age in seconds above which counters count as late."""
     refused_connections: Mapping[RefusalReason, int] = field(default_factory=dict)
     """Number of refused connections by reason; reasons without any are missing."""
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
@@ -304,7 +304,7 @@ class Status:
         return min(map(min, self.counters_read.values()), default=None)
 
     def late_ports(self, now: float) -> frozenset[Dpid]:
-        """Return the switches whose port counters are not up to date, so that the rates of their links are unknown.
+        """Return the switches whose port counters are late, so that the rates of their links are unknown.
 
         ``now``: monotonic seconds."""
         since = now - self.counters_late_after_s
@@ -317,7 +317,7 @@ class Status:
 
     @property
     def blocked_flows(self) -> int:
-        """Number of flows that would have to move together, as no allowed sequence of moves leads to the goal plan."""
+        """Number of flows that no allowed sequence of single moves brings to the goal plan; they must move together."""
         return self.goal.blocked if self.goal else 0
 
     @property
@@ -361,7 +361,7 @@ class StatusBoard:
         self.has_standby: Callable[[], bool] = lambda: False
         """Function that returns whether another controller waits for the end of this one."""
         self.is_active: Callable[[], bool] = lambda: True
-        """Function that returns whether no other controller can have changed the saved state by now."""
+        """Function that returns whether this controller still has the claim of the saved state."""
         self.membership: Membership | None = None
         """Controllers that share the state in etcd; None where it is not in etcd."""
         self.stands_by = False

@@ -37,16 +37,14 @@ MAX_MARKS = 400_000
 
 
 class TomlTable(BaseModel):
-    """A table of a TOML file with strict types.
-
-    Neither ``true`` nor text is a number, only ``true`` and ``false`` are truth values, and no path is empty."""
+    """A table of a TOML file with strict types: no truth value or text as a number, and no empty path."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="wrap")
     @classmethod
     def _while_few_are_wrong(cls, data: Any, checked: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
-        """Skip this table if other tables of the file have ``MAX_PROBLEMS`` problems: each takes a kilobyte."""
+        """Skip this table if other tables of the file have ``MAX_PROBLEMS`` problems, which take a kilobyte each."""
         found: Counter[str] = info.context if info.context is not None else Counter()
         before = found["problems"]
         if before >= MAX_PROBLEMS:

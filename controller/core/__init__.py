@@ -7,7 +7,7 @@ In: messages of switches, of the API, of the planner and of the store. Out: comm
 (``messages``), and the published status.
 
 - ``messages``: messages, commands, effects (due work) that can be merged, and the interface of an extension.
-- ``intake``: assignment of messages to owners, and the work that becomes due.
+- ``intake``: passes each message to the owners of the state that it changes, and returns the work that becomes due.
 - ``state``: state of the controller. Each kind of state has an owner, and only the owner's methods change it. Requests
   wait for the disk here; they are undone when a commit fails.
 - ``derived``: one row per derived value: candidate paths, problem, pins, rules, confirmed routes, status of jobs.
@@ -17,5 +17,6 @@ In: messages of switches, of the API, of the planner and of the store. Out: comm
 - ``draining``: decision when a drained part can be pulled.
 - ``published``, ``job_statuses``, ``alarms``: the published view, and questions about the present network.
 
-Heartbeats and reported iterations change no input of a derived value; ``controller.jobs.job.Vitals`` keeps them.
+Heartbeats and reported iterations are frequent, so no derived value depends on them. ``controller.jobs.job.Vitals``
+keeps them.
 """

@@ -2,7 +2,7 @@
 
 ``AlarmTimes`` adds the time since which each alarm has been raised. The module is pure.
 
-One fault raises one alarm: a part that is down because of another part is ``excepted`` (``core/derived.py``).
+One fault raises one alarm: a part that is down because of another part raises none (``excepted``, ``core/derived.py``).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], n
     """Yield the alarms that are about neither one job nor one part, each kind at most once per subject.
 
     ``fabric``: the topology with a unique name for each switch.
-    ``without_path``: number of flows, by job, whose hosts the fabric does not connect, whatever the planner does."""
+    ``without_path``: number of flows, by job, whose hosts the fabric does not connect."""
     plan = s.cycle.plan
     if s.plan_installed and plan and plan.ecmp and plan.max_slowdown > plan.ecmp.mean * (1 + SLOWDOWN_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"slowdown": plan.max_slowdown, "ecmp": plan.ecmp.mean})
@@ -234,11 +234,11 @@ def _are_many(missed: Missed) -> bool:
     return len(missed.names) >= MANY_AT_LEAST and len(missed.names) > MANY_FRACTION * missed.expected
 
 
-GO_ON_S = 60.0
-"""Seconds for which an alarm that is raised again after a restart keeps the start time that it had before.
+KEEP_STARTS_S = 60.0
+"""Seconds in which an alarm that is raised again after a restart keeps the start time from before the restart.
 
-The seconds begin when the controller stops waiting for missing parts of the fabric to appear (``KnownParts``). Alarms
-about stale counters need them: such an alarm is raised only after no counters have been read for a while."""
+They are counted from the end of the wait for missing parts of the fabric (``KnownParts``). Some alarms are raised late:
+for example, counters are stale only after they have not been read for a while."""
 
 
 class AlarmTimes:
@@ -266,8 +266,9 @@ class AlarmTimes:
         now: float,
         awaits_parts: bool,
     ) -> Mapping[AlarmKey, Alarm]:
-        """Return the alarms with starts and silences; an alarm that was not raised at the last call starts ``now``.
+        """Return the alarms with their start times and silences.
 
+        An alarm that was not raised at the last call starts ``now``, or when it started before the restart.
         ``groups``: raised alarms. Each alarm is in the same group at every call, so only changed entries are examined.
         ``awaits_parts``: whether missing parts may still be discovered after the restart."""
         changes: dict[AlarmKey, Alarm | None] = {}
@@ -287,7 +288,7 @@ class AlarmTimes:
         self._groups, self._dated = groups, updated(self._dated, changes)
         if self.before:
             if awaits_parts:
-                self._before_until = max(self._before_until, now + GO_ON_S)
+                self._before_until = max(self._before_until, now + KEEP_STARTS_S)
             left = {key: since for key, since in self.before.items() if key not in self._dated}
             self.before = left if now < self._before_until else {}
         return self._dated

@@ -4,8 +4,8 @@ A row is a function and its inputs: state (``s``) or other rows (``self``). Call
 function is called again only when an input has changed (``controller.shared_map``). Function objects (``Flows()``,
 ``Pins()`` …) and the functions of ``per_key`` and ``joined`` also keep results per job, flow or switch.
 
-A flow without a path is not delivered, whatever the planner or ECMP does. After a start, parts that may still appear
-are not reported as missing.
+A flow *without a path* is one whose hosts the fabric does not connect. Shortly after a start, parts that may still
+appear are not reported as missing.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Derived:
         self.measured = Row(per_key(lambda _, demand: demand.held), lambda: (s.demand.demands,))
         """Measured virtual links of each job that is planned with them, to be saved."""
         self.polled_soon = Row(leaves_of, lambda: (s.demand.soon, s.fabric.hosts))
-        """Leaf switches whose counters are polled more often, to learn the traffic of jobs on their hosts sooner."""
+        """Leaf switches whose counters are polled more often, because jobs on their hosts are being learnt."""
 
         # ---- links that plans may use, and links that packets are sent over
 
@@ -147,13 +147,11 @@ class Derived:
             Uncounted(),
             lambda: (self.jobs(), self.missing(), s.routes.orphans, s.fabric.hosts, s.load.measured.counted),
         )
-        """Announced flows that no rule counts yet."""
+        """Announced flows whose bytes no rule counts yet."""
         self.uncounted_links = Row(
             UncountedLinks(), lambda: (s.fabric.hosts, s.fabric.links, self.uncounted(), self.paths())
         )
-        """Links that each uncounted flow may use, whether the flow is pinned or not.
-
-        The latest port counters of these links may include bytes of the flow."""
+        """Links whose port counters may include bytes of each uncounted flow, pinned or not."""
         self.background = Row(
             background,
             lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
@@ -232,7 +230,7 @@ class Derived:
         # ---- published values of jobs, as they are on disk (``core/state.py``)
 
         self.unsaved = Row(unsaved, lambda: (s.commits.on_disk.jobs, self.registrations(), s.jobs.ends))
-        """Jobs whose latest change is not on disk; for the values, see the function ``unsaved``."""
+        """Jobs whose latest change is not on disk, with values as in the function ``unsaved``."""
         self.published_jobs = Row(published, lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
         """Jobs as they may be published, without changes that are not on disk."""
         self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))

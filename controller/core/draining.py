@@ -1,8 +1,8 @@
 """States of drained parts: a part can be pulled when no route uses it and counters show only probes on its links.
 
 In: the drained parts, the flows on their links, the rules of the switches at the other ends of their cables, and
-counters. Out: a ``DrainStatus`` for each part. Switches without a cable to the part, and rules that lead elsewhere, do
-not delay the drain. The module is pure; ``now`` is monotonic seconds.
+counters. Out: a ``DrainStatus`` for each part. A drain waits only for switches with a cable to the part, and there only
+for rules that lead to the part. The module is pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from controller.tables.rules import RuleSet
 from controller.tables.switch_sync import SwitchSync
 
 BYTES_PER_PROBE = 200
-"""Upper bound of the bytes of a probe, as counted on a link.
+"""Upper bound of the bytes that a link counts per probe interval while it carries only LLDP.
 
-Switches send LLDP of their own at most as often as the controller sends probes."""
+It includes LLDP of the switches, which is sent at most as often as probes of the controller."""
 
 MAX_NAMED = 4
 """Largest number of obstacles that ``DrainStatus.waits_for`` names."""
@@ -48,16 +48,14 @@ class _Emptying:
     """Progress of one drained part on which no flow is routed."""
 
     quiet: dict[PortRef, bool] = field(default_factory=dict)
-    """Ports from which no packet is sent to the part; the value is False once the port's switch has disconnected."""
+    """Ports that send no packets to the part. The value is False once the switch of the port has disconnected."""
     empty_at: float | None = None
     """Time since which all ports have been quiet; None while any port is not quiet."""
     waits_for: tuple[str, ...] = ()
     """Obstacles that the part waits for, in words."""
 
     def wait_for(self, names: Mapping[str, None], now: float) -> None:
-        """Record the obstacles in ``names``.
-
-        If there are none, the part is empty, since ``now`` or since the earlier call that found no obstacle."""
+        """Record the obstacles in ``names``. Without any, the part is empty since the first such call in a row."""
         self.waits_for = _some(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
@@ -73,7 +71,7 @@ class _Emptying:
 
 
 class _Beside(NamedTuple):
-    """Forwarding state of the switches that have cables to drained parts."""
+    """Forwarding state of the switches at the other ends of the cables of drained parts."""
 
     sending: frozenset[PortRef] = frozenset()
     """Ports that may send to a drained part, by the rules that their switches hold or are about to get."""
@@ -100,8 +98,8 @@ class Draining:
     def follow(self, drained: Drained, fabric: Fabric, rules_due: bool, now: float) -> None:
         """Update the progress of each drain.
 
-        A part that has been empty stays empty until flows use it, or until a switch beside it reconnects with other
-        rules. ``rules_due``: the rules that switches should hold are about to be derived again."""
+        A part that is empty stays empty until flows use it, or until a switch at the other end of one of its cables
+        reconnects with other rules. ``rules_due``: whether the wanted rules are about to be derived again."""
         self._now = now
         before, self._emptying = self._emptying, {}
         for name, part in drained.parts.items():
@@ -120,9 +118,7 @@ class Draining:
         self._emptying = {}
 
     def _beside(self, drained: Drained, fabric: Fabric) -> _Beside:
-        """Return the forwarding state around drained parts.
-
-        If all ports that lead to drained parts are quiet, nothing is computed and the state is empty."""
+        """Return the forwarding state around drained parts; empty if all ports that lead to them are quiet."""
         if all(of.quiet.get(one.src) for name, of in self._emptying.items() for one in drained.parts[name].senders):
             return _Beside()
         senders = {sender for part in drained.parts.values() for sender in part.senders}
@@ -145,10 +141,10 @@ class Draining:
         return _Beside(frozenset(one.src for one in sending), frozenset(fed), refused)
 
     def _why_not_quiet(self, sender: Sender, of: _Emptying, beside: _Beside | None, fabric: Fabric) -> str:
-        """Return why a port may still send to the part, or an empty string when it does not.
+        """Return why a port may still send to the part, or an empty string if the port does not.
 
-        A disconnected switch keeps its rules, so the last result for its port counts. ``beside``: None while rules are
-        due."""
+        A disconnected switch keeps its rules, so the last result for its port remains valid. ``beside``: None while
+        rules are about to be derived again."""
         src = sender.src
         is_read = src.dpid in self._sync.installed
         if not is_read and src in of.quiet:
@@ -158,8 +154,8 @@ class Draining:
             return ""
         refused = beside.refused[src.dpid] if beside else 0
         settled = src.dpid in self._sync.settled and not refused
-        # A switch without another path keeps its groups (tables.pipeline). A kept group sends nothing if no packet
-        # enters the switch.
+        # A switch whose only path leads over the part keeps its groups (tables.pipeline). They send nothing as long as
+        # no packet enters the switch.
         if beside and (src not in beside.sending or (settled and is_read and src.dpid not in beside.fed)):
             if is_read:
                 of.note_quiet(src, is_read=True)
@@ -208,7 +204,7 @@ class Draining:
             names = dict.fromkeys(f"{fabric.name(dpid)} (counters)" for dpid in late)
             return replace(found, state="measuring", waits_for=_some(names))
         counted = self._load.counted_since(measured, of.empty_at)
-        assert counted, "each of them has two samples"
+        assert counted, "each measured link has two samples"
         seconds, most_bytes = counted
         probes = BYTES_PER_PROBE * (seconds / self._probe_interval_s + 2)
         state = "carrying" if most_bytes > probes else "safe"

@@ -79,7 +79,7 @@ from signalbox.words import Mode
 JOBS_REST_S = 0.1
 """Shortest time in seconds between two derivations of rules for changed jobs.
 
-Among thousands of jobs some change all the time, and each change makes several stages of rules."""
+With thousands of jobs, some job changes all the time. Each derivation leads to several stages of rule changes."""
 
 PARTS_QUIET_S = 1.0
 """Quiet time in seconds before changed parts of the fabric are saved.
@@ -87,14 +87,14 @@ PARTS_QUIET_S = 1.0
 Hundreds of parts may change together, and one part may change repeatedly; a single commit saves all these changes."""
 
 ASLEEP_S = 1.0
-"""Time in seconds between two ticks from which the process, or the machine, counts as having been suspended.
+"""Gap in seconds between two ticks after which the process, or the machine, counts as having been suspended.
 
-A suspended controller receives no lease renewals, so it restarts all leases afterwards."""
+The controller then restarts all leases, because it received no renewals while it was suspended."""
 
 LINKS_QUIET_S = 0.2
-"""Time in seconds for which new links wait for more links, because thousands appear when a fabric is discovered.
+"""Seconds without a further new link after which the controller derives rules for the new links.
 
-Lost links do not wait."""
+Thousands of links appear together when a fabric is discovered. The controller reacts to lost links at once."""
 
 
 class Intake:
@@ -111,7 +111,7 @@ class Intake:
     def handle(self, message: Message, now: float) -> Effects:
         """Change the state as the message says and return the effects.
 
-        Errors of a request become its reply. Any other exception is a bug."""
+        A ``SignalboxError`` of a request becomes its reply. Any other exception is a bug."""
         match message:
             case Planned():
                 return self._planned(message, now)
@@ -140,7 +140,7 @@ class Intake:
     def pass_time(self, now: float) -> Effects:
         """Give up disconnected switches and end phases whose time is over; return the effects.
 
-        Called with all messages and not only at ticks, because these times may end between two ticks."""
+        Called after every batch of messages and not only at ticks, because such a time may end between two ticks."""
         s = self._state
         s.phases.pass_time(now)
         gone = s.departures.due(now)
@@ -149,19 +149,19 @@ class Intake:
         return self._changed(now) if gone else NO_EFFECTS
 
     def links_came(self, now: float) -> Effects:
-        """Return the effects of new links: rules, and then the plan, once no more links appear."""
+        """Return the effects of new links: rules and then a plan are due when no further links appear."""
         if not self._state.topology.take_news():
             return NO_EFFECTS
         quiet_s = LINKS_QUIET_S + self._config.planning.debounce_s
         return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
     def _changed(self, now: float) -> Effects:
-        """Return the effects of a changed network: rules at once, and the plan once the network is quiet."""
+        """Return the effects of a changed network: rules are due at once, a plan when the network is quiet."""
         self._state.topology.take_news()
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _jobs_changed(self, now: float) -> Effects:
-        """Return the effects of changed jobs: derive rules (see ``JOBS_REST_S``), and plan after a quiet time."""
+        """Return the effects of changed jobs: rules are due soon (``JOBS_REST_S``), a plan after a quiet time."""
         return self._rules_changed() | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _rules_changed(self) -> Effects:
@@ -221,9 +221,9 @@ class Intake:
         return at_once(Work.SAVE)
 
     def _refuse(self, message: Request, error: SignalboxError) -> Effects:
-        """Reply with the error; if changes wait for the disk, the reply waits with them.
+        """Return the reply with the error. The reply waits for the disk while changes of other requests do.
 
-        A waiting change may be the reason for the error, and that change may still be undone."""
+        One of these changes may be the reason for the error, and may still be undone."""
         commits = self._state.commits
         if isinstance(error, InvalidInput) or not commits.holding:
             return commands(Reply(message.reply, error, after_status=False))
@@ -248,7 +248,7 @@ class Intake:
         return self._jobs_changed(now) | at_once(Work.SAVE)
 
     def _release_routes(self, now: float) -> None:
-        """Release the routes of jobs, of pairs of jobs and of connections that have been removed."""
+        """Release the routes of removed jobs, of removed pairs and of removed connections."""
         s = self._state
         s.demand.follow(s.jobs.jobs, now)
         s.routes.release(self._derived.jobs())
@@ -279,7 +279,7 @@ class Intake:
         return self._jobs_changed(now) | when_saved
 
     def _update(self, message: UpdateJobs, now: float) -> Effects:
-        """Change jobs. A pair that remains keeps its routes until the next plan, even if it moves to another job."""
+        """Change jobs. A pair of addresses keeps its routes until the next plan, even if another job has it now."""
         s = self._state
         before = {update.job_id: s.jobs.known(update.job_id) for update in message.updates}
         for update in message.updates:
@@ -378,7 +378,7 @@ class Intake:
         s.set_mode(message.mode)
         if message.mode is Mode.ECMP:
             s.cycle.supersede()  # no plan will be adopted
-        cycles = s.cycle.cycles_done + s.cycle.solving  # the cycle after the current one counts
+        cycles = s.cycle.cycles_done + s.cycle.solving  # the reply waits for the cycle after the current one
         superseded = s.sending.wait_for_mode(message.reply, message.mode, cycles, now)
         if message.mode is not Mode.PLANNED:
             s.routes.replace({})
@@ -518,11 +518,11 @@ class Intake:
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
         if self._derived.follows_uses():
             s.load.take_announced()  # in small steps, before the next counters arrive
-        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # other jobs' counters do not delay a plan
+        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # not postponed by counters of other jobs
         effects |= self._judge_demand(now, s.demand.look, soon)
         effects |= self._evaluate_counters(now)
         if s.demand.waiting and now > s.load.measured_at:
-            effects |= self._judge_demand(now, s.demand.go_on)
+            effects |= self._judge_demand(now, s.demand.judge_next)
         effects |= self._follow_parts(now, at)
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 

@@ -1,4 +1,4 @@
-"""Published status of every job, and why no communication time may be predicted for it."""
+"""Published status of every job, with the reason if its communication time cannot be predicted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class JobStatuses:
     """Derivation of the status of every job.
 
     A call examines only jobs that have changed, jobs with changed hosts, and jobs whose confirmed routes have a new
-    generation. A change of the pairs of a job adds one to the published generation of its routes."""
+    generation. The published generation of a job's routes also grows when the pairs of the job change."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
@@ -118,7 +118,7 @@ def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
 
 
 def _efficiency(times_s: Mapping[int, float], slowdown: float, of_phase: Mapping[int, float]) -> float:
-    """Return the ideal time, divided by the time that the slowdowns allow. ``times_s``: ideal times by phase."""
+    """Return the ideal time divided by the time that the slowdowns predict. ``times_s``: ideal times by phase."""
     ideal_s = sum(times_s.values())
     allowed_s = sum(of_phase.get(p, 1.0) * s for p, s in times_s.items()) if of_phase else slowdown * ideal_s
     return ideal_s / allowed_s if allowed_s else 0.0
@@ -135,26 +135,27 @@ def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | Non
 STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)
 
 ONE_WAY_EACH = (Library.GLOO, Library.NCCL)
-"""Libraries that send both ways at once without one direction waiting for the other."""
+"""Libraries with which two hosts send to each other at once, and neither direction waits for the other."""
 
 TREES = (BINOMIAL_TREE, QUATERNARY_TREE)
 
 MOST_AT_ONCE = 2
 """Largest number of senders per receiver, and of receivers per sender, for which a prediction is published.
 
-Two rings that overlap have this number."""
+The number is reached by two rings that overlap in time."""
 
 
 def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:
-    """Return why the slowdown does not predict the efficiency of the job; empty when it does.
+    """Return why the slowdown does not predict the efficiency of the job; empty if it does.
 
-    The time can be predicted where hosts send as fast as the links permit. It cannot be predicted where steps wait for
-    each other, or where a port or a library decides which sender waits (measured on one flat switch, docs/joining.md).
-    It cannot be predicted either where connections do not share a full link as planned (docs/explanation/simulator.md,
-    "What a sender gets").
+    A prediction needs hosts that send as fast as the links permit. It fails
 
-    ``split``: whether some of its flows have several subflows. ``outweighed``: whether other jobs have more connections
-    per flow on a full link (``planning.efficiency``)."""
+    - if steps wait for each other,
+    - if a port or a library decides which sender waits (measured on one flat switch, docs/joining.md),
+    - if connections do not share a full link as planned (docs/explanation/simulator.md, "What a sender gets").
+
+    ``split``: whether some flows of the job have several subflows. ``outweighed``: whether other jobs have more
+    connections per flow on a full link (``planning.efficiency``)."""
     found = formulas_of(job.registration.runs) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"

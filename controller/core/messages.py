@@ -3,11 +3,12 @@
 Each package defines its own messages. This module defines the union of all messages, and the messages that belong to no
 package. No message refers to OpenFlow, gRPC or Ryu.
 
-Effects follow from a message: work with its due time, and commands to carry out. Effects of several messages merge with
-``|``; work of one kind is done once for all messages that requested it.
+The effects of a message are commands to carry out, and kinds of work with their due times. ``|`` merges the effects of
+several messages, so that work of one kind is done once for all of them.
 
-An extension owns switches that do not forward packets by themselves, such as optical switches. It decides where one-way
-ports of all other switches lead, and which jobs must wait. ``controller.extensions`` loads the configured extension.
+An extension owns switches that do not forward packets by themselves, such as optical switches. It decides to which port
+each one-way port of the other switches leads, and which jobs must wait. ``controller.extensions`` loads the configured
+extension.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class NewSettings:
-    """The configuration was read again; only settings that may change at run time differ."""
+    """Configuration after a reload. Only settings that may change at run time differ from the previous one."""
 
     config: Config
 
@@ -59,9 +60,9 @@ class Reply:
     future: Future[Any]
     value: object
     after_status: bool = True
-    """Whether the status that shows the result is published before the reply.
+    """Whether the reply waits until the status that shows the result is published, because the API reads it next.
 
-    The API reads that status after the reply. False where the request has changed nothing that a status shows."""
+    False if the request has changed nothing that the status shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ Command = ToSwitches | SolvePlan | WorkOutSlowdowns | WorkOut | Analyse | SaveSt
 
 
 MAX_DEBOUNCES = 10
-"""Largest delay of work that waits for quiet, as a multiple of its quiet time."""
+"""Longest delay of work that is requested again and again, as a multiple of its quiet time (``when_quiet``)."""
 
 
 class Work(Enum):
@@ -165,9 +166,9 @@ def commands(*to_give: Command) -> Effects:
 
 
 Arrange = Callable[[Job, Arrangement, float], Effects]
-"""Callback that makes a job run with the traffic of an ``Arrangement`` of the extension, from the given time on.
+"""Callback with which an extension replaces the traffic of a job by that of an ``Arrangement``.
 
-If it raises ``SignalboxError``, nothing has changed."""
+The third argument is now, in monotonic seconds. The callback changes nothing if it raises ``SignalboxError``."""
 
 
 class Extension:
@@ -197,9 +198,9 @@ class Extension:
     # ---- output
 
     def work(self) -> Sequence[Command]:
-        """Return the commands that have become due. The core calls this before it derives rules.
+        """Return the commands that have become due, and bring ``links`` up to date.
 
-        After the call, ``links`` contains the links that rules may use."""
+        The core calls this before it derives rules."""
         return ()
 
     def change(self, now: float) -> Sequence[Command]:
@@ -210,22 +211,22 @@ class Extension:
         return ()
 
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
-        """Return the jobs that need not wait any longer, each with its first routes, or None to keep its routes."""
+        """Return the jobs that stop waiting. The value of a job is its first routes, or None to keep its routes."""
         return {}
 
     @property
     def links(self) -> Mapping[PortRef, PortRef]:
-        """Port that each one-way port may lead to; the same object while nothing changes.
+        """Port that each one-way port should lead to; the same object while nothing changes.
 
-        Probes confirm the actual links."""
+        A link is used only after a probe has arrived over it."""
         return _NO_LINKS
 
     def waiting(self) -> Mapping[JobId, str]:
-        """Return the reason, by waiting job, for example links or hosts that another job occupies."""
+        """Return why each waiting job waits, for example because another job occupies its links or hosts."""
         return _NO_JOBS
 
     def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
-        """Return ``waiting`` for jobs as they are on disk."""
+        """Return the published variant of ``waiting``. ``jobs``: jobs as they are on disk."""
         return _NO_JOBS
 
     def alarms(self, fabric: Fabric) -> Iterable[Alarm]:

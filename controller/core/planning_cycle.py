@@ -1,12 +1,13 @@
 """Loads that start a plan, and the sequence of planning cycles. Pure; ``now`` is monotonic seconds.
 
-In: the background of links after each reading of counters, and the times of iterations; problems, and the worker's
-answers, each with a decision whether to adopt it. Out: whether a plan, or new slowdowns, are due now; ``SolvePlan``
-commands, new running routes when a repair arrives or a plan is worth its moves, and replies to requests for a plan.
+In: the background of links after each reading of counters, the times of iterations, and problems; answers of the
+planning process, each with a decision whether to adopt the plan. Out: whether a plan, or new slowdowns, are due now;
+``SolvePlan`` commands; new running routes when a repair arrives or a plan is worth its moves; replies to requests for a
+plan.
 
-Background that appears on links with pinned flows starts a plan, and so does a job that becomes slower. The end of
-background traffic starts no plan, because it makes no job slower. The periodic cycle takes the end into account, and
-the slowdowns of jobs are computed again.
+A plan starts when background appears on links with pinned flows, or when a job becomes slower. No plan starts when
+background ends, because no job becomes slower. The slowdowns of jobs are then computed again, and the next periodic
+cycle uses the free capacity.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 
 RISE = 1.1
-"""Factor by which the background of a link must make flows on this link slower to start a plan."""
+"""Smallest factor by which more background must slow down the flows on a link to start a plan."""
 
 SHOWN = 1.03
-"""Factor by which a change of background must make flows slower or faster for slowdowns to be computed again."""
+"""Smallest factor by which changed background must slow down or speed up flows for slowdowns to be computed again."""
 
 SLOWER = 1.3
 """Factor by which the communication of an iteration must exceed the usual time for the iteration to count as slow."""
 
 LATEST = 3
-"""Number of latest iterations that are examined; all but one of them must be slow."""
+"""Number of latest iterations that are compared with the usual time. The job is slower if all but one are slow."""
 
 FEWEST_BEFORE = 3
 """Smallest number of earlier iterations from which the usual communication time is computed."""
 
 FIRST_REST_S = 1.5
-"""Seconds from a plan that loads started until loads may start the next one.
+"""Shortest time in seconds between two plans that changed loads start.
 
-The rest doubles with each such plan, up to the period of plans, and is reset after a period without such a plan.
+The time doubles with each such plan, up to the period of plans, and is reset after a period without such a plan.
 Recurring bursts thus do not keep the planner busy."""
 
 
@@ -71,15 +72,15 @@ class LoadEvents:
         self._has_slowed = False
 
     def look_again(self, senders: frozenset[LinkId]) -> bool:
-        """Return whether counters should be read again soon. Called once per regular reading.
+        """Return whether counters should be read again soon, because a link is new in ``senders``.
 
-        ``senders``: links on which hosts send more than the rules count. Traffic that began on such a link between the
-        latest two readings fills only a part of that time, so its measured rate may be too low to be certain."""
+        ``senders``: links on which hosts send more than the rules count. If such traffic began between the latest two
+        readings, its rate over that time is too low. Called once per regular reading."""
         before, self._senders = self._senders, senders
         return not senders <= before
 
     def slowed(self) -> None:
-        """Record that a job's communication takes longer: the next reading of counters may show why."""
+        """Record that a job has become slower, so that the next reading of counters starts a plan."""
         self._has_slowed = True
 
     def start_plan(
@@ -92,7 +93,7 @@ class LoadEvents:
     ) -> bool:
         """Return whether a plan is due. Called once per reading of counters.
 
-        ``carrying``: links that pinned flows use. ``period_s``: seconds between two plans without events."""
+        ``carrying``: links that pinned flows use. ``period_s``: seconds between two periodic plans."""
         rises = _rises(self._planned_bps, background_bps, capacity_bps, carrying)
         risen = self._has_slowed or any(rise >= RISE for rise in rises)
         if not risen or now < self._started_at + self._rest_s:
@@ -109,7 +110,7 @@ class LoadEvents:
         jobs: Mapping[JobId, Job],
         hosts: Mapping[str, Host],
     ) -> bool:
-        """Return whether the published slowdowns were computed for another background and must be computed again.
+        """Return whether changed background requires that the published slowdowns are computed again.
 
         ``routed``: links that pinned flows of the ``jobs`` use."""
         carrying = _links_of_flows({**self._shown_bps, **background_bps}, routed, jobs, hosts)
@@ -148,7 +149,7 @@ def _links_of_flows(
 
 
 def has_slowed(recent_s: Sequence[float], new: int) -> bool:
-    """Return whether communication became slow with one of the ``new`` latest iterations.
+    """Return whether communication became slow at one of the latest ``new`` iterations.
 
     ``recent_s``: communication times, oldest first, of iterations on the same routes with the same bytes."""
     counts = range(max(len(recent_s) - new, 0) + 1, len(recent_s) + 1)
@@ -164,7 +165,7 @@ def _is_slow(times_s: Sequence[float]) -> bool:
 
 
 MOST_REST_S = 2.0
-"""Longest rest in seconds between an answer of the planner and the next cycle."""
+"""Longest pause in seconds between an answer of the planner and the next cycle."""
 
 
 class PlanningCycle:
@@ -229,10 +230,10 @@ class PlanningCycle:
         self._config = config
 
     def rests(self, now: float) -> bool:
-        """Return whether the next cycle must wait.
+        """Return whether the next cycle must wait, because the planner pauses.
 
-        The rest after an answer is as long as the answer took, but at most ``MOST_REST_S``. Otherwise jobs that are
-        added and removed all the time would keep a processor busy with plans."""
+        The planner pauses for as long as its last answer took, at most for ``MOST_REST_S``. Jobs that are added and
+        removed all the time would otherwise keep a processor busy with plans."""
         return now < self._rests_until
 
     def period_over(self, now: float) -> bool:
@@ -240,13 +241,13 @@ class PlanningCycle:
         return now >= self._next_at
 
     def supersede(self) -> None:
-        """Drop the problem that is being solved, because it is outdated. The next cycle need not wait for a rest."""
+        """Drop the problem that is being solved, because it is outdated. The next cycle may begin without a pause."""
         self._solving, self._rests_until = None, -math.inf
 
     def answer_next(self, waiter: Future[Any]) -> None:
-        """Keep a request whose reply is the outcome of the next cycle that begins.
+        """Keep a request for a plan. Its reply is the outcome of the next cycle that begins.
 
-        A running cycle is finished first: otherwise no plan would be adopted while requests arrive faster than the
+        The running cycle is not interrupted: otherwise no plan would be adopted while requests arrive faster than the
         planner answers."""
         self._waiters_for_next.append(waiter)
 
@@ -274,8 +275,8 @@ class PlanningCycle:
         ``snapshot``: problem of all ``jobs`` with known hosts on ``links``, of generation ``self.generation + 1``.
         ``demand_source``: source of the bytes of each job with known hosts.
         ``repairs``: whether flows with lost paths are repaired before the plan arrives.
-        ``lost``: whether links were lost. Otherwise a repair only moves flows off a detour, or follows a host that
-        has moved, and is not counted."""
+        ``lost``: whether links were lost. If not, a repair only moves flows off a detour or to the new place of a host,
+        and the counters of repairs leave it out."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
@@ -314,7 +315,7 @@ class PlanningCycle:
         return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
 
     def handle_answer(self, planned: Planned, mode: Mode, fabric: Fabric, now: float) -> list[Command]:
-        """Handle an answer of the worker and return the replies; an answer to a superseded problem is dropped."""
+        """Handle an answer of the planning process and return the replies; drop an answer to a superseded problem."""
         snapshot, answer = self._solving, planned.answer
         if snapshot is None or answer.generation != snapshot.generation:
             return []

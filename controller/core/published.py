@@ -29,9 +29,9 @@ from controller.tables.switch_sync import SwitchSync, TableUse
 from signalbox.errors import NotKnownYet
 
 RETRY_S = 0.5
-"""Seconds after which a client should retry when something is not known yet.
+"""Seconds after which a client should retry a request whose answer is not known yet.
 
-Rules are read, and routes of jobs confirmed, within tenths of a second."""
+The controller reads rules, and switches confirm routes, within tenths of a second."""
 
 
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:

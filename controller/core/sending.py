@@ -10,9 +10,9 @@ deleted or narrowed until every link that installed rules use has been seen, or 
 (docs/explanation/restart-and-repair.md).
 
 The controller adopts again after a large fraction of the switches has disconnected together. When a switch dies, its
-links go down, which its neighbours report at once. A connection may also end because of the control network, while
-packets still flow. A switch is therefore given up ``GRACE_S`` after its connection ended, and no switch is given up
-when many disconnect together.
+neighbours report at once that their links to it are down. If only the control network fails, connections end while
+packets still flow. The controller therefore stops using a switch ``GRACE_S`` after its connection ended, and continues
+to use all switches if many disconnect together.
 
 *Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
 then *repairing* follow. In each of these two phases, the derivation of rules waits for ``HURRY_S`` at most.
@@ -46,13 +46,13 @@ from signalbox.jobs.subflows import Dividing
 from signalbox.words import Mode
 
 HURRY_S = 0.1
-"""Longest time in seconds for which the full derivation of rules waits for lost next hops to be removed.
+"""Longest time in seconds for which the full derivation of rules waits until switches have removed lost next hops.
 
-The derivation then waits at most as long again for a repair of the routes."""
+After that, the derivation waits at most as long again for a repair of the routes."""
 GRACE_S = 0.1
-"""Seconds from the end of a connection until its switch is given up."""
+"""Seconds after the end of a switch's connection until the controller stops using the switch."""
 TOGETHER_S = 1.0
-"""Longest time in seconds between the ends of connections of switches that count as leaving together."""
+"""Longest time in seconds between disconnections that count as one event."""
 MANY_FRACTION = 0.25
 MANY_AT_LEAST = 3
 """Smallest number and smallest fraction of the switches that must disconnect together to start a new adoption."""
@@ -182,10 +182,10 @@ class Adoption:
             self._since = now
 
     def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
-        """Return whether another adoption must begin.
+        """Record that the rules of a switch were read, and return whether another adoption must begin.
 
-        Another adoption must begin when a switch that is read for the first time holds rules, before the lease of the
-        first adoption is over. Other switches may depend on those rules."""
+        It must begin if this is the first reading of the switch, the switch holds rules, and the lease of the first
+        adoption is not over. Other switches may depend on these rules."""
         late = dpid not in self._read
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until
@@ -196,8 +196,8 @@ class Adoption:
         """Return whether rules can be adopted: all links that the rules use have been seen, or the patience is over.
 
         ``installed``: rules of each switch that was read. ``all_read``: whether every connected switch was read.
-        ``all_here``: whether every known switch is connected. Until then, a fabric of empty switches is not complete
-        after a restart: switches with rules are still to connect."""
+        ``all_here``: whether every known switch is connected. After a restart, some switch should hold rules: while
+        only empty switches are connected and others are missing, the adoption is not complete."""
         held = {dpid: rules.group_ports for dpid, rules in installed.items()}
         links_seen = all(
             LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
@@ -212,7 +212,7 @@ class Adoption:
             self.unknown_kept_until = now + self._orphan_lease_s
 
     def lease_over(self, now: float) -> bool:
-        """Return True once, when rules that no registered job has claimed need not be kept any longer."""
+        """Return True once, when the controller may delete installed rules that no registered job has claimed."""
         over = -math.inf < self.unknown_kept_until <= now
         if over:
             self.unknown_kept_until = -math.inf
@@ -220,7 +220,7 @@ class Adoption:
 
 
 class Departures:
-    """Switches whose connection has ended and whose links are not given up yet. ``now`` is monotonic seconds."""
+    """Switches whose connection has ended and whose links are still in use. ``now`` is monotonic seconds."""
 
     def __init__(self) -> None:
         self._waiting: dict[Dpid, float] = {}
@@ -229,8 +229,8 @@ class Departures:
     def left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
         """Record that a switch disconnected, and return whether many switches of the ``fabric`` did so together.
 
-        ``fabric`` still contains this switch. A switch without links does not count: one that connects and leaves
-        repeatedly could otherwise stop all planning."""
+        ``fabric`` still contains this switch. Switches without links do not count: programs that connect as switches
+        and leave repeatedly could otherwise stop all planning."""
         self._waiting[dpid] = now
         self._left_at = {dpid: at for dpid, at in self._left_at.items() if at > now - TOGETHER_S}
         if not any(link.dpid == dpid for link in fabric.links):
@@ -240,14 +240,14 @@ class Departures:
 
     @property
     def waiting(self) -> bool:
-        """Whether some switches have disconnected and are not given up yet."""
+        """Whether the links of some disconnected switches are still in use."""
         return bool(self._waiting)
 
     def returned(self, dpid: Dpid) -> None:
         self._waiting.pop(dpid, None)
 
     def due(self, now: float) -> list[Dpid]:
-        """Return the switches to give up now, and remove them from the waiting switches."""
+        """Return the switches that were disconnected for ``GRACE_S``, and remove them from the waiting switches."""
         due = [dpid for dpid, at in self._waiting.items() if at <= now - GRACE_S]
         for dpid in due:
             del self._waiting[dpid]
@@ -286,7 +286,7 @@ class LinkLosses:
         return bool(more)
 
     def all_confirmed(self, now: float) -> None:
-        """Record that the switches hold all wanted rules: a repair is complete, unless routes still use lost links."""
+        """Record that the switches hold all wanted rules. A repair is complete if no route uses a lost link."""
         if not self._unrouted and self._broken_since is not None:
             self.repair_s, self._broken_since = now - self._broken_since, None
             self.repair_times = self.repair_times.observed(self.repair_s)
@@ -303,7 +303,7 @@ switch has not confirmed its rules."""
 class _ModeWaiter:
     """Request to set the mode.
 
-    It waits until more than ``cycles_done`` planning cycles have ended and the switches have confirmed all rules."""
+    Its reply waits until more than ``cycles_done`` planning cycles have ended, and all rules are confirmed."""
 
     future: Future[Any]
     mode: Mode
@@ -353,10 +353,9 @@ class Sending:
             self.install_times = self.install_times.observed(now - done[message.change_id])
 
     def is_confirmed(self, now: float) -> bool:
-        """Return whether the controller is neither adopting rules nor answering lost links.
+        """Return whether the controller is in the phase *steady*, so that the confirmed routes can be determined.
 
-        Only then can the rules on switches be compared with the wanted rules. If the removal of next hops is confirmed,
-        the call first ends the phase that waited for this confirmation."""
+        The call first ends the phase *removing next hops* if the switches have confirmed the removal."""
         if self._phases.awaits_confirmation and not self._sync.busy:
             self._phases.transition(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
@@ -403,7 +402,7 @@ class Sending:
     ) -> list[Command]:
         """Return the replies that are due now.
 
-        ``rules_due``: whether the wanted rules are about to be derived again, so that nothing counts as confirmed.
+        ``rules_due``: whether the wanted rules are about to be derived again. Nothing counts as confirmed until then.
         ``saved``: whether a mode that was set is on disk."""
         all_confirmed = not (rules_due or self._sync.busy or self._sync.unsettled)
         if all_confirmed:
@@ -420,6 +419,6 @@ class Sending:
         return due
 
     def refuse_mode(self, error: SignalboxError) -> list[Reply]:
-        """Return the refusal of the request that waits for its mode, if any. The former mode has been restored."""
+        """Return the refusal of the request to set the mode that still waits, if any. The mode is restored before."""
         waiter, self._for_mode = self._for_mode, None
         return [Reply(waiter.future, error)] if waiter else []

@@ -57,7 +57,7 @@ RETRY_S = 5.0
 """Seconds from a failed commit until the next attempt; each new request also starts an attempt."""
 
 SLOW_S = 2.0
-"""Seconds after which a commit that has not ended is reported."""
+"""Seconds after which an alarm reports that a commit has not ended."""
 
 
 class KnownJobs(NamedTuple):
@@ -122,24 +122,25 @@ class Commits:
         then: Callable[[float], object] = lambda _: None,
         jobs: tuple[Job, ...] = (),
     ) -> None:
-        """Keep a carried-out request until the commit ends: then call ``then`` and reply, or ``undo`` it and refuse.
+        """Keep a request that has changed the state until the next commit ends.
 
-        Both functions get the time. Without ``reply`` another component replies. ``jobs``: jobs that ``undo``
-        restores."""
+        If the commit succeeds, ``then`` is called and ``value`` is the reply. If the commit fails, ``undo`` is called
+        and the request is refused. Both functions get the time. ``reply``: None if another component replies.
+        ``jobs``: jobs that ``undo`` restores."""
         self._next.append(_Held(reply, value, undo, then, jobs))
 
     @property
     def may_return(self) -> tuple[Job, ...]:
-        """Jobs that a failed commit would restore, as they were before; only jobs that an extension has arranged."""
+        """Jobs, as they were before, that a failed commit would restore; only jobs that an extension has arranged."""
         held = (*self._under_way, *self._next)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
         """Return the command that writes the difference between ``state`` and the state on disk.
 
-        If nothing differs, the replies to the waiting requests are returned instead. An empty difference is written
-        too after a failure and without the claim, to find out whether changes can be saved. Must not be called while
-        ``busy``."""
+        If nothing differs, return the replies to the waiting requests instead. After a failed commit, and while this
+        process does not have the claim of the state, an empty difference is written too: it shows whether changes can
+        be saved. Must not be called while ``busy``."""
         changed = changes(self.on_disk, state)
         self._under_way, self._next = self._next, []
         if not changed and not self.why and self.is_claimed:
@@ -179,9 +180,10 @@ class Commits:
         self.is_claimed = is_claimed
 
     def trial_due(self, now: float) -> bool:
-        """Return whether to find out now, by a commit, if changes can be saved: after a failure or without the claim.
+        """Return whether a commit is due that finds out whether changes can be saved.
 
-        So an alarm says that changes are refused before anybody asks for one."""
+        This is so after a failed commit, and without the claim of the state. An alarm can then report that changes are
+        refused before anybody requests one."""
         return not self.busy and now >= self._trial_at and (bool(self.why) or not self.is_claimed)
 
     def trouble(self, now: float) -> str:
@@ -203,8 +205,8 @@ def unsaved(
 ) -> Mapping[JobId, bool]:
     """Return the jobs whose registration differs from the one on disk.
 
-    The value of a job is True if its registration on disk may still be published. It is False for a job that is not on
-    disk, and for a job whose lease has ended."""
+    The value of a job is True if its registration on disk may still be published. The value is False for a job that is
+    not on disk, and for a job whose lease has ended."""
 
     def ran_out(saved: Registration) -> bool:
         end = ends.of(saved.job_id, saved.uid)
@@ -220,7 +222,7 @@ def unsaved(
 def published(
     now: Mapping[JobId, Value], saved: Mapping[JobId, Value], unsaved: Mapping[JobId, bool]
 ) -> Mapping[JobId, Value]:
-    """Return the publishable value of each job: the saved one where a change of the job is not on disk yet.
+    """Return the value to publish for each job: the saved value where a change of the job is not on disk yet.
 
     ``now``: current values of all jobs. ``saved``: values when the state on disk was passed to the store. ``unsaved``:
     result of the function ``unsaved``."""
@@ -236,7 +238,7 @@ MAX_NAMED = 16
 
 
 class Wanted(NamedTuple):
-    """Rules that switches should hold, as last derived, minus next hops that have been lost since."""
+    """Rules that switches should hold: the rules that were last derived, without next hops that were lost since."""
 
     jobs: Mapping[JobId, Job]
     """Jobs that ``rules`` were derived from."""
@@ -337,8 +339,8 @@ class State:
     ) -> None:
         """Set the rules that switches should hold from ``now`` on.
 
-        ``counted_links``: returns the links that the packets of each counting rule may use, called at the next
-        evaluation of counters; None if they have not changed."""
+        ``counted_links``: function that returns the links that the packets of each counting rule may use; None if these
+        links have not changed. It is called at the next evaluation of counters."""
         self.wanted, self.wanted_at = Wanted(jobs, pins, rules), now
         if counted_links:
             self.load.routes_changed(now, counted_links)

@@ -1,11 +1,11 @@
-"""The traffic that jobs are planned with: their announcement, until the switches count something else.
+"""The traffic that jobs are planned with: their announcements, or the counted traffic that contradicts them.
 
 In: jobs (``controller.jobs``), and counters per pair of addresses. Out: a frozen ``JobDemand`` for each job, and the
 virtual links for the planner (docs/explanation/measured-demand.md).
 
 - ``measured_demand``: the bytes that every job is planned for, and the rules that learning may use; begin here.
 - ``watched_job``: the measured demand of one job, and the pairs found before amounts are known.
-- ``payload_windows``, ``pair_counters``: counted payload per pair, and the iterations done meanwhile.
+- ``payload_windows``, ``pair_counters``: counted payload per pair, and the number of iterations in the same time.
 - ``judgement``, ``traffic_patterns``: comparison with the announcement, and recurring traffic patterns.
 - ``job_demand``: the frozen result.
 """

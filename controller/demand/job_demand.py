@@ -24,7 +24,7 @@ class DemandSource(StrEnum):
     LEARNING = "learning"
     """No source yet: the traffic of the job is being learnt."""
     PROVISIONAL = "provisional"
-    """Pairs without known amounts: the counters show, or the spec expects, that some pairs carry traffic."""
+    """Pairs with assumed amounts: counters or a provisional spec show which pairs send, but not how much."""
 
     @property
     def counted(self) -> bool:

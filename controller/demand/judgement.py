@@ -36,49 +36,49 @@ TOLERANCE = 1.25
 """Factor by which a counted amount may differ from the announced amount without contradicting it."""
 
 AGAIN = 1.6
-"""Factor by which the amount may be too high for pairs whose destination has more than ``AT_ONCE`` senders in a phase.
+"""Factor, instead of ``TOLERANCE``, for pairs whose destination has more than ``AT_ONCE`` senders in a phase.
 
-Lost packets are sent again. An example is an all-to-all of Open MPI over 8 ranks: 7 senders share one port of 5 Mbit/s.
-There a pair carries up to 1.5 times its bytes, and a little more in single iterations."""
+Such senders lose packets and send them again. Example: in an all-to-all of Open MPI over 8 ranks, 7 senders share one
+port of 5 Mbit/s. A pair carries up to 1.5 times its bytes, and a little more in single iterations."""
 
 AT_ONCE = 2
-"""Number of senders to one destination above which losses are expected."""
+"""Number of simultaneous senders to one destination above which packet losses are expected."""
 
 AGREEMENT = 1.2
-"""Factor by which amounts may differ for the controller to plan with the spec again."""
+"""Factor within which all amounts must agree with the spec for the controller to plan with the spec again."""
 
 CLOSE = 1.8
-"""Factor within which amounts must be known to confirm an announcement; it excludes half and double the amount."""
+"""Factor of uncertainty up to which amounts can confirm an announcement; it excludes half and double the amount."""
 
 SHARED = 1.5
 """Factor by which the ratios of pairs may differ from their median and still count as the same ratio."""
 
 FOLLOWED = 1.33
-"""Factor by which proportions of measured traffic may change before it is measured again."""
+"""Factor by which proportions between pairs may change before the traffic is measured again."""
 
 CONTRADICTIONS = 2
-"""Number of consecutive judgements that must find a contradiction that is not certain."""
+"""Number of consecutive judgements that must find a contradiction, unless it is certain."""
 
 FIRST_CONTRADICTIONS = 4
-"""Number of consecutive judgements that must find unannounced traffic, until the first iteration is over.
+"""Number of consecutive judgements that must find unannounced traffic while the first iteration is not over.
 
-These judgements take longer than the parameter broadcast of a training program at its start."""
+Training programs broadcast their parameters at the start; this many judgements take longer."""
 
 APART = 1
 """Number of iterations by which a pair may be behind or ahead of the rank that reports.
 
 A rank cannot end an iteration before all others have begun it, so ranks of busy hosts are up to one iteration apart.
-At most half of the pairs are excused for this reason: the other pairs keep pace with the rank that reports."""
+This tolerance applies only if at most half of the pairs need it."""
 
 ANOTHER = 0.5
-"""Fraction of a pair's largest rate between two polls below which unannounced traffic is not counted once more.
+"""Fraction of a pair's largest rate between two polls that unannounced traffic must exceed to be found once more.
 
 Traffic at a lower rate is the beginning or the end of a burst."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """Number of consecutive judgements that must find other amounts if no iterations are reported.
 
-Traffic that was sent once has left the longest window by then."""
+By then, the longest window does not include traffic that was sent only once."""
 
 Flags = NDArray[np.bool_]
 
@@ -91,13 +91,13 @@ class Judgement:
     """Result of a comparison; arrays have one value per pair."""
 
     undeclared: Flags
-    """Pairs that were not announced and lastingly carry payload."""
+    """Pairs that were not announced, and carried payload in enough consecutive judgements."""
     off: Flags
-    """Announced pairs that lastingly carry another amount than announced."""
+    """Announced pairs that carried another amount than announced in enough consecutive judgements."""
     ratio: Floats
     """Ratio of counted to announced bytes."""
     clean: bool
-    """Whether no pair differs from the announcement, not even in this judgement alone."""
+    """Whether no pair differs from the announcement in this judgement."""
     confirms: bool
     """Whether the result is clean and every announced pair is known to carry about the announced amount.
 
@@ -106,14 +106,14 @@ class Judgement:
     agrees: bool
     """Whether the result is clean and every pair is within the factor ``AGREEMENT`` of its announced amount.
 
-    Unlike ``confirms``, one judgement suffices even if no iterations are reported. With ``TOLERANCE`` as the limit, a
-    job near that limit would be planned with the spec and with measurements in turn."""
+    Unlike ``confirms``, one judgement suffices even if no iterations are reported. ``AGREEMENT`` is stricter than
+    ``TOLERANCE``, so that a job near the limit does not change between spec and measurements again and again."""
     relative: bool
     """Whether ``ratio`` is divided by its median, because no iterations are reported."""
 
     @property
     def differs(self) -> bool:
-        """Whether any pair lastingly differs from the announcement."""
+        """Whether any pair contradicts the announcement."""
         return bool(self.undeclared.any() or self.off.any())
 
 
@@ -167,7 +167,7 @@ class Judge:
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
     def against_spec(self, window: Window, spans: Spans) -> Judgement:
-        """Return the lasting differences from the spec.
+        """Return the differences from the spec, and which of them count as contradictions.
 
         ``window``: rates, which show the pairs with payload. ``spans``: bytes to compare with the announced amounts. If
         most announced pairs are outside their bounds at once, the contradiction is certain."""
@@ -203,7 +203,7 @@ class Judge:
     def _remember_most(self, undeclared: Flags, recent: Floats) -> None:
         """Update the largest rate of each pair between two polls.
 
-        A rate is forgotten after ``LONGEST`` judgements: a fast burst does not excuse slower traffic for ever."""
+        A rate is forgotten after ``LONGEST`` judgements, so that slower traffic after a fast burst is found later."""
         higher = (recent >= self._undeclared_most) | (self._most_ago >= LONGEST) | ~undeclared
         self._undeclared_most = np.where(undeclared, np.where(higher, recent, self._undeclared_most), 0.0)
         self._most_ago = np.where(higher, 0, self._most_ago + 1)
@@ -263,7 +263,7 @@ class Judge:
         return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
-        """Return whether the traffic lastingly differs from ``held``: other pairs send, or proportions have changed."""
+        """Return whether the traffic differs from ``held`` in several judgements: in its pairs, or its proportions."""
         amounts = self.in_order(held)
         own = amounts > 0
         if not own.any():
@@ -278,8 +278,8 @@ class Judge:
     def difference(self, judgement: Judgement, bps: Floats, before: Difference | None) -> Difference:
         """Return the difference from the spec that the judgement found, pair by pair.
 
-        ``before``: the latest difference. It is returned if all pairs still fit its factor, but the judgement finds too
-        few of these pairs to show a factor. This happens at a pause, because bounds are wide then."""
+        ``before``: the previous difference. During a pause, bounds are wide and the judgement finds few pairs. The
+        previous difference is then returned, if it has a factor that still fits all pairs."""
 
         def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
             return tuple(
@@ -320,7 +320,7 @@ class _Runs:
     def add(self, wrong: Flags, needed: int, again: Flags | bool = True) -> Flags:
         """Count a judgement and return the pairs that have been wrong ``needed`` times in a row.
 
-        ``again``: whether the pair was wrong since the previous judgement too; if not, its count does not grow."""
+        ``again``: whether the pair was also wrong between the last two judgements. If not, its count stays."""
         self._counts = np.where(wrong, self._counts + again, 0)
         lasting: Flags = self._counts >= needed
         return lasting

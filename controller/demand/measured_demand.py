@@ -65,7 +65,7 @@ class MeasuredDemand:
         self._unseen: deque[JobId] = deque()
         self._interval_s = interval_s
         self.max_learning_rules = max_learning_rules
-        """Largest number of pairs that are counted for learning at a time; a change counts from the next jobs on."""
+        """Largest number of pairs that are counted for learning at a time, for all jobs together."""
         self._jobs: dict[JobId, WatchedJob] = {}
         self._changed = ChangedKeys[JobId]()
         self._announced = Announcements()
@@ -81,7 +81,7 @@ class MeasuredDemand:
         self._soon: frozenset[str] | None = frozenset()
 
     def take_max_learning_rules(self, max_learning_rules: int) -> None:
-        """Limit the number of pairs counted for learning from now on."""
+        """Set the largest number of pairs that are counted for learning from now on."""
         self.max_learning_rules = max_learning_rules
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
@@ -90,8 +90,8 @@ class MeasuredDemand:
         if spec.observed and not spec.reports_connections and pairs > self.max_learning_rules:
             message = (
                 f"{pairs} pairs of hosts would have to be counted to learn what the job sends; at most "
-                f"{self.max_learning_rules} are (jobs.max_learning_rules). Announce its collectives or transfers, or "
-                "report its connections"
+                f"{self.max_learning_rules} are allowed (jobs.max_learning_rules). Announce its collectives or "
+                "transfers, or report its connections"
             )
             raise InvalidInput.of("endpoints", message)
 
@@ -141,7 +141,7 @@ class MeasuredDemand:
     def _end_early(self, new: Collection[Job]) -> list[JobId]:
         """End the early learning of jobs that share hosts with the new ones, and return them."""
         if not self._early and not any(self._jobs[job.id].early for job in new):
-            return []  # always the case after a restart, when a job may share hosts with hundreds of other jobs
+            return []  # so after a restart, when a job may share hosts with hundreds of other jobs
         sharing = [jobs for job in new if len(jobs := self._at.sharing(job.spec.addresses)) > 1]
         ended = [job_id for job_id in dict.fromkeys(chain.from_iterable(sharing)) if self._jobs[job_id].early]
         for job_id in ended:
@@ -149,9 +149,9 @@ class MeasuredDemand:
         return ended
 
     def _count_again(self, pairs: Collection[Pair], now: float) -> list[JobId]:
-        """Update the jobs that count any of these pairs or their reverse pairs, and return the jobs that this changes.
+        """Update the counted pairs of jobs, after ``pairs`` were announced, found or released by another job.
 
-        Called when another job has announced the pairs, was found to send on them, or was removed."""
+        Only jobs that count any of these pairs or their reverse pairs are examined. Returns the changed jobs."""
         hosts = {src for src, _ in pairs}
         near = (job_id for job_id, _ in self._announced.near(pairs))
         changed = []
@@ -194,14 +194,14 @@ class MeasuredDemand:
             self.counters.keep(set(chain.from_iterable(watched.pairs for watched in self._jobs.values())))
         if not self._waiting:
             self._waiting.extend(self._jobs)
-        self.go_on(now)
+        self.judge_next(now)
 
     @property
     def waiting(self) -> bool:
-        """Whether the last update has left jobs that are not judged yet; ``go_on`` judges them."""
+        """Whether the last update has left jobs that are not judged yet; ``judge_next`` judges them."""
         return bool(self._waiting)
 
-    def go_on(self, now: float) -> None:
+    def judge_next(self, now: float) -> None:
         """Judge the next ``BATCH`` of the jobs that ``update`` has left to be judged."""
         judged = []
         for _ in range(min(BATCH, len(self._waiting))):
@@ -214,7 +214,7 @@ class MeasuredDemand:
     def look(self, now: float) -> None:
         """Search the counters of the next ``BATCH`` jobs that are being learnt for unknown pairs.
 
-        Each job is examined once after new counters have arrived."""
+        Every such job is examined once per reading of counters."""
         if not self._unseen and self.counters.news:
             self.counters.news = False
             self._unseen.extend(reversed(self._wanted))  # the newest jobs have no routes yet
@@ -247,7 +247,7 @@ class MeasuredDemand:
         }
 
     def _publish(self, touched: Iterable[JobId], now: float, gone: Collection[JobId] = ()) -> None:
-        """Grant learning as far as rules are left, then update the demands.
+        """Decide which jobs may be learnt with the available rules, then update the demands.
 
         ``touched``: jobs that may have changed. For other jobs, only the permission to learn is updated."""
         changed = dict.fromkeys(touched)
@@ -305,8 +305,8 @@ class MeasuredDemand:
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
         """Return the jobs that may be learnt. Rules are granted in the order of ``_in_turn``.
 
-        A job that had its turn while others waited is put last: a job that sends nothing, or always something else,
-        would otherwise keep its rules for ever."""
+        A job that was learnt for ``TURN_S`` while others waited is put last. A job that sends nothing, or always other
+        traffic, would otherwise keep its rules for ever."""
         turns = {job_id: since for job_id, since in self._turns.items() if job_id in wanted}
         turns |= {job_id: math.inf for job_id in wanted if job_id not in turns}
         if any(since == math.inf and wanted[job_id] <= self.max_learning_rules for job_id, since in turns.items()):
@@ -327,8 +327,8 @@ class MeasuredDemand:
     def _in_turn(self, turns: Mapping[JobId, float]) -> list[JobId]:
         """Return the jobs in the order of grants: the first job of each tenant, then the second of each, and so on.
 
-        No tenant thus waits for all jobs of another tenant. Ties are broken in favour of jobs that are being learnt,
-        and then in favour of the tenant whose latest turn began first."""
+        No tenant thus waits for all jobs of another tenant. Among equal ranks, jobs that are being learnt come first,
+        then jobs of the tenant whose latest turn began earliest."""
         self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
         before = Counter[str]()
         order: dict[JobId, tuple[int, bool, float]] = {}
@@ -345,8 +345,8 @@ class MeasuredDemand:
 def _sends_alike(before: Job, now: Job) -> bool:
     """Return whether the measurements of ``before`` are valid for ``now``.
 
-    Measurements do not depend on the lease or on how flows are divided. The registry gives equal virtual links the same
-    identity."""
+    Measurements depend neither on the lease nor on how flows are divided. Equal virtual links are the same object
+    (``JobRegistry``)."""
     same = ("observed", "transport", "endpoints", "rails", "reports_connections")
     return (
         before.uid == now.uid
@@ -367,7 +367,7 @@ class _Learnt(NamedTuple):
 class EarlyLearning:
     """Jobs that are learnt early, with the number of rules that count the pairs of each job.
 
-    If there are too few rules, jobs are removed until the rules suffice: each time the oldest job of the tenant with
+    If there are too few rules, jobs are removed one by one until the rules suffice: the oldest job of the tenant with
     the most rules."""
 
     def __init__(self) -> None:
@@ -395,7 +395,7 @@ class EarlyLearning:
     def shrink(self, most: int) -> list[JobId]:
         """Remove jobs until all jobs together have at most ``most`` rules, and return the removed jobs.
 
-        A job that alone has more than ``most`` rules is removed first, so that no other job is removed in vain."""
+        Jobs with more than ``most`` rules each are removed first, so that no other job is removed in vain."""
         if self._rules_of.total() <= most:
             return []
         removed = [job_id for job_id, learnt in self._jobs.items() if learnt.rules > most]

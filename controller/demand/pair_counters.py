@@ -1,8 +1,8 @@
 """Bytes and packets from one address to another, summed over all rules that have ever counted them.
 
-A pair is counted by a learning rule, then by a pin, then by one pin per subflow. In: the cumulative counters of each
-switch's rules, at each poll. Out: totals by pair that never decrease, in arrays. The initial count of a rule is left
-out, unless the switch was polled before and did not have the rule then.
+Over time, different rules count a pair: a learning rule, then a pin, then one pin per subflow. In: the cumulative
+counters of each switch's rules, at each poll. Out: totals by pair that never decrease, in arrays. When a rule is read
+first, its count is added only if the switch did not have the rule at the previous poll.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FORGET_S = 600.0
 """Seconds after which a rule that is in no poll of its switch is forgotten. A single poll may be incomplete."""
 
 FEW = 4096
-"""Number of new rules that take so little memory that no rule need be forgotten for them."""
+"""Number of new rules up to which no rule is forgotten, because they take little memory."""
 
 AWAY_S = 60.0
 """Seconds after which the counts of a disconnected switch are final."""
@@ -61,7 +61,7 @@ class _Places(NamedTuple):
 
 
 class PairCounters:
-    """Counters of pairs, one row per key, kept until ``keep`` drops it."""
+    """Totals of pairs, one row per key, until ``keep`` drops the row."""
 
     def __init__(self) -> None:
         self.connections: JobOfConnection = {}
@@ -135,10 +135,10 @@ class PairCounters:
         return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] >= at)
 
     def keep(self, pairs: Set[Pair]) -> None:
-        """Forget all pairs except these ``pairs``, but keep their rules until the rules have left the switches.
+        """Forget all pairs except these ``pairs``, and the rules that switches do not have any more.
 
-        A forgotten rule that a switch still holds would look like a new rule that has counted all its traffic since the
-        last poll."""
+        If a rule were forgotten while a switch still holds it, its whole count would be added at the next poll, as that
+        of a new rule."""
         newest = self._rules[:, 0].max(initial=0.0)
         rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
         rules = {

@@ -3,11 +3,11 @@
 Payload is the number of bytes minus the headers of every packet, so an empty acknowledgement counts as 0. A window
 lasts at least two counter intervals and, if the job reports its iterations, at least three iterations.
 
-``Iterations`` has the number of iterations that a job has done between two times, with bounds, from its reports. The
-bounds limit the payload, in iterations, that a correct announcement shows between two readings of a pair's counters
+``Iterations`` derives from a job's reports how many iterations the job did between two times: at least, at most, and
+most likely. If an announcement is correct, the payload between two readings of a pair's counters is within these bounds
 (see the table in docs/explanation/measured-demand.md). The most likely number assumes that no iteration was done
-between two reported iterations with consecutive numbers. This assumption changes no bound, and suffices to confirm an
-announcement.
+between two reported iterations with consecutive numbers. It can confirm an announcement, but does not narrow the
+bounds.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ LATELY = 8
 """Number of latest iterations whose median interval is the usual time from one iteration to the next."""
 
 PAUSE = 0.5
-"""Length of a gap between reported iterations above which iterations may have been done in the gap.
+"""Shortest gap between reported iterations in which an unreported one may have been done.
 
-The length is a fraction of the duration of the fastest iteration."""
+The unit is the duration of the fastest iteration."""
 
 SLOW = 1.5
 """Multiple of the usual duration above which an iteration may be slow on the reporting rank only.
 
-An example is an iteration in which this rank writes a checkpoint."""
+For example, this rank may have written a checkpoint."""
 
 
 class IterationCounts(NamedTuple):
@@ -57,17 +57,17 @@ class IterationCounts(NamedTuple):
     is ``possibly_begun`` at its last reading minus ``surely_ended`` at its first reading."""
 
     ended: Floats
-    """Number of iterations that had certainly ended, without any that may have been done in the gaps."""
+    """Number of iterations that had certainly ended; gaps between reported iterations add none."""
     begun: Floats
     """Number of iterations that any rank may have begun.
 
     While a slow iteration of the reporting rank continues, other ranks may have begun the next one."""
     possibly_begun: Floats
-    """Number of iterations that had begun, including all that may have been done in the gaps between reported ones."""
+    """Number of iterations that had begun, including all that fit into the gaps between reported ones."""
     surely_ended: Floats
-    """Number of iterations that had ended, including all that may have been done in the gaps between reported ones.
+    """Number of iterations that had ended, including all that fit into the gaps between reported ones.
 
-    It is minus infinity before the first reported iteration has ended."""
+    The number is minus infinity before the end of the first reported iteration."""
 
 
 class Iterations:
@@ -136,10 +136,10 @@ class Iterations:
         return gaps_s
 
     def _skipped(self) -> Floats:
-        """Return how many iterations the numbers of successive reported iterations leave out.
+        """Return how many iterations the numbers of successive reported iterations skip.
 
-        The value is 0 where so many iterations do not fit into the time between the two reported ones, because such
-        numbers do not count iterations."""
+        The value is 0 where the skipped iterations do not fit into the time between the two reported ones: such numbers
+        do not count iterations."""
         skipped: Floats = np.maximum(0.0, np.diff(self._numbers) - 1)
         return np.where(skipped * self._fastest_s <= self._gaps_s(), skipped, 0.0)
 
@@ -229,7 +229,7 @@ STEADY = 30
 FITTING = 1.25
 """Factor up to which the counted bytes of an iteration may differ from the planned bytes and still match them."""
 UNREPORTED = 2
-"""Payload after the latest reported iteration that shows that reports are missing, as a number of iterations."""
+"""Payload since the latest reported iteration, in iterations, above which reports must be missing."""
 SMALL = 0.05
 """Fraction of the busiest pair's payload below which changes in the payload of a pair are ignored."""
 
@@ -358,8 +358,8 @@ class PayloadWindows:
     def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
         """Add reported iterations, oldest first; implausible durations are left out.
 
-        An iteration that was interrupted sends most of its bytes in a small part of its time, so windows begin after
-        it."""
+        Windows begin after an iteration that was ``interrupted``, because it sends most of its bytes in a small part of
+        its time."""
         least, most = PLAUSIBLE_S
         plausible = [one for one in iterations if least <= one.duration_s <= most]
         if not plausible:
@@ -392,7 +392,7 @@ class PayloadWindows:
         self._snapshots = [snapshot.of(rows) for snapshot in self._snapshots]
 
     def interrupted(self) -> None:
-        """Drop all snapshots, and further snapshots until the iteration in progress is reported."""
+        """Drop all snapshots now, and once more when the iteration in progress is reported."""
         self._interrupted_at = self._latest_at
         self._snapshots.clear()
 
@@ -403,8 +403,8 @@ class PayloadWindows:
     def overdue(self, planned_bytes: int, now: float) -> bool:
         """Return whether the iteration in progress takes longer than the reported ones.
 
-        If the job has sent much since the latest reported iteration ended, reports are missing, and the result is
-        False. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
+        The result is False if the job has sent the bytes of ``UNREPORTED`` iterations since the latest report: reports
+        are missing then. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         if not self._reported.overdue(now):
             return False
         latest, ended_at = self._snapshots[-1], self._reported.ends[-1] + LAG_S
@@ -470,7 +470,7 @@ class PayloadWindows:
         )
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
-        """Return a longer window that ends with ``window`` and has the same traffic per iteration, else ``window``.
+        """Return a longer window with the same end and the same traffic per iteration as ``window``, else ``window``.
 
         A longer window reduces the errors of lagging counters and of partial iterations."""
         if window.iterations is None:
@@ -546,10 +546,10 @@ class PayloadWindows:
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
         """Return the number of iterations in the window, None if none was reported.
 
-        If iteration numbers were skipped, the skipped iterations count too. A program may also report only some
-        iterations and number its reports. This case is assumed if more than two iterations fit into the gaps between
-        reports, and the bytes match only if iterations fill the gaps. In this case, the result is the length of the
-        window divided by the mean duration. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
+        Iterations that were skipped in the numbering count too. A program may also report only some iterations, and
+        number its reports. This is assumed if more than two iterations fit into the gaps between reports, and the bytes
+        match only if iterations fill the gaps. The result is then the length of the window divided by the mean
+        duration. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())

@@ -1,7 +1,7 @@
 """Traffic patterns of one job, which it sends at different times, such as an all-reduce and an all-to-all.
 
-Every recurring pattern has phases of its own in the virtual links for the planner, so that routes can serve all
-patterns. While the phases of other patterns are idle, a plan can serve the current pattern better.
+The virtual links for the planner contain every recurring pattern, each with phases of its own, so that routes can serve
+all patterns. A plan may serve the current pattern better if the phases of the other patterns are idle for a while.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class TrafficPatterns:
     def __init__(self, announced: VirtualLinks, measured: VirtualLinks, now: float) -> None:
         """Begin with the announced pattern, or, if ``measured`` has links, with these links as the pattern.
 
-        ``measured``: links planned before a restart. They may belong to several patterns, so they are planned for in
-        addition to patterns that are found later."""
+        ``measured``: links planned before a restart. They may belong to several patterns, so they stay in the plan
+        beside patterns that are found later."""
         self._announced = Pattern(announced.bytes_of, announced, announced=True)
         self.known: list[Pattern] = []
         self.current = self._announced
@@ -129,7 +129,7 @@ class TrafficPatterns:
         return self.current.periods > 1 and sum(pattern.periods > 1 for pattern in self.known) > 1
 
     def made_of(self, judge: Judge, bps: Floats, error: float) -> tuple[Pattern, ...]:
-        """Return the smallest set of patterns, at most two, that explains these rates; empty if none does.
+        """Return the one or two patterns whose traffic together has these rates; empty if there are none.
 
         ``error``: relative error of the fraction of the window in which each pattern was sent."""
         candidates = self._candidates
@@ -139,8 +139,8 @@ class TrafficPatterns:
     def mixed(self, judge: Judge, window: Window, shown: tuple[Pattern, ...], are_long: bool) -> bool:
         """Return whether a window spans a change of patterns. ``shown``: the patterns that it is ``made_of``.
 
-        The latest interval is evaluated too, unless windows ``are_long``. A window that no patterns explain spans a
-        change if known patterns have all of its pairs."""
+        The latest interval is evaluated too, unless windows ``are_long``. A window that is made of no known patterns
+        spans a change if all of its pairs are pairs of patterns between which the job alternates."""
         carrying, alone = set(judge.carrying(window.bps)), (self.current,)
         latest = shown if are_long else self.made_of(judge, window.recent_bps, 0.0)
         stays = shown == alone and carrying <= self.current.amounts.keys() and len(latest) != 1
@@ -176,7 +176,7 @@ class TrafficPatterns:
         self._plan()
 
     def forget(self) -> None:
-        """Forget the known patterns: each was only a part of an iteration. Longer windows show whole iterations."""
+        """Forget the known patterns, because each was only a part of an iteration; windows are longer from now on."""
         self.known = []
         self.current.alternates = False
         self._plan()

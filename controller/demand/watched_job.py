@@ -5,9 +5,9 @@ all pairs of its addresses are counted: the controller learns. Learning ends whe
 ``STABLE`` consecutive judgements. A small new job is learnt *early*, until its declaration is confirmed or
 contradicted.
 
-Measuring the amount of a pair takes a window (``payload_windows``). Until then, ``FirstBytes`` finds the pairs that
-send from the first counters that show traffic, and assumes that pairs found together send the same amount, in a phase
-of their own. The measured links are *held*: the job is planned with them until they change, or agree with the
+The amount of a pair is known only after a window (``payload_windows``). Until then, ``FirstBytes`` finds the sending
+pairs in the first counters that show traffic. It assumes that pairs that were found together send the same amount, in
+a phase of their own. Measured links are *held*: the job is planned with them until they change, or agree with the
 declaration again.
 """
 
@@ -33,9 +33,9 @@ from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.subflows import Connections, Pair
 
 FEWEST_BYTES = 10 * 1448
-"""Smallest payload of a pair, in bytes, that shows that the job sends on it: ten full segments.
+"""Smallest payload of a pair, in bytes between two polls or in a window, that shows that the job sends on the pair.
 
-The payload is counted between two polls, or in a window. A smaller payload may belong to a handshake."""
+The value is ten full segments; a smaller payload may belong to a handshake."""
 
 LEAST_PAYLOAD = 64
 """Smallest mean payload of a pair's packets, in bytes, that shows that the packets are not only acknowledgements.
@@ -46,12 +46,12 @@ both directions cannot be compared."""
 LEAST_PART = 0.1
 """Smallest rate that shows that a pair is used, as a fraction of the highest rate of the job's pairs so far.
 
-Because counters lag, they show only a fifth of a rate at first."""
+Lagging counters show only a fifth of a rate at first."""
 
 APART_S = 1.25
-"""Seconds after the latest found pair from which a newly found pair belongs to another phase.
+"""Longest time in seconds between the discoveries of two pairs that belong to the same phase.
 
-Switches that are read together show all pairs of a collective within the lag of their counters and one poll."""
+Switches are read together, so they show all pairs of a collective within one poll and the lag of their counters."""
 
 
 EQUAL = 0.08
@@ -65,9 +65,9 @@ The controller then detects undeclared traffic of the job as early as the traffi
 STABLE = 3
 """Number of consecutive judgements with the same pairs after which learning ends."""
 RETURNS = 2
-"""Number of times that known pairs may vanish and return before windows are lengthened."""
+"""Number of times that known pairs may stop and send again before windows are lengthened."""
 RELEARN_AFTER_S = 30.0
-"""Seconds from learning without a new result until the next attempt; doubled each time."""
+"""Shortest time in seconds from the end of learning until the job is learnt again; doubled each time."""
 
 
 class WatchedJob:
@@ -179,7 +179,7 @@ class WatchedJob:
         self.demand = self._state()
 
     def count_from_now(self, totals: Totals, now: float) -> None:
-        """Record that pairs without counters are counted from now on.
+        """Record that the rules of pairs without counters count for this job from now on.
 
         ``totals``: counts so far, which belong to other jobs. Must not be called before switches were polled."""
         if self._heard or not self._declared:  # a new job may lack rules for its declared pairs
@@ -253,7 +253,7 @@ class WatchedJob:
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """Judge the counters so far. ``suspicious``: addresses that send more than is announced for them."""
         self.look(totals, now)
-        # A reading from before the job began counts another job's rule. This job's own rule may not exist yet.
+        # A reading from before the job began is of another job's rule: this job's rule may not exist yet.
         self._windows.add(totals._replace(at=np.where(totals.at > self._began, totals.at, np.nan)), now)
         spans = self._windows.spans(now)
         if spans is None:
@@ -316,9 +316,9 @@ class WatchedJob:
             self._wants_learning = True
 
     def _recognise(self, window: Window) -> bool:
-        """Return whether the window shows another known pattern or a mixture of patterns, and thus nothing new.
+        """Return whether known patterns explain the window, so that it need not be judged.
 
-        A window that spans a change of patterns shows a mixture, and the next window begins after that window."""
+        A window that spans a change of patterns shows a mixture of them; the next window then begins after it."""
         patterns = self._patterns
         if not patterns.several:
             return False
@@ -363,10 +363,10 @@ class WatchedJob:
                 self._hold(steady)
 
     def _follow(self, window: Window) -> None:
-        """Learn again if unknown pairs carry traffic; otherwise measure the known pairs again from now on.
+        """React to changed traffic: learn again if unknown pairs carry it, else measure the known pairs again.
 
-        If known pairs returned, or changed their proportions, more than ``RETURNS`` times, an iteration is longer than
-        the window. The window is then lengthened."""
+        Windows are lengthened if known pairs sent again, or changed their proportions, more than ``RETURNS`` times: an
+        iteration is then longer than a window."""
         carrying = set(self._judge.carrying(window.bps))
         if not carrying <= self._seen:
             self._wants_learning, self._returns = True, 0
@@ -397,7 +397,7 @@ class WatchedJob:
         self._relearn_after_s *= 2
 
     def _learn(self, window: Window, now: float) -> None:
-        """Hold the traffic that the window shows; end learning when the traffic has been the same for long enough."""
+        """Hold the traffic that the window shows, and end learning after ``STABLE`` windows with the same pairs."""
         before = frozenset(self._held or ())
         if self._held is not None or not self._declared:
             self._hold(window)
@@ -412,10 +412,7 @@ class WatchedJob:
     # ---- held traffic
 
     def _hold(self, window: Window) -> None:
-        """Plan with the measured traffic of the window.
-
-        The call has no effect unless the window is more exact than the held traffic, or differs from it by more than
-        the errors of both."""
+        """Plan with the traffic of the window if it is more exact than the held traffic, or clearly different."""
         scale = 0.125 * (window.iteration_s or 1.0)
         rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
         carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}
@@ -483,10 +480,10 @@ class FirstBytes:
         self._with_found = Memo(_with_found)
 
     def begin(self, totals: Totals, now: float, since: float) -> None:
-        """Begin to evaluate pairs from ``now`` on; their counts until ``now`` are left out.
+        """Begin to evaluate pairs from ``now`` on, without their counts until ``now``.
 
-        A pair that was read after ``since`` has a rule already. The counter of this rule lags, so its counts until
-        ``LAG_S`` after ``now`` are left out too. Pairs that are evaluated already are not changed."""
+        A pair that was read after ``since`` has a rule already. Its counter lags, so its counts until ``LAG_S`` after
+        ``now`` are left out too. Pairs that are evaluated already are not changed."""
         exists = (totals.at > since) & (totals.at < now)
         begun = Totals(np.full(len(exists), now), *(np.where(exists, np.nan, counts) for counts in totals[1:]))
         counted = self._last or begun

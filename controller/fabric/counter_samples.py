@@ -1,10 +1,10 @@
 """Samples of cumulative counters, the figures of links derived from them, and the links that counted rules may use.
 
-``Samples`` gets totals as they are read, and has totals and rates at any instants that the samples cover. Each counter
-has a row, newest sample last, so that thousands of counters are evaluated together. ``LinkFigures`` has the latest
-figures of all links as one frozen mapping over arrays. ``RecentUses`` has the pairs of a link and a rule whose packets
-may have used the link within the last two windows, each with the time of the last possible use. Times are monotonic
-seconds.
+``Samples`` keeps totals as they are read, and interpolates totals and rates at any instant that the samples cover. Each
+counter has a row of an array, newest sample last, so that thousands of counters are evaluated together.
+``LinkFigures`` has the latest figures of all links as one frozen mapping over arrays. ``RecentUses`` has the pairs of a
+link and a rule whose packets may have used the link within the last two windows, each with the time of the last
+possible use. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEPTH = 32
 """Largest number of samples per counter; samples that arrive more often are thinned out evenly over the span."""
 
 WRAP = 1 << 48
-"""Limit for counters that fell: an increase modulo 2^64 below it is a wrap-around, any other a reset of the counter."""
+"""Bound for a counter whose value fell: it wrapped around if its increase modulo 2^64 is smaller, else it restarted."""
 
 _MISSING = -1e15
 """Time in place of missing samples; earlier than the time of any sample."""
@@ -51,8 +51,8 @@ class Samples(Generic[Key]):
     def add(self, at: float, totals: Mapping[Key, int]) -> Rows:
         """Add the value of each counter at one moment and return the rows of the counters. Values are below 2^64.
 
-        The history of a counter restarts if the value fell without a wrap-around. The history also restarts if ``at``
-        is not later than the last sample, which means that the switch has started again."""
+        The earlier samples of a counter are dropped if its value fell without a wrap-around, or if ``at`` is not later
+        than the last sample. In both cases the switch has restarted."""
         rows = self._rows(totals)
         values = np.fromiter(totals.values(), np.uint64, len(totals))
         last_at, last = self._times[rows, -1], self._totals[rows, -1]
@@ -79,7 +79,7 @@ class Samples(Generic[Key]):
         self._totals[row, first - 2 : first] = 0
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """Forget these counters. Other counters keep their rows; the free rows are used for new counters."""
+        """Forget these counters. Their rows are used for new counters."""
         rows = [self.row_of.pop(key) for key in keys if key in self.row_of]
         self._times[rows] = _MISSING
         self._free += rows
@@ -139,9 +139,9 @@ class Samples(Generic[Key]):
     def read_near(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
         """Return each counter's value at the instants in its row, and the uncertainty of the instants in seconds.
 
-        Values are relative to the newest sample and NaN before the oldest sample. After its newest sample a counter is
-        assumed to keep its value if the last two samples were equal; otherwise the value is NaN. The uncertainty is the
-        time from each instant to the nearest sample, or 0 where the counter did not change."""
+        Values are relative to the newest sample, and NaN before the oldest sample. After the newest sample, the counter
+        is assumed to keep its value if its last two samples are equal; otherwise the value is NaN. The uncertainty is
+        the time from the instant to the nearest sample, or 0 where the counter did not change."""
         times = self._times[rows]
         apart = np.abs(times[:, None, :] - instants[:, :, None]).min(axis=2, initial=np.inf)
         totals, more = self._between(rows, np.minimum(instants, times[:, -1:]))
@@ -387,16 +387,16 @@ class Appeared(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Users:
-    """Links that the packets of each rule may have used within the span, as arrays of pairs of link and rule."""
+    """Pairs of a link and a rule whose packets may have used the link within the span, as arrays."""
 
     links: Rows
     """Row of samples of the link in each pair."""
     flows: Rows
     """Row of samples of the rule in each pair."""
     until: Floats
-    """Monotonic time at which the rule of each pair stopped using the link; infinite while the rule may use it."""
+    """Monotonic time at which each rule stopped using the link; infinite while the rule may use the link."""
     gone: Rows
-    """Rows of samples of rules that do not exist any more."""
+    """Rows of samples of rules that were removed."""
     pairs: tuple[Pair, ...]
     """Source and destination address of each rule that exists now."""
     rows: Rows
@@ -404,7 +404,7 @@ class Users:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _UsersOfJob:
     """Contents of ``Users`` for one job."""
 
     uses: tuple[Uses, ...]
@@ -421,7 +421,7 @@ class _Part:
 
 
 _NONE = np.zeros(0, np.int64)
-_NO_PART = _Part((), _NONE, _NONE, np.zeros(0), (), _NONE, _NONE, False)
+_NO_USERS = _UsersOfJob((), _NONE, _NONE, np.zeros(0), (), _NONE, _NONE, False)
 
 
 class RecentUses:
@@ -434,7 +434,7 @@ class RecentUses:
         self._made_for: Counter[Counted] = Counter()
         self._rules_of: Counter[Pair] = Counter()
         self._gone: dict[Counted, float] = {}
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _UsersOfJob] = {}
         self._numbering: tuple[object, object] | None = None
         self._users: Users | None = None
 
@@ -508,25 +508,25 @@ class RecentUses:
 
     def _followed(
         self, links: Samples[LinkId], flows: Samples[Counted], counted_anew: bool
-    ) -> Iterator[tuple[str, _Part]]:
+    ) -> Iterator[tuple[str, _UsersOfJob]]:
         rows_of: dict[frozenset[LinkId], Rows] = {}
         latest = self._latest or {}
         for name in dict.fromkeys((*latest, *self._earlier)):
             earlier = self._earlier.get(name, [])[::-1]
             uses = latest.get(name, NO_USES), *(ended for _, ended in earlier)
-            part = self._parts.get(name, _NO_PART)
+            part = self._parts.get(name, _NO_USERS)
             same = len(uses) == len(part.uses) and all(map(is_, uses, part.uses))
             if not same or (part.partial and counted_anew):
                 part = _part(uses, (math.inf, *(at for at, _ in earlier)), links, flows, rows_of)
             yield name, part
 
     def _joined(self, flows: Samples[Counted]) -> Users:
-        parts = [_NO_PART, *self._parts.values()]
+        parts = [_NO_USERS, *self._parts.values()]
         gone = flows.rows_of(self._gone)
         links, rules = (np.concatenate([getattr(part, name) for part in parts]) for name in ("links", "flows"))
         until = np.concatenate([part.until for part in parts])
         times = np.bincount(np.concatenate([part.known for part in parts]))
-        if times.max(initial=0) > 1:  # a rule that passed to another job is in several parts
+        if times.max(initial=0) > 1:  # a rule that has changed its owner is in several parts
             links, rules, until = _latest_of_each(links, rules, until)
         return Users(
             links,
@@ -544,7 +544,7 @@ def _part(
     links: Samples[LinkId],
     flows: Samples[Counted],
     rows_of: dict[frozenset[LinkId], Rows],
-) -> _Part:
+) -> _UsersOfJob:
     """Return the contents of ``Users`` for one job.
 
     ``until``: time when each of the ``uses`` ended. ``rows_of``: cache of the rows of each set of links."""
@@ -571,7 +571,7 @@ def _part(
         pairs = _latest_of_each(*pairs)
     of_now = np.array([rows[what] for what in uses[0]], np.int64)
     all_rows = np.array([*rows.values()], np.int64)
-    return _Part(
+    return _UsersOfJob(
         uses, *pairs, tuple(what[:2] for what in uses[0]), of_now, all_rows[all_rows >= 0], bool((all_rows < 0).any())
     )
 

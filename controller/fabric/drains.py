@@ -1,8 +1,8 @@
 """Drained parts: switches and cables that operators have taken out of use although they work.
 
-In: names as operators give them, and the fabric. Out: the links that plans must not use, and later the links that rules
-must not use. A drained part is identified by dpids and ports: it stays drained when its switch reconnects or changes
-its name.
+In: names as operators write them, and the fabric. Out: the links that plans must not use and, when no flow uses them
+any more, the links that rules must not use. A drained part is identified by dpids and ports, so it stays drained when
+its switch reconnects or changes its name.
 
 ``PartNames`` finds parts by name. A switch is named by its name or dpid. A cable is named by the port at either end,
 with the number or name of the port (``leaf1:3``, ``0x1:leaf1-eth3``), or by its printed name (``leaf1:3>spine2``). Two
@@ -248,11 +248,11 @@ class Drains:
         self.parts = parts
         self.waiting = (self.waiting | waiting) & drained_links(parts, links)
 
-    def go_on(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, Collection[object]], most: float) -> None:
-        """Remove cables from ``waiting``, as long as at most ``most`` flows in all use the removed cables.
+    def exclude(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, Collection[object]], most: float) -> None:
+        """Remove cables from ``waiting``, so that the next plan moves their flows away.
 
-        At least one cable is removed. No flow is planned on a removed cable any more. ``flows``: flows that use each
-        link."""
+        At least one cable is removed, and more as long as at most ``most`` flows in all use them. ``flows``: flows that
+        use each link."""
         room = most
         for link in sorted(self.waiting):
             if link not in self.waiting:

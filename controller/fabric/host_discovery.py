@@ -1,8 +1,8 @@
 """Discovery of hosts without flooding: ARP requests of the controller at edge ports, and answers to waiting hosts.
 
-A host that sends from another port than the known port of its address has moved if the known port is down. Otherwise
-the controller first sends an ARP request to the known port (``HostClaims``). However many claims there are, the owner
-of the address gets few requests.
+A host has moved if it sends from a port other than the known port of its address, and the known port is down. If the
+known port is up, the controller first sends an ARP request there (``HostClaims``). The number of these requests is
+limited, however many claims there are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORGET_S = 60.0
 MAX_QUESTIONS = 64
 """Largest number of addresses requested in one second; further addresses wait for the next second."""
 MAX_LOOKED_AT = 256
-"""Largest number of addresses examined in one tick to find out whether they were requested a moment ago."""
+"""Largest number of addresses that one tick examines to find those that were not requested a moment ago."""
 MAX_QUESTION_FRAMES = 10_000
 """Largest number of request frames in one second; an unknown address is requested at every edge port.
 
@@ -135,8 +135,8 @@ class _Asker:
 class _Turns:
     """Order in which missing addresses are requested.
 
-    The jobs that wait take turns, however many addresses each of them waits for. Half of the turns are for jobs with
-    addresses that were never requested; such a job's turn requests these addresses first."""
+    Waiting jobs take turns, so that a job with many missing addresses does not delay others. Half of the turns are for
+    jobs with addresses that were never requested, which come first."""
 
     def __init__(self) -> None:
         self._missing: Mapping[Hashable, Sequence[str]] = {}

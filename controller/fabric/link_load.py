@@ -1,13 +1,13 @@
 """Load of each link: rates from counters, and the background, which is traffic that no announced flow can have sent.
 
 The excess of a link is the traffic that its port sent, minus the counted traffic of the announced flows that may have
-used the link. A job's own bytes never count as background, at the price of underestimating the background
+used the link. The background is rather too low than too high, so that a job's own bytes never count as background
 (docs/explanation/discovery.md).
 
-Announced flows that no rule counts yet may have sent part of the excess. ``background`` therefore subtracts, on each
-link, as much as the uncounted flows can have sent. The limit follows from the traffic that their sources sent and their
-destinations received. Registering a job thus does not hide the traffic of others. ``RecentBackground`` keeps links that
-were busy until lately from counting as free. Thousands of links are evaluated together, in arrays.
+Announced flows that no rule counts yet may have sent part of the excess. ``background`` subtracts, on each link, as
+much as these flows can have sent: no more than their sources sent, and no more than their destinations received. A new
+job thus does not hide the traffic of others. ``RecentBackground`` keeps links that were busy until lately from counting
+as free. Thousands of links are evaluated together, in arrays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from controller.fabric.topology import Fabric, Host, LinkId, PortRef
 from controller.shared_map import Memo
 
 PARTS = 3
-"""Number of equal parts of the window of ``LinkLoad``; rates are measured over the last one, two and three parts."""
+"""Number of equal parts of the window. Rates are measured over the last part, the last two, and the whole window."""
 
 LAG_S = 0.5
 """Seconds by which flow counters may lag: Open vSwitch reads them from its datapath twice a second."""
@@ -59,7 +59,7 @@ class Measured:
     place: Mapping[LinkId, int]
     """Index of each link in the arrays."""
     beyond_bps: Floats
-    """Traffic beyond counted flows; 0 where it is uncertain or noise."""
+    """Traffic beyond counted flows (excess); 0 where it is uncertain or noise."""
     certain_bps: Floats
     """Lower bound of the traffic beyond counted flows; NaN where unknown.
 
@@ -102,7 +102,7 @@ class _Announced(NamedTuple):
     """A change of the wanted rules. Times are monotonic seconds."""
 
     first: float
-    """End of the previous rules, not counting rules that lasted for less than ``QUEUED_S``."""
+    """Time when the previous rules ended; rules that lasted for less than ``QUEUED_S`` are skipped."""
     since: float
     """Time from which the new rules are wanted."""
     uses: Callable[[], UsesOf]
@@ -163,9 +163,9 @@ class LinkLoad:
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
         """Record that from ``now`` on each rule uses no links except those that ``uses`` returns for the rule.
 
-        A rule that ``uses`` does not return is forgotten when the window ends. ``uses`` is called at the next
-        ``update``, so that computing the links does not delay the change of rules. Rules that lasted for less than
-        ``QUEUED_S`` are skipped, since their traffic is not background on any link."""
+        A rule that ``uses`` does not return is forgotten when the window ends. ``uses`` is called later, by ``update``
+        or ``take_announced``, because computing the links must not delay the change of rules. Rules that lasted for
+        less than ``QUEUED_S`` are skipped."""
         first = now
         if self._announced and now < self._announced[-1].since + QUEUED_S:
             first = self._announced.pop().first
@@ -178,8 +178,8 @@ class LinkLoad:
             appeared = self._uses.change(since, work_out())
             self._flows.begin_anew(appeared.again)  # earlier samples belong to the removed rule
             for what, others in appeared.anew.items():
-                # Other rules have counted the flow so far, and this rule started at zero. Before the first sample of
-                # these other rules, the bytes of the flow are not known.
+                # This rule starts at zero: other rules have counted the flow so far. The bytes of the flow are known
+                # from the first sample of these other rules on.
                 rows = self._flows.rows_of(others)
                 known_at = self._flows.first_at(rows).max(initial=-np.inf) if (rows >= 0).all() else np.inf
                 if known_at < first:
@@ -249,7 +249,7 @@ class LinkLoad:
         beyond, sent, certain, most_sent = *np.zeros((2, len(rows))), *np.zeros((2, len(rows), PARTS))
         certain[left] = excess - slack
         beyond[left] = _lately(excess, certain[left], noise_bps[left])
-        # On links of flows with removed rules nothing is subtracted: their apparent traffic may be of other flows.
+        # On links of flows with removed rules, the bound includes all traffic: counters of these rules are not read.
         sent[left] = _most(np.where(of_gone[left, None], carried, excess))
         at_most = np.where(of_gone[left, None], carried, np.minimum(carried, excess + slack))
         most_sent[left] = np.nan_to_num(np.maximum(at_most, 0.0), nan=np.inf)
@@ -260,9 +260,9 @@ class LinkLoad:
         """Return carried traffic, excess and slack of these links over the last one, two and three parts of the window.
 
         Each array has a row per link and a column per number of parts. The window ends at ``end``, and its parts begin
-        when counters of the link were read. Carried traffic and excess beyond the flows in ``on`` are in bit/s, NaN
-        where unknown. Slack is the fraction of the time for which the counters of these flows may disagree with the
-        counters of the link."""
+        when counters of the link were read. Carried traffic, and the excess over the flows in ``on``, are in bit/s, NaN
+        where unknown. Slack is the fraction of the time by which readings of the flows' counters and of the link's
+        counter may be apart."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
@@ -272,7 +272,7 @@ class LinkLoad:
         excess = totals[:, :1] - totals[:, 1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             carried = 8 * excess / spans[which]
-        # Counters of one switch are read together, so most links of a flow need the flow's counts at the same instants.
+        # Counters of one switch are read together, so several links of a flow need its counts at the same instants.
         asked, of_asked = np.unique(on.flows * len(ends) + which[on.links], return_inverse=True)
         at_end = asked % max(len(ends), 1)
         totals, flows_apart = self._flows.read_near(asked // max(len(ends), 1), instants[at_end])
@@ -342,8 +342,8 @@ def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
 def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
     """Return the present excess of each link in bit/s; 0 where it is uncertain or noise.
 
-    ``excess`` and ``certain``: values in bit/s over the last one, two and three parts of the window. Steady traffic is
-    measured over as many parts as possible."""
+    ``excess`` and ``certain``: values in bit/s over the last one, two and three parts of the window. The result is over
+    as many parts as have steady traffic."""
     found = excess[:, 0]
     for part in range(1, PARTS):
         steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= STEADY * noise_bps[:, None]).all(axis=1)
@@ -433,10 +433,10 @@ HOLD_S = 15.0
 Intermittent traffic would otherwise attract flows between its bursts and drive them away again with each burst."""
 
 NEAR = 0.9
-"""Fraction of a link's largest recent background from which the link counts as still carrying that background."""
+"""Fraction of its largest recent background that a link must carry to count as still busy."""
 
 LEFT_S = 2 * SETTLE_S
-"""Seconds for which the bytes of flows that have left a link may still hide background on this link."""
+"""Seconds after flows have left a link during which their bytes may still hide background on the link."""
 
 
 class _Held(NamedTuple):
@@ -467,8 +467,8 @@ class RecentBackground:
     ) -> None:
         """Record the measured background of links between switches.
 
-        Links of hosts are not needed, because no route can avoid them. ``flows``: flows pinned to each link. The record
-        of a link that ``uncounted`` flows may use is dropped, because these flows may have sent the traffic."""
+        Links of hosts are not needed, because no route can avoid them. ``flows``: flows pinned to each link. Links that
+        ``uncounted`` flows may use are forgotten, because these flows may have sent the traffic."""
         unknown = _links_of(uncounted) if self._most else frozenset()
         self._most = {link: most for link, most in self._most.items() if now < most.at + HOLD_S and link not in unknown}
         for link, bps in background_bps.items():

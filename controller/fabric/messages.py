@@ -45,9 +45,7 @@ class SwitchLeft:
 
 @dataclass(frozen=True, slots=True)
 class MastershipLost:
-    """Another controller is the master of the switch.
-
-    The switch accepts no changes from this controller until it connects again."""
+    """Another controller is the master of the switch, which accepts no changes from this one until it reconnects."""
 
     dpid: Dpid
     name: str

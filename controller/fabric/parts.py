@@ -1,10 +1,9 @@
 """Remembered parts of the fabric, present or not: switches, cables between them, and hosts.
 
-``KnownParts`` is the memory of the parts that the fabric has had, so that missing parts are noticed. A part that was
-seen is remembered until it is forgotten (docs/explanation/restart-and-repair.md). A part has the name that operators
+``KnownParts`` remembers the parts that the fabric has had, so that missing parts are noticed. A part that was seen is
+remembered until an operator forgets it (docs/explanation/restart-and-repair.md). A part has the name that operators
 see: ``leaf1``, ``leaf1:3>spine2``, ``10.0.1.2``. ``DeclaredParts`` has the parts that the inventory file declares, with
-stand-ins for parts that were never seen. ``now`` is monotonic seconds, ``at`` seconds since 1970. A part that does not
-change causes no work.
+stand-ins for parts that were never seen. ``now`` is monotonic seconds, ``at`` seconds since 1970.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MAX_NAMES = 1000
 """Largest number of part names in one request."""
 
 WhyNot = Mapping[str, str]
-"""Error texts by name, for names that mean something other than a part of the fabric."""
+"""Error texts by name, for names of things that are not parts of the fabric."""
 
 NO_REASONS: WhyNot = {}
 
@@ -221,9 +220,8 @@ _NOWHERE = PortRef(UNKNOWN_DPID, PortNo(0))
 class DeclaredParts:
     """Declared parts and the number of known parts that match each declaration.
 
-    A stand-in is a ``Part`` that represents a declaration as long as no known part matches the declaration. A declared
-    host, and a declared switch with a dpid, are known from the start under the key that they will have when they
-    appear."""
+    A stand-in is a ``Part`` that represents a declaration as long as no known part matches the declaration. Declared
+    hosts, and declared switches with a dpid, need no stand-in: their keys are known before they appear."""
 
     def __init__(self, declared: Declared) -> None:
         self.roles = declared.role_of
@@ -312,7 +310,7 @@ MOST_OF_A_KIND = 16_384
 A switch that invents other switches, or hosts, must not fill the memory."""
 
 CAUSE_S = 1.0
-"""Longest time in seconds from noticing the loss of a cable or host to noticing that its switch, the cause, is lost."""
+"""Longest time in seconds by which the loss of a switch is noticed later than the loss of its cables and hosts."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -336,9 +334,7 @@ class KnownParts:
         self.parts: Mapping[PartKey, Part] = SharedMap()
         """All remembered parts, present or down; a new mapping on each change."""
         self.explained: Mapping[PartKey, bool] = SharedMap()
-        """Cables and hosts whose absence is explained by a switch, so that they do not count as faults of their own.
-
-        Their switch is down, or it has returned so recently that they may still return."""
+        """Absent cables and hosts that are no separate faults: their switch is down, or has just returned."""
         self.absent: Mapping[PartKind, int] = {}
         """Number of absent parts of each kind, including parts that do not count as down yet."""
         self.awaited: frozenset[PartKey] = frozenset()
@@ -348,28 +344,28 @@ class KnownParts:
         self._patience_s = patience_s
         self._fabric = Fabric()
         self._known: dict[PartKey, Part] = {}
-        self._there: set[PartKey] = set()
+        self._present: set[PartKey] = set()
         self._plugged: dict[Dpid | str, set[PartKey]] = {}
         """Cables and hosts of each switch, by its dpid, or by its name if the switch was never seen."""
         self._hosts: dict[Dpid, set[str]] = {}
         self._cables: dict[PortRef, set[PartKey]] = {}
         self._connected: dict[str, set[Dpid]] = {}
         self._connected_at: dict[Dpid, float] = {}
-        self._went_at: dict[PartKey, float] = {}
+        self._lost_at: dict[PartKey, float] = {}
         self._changed: set[PartKey] = set()
         self._explain_at = math.inf
         """Time in monotonic seconds when ``explained`` changes without a change of parts."""
         self._count: Counter[PartKind] = Counter()
-        self._count_there: Counter[PartKind] = Counter()
+        self._count_present: Counter[PartKind] = Counter()
         self._since: float | None = None
         self._started_at: float | None = None
         self._awaited: set[PartKey] = set()
-        self._take(saved)
+        self._restore(saved)
         self._awaited = {key for key, part in self._known.items() if part.down_since is None} | {*map(host_key, hosts)}
         self._judged_at = now + patience_s
         self._publish(now)
 
-    def _take(self, saved: Mapping[PartKey, Part]) -> None:
+    def _restore(self, saved: Mapping[PartKey, Part]) -> None:
         """Restore saved parts. A part that was never seen is restored only if it is still declared and unseen."""
         for part in self.declared.all():
             self._set(part.key, part)
@@ -415,9 +411,9 @@ class KnownParts:
                     _change(self._connected, one.name, dpid, connected)
             if switch is None:
                 self._connected_at.pop(dpid, None)
-                self._goes(switch_key(dpid), now)
+                self._vanished(switch_key(dpid), now)
             elif self._is_expected(switch):
-                self._comes(switch_part(switch), now)
+                self._appeared(switch_part(switch), now)
             if was is None or switch is None:
                 self._explain_at = now
             for ip in self._hosts.get(dpid, ()):
@@ -426,8 +422,8 @@ class KnownParts:
     def _is_expected(self, switch: Switch) -> bool:
         """Return whether the switch is known or declared.
 
-        Any other switch is remembered once a cable or host is connected to it: any program that reaches the OpenFlow
-        port can connect as a switch."""
+        Any program that reaches the OpenFlow port can connect as a switch. An unexpected switch is therefore remembered
+        only when a cable or host is connected to it."""
         declared = PartKey(PartKind.SWITCH, f"{DECLARED}{switch.name}")
         return switch_key(switch.dpid) in self._known or declared in self._known
 
@@ -435,10 +431,10 @@ class KnownParts:
         """Update the cables. Circuits are not remembered: they change with the connections of optical switches."""
         for _, was, link in differing(before.links, fabric.links):
             if was and not was.one_way and (link is None or link.dst != was.dst):
-                self._goes(cable_key(was.src, was.dst), now)
+                self._vanished(cable_key(was.src, was.dst), now)
         for _, was, link in differing(before.links, fabric.links):
             if link and not link.one_way and link.src <= link.dst and (was is None or was.dst != link.dst):
-                self._comes(cable_part(link, fabric.switches), now)
+                self._appeared(cable_part(link, fabric.switches), now)
 
     def _follow_hosts(self, before: Fabric, fabric: Fabric, now: float) -> None:
         for ip, was, host in differing(before.hosts, fabric.hosts):
@@ -450,22 +446,22 @@ class KnownParts:
                 self._follow_host(ip, fabric, now, is_new=was is None)
 
     def _follow_host(self, ip: str, fabric: Fabric, now: float, is_new: bool = False) -> None:
-        """Update a host. A host is present while its port is up, even if it is silent.
+        """Update a host. A host is present while its port is up, even if it sends nothing.
 
-        A new host whose port is down, as after a restart, is down."""
+        A host that becomes known while its port is down, as after a restart, is down."""
         key, host = host_key(ip), fabric.hosts.get(ip)
         switch = fabric.switches.get(host.at.dpid) if host else None
         if host and is_up(fabric.switches, host.at):
-            self._comes(host_part(host, fabric.switches), now)
+            self._appeared(host_part(host, fabric.switches), now)
         elif key in self._known:
-            self._goes(key, now)
+            self._vanished(key, now)
         elif is_new and host and switch and host.at.port in switch.ports and self._has_room(key):
             self._set(key, replace(host_part(host, fabric.switches), down_since=self._since))
 
     def _has_room(self, key: PartKey) -> bool:
         return key in self._known or self._count[key.kind] < MOST_OF_A_KIND
 
-    def _comes(self, part: Part, now: float) -> None:
+    def _appeared(self, part: Part, now: float) -> None:
         key = part.key
         if not self._has_room(key):
             return
@@ -473,10 +469,10 @@ class KnownParts:
         if part.kind is PartKind.SWITCH and before and before.down_since is not None:
             for of in (part.ends[0].at.dpid, part.name):
                 for plugged in self._plugged.get(of, ()):
-                    self._went_at.setdefault(plugged, now)
+                    self._lost_at.setdefault(plugged, now)
         self._set(key, part)
-        self._went_at.pop(key, None)
-        self._is_there(key, True)
+        self._lost_at.pop(key, None)
+        self._set_present(key, True)
         if key in self._awaited:
             self._awaited.discard(key)
             if part.kind is not PartKind.HOST:  # hosts may be thousands, requested one after the other
@@ -484,25 +480,25 @@ class KnownParts:
         if part.kind is PartKind.LINK:
             for end in part.ends:
                 for other in self._cables[end.at] - {key}:
-                    if other not in self._there:
+                    if other not in self._present:
                         self._set(other, None)
         for end in part.ends if part.kind is not PartKind.SWITCH else ():
             if switch_key(end.at.dpid) not in self._known:
-                self._comes(switch_part(self._fabric.switches[end.at.dpid]), now)
+                self._appeared(switch_part(self._fabric.switches[end.at.dpid]), now)
 
-    def _goes(self, key: PartKey, now: float) -> None:
+    def _vanished(self, key: PartKey, now: float) -> None:
         part = self._known.get(key)
         if part is None:
             return
-        self._is_there(key, False)
+        self._set_present(key, False)
         if part.down_since is None and key not in self._awaited:
-            self._went_at[key] = now
+            self._lost_at[key] = now
             self._set(key, replace(part, down_since=self._since))
 
     # ---- parts that operators forget
 
     def forget(self, names: Sequence[str], now: float) -> tuple[Part, ...]:
-        """Stop expecting these parts, and with a switch its cables and hosts; return all forgotten parts.
+        """Forget these parts, and with a switch its cables and hosts; return all forgotten parts.
 
         A cable may be named by either of its ports, and a switch by its dpid. Raises ``InvalidInput`` for names of no
         part, and ``Conflict`` for parts that are present or declared. In both cases nothing changes."""
@@ -560,8 +556,8 @@ class KnownParts:
             self._count[key.kind] += 1 if part else -1
         if part is None:
             del self._known[key]
-            self._is_there(key, False)
-            self._went_at.pop(key, None)
+            self._set_present(key, False)
+            self._lost_at.pop(key, None)
             self._awaited.discard(key)
         else:
             self._known[key] = part
@@ -581,16 +577,16 @@ class KnownParts:
             elif not needed:
                 self._set(stand_in.key, None)
 
-    def _is_there(self, key: PartKey, there: bool) -> None:
-        if there is not (key in self._there):
-            (self._there.add if there else self._there.discard)(key)
-            self._count_there[key.kind] += 1 if there else -1
+    def _set_present(self, key: PartKey, there: bool) -> None:
+        if there is not (key in self._present):
+            (self._present.add if there else self._present.discard)(key)
+            self._count_present[key.kind] += 1 if there else -1
 
     def _publish(self, now: float) -> None:
         """Bring ``parts``, ``explained``, ``absent`` and ``awaited`` up to date with all changes so far."""
         if len(self.awaited) != len(self._awaited):  # the set only shrinks
             self.awaited = frozenset(self._awaited)
-        absent = {kind: self._count[kind] - self._count_there[kind] for kind in PartKind}
+        absent = {kind: self._count[kind] - self._count_present[kind] for kind in PartKind}
         if absent != self.absent:  # also when a saved part has appeared unchanged
             self.absent = absent
         if not self._changed and now < self._explain_at:
@@ -610,8 +606,8 @@ class KnownParts:
         by a switch that is still down; otherwise the part was lost by itself."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
-        went_at = self._went_at.get(part.key)
-        until = -math.inf if went_at is None else went_at + CAUSE_S
+        lost_at = self._lost_at.get(part.key)
+        until = -math.inf if lost_at is None else lost_at + CAUSE_S
         for end in part.ends:
             if end.seen and switch_key(end.at.dpid) in self._awaited:
                 continue
@@ -619,7 +615,7 @@ class KnownParts:
             if not dpids:
                 return math.inf
             for connected_at in (self._connected_at.get(dpid, -math.inf) for dpid in dpids):
-                has_been_back = went_at is None or went_at > connected_at + CAUSE_S
+                has_been_back = lost_at is None or lost_at > connected_at + CAUSE_S
                 if part.kind is PartKind.LINK and not has_been_back:
                     until = max(until, connected_at + self._patience_s)
         return until
@@ -628,7 +624,7 @@ class KnownParts:
 def _change(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
     """Add the value to the index under this key, or remove it.
 
-    Empty entries are deleted: peers choose names and dpids, and could otherwise fill the memory."""
+    Empty entries are deleted, because peers choose names and dpids and could fill the memory with them."""
     if more:
         index.setdefault(key, set()).add(value)
     elif found := index.get(key):

@@ -118,9 +118,9 @@ class Refusals:
         self.floods[message.dpid] = now
 
     def switch_left(self, message: SwitchLeft | MastershipLost) -> None:
-        """Forget the floods and packets of a switch that has disconnected, or that has another master now.
+        """Forget the floods and packets of a switch that has disconnected, or whose master is another controller now.
 
-        ``taken`` has the switch only in the second case."""
+        In the second case, the switch is added to ``taken``."""
         for of_reason in self.packets.values():
             of_reason.switch_left(message.dpid)
         self.floods.pop(message.dpid, None)

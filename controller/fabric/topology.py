@@ -1,8 +1,8 @@
 """Snapshot of the fabric: switches, directed links and hosts, and the shortest paths in it.
 
-This module defines the vocabulary of all later stages. Only ``topology_state`` makes snapshots, and nothing changes
-them. The fabric is a multigraph: two cables between two switches are two links, and a path names ports, never only
-switches. Only switches forward packets, hosts never do.
+All later stages use the types of this module. Only ``topology_state`` makes snapshots, and nothing changes them. The
+fabric is a multigraph: each cable between two switches has links of its own, and a path consists of links. Hosts never
+forward packets.
 
 ``ShortestPaths`` has the next hops and the distance of every switch for each destination, and updates them as links
 appear and vanish. ``CandidatePaths`` has the planner's candidate paths for each pair of switches. An island is a set of
@@ -120,7 +120,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Usable topology at one moment; ``generation`` grows by one with every change, except of MAC addresses."""
+    """Usable topology at one moment. Each change except of MAC addresses adds one to ``generation``."""
 
     generation: int = 0
     switches: Mapping[Dpid, Switch] = field(default_factory=dict)
@@ -190,15 +190,15 @@ def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
 class ShortestPaths:
     """Next hops of successive fabric snapshots.
 
-    For most destinations, a link that appears or vanishes changes only the next hops of one switch. Destinations to
-    which distances change are searched again. An unchanged destination keeps its object."""
+    A link that appears or vanishes changes, for most destinations, only the next hops of one switch. A destination is
+    searched again only if distances to it change. If nothing changes for a destination, it keeps its ``Towards``."""
 
     def __init__(self) -> None:
         self._links: Mapping[LinkId, Link] = {}
         self._known: dict[Dpid, Towards] = {}
 
     def towards(self, fabric: Fabric, destinations: Iterable[Dpid]) -> Mapping[Dpid, Towards]:
-        """Return the next hops to each destination; the same object as before where nothing changed."""
+        """Return the next hops to each destination, as the same object while they do not change."""
         before, self._links = self._links, fabric.links
         changes = [*differing(before, self._links)]
         gone, new = [was for _, was, _ in changes if was], [link for _, _, link in changes if link]
@@ -322,7 +322,7 @@ class CandidatePaths:
         return found
 
     def cut(self, src: Dpid, dst: Dpid) -> bool:
-        """Return whether there are more shortest paths than ``between`` returns."""
+        """Return whether ``max_paths`` keeps ``between`` from returning all shortest paths."""
         self.between(src, dst)
         return (src, dst) in self._cut
 

@@ -1,9 +1,10 @@
-"""Conversion of the southbound's reports into the ``Fabric`` that all other parts use.
+"""Conversion of the southbound's reports into snapshots of the ``Fabric``.
 
 A cable is used when LLDP has arrived in both directions, both ports are up and both switches have confirmed their
-rules. A cable that failed is not used until all this is true again and its hold-down is over. A *one-way port* leads
-to an optical switch. Its link is used when the extension allows the link (``core.messages``) and LLDP has arrived over
-it; the link has no hold-down. Hosts stay at the port where they were last seen. ``now`` is monotonic seconds.
+rules. A cable that failed must fulfil these conditions again, and its hold-down must be over. A *one-way port* sends
+into a fibre to an optical switch. The link from this port is used when the extension allows the link
+(``core.messages``) and LLDP has arrived over it; the link has no hold-down. A host stays at the port where it was last
+seen. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ All other switches have rules for each host, so a switch could fill their tables
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4
-"""Factor: the shortest hold-down applies again to a cable that has worked for this many times its last hold-down."""
+"""Number of its last hold-downs for which a cable must work before the shortest hold-down applies to it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,11 @@ class _Held:
 
 
 class HoldDowns:
-    """Hold-downs of cables that failed, each twice as long as the last, until the cable has worked for a while.
+    """Hold-downs of cables: the times for which cables that failed and returned are not used yet.
 
-    A hold-down is the time for which a cable that has returned is not used yet. A flapping cable would otherwise move
-    the same flows again and again. ``first_s``: hold-down after the first failure. ``longest_s``: limit of the
-    hold-down."""
+    Each hold-down of a cable is twice as long as the last, until the cable has worked for a while. A flapping cable
+    would otherwise move the same flows again and again. ``first_s``: hold-down after the first failure. ``longest_s``:
+    longest hold-down."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s = first_s
@@ -93,7 +94,7 @@ class HoldDowns:
         self._cables[cable] = _Held(hold_s, math.inf)
 
     def failed_again(self, cable: Cable) -> None:
-        """Record that an unused cable failed: if the cable is held down, its hold-down begins when it returns again."""
+        """Record that an unused cable failed. If it is held down, its hold-down starts anew when it returns."""
         known = self._cables.get(cable)
         if known and self.holds(cable):
             known.until = math.inf
@@ -105,14 +106,16 @@ class HoldDowns:
             known.until = now + known.hold_s
 
     def release_switch(self, dpid: Dpid, now: float) -> None:
-        """Record that a switch lost its last link: its held cables may be used as soon as they return."""
+        """Record that a switch has lost its last link, and end the hold-downs of its cables.
+
+        They may be used as soon as probes arrive over them in both directions."""
         for cable, held in self._cables.items():
             if self.holds(cable) and any(at.dpid == dpid for at in cable):
                 held.hold_s = 0.0
                 held.until = min(held.until, now) if held.until < math.inf else math.inf
 
     def release(self, now: float) -> list[Cable]:
-        """Return the cables whose hold-down has just ended, and forget cables that have worked for a while since."""
+        """Return the cables whose hold-down has just ended, and forget the cables that have worked long enough."""
         free = [cable for cable, held in self._cables.items() if -math.inf < held.until <= now]
         for cable in free:
             self._cables[cable].until, self._cables[cable].free_since = -math.inf, now
@@ -174,8 +177,8 @@ class TopologyState:
     def fabric(self) -> Fabric:
         """Current snapshot; the same object until something changes.
 
-        The new MAC address of a host makes no new generation, because it changes no route: a host could otherwise cause
-        work for the whole controller."""
+        A new MAC address of a host changes no route, so the generation stays. A host that changes its address often
+        would otherwise cause work for the whole controller."""
         before = self._fabric
         if self._changed:
             self._fabric = Fabric(
@@ -205,7 +208,7 @@ class TopologyState:
     # ---- switches and ports
 
     def switch_connected(self, dpid: Dpid, name: str, ports: Iterable[Port], now: float) -> None:
-        """Record a handshake, the first or a later one: links are used after new probes and ``switch_ready``."""
+        """Record that a switch connected or reconnected. Its links are used after new probes and ``switch_ready``."""
         self.switch_left(dpid, now)
         switch = Switch(dpid, name, MappingProxyType({p.number: p for p in ports}))
         self._switches[dpid] = switch
@@ -293,13 +296,15 @@ class TopologyState:
             self._unhear(src, now)
 
     def connected_anew(self, ports: Iterable[PortRef], now: float) -> None:
-        """Record that these one-way ports lead elsewhere, so that earlier probes do not count any more."""
+        """Record that an optical switch has connected these one-way ports elsewhere, and forget their far ends."""
         for src in ports:
             if src in self._heard:
                 self._unhear(src, now)
 
     def allow(self, links: Mapping[PortRef, PortRef]) -> bool:
-        """Allow exactly these links of one-way ports once probes arrive over them; return False if nothing changes."""
+        """Set the links of one-way ports that may be used, and return whether they have changed.
+
+        Each link is used once a probe has arrived over it."""
         before, self._allowed = self._allowed, links
         if before is links:
             return False
@@ -387,8 +392,8 @@ class TopologyState:
     def is_fabric_port(self, at: PortRef) -> bool:
         """Return whether the port leads to a switch.
 
-        Probes pass over the port's cable, or have passed between the port and a switch that is not connected now. In
-        the second case packets at the port are from hosts of that switch, or were forwarded by that switch."""
+        This is so if probes pass over the port's cable, or if the last probes passed between the port and a switch that
+        is not connected now. Packets at the port then come from hosts behind that switch."""
         if at in self._heard or at in self._arriving:
             return True
         return at in self._last_heard and self._last_heard[at] not in self._switches
@@ -400,10 +405,10 @@ class TopologyState:
         """Record an ARP packet of ``ip`` that arrived at ``at`` and return the result.
 
         - ``ignored``: the port is not an edge port, or not yet.
-        - ``refused``: packets do not move a declared host, and a port or switch may claim a limited number of
-          addresses.
-        - ``contested``: the port of the known host is still up, so a request should first be sent there
-          (``host_discovery``)."""
+        - ``refused``: the host is declared, so that packets do not move it, or the port or the switch has claimed too
+          many addresses.
+        - ``contested``: the port where the host was last seen is still up, so that the controller should first send an
+          ARP request there (``host_discovery``)."""
         known = self._hosts.get(ip)
         if known and known.at == at:
             if known.mac != mac and not (ip in self._declared and self._declared[ip].mac):
@@ -437,7 +442,7 @@ class TopologyState:
         return of_port < MAX_HOSTS_PER_PORT and of_switch < MAX_HOSTS_PER_SWITCH
 
     def place_host(self, ip: str, mac: str | None, at: PortRef) -> None:
-        """Place a host at a port without a check: it is declared, adopted, or has not answered at its old port."""
+        """Place a host at a port. The caller has checked that the host may be there."""
         switch = self._switches.get(at.dpid)
         if switch is None or at.port not in switch.ports:
             return
@@ -456,8 +461,8 @@ class TopologyState:
     def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
         """Place the declared hosts of these ports.
 
-        A switch reports its name itself. Its declared hosts are not placed if the name is declared with another dpid,
-        or if they are at another connected switch with this name."""
+        Switches choose the names that they report. Hosts are therefore not placed if the name of the switch is declared
+        with another dpid, or if they are at another connected switch with this name."""
         hosts = self._declared_by_switch.get(switch.name)
         if not hosts or (self._dpid_of.get(switch.name) or switch.dpid) != switch.dpid:
             return

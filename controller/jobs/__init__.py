@@ -5,7 +5,7 @@ replies, and the state to save for a restart (``messages.SavedState``).
 
 - ``messages``: requests with the quota of the tenant, registrations, and their ends with the reasons.
 - ``registry``: accepted jobs by id, their owners and leases.
-- ``requested``: checks of the jobs that one request registers or changes, as one set, and of reported connections;
+- ``requested``: checks of the jobs that one request registers or changes, as one set, and of reported connections. Only
   jobs that report their connections can share a pair of hosts.
 - ``job``: the frozen job. Its ``Vitals`` hold the values that change all the time: the lease and reported iterations.
   ``Announcements`` has the announced pairs of addresses, and the jobs that announced them.

@@ -47,18 +47,16 @@ RoCEv2: a path MTU of 1,024 bytes, and one acknowledgement per message, which is
 Counters and shapers leave out the preamble, checksum and gap of Ethernet, and so do these numbers."""
 
 MEASURED_WINDOW = 16
-"""Number of iterations over which the mean communication time is taken."""
+"""Number of latest iterations over which the mean communication time is computed."""
 
 FIRST_ITERATIONS = 2
 """Number of first iterations of a job that often take longer than later ones: programs compile and connect in them."""
 
 NOTICED_S = 10.0
-"""Seconds after which counters have shown that a job sends another traffic pattern."""
+"""Seconds within which counters show that a job sends another traffic pattern."""
 
 NOTICED_ITERATIONS = 4
-"""Number of iterations after which counters have shown another traffic pattern.
-
-The time of this many iterations applies if it is longer than ``NOTICED_S``."""
+"""Number of iterations within which counters show another traffic pattern, if they take longer than ``NOTICED_S``."""
 
 MOST_WAITING = 1000
 """Largest number of iterations in ``Reported.waiting``; further iterations are not measured."""
@@ -83,7 +81,7 @@ class Reported(NamedTuple):
     alternates: bool = False
     """Whether the job changes between traffic patterns, so that recent iterations may belong to another pattern."""
     waiting: tuple[tuple[float, float], ...] = ()
-    """Iterations of an alternating job that counters may still show to belong to another pattern.
+    """Latest iterations of an alternating job, which may belong to another pattern that counters do not show yet.
 
     An iteration is a pair: its latest possible end in monotonic seconds, and its communication time in seconds."""
     certain_s: tuple[float, ...] = ()
@@ -92,8 +90,8 @@ class Reported(NamedTuple):
     def and_now(self, new: Sequence[IterationTime], now: float) -> Reported:
         """Return the state after a report of ``new`` iterations, oldest first, that arrived ``now``.
 
-        The latest new iteration ended at most ``REPORT_S`` ago, or at the reported time. An iteration that may have
-        begun before the epoch is not measured."""
+        The latest of them ended at the reported time, else at most ``REPORT_S`` ago. Times of iterations that may have
+        begun before the epoch are not kept."""
         recent = list[tuple[float, float]]()
         began_at = now - REPORT_S
         for iteration in reversed(new[-MEASURED_WINDOW:]):
@@ -122,7 +120,7 @@ class Reported(NamedTuple):
 
     @property
     def usual_communication_s(self) -> float:
-        """Median over the iterations of ``mean_communication_s``, without the job's ``FIRST_ITERATIONS``; 0 if none."""
+        """Median of the times in ``mean_communication_s``, without those of ``FIRST_ITERATIONS``; 0 without any."""
         later = max(0, self.iterations - FIRST_ITERATIONS)
         usual = self._measured_s[-later:] if later else ()
         return median(usual) if usual else 0.0
@@ -136,7 +134,7 @@ class Reported(NamedTuple):
 class Vitals:
     """Lease and reported iterations of a running job, which change all the time.
 
-    Each value is replaced as a whole, so that every thread that has the job reads the latest one."""
+    Each value is replaced as a whole, so that other threads can read it at any time."""
 
     lease_ends_at: float
     """End of the lease in monotonic seconds."""
@@ -169,7 +167,7 @@ class Job:
     dividing: Dividing
     """Ways in which the flows of the job can be divided, with the connections that it has reported."""
     addresses: frozenset[str]
-    """Addresses of the hosts that the job must have.
+    """Addresses of the hosts without which the job is pending.
 
     These are the addresses of its announced virtual links, or all addresses of an observed job. Measurements do not
     change them."""
@@ -260,8 +258,8 @@ def _same(was: Job, job: Job) -> bool:
 class Announcements:
     """Pairs of all jobs: those that jobs announced, and those on which counters found them sending.
 
-    A job that reports its connections (``dividing.owner`` is set) may share pairs with other jobs, which are then in
-    the order of ``registered_at``: a restart does not change it."""
+    Jobs that report their connections (``dividing.owner`` is set) may share pairs. The jobs of a pair are in the order
+    of ``registered_at``, which a restart does not change."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -345,9 +343,9 @@ class Announcements:
         return self._alone.get(pair) or min(sharing, key=sharing.__getitem__, default=None)
 
     def holder(self, pair: Pair) -> JobId | None:
-        """Return the job that has the rule for all packets of a pair (``tables.pins``).
+        """Return the job that owns the rule for all packets of a pair (``tables.pins``).
 
-        That job is the ``first`` job, or else the job whose acknowledgements travel on the pair."""
+        This is the ``first`` job of the pair, else the first job of the reverse pair, whose acknowledgements it has."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))
 

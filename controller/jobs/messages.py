@@ -1,8 +1,9 @@
 """Requests of jobs, registrations and their ends, and the state that the controller saves.
 
-``Ends`` owns the latest ends. In: each end when it happens, and again when it is final; after a restart, the saved
-ends. A deregistration is final when it is on disk. Out: the end of a registration, for its owner and for a client that
-repeats its request; the final ends, for everybody; and the ends to save for a restart.
+``Ends`` owns the latest ends. An end is *final* when it cannot be undone any more: a deregistration is final when it is
+on disk. In: each end when it happens, and again when it is final; after a restart, the saved ends. Out: the end of a
+registration, for its owner and for a client that repeats its request; the final ends, for everybody; and the ends to
+save for a restart.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MOST_NAMED = 8
 class HostPrefixes:
     """Hosts of a tenant: the addresses within any of these prefixes.
 
-    Checking an address takes time in proportion to the number of different prefix lengths, not of prefixes."""
+    The time to check an address grows with the number of different prefix lengths, not with the number of prefixes."""
 
     prefixes: tuple[IPv4Network | IPv6Network, ...]
 
@@ -212,7 +213,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Return the ends in ``now`` that follow the last end in ``before``; all ends if that one is not kept any more."""
+    """Return the ends in ``now`` that follow the last end in ``before``; all ends if that end is not in ``now``."""
     last = before[-1] if before else None
     new = list(takewhile(lambda end: end is not last, reversed(now)))
     return tuple(reversed(new))
@@ -267,7 +268,7 @@ class Registration:
     registered_at: float = field(default_factory=time.time)
     """Time of the registration in seconds since 1970."""
     request_id: str = field(default="", repr=False)
-    """Id that the caller chose for its request; empty if it chose none. A caller that knows it counts as the owner."""
+    """Id that the caller chose for its request, else empty. A caller that repeats this id counts as the owner."""
     arrangement: Arrangement | None = None
     """Arrangement that the extension has chosen for the job; None if there is none, or none yet."""
     revision: int = 1
@@ -309,9 +310,9 @@ class RegisterJob:
     quota: Quota = NO_QUOTA
     """Quota of the tenant."""
     links: VirtualLinks | None = field(default=None, compare=False)
-    """Virtual links of the spec; None if they are to be made when the job is accepted.
+    """Virtual links of the spec; None if the control loop must make them when it accepts the job.
 
-    Making the largest ones blocks the control loop for a good part of a second."""
+    Making the links of the largest specs blocks the control loop for several tenths of a second."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
     @property
@@ -326,7 +327,7 @@ class UpdateJob:
     spec: JobSpec
     """New spec, complete."""
     revisions: frozenset[int] = frozenset()
-    """Revisions that the job must still have: the revision in the request, and the revision whose fields are kept."""
+    """Revisions that must equal the job's present one: that in the request, and that whose fields are kept."""
     owner: str | None = None
     """Uid of the registration whose lease token the caller has."""
     links: VirtualLinks | None = field(default=None, compare=False)

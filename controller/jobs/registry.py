@@ -2,7 +2,7 @@
 
 A job belongs to one registration, identified by its uid. A caller is known by the uid of the registration whose lease
 token it has (``owner``), and may change only that registration. A heartbeat or a report changes the job's ``Vitals``
-only, so neither the job nor the mapping of all jobs becomes another object. Times are monotonic seconds.
+only, so the ``Job`` and the mapping of all jobs stay the same objects. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class JobRegistry:
         self._connections = ReportedConnections()
 
     def take_limits(self, max_jobs: int, max_virtual_links: int) -> None:
-        """Accept new jobs up to these limits. Jobs that are already registered stay."""
+        """Set the limits for new and changed jobs. Registered jobs stay."""
         self.max_jobs, self.max_virtual_links = max_jobs, max_virtual_links
 
     def register(self, request: RegisterJob, now: float) -> Job:
@@ -135,8 +135,8 @@ class JobRegistry:
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
         """Accept the jobs from before a restart with full leases, record the saved ends, and return the problems.
 
-        Each problem names its job; if there is any problem, the registry must not be used. Connections that cannot be
-        accepted any more are forgotten with a warning in the log, because they must not prevent a start."""
+        Each problem names its job. If there is any problem, the registry must not be used. Saved connections that are
+        not acceptable any more do not prevent a start: they are forgotten, with a warning in the log."""
         problems = []
         self.ends.take_saved(saved.ends.values())
         self.jobs = jobs = dict[JobId, Job]()  # changed in place: a copy for each job would take seconds
@@ -172,7 +172,7 @@ class JobRegistry:
                     raise InvalidInput.of("job_id", f"'{job_id}' is also in {named[job_id]}; name each job once")
                 named[job_id] = update.entry
                 job = self.owned(job_id, update.owner)
-                if update.spec != job.spec:  # repeating a done update is no error, whatever its revision
+                if update.spec != job.spec:  # a repeated update is no error, whatever its revision
                     refuse_stale(update, job)
                     wanted[job_id] = Wanted.of_update(update, job, self._connections.of(job_id))
         self._replace([*wanted.values()], quota)
@@ -271,15 +271,15 @@ class JobRegistry:
         self._look_at = min(self._look_at, job.vitals.lease_ends_at)
 
     def begin_leases(self, now: float) -> None:
-        """Restart the leases of all jobs: none may end because its heartbeat could not be received."""
+        """Restart the leases of all jobs, after a time in which the controller could not receive heartbeats."""
         for job in self.jobs.values():
             job.vitals.lease_ends_at = max(job.vitals.lease_ends_at, now + job.spec.lease_s)
 
     def expire(self, now: float, ended_at: float, unsaved: Container[JobId] = ()) -> tuple[JobId, ...]:
         """Remove the jobs whose lease has ended and return their ids, sorted.
 
-        ``ended_at``: now in seconds since 1970. ``unsaved``: jobs with a change that may be undone; their leases
-        restart."""
+        ``ended_at``: now in seconds since 1970. ``unsaved``: jobs with a change that may still be undone. Their leases
+        restart instead."""
         if now < self._look_at:
             return ()
         over = [job for job in self.jobs.values() if job.vitals.lease_ends_at <= now]
@@ -343,8 +343,8 @@ class JobRegistry:
     def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
         """Restore these jobs to a former state.
 
-        No other job may have taken their pairs meanwhile. A job whose lease has ended meanwhile stays removed. The
-        leases of the restored jobs restart, because their owners may not have been heard meanwhile."""
+        Meanwhile, no other job may have announced their pairs. A job whose lease has ended meanwhile stays removed. The
+        leases of the restored jobs restart, because heartbeats may have been refused meanwhile."""
         self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
         back = dict[JobId, Job | None]()
         for job_id, (job, reports) in before.items():

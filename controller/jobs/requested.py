@@ -1,9 +1,9 @@
 """Requested jobs and reported connections, and their checks against all accepted jobs.
 
-In: the jobs that registrations, updates and take-overs request, as one set, and the open connections of one address of
-a job. Out: the new jobs, both directions of every connection by pair of addresses, or an error, for example
-``Exhausted`` with the limit and the present use. Only the result is checked, so a job may take a pair that another job
-of the set gives up. No connection belongs to two jobs.
+In: the jobs that one registration, update or take-over requests, as one set, and the open connections of one address of
+a job. Out: the new jobs, and both directions of every connection by pair of addresses; or an error, for example
+``Exhausted`` with the limit and the present use. The jobs are checked as they are after the request, so that jobs of
+one set may exchange pairs. A connection belongs to one job only.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class JobReplacement(NamedTuple):
 
 
 def refuse_stale(update: UpdateJob, job: Job) -> None:
-    """Raise ``ConcurrentUpdate`` when the job has another revision than the update was made from."""
+    """Raise ``ConcurrentUpdate`` when the job's revision is not the one that the update was made from."""
     now = job.registration.revision
     if stale := update.revisions - {now}:
         raise ConcurrentUpdate(
@@ -176,8 +176,8 @@ def new_job(wanted: Wanted) -> Job:
 def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[JobReplacement]) -> None:
     """Raise ``Exhausted`` when the jobs of a tenant would exceed its quota after the changes.
 
-    ``others``: jobs that do not change. ``changes``: jobs of one tenant. Changes that in total need no more of a
-    resource than the replaced jobs are always allowed."""
+    ``others``: jobs that do not change. ``changes``: jobs of one tenant. Changes that do not increase the use of a
+    resource are allowed even above its quota."""
     if quota == NO_QUOTA or not changes:
         return
     tenant = changes[0].job.registration.tenant
@@ -210,10 +210,9 @@ def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Job
 def refuse_pairs_of_others(
     changes: Sequence[JobReplacement], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
 ) -> None:
-    """Raise ``Conflict`` for the first change that takes a pair of an unchanged job or of an earlier change.
+    """Raise ``Conflict`` for the first change whose job announces a pair of an unchanged job or of an earlier change.
 
-    ``announced_by``: job that announces each pair now. Jobs that may share pairs (``Dividing.owner`` is set) are not in
-    it."""
+    ``announced_by``: job that announces each pair now; jobs that may share pairs (``Dividing.owner``) are left out."""
     changed = {change.job.id for change in changes}
     announced: dict[Pair, Job] = {}
     for held, job, entry in changes:
@@ -252,8 +251,8 @@ def links_of(job: Job) -> int:
 def size(spec: JobSpec, links: int) -> int:
     """Return the memory that a job takes, as a number of virtual links. ``links``: number of its virtual links.
 
-    A spec may be large although it makes few links. Therefore its addresses and names count too, and the groups,
-    collectives, transfers and computing times of all its parallelizations."""
+    A large spec may have few links. Therefore its addresses and names count too, and the groups, collectives, transfers
+    and computing times of all its parallelizations."""
     addresses = len(spec.endpoints) + sum(len(rail.endpoints) for rail in spec.rails)
     for way in spec.parallelizations:
         links += len(way.groups) + len(way.collectives) + len(way.transfers) + len(way.compute)
@@ -386,7 +385,7 @@ def among(addresses: Set[str], reports: Reports) -> Reports:
 
 
 def by_pair(reports: Reports, transport: Transport) -> Connections:
-    """Return both directions of every connection, whichever end reported it, by pair of addresses.
+    """Return both directions of every connection by pair of addresses, even if only one end reported it.
 
     The two ends of a RoCEv2 queue pair send from the same port, which they derive from one flow label."""
     found: defaultdict[Pair, set[Connection]] = defaultdict(set)

@@ -160,7 +160,7 @@ def test_many_jobs_are_judged_in_batches() -> None:
         demand.update(frozenset(), at)
         judged = [sum(one.measurement is not None for one in demand.demands.values())]
         while demand.waiting:
-            demand.go_on(at + 0.1 * len(judged))
+            demand.judge_next(at + 0.1 * len(judged))
             judged.append(sum(one.measurement is not None for one in demand.demands.values()))
     assert judged == [BATCH, 2 * BATCH, 3 * BATCH]
 

@@ -470,7 +470,7 @@ def test_too_many_requests_are_refused(fabric: FakeFabric, monkeypatch: pytest.M
     for reply in replies:
         worker.submit(request, reply)
     assert not replies[0].done()
-    with pytest.raises(Exhausted, match="requests wait already") as error:
+    with pytest.raises(Exhausted, match="analyses are waiting already") as error:
         replies[1].result(timeout=0)
     assert error.value.about["limit"] == "waiting_analyses"
     worker.stop()
