@@ -221,7 +221,10 @@ def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
     others = [f"job '{job.job_id}'" for job in cut.jobs if job.job_id != found.job_id]
     mixed = f" (including those of {listed(others)})" if others else ""
     verb, whole = "sends" if cut.direction == "out" else "receives", "" if spread else "whole "
-    what = f"{cut.leaf} {verb} {count(flows, f'{whole}flow', f'{whole}flows')}{mixed}"
+    sent = count(flows, f"{whole}flow", f"{whole}flows")
+    if not spread and cut.subflows > flows:
+        sent = f"{count(flows, 'flow', 'flows')} in {cut.subflows:,} subflows"
+    what = f"{cut.leaf} {verb} {sent}{mixed}"
     links = count(cut.links, "link", "links")
     if cut.other_leaf is None:
         gone = [count(cut.failed, "more has failed", "more have failed")] if cut.failed else []

@@ -80,6 +80,11 @@ def flow_ids(dividing: Dividing, pair: tuple[str, str]) -> tuple[FlowId, ...]:
     return tuple(FlowId(*pair, dividing.owner, subflow) for subflow in range(len(dividing.subflows(pair).weights)))
 
 
+def flow_count(flows: Iterable[Flow]) -> int:
+    """Return the number of flows between pairs of hosts; equal subflows of one flow count once."""
+    return len({flow.id.joined for flow in flows})
+
+
 class Subflow(NamedTuple):
     """Part of a flow that takes one path."""
 

@@ -81,14 +81,14 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
         hit = {f: set[FlowId]().union(*(pinned_to.get(link, ()) for link in f.links)) for f in case.failures}
         example = max(case.failures, key=lambda failure: len(hit[failure]))
         after = failed(problem, example)
-        lost = [flow for flow in problem.flows if problem.reachable(flow) and not after.reachable(flow)]
-        rerouted = [len(flows.difference(flow.id for flow in lost)) for flows in hit.values()]
+        lost = {f.id.joined: f for f in problem.flows if problem.reachable(f) and not after.reachable(f)}
+        rerouted = [len(flows - lost.keys()) for flows in hit.values()]
         bounds = slowdown_bounds(after)
         outcomes.append(
             Outcome(
                 case=case,
                 example=example,
-                lost=tuple(map(network.names.ends, lost)),
+                lost=tuple(map(network.names.ends, lost.values())),
                 rerouted=(min(rerouted), max(rerouted)),
                 basis="bound",
                 bound=bounds.worst,
@@ -157,11 +157,13 @@ def _present(network: Network) -> Present:
     problem, limits = network.problem, network.limits
     answer = answered(repair(problem))
     ecmp = ecmp_slowdown(problem, limits.ecmp_draws, limits.seed)
-    unrouted = tuple(network.names.ends(flow) for flow in problem.flows if not problem.reachable(flow))
+    unrouted = {flow.id.joined: network.names.ends(flow) for flow in problem.flows if not problem.reachable(flow)}
     bounds = answer
     if answer.max_slowdown > answer.bound * (1 + SLOWDOWN_TOLERANCE):
         bounds = answered(plan(problem, replace(limits, ecmp_draws=0)))
-    return Present(answer.max_slowdown, bounds.bound, bounds.fluid_bound, bounds.integer_bound, ecmp, unrouted)
+    return Present(
+        answer.max_slowdown, bounds.bound, bounds.fluid_bound, bounds.integer_bound, ecmp, tuple(unrouted.values())
+    )
 
 
 def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
@@ -170,7 +172,7 @@ def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
     for flow in problem.flows:
         for subflow in flow.current or ():
             for link in subflow.path:
-                flows[link].add(flow.id)
+                flows[link].add(flow.id.joined)
     return flows
 
 

@@ -42,7 +42,7 @@ from controller.planning.efficiency import (
 )
 from controller.planning.plan import answered
 from controller.planning.planner import plan
-from controller.planning.problem import Flow, PlanLimits, Problem, Route, Routes
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, flow_count
 from signalbox.errors import NotFound, NotKnownYet, SignalboxError
 from signalbox.jobs.spec import JobId
 
@@ -76,7 +76,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     slowed = slowdown > 1 + NOTICEABLE
     best = _found_routes(problem, job_id, limits) if slowed else None
     whole = any(flow.max_subflows == 1 for flow in problem.flows)
-    lost = max(sum(not problem.reachable(flow) for flow in own), request.without_path)
+    lost = max(flow_count(flow for flow in own if not problem.reachable(flow)), request.without_path)
     links = _busy_links(network, {**nics_only, **running}, job_id)
     routes = [running[flow.id] for flow in own if flow.id in running]
     hashed = _if_hashed(problem, own, running, limits)
@@ -89,10 +89,10 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         efficiency_usual=request.efficiency_usual,
         least_slowdown=least,
         nic_slowdown=nic_slowdown,
-        flows=len(own),
-        flows_inside_a_leaf=sum(flow.src_leaf == flow.dst_leaf for flow in own),
-        flows_hashed=sum(
-            flow.id in nics_only and flow.id not in running and flow.src_leaf != flow.dst_leaf for flow in own
+        flows=flow_count(own),
+        flows_inside_a_leaf=flow_count(flow for flow in own if flow.src_leaf == flow.dst_leaf),
+        flows_hashed=flow_count(
+            flow for flow in own if flow.id in nics_only and flow.id not in running and flow.src_leaf != flow.dst_leaf
         ),
         flows_without_a_path=lost,
         equally_full_links=sum(link.load >= links[0].load * (1 - SLOWDOWN_TOLERANCE) for link in links),
@@ -159,6 +159,9 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
     if job_id not in answer.job_slowdown:
         return None
     slowdown = answer.job_slowdown[job_id]
+    subflows = Counter[FlowId]()
+    for flow, route in answer.routes.items():
+        subflows[flow.joined] += len(route)
     above = sum(other >= slowdown * (1 - SLOWDOWN_TOLERANCE) for other in answer.job_slowdown.values())
     return FoundRoutes(
         slowdown=slowdown,
@@ -167,7 +170,7 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
         certificate=answer.certificate,
         best_for_all=above <= answer.slowdowns_proven,
         moves=answer.moves,
-        most_subflows=max(map(len, answer.routes.values()), default=1),
+        most_subflows=max(subflows.values(), default=1),
         first_slowdown=first.job_slowdown[job_id],
         cycles=cycles,
     )
@@ -181,18 +184,18 @@ def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLin
 
     Among equal loads, the link with the most jobs is first."""
     problem = network.problem
-    subflows: defaultdict[LinkId, Counter[JobId]] = defaultdict(Counter)
+    flows: defaultdict[LinkId, defaultdict[JobId, set[FlowId]]] = defaultdict(lambda: defaultdict(set))
     for flow in problem.flows:
         if flow.id in routes:
             subflows_on = [link for subflow in routes[flow.id] for link in subflow.path]
             for link in (*subflows_on, *flow.nic_links):
-                subflows[link][flow.job_id] += 1
+                flows[link][flow.job_id].add(flow.id.joined)
     loads = job_loads(problem, routes)
     own_bps = {link.id: link.capacity_bps for link in network.fabric.links.values()}
     busy = []
-    for link in sorted(link for link, jobs in subflows.items() if job_id in jobs):
+    for link in sorted(link for link, jobs in flows.items() if job_id in jobs):
         capacity_bps = problem.capacity_bps[link]
-        shares = [JobShare(job, number, loads[link].get(job, 0.0)) for job, number in subflows[link].items()]
+        shares = [JobShare(job, len(of_job), loads[link].get(job, 0.0)) for job, of_job in flows[link].items()]
         busy.append(
             BusyLink(
                 link=network.names.link(link),
@@ -212,10 +215,10 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
     """Return the cut with the largest bound of the job's slowdown; None when no flow of the job leaves its leaf.
 
     Among equally tight cuts, the cut of a whole leaf is preferred, then the cut with the most flows of the job."""
-    crossings = cuts.crossings
+    crossings, flows = cuts.crossings, network.problem.flows
     jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
-    for flow, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):
-        jobs[cut][network.problem.flows[flow].job_id] += 1
+    for number, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):
+        jobs[cut][flows[number].job_id] += 1
     fluid, whole = cuts.fluid().tolist(), cuts.whole_slowdowns(~cuts.splits).tolist()
 
     def tightness(cut: int) -> tuple[float, bool, int, bool, int]:
@@ -226,6 +229,7 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
     cut = max((cut for cut in jobs if job_id in jobs[cut]), key=tightness, default=None)
     if cut is None:
         return None
+    across = {flows[number].id.joined: flows[number].job_id for number in crossings.flow[crossings.cut == cut].tolist()}
     leaf, outward, other, leaves = crossings.places[cut]
     paths, name = network.problem.paths, network.names.switch(leaf)
     switches = {link.dpid if outward else paths.far_end[link] for link in crossings.links[cut]}
@@ -240,7 +244,8 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
         failed=len(before) - left - drained,
         fluid_slowdown=fluid[cut],
         whole_slowdown=whole[cut],
-        jobs=tuple(JobFlows(*item) for item in jobs[cut].most_common()),
+        jobs=tuple(JobFlows(*item) for item in Counter(across.values()).most_common()),
+        subflows=jobs[cut].total(),
         drained=drained,
     )
 
@@ -259,7 +264,8 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     for a proof."""
     network = request.network.sending
     problem = network.problem
-    hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.is_in_force(flow))
+    waiting = (flow for flow in problem.flows if problem.reachable(flow) and not problem.is_in_force(flow))
+    hashed = Counter({flow.id.joined: flow.job_id for flow in waiting}.values())
     if hashed:
         job_id, flows = hashed.most_common(1)[0]
         others = f" (other jobs with such flows: {len(hashed) - 1})" if len(hashed) > 1 else ""

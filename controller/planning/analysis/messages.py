@@ -345,6 +345,8 @@ class LeafCut:
     """Lower bound of the load of the most loaded link when flows that may not be split stay whole."""
     jobs: tuple[JobFlows, ...]
     """Number of flows of each job, the job with the most flows first."""
+    subflows: int
+    """Number of subflows that are planned as whole flows: the equal subflows of a flow, otherwise one per flow."""
     drained: int = 0
     """Number of links of the switches on this side of the cut that work, but are taken out of service."""
 
@@ -368,6 +370,7 @@ class FoundRoutes:
     """Whether it is proven that the job can only be faster if another job becomes slower."""
     moves: int
     most_subflows: int
+    """Largest number of subflows of a flow."""
     first_slowdown: float
     """Slowdown of the analysed job after one planning cycle."""
     cycles: int | None

@@ -16,7 +16,7 @@ from signalbox.jobs.spec import JobId
 A, B = JobId("a"), JobId("b")
 NIC = BusyLink("s1:1", True, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
 LINK = BusyLink("s1>s101", False, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
-CUT = LeafCut("s1", None, "out", 3, 1, 4 / 3, 2.0, (JobFlows(A, 4),), drained=2)
+CUT = LeafCut("s1", None, "out", 3, 1, 4 / 3, 2.0, (JobFlows(A, 4),), 4, drained=2)
 BEST = FoundRoutes(1.0, 1.0, 1.0, "optimal", True, 1, 1, 1.0, 1)
 SPLIT = FoundRoutes(4 / 3, 4 / 3, 4 / 3, "optimal", True, 0, 2, 4 / 3, 0)
 FINE = JobAnalysis(

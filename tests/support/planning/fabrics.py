@@ -89,6 +89,16 @@ def across(jobs: str, demand: float | Sequence[tuple[int, float]] = RATE, src: i
     return [flow(job, (src, host), (dst, host), demand) for host, job in enumerate(jobs, 1)]
 
 
+def in_equal_subflows(flows: Iterable[Flow], count: int) -> list[Flow]:
+    """Return ``count`` equal subflows of each flow, which has one phase."""
+    return [
+        replace(of, id=of.id._replace(subflow=number), demand_bps=((phase, bps / count),))
+        for of in flows
+        for (phase, bps), *_ in (of.demand_bps,)
+        for number in range(count)
+    ]
+
+
 def two_leaves(spines: int, jobs: str, subflows: int = 1) -> Problem:
     """Return the problem of the flows of ``across`` on two leaves; a flow may have this number of subflows."""
     return problem_of(leaf_spine(2, spines), [replace(f, max_subflows=subflows) for f in across(jobs)])

@@ -19,7 +19,17 @@ from controller.planning.problem import PlanLimits, Problem
 from signalbox.errors import SignalboxError
 from signalbox.words import FailureKind
 from tests.support.planning import fabrics as bare
-from tests.support.planning.fabrics import RATE, demo_flows, every_routing, flow, on_paths, pinned, problem_of, ring
+from tests.support.planning.fabrics import (
+    RATE,
+    demo_flows,
+    every_routing,
+    flow,
+    in_equal_subflows,
+    on_paths,
+    pinned,
+    problem_of,
+    ring,
+)
 from tests.support.planning.plans import planned, vector
 
 LIMITS = PlanLimits(time_limit_s=10, deterministic=True)
@@ -237,6 +247,18 @@ def test_split_flows_share_what_is_left() -> None:
     assert (cable.bound, cable.fluid_bound, cable.integer_bound) == pytest.approx((4 / 3, 4 / 3, 2))
     assert cable.slowdown
     assert cable.slowdown >= cable.bound * (1 - 1e-9), "what is proven of whole flows is not proven of split ones"
+
+
+def test_equal_subflows_of_a_flow_are_lost_and_rerouted_as_one_flow() -> None:
+    fabric = leaf_spine(3, 2, without=[(3, 2)])
+    flows = [flow("a", (1, 1), (2, 1), RATE), flow("a", (1, 2), (3, 1), RATE)]
+    outcomes = analysed(on_paths(problem_of(fabric, in_equal_subflows(flows, 3))), fabric).outcomes
+    spine = next(outcome for outcome in outcomes if outcome.example.name == "s101")
+    assert [(ends.src, ends.dst) for ends in spine.lost] == [("10.0.1.2", "10.0.3.1")]
+    assert spine.rerouted == (1, 1)
+    apart = leaf_spine(2, 0)
+    cut_off = analysed(problem_of(apart, in_equal_subflows(flows[:1], 3)), apart)
+    assert [(ends.src, ends.dst) for ends in cut_off.present.unrouted] == [("10.0.1.1", "10.0.2.1")]
 
 
 def test_when_the_time_is_over_only_bounds_are_computed(full: Problem, fabric: Fabric) -> None:

@@ -52,6 +52,7 @@ from tests.support.planning.fabrics import (
     demo_flows,
     every_routing,
     flow,
+    in_equal_subflows,
     leaf_spine,
     link_between,
     on_paths,
@@ -116,6 +117,23 @@ def test_a_pod_that_has_lost_a_core_is_named_by_its_leaves() -> None:
     assert found.cut.leaf == "a group of 2 leaves with s1"
     assert (found.cut.direction, found.cut.links, found.cut.failed) == ("out", 3, 1)
     assert found.cut.fluid_slowdown == pytest.approx(4 / 3)
+
+
+def test_equal_subflows_of_a_flow_count_as_one_flow() -> None:
+    """Each of two flows between the leaves, and one inside a leaf, has three equal subflows; there is one cable."""
+    flows = [*across("aa"), flow("a", (1, 3), (1, 4), RATE)]
+    found = of_plan(leaf_spine(2, 1), in_equal_subflows(flows, 3))
+    assert (found.flows, found.flows_inside_a_leaf) == (3, 1)
+    assert found.fullest_links[0].load == pytest.approx(2)
+    assert found.fullest_links[0].jobs[0].flows == 2
+    assert found.cut
+    assert (found.cut.jobs, found.cut.subflows) == ((JobFlows(JobId("a"), 2),), 6)
+    assert found.best
+    assert found.best.most_subflows == 3
+    hashed = analysed(problem_of(leaf_spine(2, 1), in_equal_subflows(flows, 3)), leaf_spine(2, 1))
+    assert hashed.flows_hashed == 2
+    cut_off = analysed(problem_of(leaf_spine(2, 0), in_equal_subflows(flows, 3)), leaf_spine(2, 0))
+    assert (cut_off.flows, cut_off.flows_without_a_path) == (3, 2)
 
 
 def test_whole_flows_on_too_few_spines_gain_by_splitting_only() -> None:
