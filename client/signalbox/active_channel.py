@@ -1,9 +1,10 @@
-"""Channel to the active one of several controllers, at the addresses where any of them may answer.
+"""Channel to the active controller among several, each of which has an address.
 
-A controller that stands by listens on no port, or HAProxy answers for it. ``ActiveChannel`` probes the health service
-at all addresses, and uses the first controller that answers. Stubs call through it as through a channel of gRPC. When
-the controller in use no longer answers, the channel to it is closed, and its streams end. The call is then made to the
-next controller that answers; a stream is opened again by its user. No address delays the others."""
+``ActiveChannel`` probes the health service at all addresses at the same time, and uses the first controller that
+answers. A controller that stands by listens on no port, or HAProxy refuses the probe for it. Stubs of gRPC call through
+an ``ActiveChannel`` as through a channel of gRPC. When the controller in use no longer answers, the channel to it is
+closed. Its calls are then made again to the next controller that answers; its streams end, and their users open them
+again."""
 
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ from signalbox.words import MAY_BE_REPLACED
 HEALTH = "/grpc.health.v1.Health/Check"
 """Method that shows whether a controller answers; its request and answer are bytes here."""
 SERVING = b"\x08\x01"
-"""Answer of a controller that takes calls (``grpc.health.v1.HealthCheckResponse``)."""
+"""Answer of a controller that accepts calls (``grpc.health.v1.HealthCheckResponse``)."""
 
 PROBE_S = 2.0
-"""Seconds within which a controller answers a probe; otherwise it counts as silent."""
+"""Seconds after which a controller that has not answered a probe counts as silent."""
 SILENT_S = 1.0
 """Seconds that a call waits for its answer before the controller is probed; each further wait is twice as long."""
 STREAM_PROBE_S = 30.0
@@ -75,8 +76,8 @@ class ActiveChannel:
     def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
         """Return a function that makes a call, and repeats it while no controller has answered, until its time-out.
 
-        A change that a controller could not save is repeated once at each other controller that answers. So is a call
-        whose answer says that another controller may have replaced this one (``MAY_BE_REPLACED``).
+        Two kinds of calls are repeated once at each other controller that answers: a change that a controller could not
+        save, and a call whose answer says that another controller may have replaced this one (``MAY_BE_REPLACED``).
 
         Raises ``Unreachable`` when no controller answers in time, and ``RpcError`` as gRPC does."""
 
@@ -159,7 +160,7 @@ class ActiveChannel:
             pass  # another thread has stopped using it
 
     def _is_left(self, used: _Used, error: Any) -> bool:
-        """Return whether a failed call or stream ended because its controller is not used any more.
+        """Return whether a failed call or stream ended because its controller is no longer in use.
 
         Another thread may have closed the channel, or the controller has cancelled the call because it ends."""
         if self._closed or not (is_away(error) or error.code() is grpc.StatusCode.CANCELLED):
@@ -246,7 +247,7 @@ class ActiveChannel:
         return _Used(found, channels[found])
 
     def _unreachable(self) -> Unreachable:
-        """Return the error that names each address with why its controller is not used."""
+        """Return the error that names each address with the reason why its controller is not used."""
         found = "; ".join(f"{address}: {why}" for address, why in self._why.items())
         return Unreachable(f"no controller answers at any of the {len(self._why)} addresses: {found}")
 

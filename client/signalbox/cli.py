@@ -1,7 +1,7 @@
 """The ``signalbox`` command.
 
 The package ``commands`` contains the commands; other installed Python distributions can add more (``distributions``).
-Those take a while to load, so they are loaded only when one is called or all are listed.
+Added commands load slowly, so they are loaded only when one is called or all are listed.
 
 A command prints tables or, with ``--json``, the messages of the API as JSON, with field names as in the proto file and
 default values included. Each error is one line on stderr; the exit status says what kind of error it is.

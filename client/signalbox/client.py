@@ -96,8 +96,8 @@ class Client(ClientConnection):
     """Client of one controller, or of several of which one is active.
 
     - ``address``: ``HOST:PORT``, ``unix:PATH``, or ``HOST:PORT,HOST:PORT`` with the address of each controller
-    - ``timeout_s``: seconds for one call with its retries; with several addresses the client looks for the active
-      controller for as long; watches have no time-out
+    - ``timeout_s``: seconds for one call with its retries, and for finding the active one of several controllers;
+      watches have no time-out
     - ``credentials``: files with the client's identity and the authorities that it trusts
     - ``max_answer_bytes``: largest accepted message, and largest list over all its pages; -1 for no limit
 
@@ -225,7 +225,7 @@ class Client(ClientConnection):
         raise Unavailable("the controller replaced the plan while its routes were read; try again", 1.0)
 
     def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
-        """End a job. To repeat the call with the same token or ``uid`` is no error.
+        """End a job. Repeating the call with the same token or ``uid`` is no error.
 
         With ``force`` no token is needed. Then ``uid`` names the registration; if ``uid`` is empty, the registration
         that has the job id ends. Raises ``NotFound`` and ``WrongLeaseToken``."""
@@ -311,7 +311,7 @@ class Client(ClientConnection):
         return self._call(self._controller.GetStatus, pb.GetStatusRequest())
 
     def list_rules(self, dpid: int) -> tuple[pb.SwitchRule, ...]:
-        """Return the rules on a switch. Raises ``NotKnownYet`` while the switch is not connected or not read yet."""
+        """Return the rules on a switch. Raises ``NotKnownYet`` while it is not connected or its rules are unread."""
         pages = self._pages(self._controller.ListRules, pb.ListRulesRequest(dpid=dpid))
         return tuple(chain.from_iterable(page.rules for page in pages))
 
@@ -423,7 +423,7 @@ class Client(ClientConnection):
         return self._call(self._controller.Undrain, pb.UndrainRequest(names=names))
 
     def list_members(self) -> tuple[pb.Member, ...]:
-        """Return the controllers that share a state in etcd, ordered by name; none where it is not in etcd."""
+        """Return the controllers that share a state in etcd, ordered by name; empty for a state outside of etcd."""
         return tuple(self._call(self._controller.ListMembers, pb.ListMembersRequest()).members)
 
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:

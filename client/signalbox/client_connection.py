@@ -44,7 +44,7 @@ _RETRY_OPTIONS: list[tuple[str, object]] = [
 PROBE_S = 0.2
 """Time-out of the probe that ``_cause`` makes, in seconds."""
 PAGE_BYTES = 1000
-"""Bytes that a page of a list counts in addition to its own."""
+"""Bytes added to the size of each page of a list, so that pages without entries count too."""
 
 
 class ClientConnection:
@@ -94,14 +94,16 @@ class ClientConnection:
     def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
         """Yield the answers of a list method, one per page, until the last page.
 
-        Raise ``SignalboxError`` when all pages together exceed the limit of one answer. Each page counts as at least
-        ``PAGE_BYTES``, so pages without entries come to an end too."""
+        Raise ``SignalboxError`` when all pages together, each counted with ``PAGE_BYTES`` more, exceed the limit of one
+        answer."""
         left = self._max_answer_bytes
         while True:
             page = self._call(method, request)
             left -= PAGE_BYTES + page.ByteSize()
             if left < 0 <= self._max_answer_bytes:
-                raise SignalboxError(f"the controller's list has more than {self._max_answer_bytes:,} bytes")
+                raise SignalboxError(
+                    f"the controller's list exceeds this client's limit of {self._max_answer_bytes:,} bytes"
+                )
             yield page
             if not page.next_page_token:
                 return

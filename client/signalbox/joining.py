@@ -236,7 +236,7 @@ class Job:
     # ---- the end
 
     def leave(self) -> None:
-        """Release the job within a second. If the controller does not answer, the job ends when its lease runs out."""
+        """Deregister the job within a second. Without an answer, the job ends when its lease runs out."""
         self.begin_leaving()
         self.end_leaving(LEAVE_S)
 
@@ -332,7 +332,7 @@ class Job:
         try:
             return asked()
         except Exception as error:
-            self._log_once("its connections are not known", error)
+            self._log_once("cannot read the job's connections", error)
             return None
 
     def _follow(self) -> None:
@@ -344,7 +344,7 @@ class Job:
                 try:
                     self._follower = follower.__enter__()
                 except RuntimeError as error:
-                    self._log_once("its routes are not followed", error)
+                    self._log_once("cannot follow the job's routes", error)
 
     def _take(self, routes: tuple[Route, ...]) -> None:
         self._routes = routes

@@ -59,7 +59,7 @@ log = logging.getLogger("signalbox")
 
 
 class Ended(StrEnum):
-    """Reason why a job is not kept registered any more.
+    """Reason why a job is no longer kept registered.
 
     - ``left``: this program left it
     - ``taken_over``: another registration has the job's id

@@ -21,7 +21,7 @@ from signalbox.rounds import Rounds, pause_after
 MAX_PAUSE_S = 20.0
 
 REST_S, MAX_REST_S, RESTS = 0.05, 60.0, 100
-"""Bounds of the pause after a message in seconds, and the pause as a multiple of the message's processor time.
+"""Smallest and largest pause after a message, in seconds; the pause as a multiple of the message's processor time.
 
 A controller that sends routes without end can therefore use at most a hundredth of the training's processor time.
 gRPC's flow control holds the controller back."""
@@ -111,7 +111,7 @@ def packed_routes(response: Any) -> PackedRoutes:
     parts = (routes[at : at + UNPACKED_AT_ONCE] for at in range(0, len(routes), UNPACKED_AT_ONCE))
     packed = tuple(map(pickle.dumps, parts))
     if sum(map(len, packed)) > MAX_PACKED_BYTES:
-        raise SignalboxError(f"the controller sent {len(routes)} routes, which are too many")
+        raise SignalboxError(f"the {len(routes)} routes from the controller exceed {MAX_PACKED_BYTES >> 20} MiB")
     return PackedRoutes(response.resume_token, packed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 MAY_BE_REPLACED = "signalbox-may-be-replaced"
-"""Trailing metadata of an answer about which another controller may know more, because it may be the active one."""
+"""Trailing metadata of an answer that may be out of date: another controller may have become the active one."""
 
 
 class Mode(StrEnum):

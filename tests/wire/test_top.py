@@ -181,7 +181,7 @@ def test_without_a_controller_it_says_so_and_follows_one_that_comes(address: str
         finally:
             relay.kill()
             relay.wait()
-        await until(pilot, lambda text: "OLD: " in text and "language" in text)
+        await until(pilot, lambda text: "OUT OF DATE: " in text and "language" in text)
 
     at(f"unix:{later}", SMALL, wait)
 

@@ -253,7 +253,7 @@ def test_a_controller_that_sends_without_end_leaves_memory_and_the_pages_of_othe
     with endless_controller() as address, web_page(address) as page:
         chromium.opened(page.url)
         chromium.until(lambda: "more than 65,536 messages of the type Job" in chromium.text(".banner"))
-        chromium.until(lambda: "for one change" in chromium.text(".banner"))
+        chromium.until(lambda: "one change from the controller exceeds" in chromium.text(".banner"))
         for key in ("j", "e", "j", "j"):  # questions that stay unanswered
             looking.press(key)
         with urlopen(f"{page.url}healthz", timeout=60) as answer:

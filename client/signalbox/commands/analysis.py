@@ -36,9 +36,9 @@ _COLUMNS = (
     "moved\ntoo",
 )
 _CAPTION = (
-    "alike: failures with these slowdowns. ECMP: mean slowdown of the worst job when all flows are hashed; at once: "
-    "when only the affected flows are re-routed; plan: when others may move too. bound: lowest possible slowdown with "
-    "whole flows, with split flows."
+    "alike: number of failures with these slowdowns. ECMP, at once, plan: slowdown of the worst job when all flows are "
+    "hashed (mean), when only the affected flows are re-routed, and when others may move too. bound: lowest possible "
+    "slowdown, with whole and with split flows."
 )
 
 
@@ -77,7 +77,7 @@ def what_if(
 ) -> None:
     """Predict the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
 
-    With names: of one failure, or drain, of all the named parts together. Exit status 3: flows have no path."""
+    With names: predict one failure, or drain, of all named parts together. Exit status 3: flows have no path."""
     if names and fail:
         raise typer.BadParameter("cannot be combined with --fail", param_hint="NAME")
     show_failures(asked_what_if(names, fail, top, within))
@@ -183,7 +183,7 @@ def _facts(found: pb.ExplainResponse) -> dict[str, str]:
     hashed = f"; with hashed flows {found.hashed_slowdown:.4g} on average" if found.HasField("hashed_slowdown") else ""
     known = {
         "flows": ", ".join(flows),
-        "slowdown now": f"{found.slowdown:.4g}; limited by NICs alone {found.nic_slowdown:.4g}; "
+        "slowdown now": f"{found.slowdown:.4g}; {found.nic_slowdown:.4g} from NICs alone; "
         f"lowest possible {found.least_slowdown:.4g}{hashed}",
     }
     for field, what in (("best", "planned"), ("split", "planned with split flows")):

@@ -306,12 +306,12 @@ def keep_jobs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of job spec files.")],
     addresses: Addresses = None,
 ) -> None:
-    """Keep the jobs registered whose files are in DIR; release a job when its file is removed.
+    """Keep the jobs registered whose files are in DIR; deregister a job when its file is removed.
 
     Launchers write and remove the files, and need not wait for a controller. A changed file updates its jobs. A wrong
-    file changes nothing: stderr says why, and it is read again when it changes, and every 10 s.
+    file changes nothing: stderr says why, and the file is read again when it changes, and every 10 s.
 
-    Ends at SIGTERM or Ctrl-C without releasing the jobs; the next start continues with them."""
+    Ends at SIGTERM or Ctrl-C and leaves the jobs registered; the next start continues with them."""
     folder = folder.absolute()
     address, credentials = given_connection()
     leases = LeaseFiles(address, folder)
@@ -333,7 +333,7 @@ def keep_jobs(
 
 
 def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client]) -> None:
-    """Release jobs of an earlier process whose files have been removed. Without an answer their leases run out."""
+    """Deregister jobs of an earlier process whose files were removed. Without an answer, their leases run out."""
     try:
         with connect() as client:
             for job_id in sorted(job_ids):

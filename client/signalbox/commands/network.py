@@ -75,10 +75,10 @@ def plan(
 ) -> None:
     """Show the current plan with its certificate and the route of every flow, or with diff what it would change.
 
-    diff compares the newest plan, at most planning.interval_s old, with what the switches hold. Its moves wait because
-    the plan gains less than planning.min_gain, a cycle makes only planning.max_moves, or the mode is shadow. --now
-    plans anew, says which reason holds, and installs the plan if it gains enough. For a plan whose moves take several
-    cycles it prints the slowdowns and the number of moves."""
+    diff compares the newest plan, at most planning.interval_s old, with the routes that switches hold. The plan's moves
+    wait for one of three reasons: it gains less than planning.min_gain, a cycle makes only planning.max_moves, or the
+    mode is shadow. --now plans anew, prints the reason, and installs the plan if it gains enough. If the moves take
+    several cycles, it prints the slowdowns and the number of moves."""
     if view and (now or proof):
         raise typer.BadParameter("diff cannot be combined with --now or --proof")
     with connect() as client:

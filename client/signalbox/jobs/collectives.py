@@ -54,7 +54,7 @@ class VirtualLinks(tuple[VirtualLink, ...]):
     The values derived from them are computed once each, because a job of 256 ranks can have 65,280 of them."""
 
     def worked_out(self) -> Self:
-        """Compute all values that the control loop reads for a new job before the loop reads them; return itself."""
+        """Compute now, and keep, all values that the control loop reads later for a new job; return itself."""
         _ = self.pairs, self.addresses, self.bytes_of, self.most_to_one, self.most_from_one, self.exchanges
         return self
 

@@ -262,8 +262,8 @@ _ANY = math.inf
 _REST = 1 << 62
 
 _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
-    # Rows by number of ranks: a row is valid below its key. Bounds in a row are of M. None: a reduce followed by a
-    # broadcast.
+    # Rows by number of ranks: a row is valid below its key. Bounds in a row are of M. None, here and below, stands for
+    # an algorithm without a formula: here a reduce followed by a broadcast.
     Algorithm.ALL_REDUCE: {
         4: ((8, _RING), (4096, _DOUBLING), (8192, _RING), (16384, _DOUBLING), (262144, _RING), (_ANY, _HALVING)),
         8: ((16, _RING), (8192, _DOUBLING), (_ANY, _HALVING)),

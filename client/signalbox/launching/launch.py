@@ -2,7 +2,7 @@
 
 The hosts come from the launcher that the command names. PyTorch's launchers are ``torchrun``, ``python -m
 torch.distributed.run`` and ``accelerate launch``. Such a launcher runs once per node and does not know the other nodes.
-It knows the number of nodes, which node this is, and where the nodes meet.
+It knows the number of nodes, which node this is, and the host of their rendezvous.
 
 Everything slow (imports, host names, calls) happens in threads after the command has started. The logger ``signalbox``
 reports failures."""
@@ -133,7 +133,7 @@ class Nodes:
     - ``count``: largest number of nodes; None when it is unknown
     - ``ranks_per_node``: ranks on each node; 1 when ``--nproc-per-node`` is not a positive number
     - ``first``: whether this is the first node; None when it is unknown
-    - ``meeting``: host where the nodes meet, which is the first node; empty when it is unknown"""
+    - ``meeting``: host of the rendezvous, which is the first node; empty when it is unknown"""
 
     count: int | None
     ranks_per_node: int

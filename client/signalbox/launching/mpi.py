@@ -1,8 +1,7 @@
 """Hosts of the ranks that ``mpirun`` starts, from its command line and from the scheduler: Slurm, PBS and LSF.
 
 ``mpirun`` is that of Open MPI, or Hydra of MPICH and Intel MPI. When the number of ranks on a host depends on something
-else, such as its cores, each host counts as one rank. A host too many does no harm, but a missing host gets no
-routes."""
+else, such as its cores, each host counts as one rank. An extra host does no harm; a missing host gets no routes."""
 
 from __future__ import annotations
 

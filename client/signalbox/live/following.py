@@ -33,7 +33,7 @@ MOST_BYTES = 64 << 20
 CHANGED_BYTES = 4 * MOST_BYTES
 """Number of bytes of changes after which a watch begins again with a snapshot, so that the state stays bounded."""
 SMALL_BYTES = 1 << 16
-"""Number of bytes above which a watch waits until the reader has applied everything that waits."""
+"""Size of a message in bytes above which its watch waits until the reader has applied all waiting messages."""
 RETRY_S = 2.0
 
 Take = Callable[[Any], frozenset[Kind]]
@@ -173,7 +173,7 @@ def _changes(messages: Iterable[Any]) -> Iterator[tuple[list[Any], int]]:
         parts.append(message)
         size += message.ByteSize()
         if size > MOST_BYTES:
-            raise SignalboxError(f"the controller sends more than {MOST_BYTES:,} bytes for one change")
+            raise SignalboxError(f"one change from the controller exceeds this program's limit of {MOST_BYTES:,} bytes")
         if message.resume_token:
             yield parts, size
             changed += size

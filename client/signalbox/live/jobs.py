@@ -1,7 +1,7 @@
 """Jobs in words: state, hosts and circuits they wait for, announced and counted traffic, and all facts of a job.
 
-Also the flows that cross a link or a switch, from the routes that switches hold. The links of flows that ECMP hashes
-are unknown. Finding flows takes time linear in the number of routes."""
+The module also finds the flows that cross a link or a switch, from the routes that switches hold. The links of flows
+that ECMP hashes are unknown. Finding flows takes time linear in the number of routes."""
 
 from __future__ import annotations
 

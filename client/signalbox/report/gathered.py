@@ -64,7 +64,7 @@ class Gathered:
 
     @property
     def slow(self) -> list[pb.Job]:
-        """Jobs that are slow or wait, worst first."""
+        """Jobs that are slow, or that wait for hosts or circuits, worst first."""
         return slow_jobs(self.state.jobs.values())
 
 
@@ -117,7 +117,7 @@ def state_of(
 
 
 def slow_jobs(jobs: Iterable[pb.Job]) -> list[pb.Job]:
-    """Return the jobs that are slow or wait, worst first."""
+    """Return the jobs that are slow, or that wait for hosts or circuits, worst first."""
     return [job for job in sorted(jobs, key=urgency) if _waits(job) or job.flows_without_path or _is_slow(job)]
 
 
@@ -144,7 +144,9 @@ def of_bundle(file: Path) -> Gathered:
     try:
         found = _files(file)
         if "status" not in found:
-            raise SignalboxError("has no status.json: it is not a bundle, or the controller was away when it was made")
+            raise SignalboxError(
+                "has no status.json: it is not a bundle, or the controller did not answer when it was made"
+            )
         return _gathered(found, called(file) if file == STANDARD_INPUT else file.name)
     except SignalboxError as error:
         raise SignalboxError(f"{called(file)}: {error}") from None

@@ -101,7 +101,7 @@ def _anchor(name: str) -> str:
 
 
 def _when(gathered: Gathered) -> str:
-    return moment(gathered.unix_s, TO_THE_SECOND) if gathered.unix_s else "at a time that is not known"
+    return moment(gathered.unix_s, TO_THE_SECOND) if gathered.unix_s else "time unknown"
 
 
 # ---- the first screen
@@ -115,7 +115,7 @@ def _verdict(gathered: Gathered) -> Element:
     if critical:
         kind, title = "bad", f"Not healthy: {counted(len(critical), 'critical alarm')}"
     elif alarms or said:
-        kind, title = "look", "Works, but needs a look"
+        kind, title = "look", "Works, but check the points below"
     else:
         kind, title = "", "Healthy: no alarms, all switches in sync, nothing down"
     shown = [f"{word(word_in(alarm, 'severity'))}: {alarm.text}" for alarm in alarms[:4]]
@@ -162,8 +162,8 @@ def _cards(gathered: Gathered) -> Element:
         ("jobs", str(status.jobs) + (f", {status.jobs_unconfirmed} unconfirmed" if status.jobs_unconfirmed else "")),
         ("network efficiency", percent(optional(status, "network_efficiency"))),
         ("worst slowdown of the plan", slowdown(slowdowns.plan if slowdowns else None)),
-        ("no plan is below", slowdown(slowdowns.bound if slowdowns else None)),
-        ("under ECMP, mean", slowdown(slowdowns.ecmp if slowdowns else None)),
+        ("lower bound of all plans", slowdown(slowdowns.bound if slowdowns else None)),
+        ("worst under ECMP, mean", slowdown(slowdowns.ecmp if slowdowns else None)),
     ]
     return tag("div", [tag("div", name, tag("b", value)) for name, value in cards], class_="cards")
 
@@ -224,7 +224,7 @@ def _plan(gathered: Gathered) -> list[Child]:
     plan = gathered.state.plan
     if plan is None:
         return [tag("p", "There is no plan.")]
-    values = [("no plan is below (bound)", plan.bound), ("this plan", plan.max_slowdown)]
+    values = [("lower bound of all plans", plan.bound), ("this plan", plan.max_slowdown)]
     values += [
         (word(word_in(each, "scheme")), each.slowdown) for each in plan.schemes if word_in(each, "scheme") != "ecmp"
     ]
@@ -277,7 +277,7 @@ def _versions(gathered: Gathered) -> list[Child]:
     about += [(f"{name}, where this was collected", version) for name, version in gathered.versions.items()]
     if status.HasField("counters_age"):
         about.append(("age of counters", f"{seconds(status.counters_age):.1f} s"))
-    about += [("could not be had", text) for text in gathered.missing]
+    about += [("not collected", text) for text in gathered.missing]
     return [facts(about)]
 
 
@@ -317,14 +317,14 @@ def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
     if job.flows_without_path:
         found.append(f"{counted(job.flows_without_path, 'flow')} without a path.")
     if not answer and job.HasField("slowdown") and job.slowdown > 1:
-        found.append(f"On its routes communication takes up to {job.slowdown:.2f} times its ideal.")
+        found.append(f"On its routes, communication takes up to {job.slowdown:.2f} times its ideal time.")
     if full := _fullest(job, gathered, crossed):
         found.append(full)
     if not answer:
         found += traffic_lines(job)
     if job.prediction_withheld and not answer:
         found.append(f"No prediction: {job.prediction_withheld}.")
-    return found or ["Routes and links do not explain it: the cause may be outside the network."]
+    return found or ["Its routes and links do not explain the slowness: the cause may be outside the network."]
 
 
 def _fullest(job: pb.Job, gathered: Gathered, crossed: Crossing) -> str:
@@ -337,7 +337,7 @@ def _fullest(job: pb.Job, gathered: Gathered, crossed: Crossing) -> str:
     others = link.background_bps / link.capacity_bps if link.HasField("background_bps") else 0.0
     stray = f", {percent(others)} of the capacity by unannounced traffic" if others >= 0.05 else ""
     sharing = jobs_of(crossed.subflows.get((link.src.dpid, link.src.port), ())).keys() - {job.spec.job_id}
-    shared = f"; it shares it with {some(sorted(sharing))}" if sharing else ""
+    shared = f"; the job shares it with {some(sorted(sharing))}" if sharing else ""
     return f"The fullest link on its paths is {link.name}, {percent(share)} used{stray}{shared}."
 
 
@@ -354,7 +354,7 @@ def slow(gathered: Gathered, crossed: Crossing) -> Element:
         cells = dict(zip(JOB_COLUMNS, job_cells(job, state=""), strict=True))
         sentences = [tag("div", sentence) for sentence in why(job, gathered, crossed)]
         rows.append([_link_to(job, gathered), cells["measured"], cells["predicted"], cells["slowdown"], sentences])
-    more = f"{len(found) - MOST_SLOW} more are below." if len(found) > MOST_SLOW else ""
+    more = f"{counted(len(found) - MOST_SLOW, 'more slow job')} below." if len(found) > MOST_SLOW else ""
     shown = table(("slow job", "measured", "predicted", "slowdown", "why"), rows, (1, 2, 3))
     return tag("div", shown, tag("p", more, class_="faint") if more else None, id="slow")
 

@@ -58,13 +58,13 @@ WIDE = 140
 """Smallest width at which tables are side by side: link names such as spine12:34>leaf16 remain legible."""
 
 HELP = """\
-/        find jobs by a part of their ids; Enter returns to them,
-         Escape shows all
+/        find jobs by a part of their ids; Enter goes to them,
+         Escape shows all jobs
 Tab      next table; Shift+Tab the one before
 arrows   move in a table
 Enter    on a job: whether the network slows it, and its paths;
          on a link: whose flows it carries;
-         on an alarm or event: all of it
+         on an alarm or event: its whole text
 ?        this help
 q        quit
 

@@ -108,7 +108,7 @@ def join(
     try:
         joined._measure(process_groups.models_of(model_or_groups), f"signalbox/{reports[0].key}", rank, spec, fields)
     except Exception as error:
-        joined._log_once("its iterations are not measured", error)
+        joined._log_once("cannot measure iterations", error)
     return joined
 
 
@@ -285,7 +285,7 @@ class Job(joining.Job):
         try:
             measured = self._communicated_s()
         except Exception as error:
-            self._log_once("times of its communication are not known", error)
+            self._log_once("cannot measure communication times", error)
             measured = None
         super().iteration(duration_s, measured if communication_s is None else communication_s)
 

@@ -246,7 +246,7 @@ class Calls:
         firsts = [self._sends[0]["time_created_ns"]] if len(self._sends) == MAX_NOTED else []
         firsts += [made[0].begin_ns for made in self._made.values() if len(made) == MAX_NOTED]
         if firsts and max(firsts) > since_ns:
-            raise InvalidInput.of("", f"more than {MAX_NOTED} calls are made in two iterations")
+            raise InvalidInput.of("", f"two iterations make more than the {MAX_NOTED} calls that can be recorded")
 
     def _more(self, entry: Mapping[str, Any]) -> Mapping[str, int]:
         """Return the fields that the flight recorder lacks, for a call made in Python; empty for other calls."""
@@ -269,7 +269,7 @@ class Calls:
             if begin_ns < entry["time_created_ns"] <= end_ns:
                 members = ranks.get(entry["process_group"][0])
                 if members is None:
-                    raise InvalidInput.of("", "a process group has ended meanwhile")
+                    raise InvalidInput.of("", "a process group was destroyed while its calls were recorded")
                 name = hashlib.sha256(repr(members).encode()).hexdigest()
                 groups[name] = {"ranks": list(members)}
                 fields = {key: entry[key] for key in _KEPT if key in entry}
@@ -294,11 +294,11 @@ def _recorded(since_ns: int) -> list[dict[str, Any]]:
         if hasattr(c10d, dump):
             found = json.loads(getattr(c10d, dump)()).get("entries", [])
             if found and found[0]["record_id"] > 0 and found[0]["time_created_ns"] > since_ns:
-                text = f"the flight recorder keeps {len(found)} calls, fewer than are made in two iterations"
+                text = f"the flight recorder keeps {len(found)} calls, but two iterations make more"
                 raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", f"{text}; set it to a larger number")
             entries += found
     if not entries:
-        text = "PyTorch's flight recorder is off; leave it unset, or set it to 2000, before process groups are made"
+        text = "PyTorch's flight recorder is off; unset this variable or set it to 2000 before process groups are made"
         raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", text)
     return entries
 

@@ -156,7 +156,7 @@ def _communicator(found: list[Member]) -> Communicator:
     if not channels:
         return Communicator(members, _listed_rings(where, members[0], size))
     InvalidInput.refuse(
-        FieldProblem(where, f"no line 'Ring {channel:02}' of rank {rank}, host {members[rank].process[0]}")
+        FieldProblem(where, f"has no line 'Ring {channel:02}' of rank {rank} on host {members[rank].process[0]}")
         for channel in range(max(channels, members[0].listed_channels))
         for rank in range(size)
         if channel not in members[rank].rings

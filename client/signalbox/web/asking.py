@@ -54,7 +54,7 @@ class Asking:
         self._plans = False
         self._cable: tuple[Cable, str] | None = None
         self._find_flows = Newest(self._flows_of_cable)
-        self._said = ui.label("Choose a job, a switch or a cable.").classes("said text-body2")
+        self._said = ui.label("Click a job, a switch or a cable to choose it.").classes("said text-body2")
         self._said.style("white-space: pre-line").props('aria-live="polite"')
 
     def say(self, text: str) -> None:

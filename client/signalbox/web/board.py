@@ -72,7 +72,7 @@ class Board:
                 try:
                     show(changed)
                 except Exception:
-                    log.exception("a viewer's page could not be changed")
+                    log.exception("cannot update a viewer's page")
         ended = self._clock()
         self._rests_until = ended + REST * (ended - began)
 

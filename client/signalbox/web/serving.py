@@ -54,7 +54,7 @@ MOST_ASKING = 64
 """Largest number of questions of all viewers to the controller at a time; each has a thread that mostly waits."""
 MOST_WARNING_CHARS = 500
 TERMINAL_S = 2.0
-"""Smallest number of seconds between two lines on the terminal about a controller that comes and goes."""
+"""Smallest number of seconds between two lines on the terminal about whether the controller answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class Guard:
         if asked is None:
             return f"Host must be a name or an address, with or without a port (given: '{cut(given)}')"
         if not _local_or_address(asked.host) and asked.host not in self._names:
-            return f"{asked.host} is not a known name of this page; add it with signalbox web --name NAME"
+            return f"{asked.host} is not a known name of this page; allow it with signalbox web --name NAME"
         if "origin" in headers:
             origin = _parsed(_ORIGIN, headers["origin"])
             if origin is None or (origin != asked.over(origin.scheme) and origin.host not in self._names):

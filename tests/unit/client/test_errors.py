@@ -116,6 +116,6 @@ def test_a_list_without_an_end_is_refused_when_answers_are_limited(monkeypatch: 
         return pb.ListJobsResponse(next_page_token="more")
 
     monkeypatch.setattr(Client, "_call", page)
-    with Client(max_answer_bytes=100_000) as client, pytest.raises(SignalboxError, match="more than 100,000 bytes"):
+    with Client(max_answer_bytes=100_000) as client, pytest.raises(SignalboxError, match="limit of 100,000 bytes"):
         client.list_jobs()
     assert len(pages) < 101

@@ -271,7 +271,7 @@ def changed(old: str, new: str) -> Lines:
     [
         ([], "run the job with NCCL_DEBUG=INFO"),
         (without("node1:103:"), "communicator 0xabc of 4 ranks: has no line of rank 3; give the output of all ranks"),
-        (without("Ring 01 : 3 -> 1"), "communicator 0xabc of 4 ranks: no line 'Ring 01' of rank 1, host node0"),
+        (without("Ring 01 : 3 -> 1"), "communicator 0xabc of 4 ranks: has no line 'Ring 01' of rank 1 on host node0"),
         (changed("Ring 01 : 3 -> 1 -> 0", "Ring 01 : 2 -> 1 -> 0"), "ring 01: rank 3 sends to 1, which does not"),
         (changed("Ring 00 : 2 -> 0 -> 1", "Ring 00 : 2 -> 0 -> 9"), "ring 00: rank 0 sends to 9"),
         (changed("   0   2   3   1", "   0   1   2   3"), r"rank 0 lists channel 1 as \(0, 1, .* give \(0, 2"),

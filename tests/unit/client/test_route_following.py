@@ -67,7 +67,7 @@ def test_many_routes_come_from_another_process_in_parts_and_too_many_not_at_all(
     assert (len(packed.packed), packed.resume_token) == (3, "next")
     assert routes_in(packed) == routes_in(told)
     monkeypatch.setattr(route_following, "MAX_PACKED_BYTES", 1000)
-    with pytest.raises(SignalboxError, match="101 routes, which are too many"):
+    with pytest.raises(SignalboxError, match="the 101 routes from the controller exceed"):
         packed_routes(told)
 
 

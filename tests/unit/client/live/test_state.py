@@ -163,7 +163,7 @@ def test_messages_that_arrive_meanwhile_are_left_to_the_next_call() -> None:
 def test_a_change_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 10_000)
     endless = Controller(lambda: (named(number, "") for number in count()))
-    follows(endless, lambda found: "more than 10,000 bytes for one change" in found.state.refused)
+    follows(endless, lambda found: "limit of 10,000 bytes" in found.state.refused)
 
 
 def test_after_many_changes_a_watch_begins_with_a_snapshot_again(monkeypatch: pytest.MonkeyPatch) -> None:

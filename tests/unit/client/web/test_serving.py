@@ -42,7 +42,7 @@ def test_a_viewer_whose_page_fails_does_not_keep_changes_from_others(caplog: pyt
     with caplog.at_level(logging.ERROR):
         board.take()
     assert shown == [frozenset(Kind)]
-    assert "a viewer's page could not be changed" in caplog.text
+    assert "cannot update a viewer's page" in caplog.text
 
 
 def test_it_rests_after_changes_that_took_long_to_show() -> None:
@@ -164,7 +164,7 @@ def test_ports_and_proxies_are_allowed_for_and_a_refusal_says_what_makes_the_nam
     assert answered("websocket", headers)[0] == 400
     assert answered("websocket", {**OPENED, "origin": "http://127.0.0.1:9999"}, ("127.0.0.1", "localhost"))[0] == 400
     status, _, said = answered("http", {"host": "myhost:8080"})
-    assert (status, said) == (400, "myhost is not a known name of this page; add it with signalbox web --name NAME\n")
+    assert (status, said) == (400, "myhost is not a known name of this page; allow it with signalbox web --name NAME\n")
     assert answered("http", OPENED)[1]["content-security-policy"] == "frame-ancestors 'none'"
 
 
