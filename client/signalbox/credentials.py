@@ -34,7 +34,7 @@ class _EncryptedKey(Exception):
 
 
 class _OpenKey(Exception):
-    """Other users have access to the key file. The message names the file's mode and a command that corrects it."""
+    """Error: other users have access to the key file. It names the mode of the file, and a command that corrects it."""
 
 
 OPTIONS = ("--tls-ca", "--tls-certificate", "--tls-key")

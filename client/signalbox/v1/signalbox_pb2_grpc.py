@@ -139,8 +139,8 @@ class JobServiceServicer:
     def UpdateJobs(self, request, context):
         """Change the specs of several registered jobs in one step: all of them or none. The controller checks only the
         resulting specs, so jobs may exchange hosts, and one job may grow onto hosts that another gives up. One plan
-        follows for all of them. An error names the entry at fault: each field path begins with jobs[N], and so does every
-        other message, whose google.rpc.ErrorInfo has jobs[N] under the key field.
+        follows for all of them. An error names the entry at fault: each field path, and every other message, begins with
+        jobs[N]. In the latter case google.rpc.ErrorInfo has jobs[N] under the key field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -764,7 +764,7 @@ class ControllerServiceServicer:
 
     def WhatIf(self, request, context):
         """Predict the effect of each single failure on hashed traffic and on the plan, worst first; or the effect of a
-        failure of all named parts together. Takes seconds on a large fabric. INVALID_ARGUMENT: a name is that of no part.
+        failure of all named parts together. Takes seconds on a large fabric. INVALID_ARGUMENT: no part has the name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -857,7 +857,7 @@ class ControllerServiceServicer:
 
     def ForgetParts(self, request, context):
         """Stop expecting parts of the fabric that are down: their alarms and time series end. A part that comes up again is
-        remembered as a new one. INVALID_ARGUMENT: a name is that of no part. FAILED_PRECONDITION: a part is up, or the
+        remembered as a new one. INVALID_ARGUMENT: no part has the name. FAILED_PRECONDITION: a part is up, or the
         inventory file declares it. After an error no part is forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -865,7 +865,7 @@ class ControllerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListMembers(self, request, context):
-        """Return the controllers that share a state in etcd; none where the state is not in etcd.
+        """Return the controllers that share a state in etcd; empty if the state is not in etcd.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
