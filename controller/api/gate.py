@@ -148,7 +148,7 @@ class Gate:
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if given and self._identities:
             if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
-                raise Unauthenticated("the metadata 'authorization' must be one 'Bearer TOKEN'")
+                raise Unauthenticated("the metadata 'authorization' must occur once, as 'Bearer TOKEN'")
             if not peer.private:
                 raise Unauthenticated("a token is accepted only through TLS, a Unix socket or loopback")
             caller = self._identities.by_token(given[0].removeprefix(_SCHEME))

@@ -110,4 +110,4 @@ def _make_room(path: Path) -> None:
             return
         except BlockingIOError:
             pass
-    raise OSError(errno.EADDRINUSE, f"cannot listen on unix:{path}: another process does")
+    raise OSError(errno.EADDRINUSE, f"cannot listen on unix:{path}: another process listens there")

@@ -137,7 +137,7 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
 
     Parts of one kind that change in the same way share a line. A host that is found or moves has its own line, unless
     many are found together. After a restart all hosts of jobs are found, and their lines must not displace all earlier
-    ones."""
+    lines."""
     changed: defaultdict[str, list[Part]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
         if part and (what := _of_part(was, part)):

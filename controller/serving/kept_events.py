@@ -72,7 +72,7 @@ class KeptEvents(ABC):
     def newest(self, most: int) -> list[bytes]:
         """Return lines of the history that have at most ``most`` bytes together.
 
-        Where it has more, each kind has as few repeated events as it needs, and then the latest ones."""
+        A longer history is reduced first to fewer events of each kind, then to its latest lines."""
         lines = list[bytes]()
         for kept in (KEPT, KEPT // 2, KEPT // 4, KEPT // 8):
             lines = [*map(line, self.history.fewer(kept))]

@@ -293,8 +293,8 @@ class Discovery:
     def lost(self) -> list[LinkLost]:
         """Return the links over which probes have stopped arriving.
 
-        A link is lost only if probes were sent, and if both switches have sent some message since the last of the
-        missed probes: echo requests find a silent switch."""
+        A link is lost only if both of its switches have sent some message since the last missed probe. A switch that is
+        silent is found by echo requests."""
         grace = min(GRACE_S, self._timeout / 5)
         changes = []
         for port in list(self._suspects):

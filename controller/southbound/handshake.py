@@ -71,12 +71,12 @@ class Handshake:
         if self._state is not _State.HELLO and frame.version != VERSION:
             raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
         if frame.kind == ofp.OFPT_ERROR:
-            raise _refused(frame) if self._state is _State.HELLO else Malformed("an error in answer to the handshake")
+            raise _refused(frame) if self._state is _State.HELLO else Malformed("the switch answers with an error")
         step = _STEPS.get((self._state, frame.kind))
         if step is not None:
             return step(self, frame)
         if self._state is _State.HELLO:
-            raise Malformed(f"a message of type {frame.kind} before hello")
+            raise Malformed(f"the switch sent a message of type {frame.kind} before hello")
         return b""
 
     def _hello(self, frame: Frame) -> bytes:
@@ -91,10 +91,10 @@ class Handshake:
     def _features(self, frame: Frame) -> bytes:
         body = frame.body
         if len(body) != _FEATURES.size:
-            raise Malformed(f"features reply of {len(body)} bytes, not {_FEATURES.size}")
+            raise Malformed(f"a features reply has {len(body)} bytes, not {_FEATURES.size}")
         self.dpid, _, _, auxiliary, _, _ = _FEATURES.unpack(body)
         if auxiliary:
-            raise Malformed(f"auxiliary connection {auxiliary}, which was not asked for")
+            raise Malformed(f"the switch opened auxiliary connection {auxiliary}, which is not used")
         self._state = _State.PORTS
         return message(ofp.OFPT_MULTIPART_REQUEST, _MULTIPART.pack(ofp.OFPMP_PORT_DESC, 0), xid=2)
 
@@ -104,7 +104,7 @@ class Handshake:
             return b""
         self.ports += reply.body  # in any number of parts
         if len(self.ports) % PORT_SIZE:
-            raise Malformed(f"{len(self.ports)} bytes of port descriptions, which is no multiple of {PORT_SIZE}")
+            raise Malformed(f"port descriptions have {len(self.ports)} bytes, not a multiple of {PORT_SIZE}")
         if len(self.ports) > MAX_SWITCH_PORTS * PORT_SIZE:
             raise TooManyPorts(f"it has more than {MAX_SWITCH_PORTS} ports")
         if not reply.more:
@@ -127,14 +127,14 @@ def _versions(body: bytes) -> frozenset[int]:
     start = 0
     while start < len(body):
         if len(body) - start < _ELEMENT.size:
-            raise Malformed(f"hello with {len(body) - start} bytes after its elements")
+            raise Malformed(f"a hello has {len(body) - start} bytes after its elements")
         kind, length = _ELEMENT.unpack_from(body, start)
         if not _ELEMENT.size <= length <= len(body) - start:
-            raise Malformed(f"hello element of {length} bytes")
+            raise Malformed(f"an element of a hello has the wrong length of {length} bytes")
         if kind == ofp.OFPHET_VERSIONBITMAP:
             bitmap = body[start + _ELEMENT.size : start + length]
             if len(bitmap) % 4:
-                raise Malformed(f"version bitmap of {len(bitmap)} bytes")
+                raise Malformed(f"a version bitmap has {len(bitmap)} bytes, not a multiple of 4")
             for word, (bits,) in enumerate(struct.iter_unpack("!I", bitmap)):
                 versions.update(32 * word + bit for bit in range(32) if bits >> bit & 1)
         start += (length + 7) // 8 * 8
@@ -144,4 +144,4 @@ def _versions(body: bytes) -> frozenset[int]:
 def _refused(frame: Frame) -> Exception:
     if frame.body.startswith(_INCOMPATIBLE):
         return NoCommonVersion("the switch refuses OpenFlow 1.3")
-    return Malformed("an error instead of hello")
+    return Malformed("the switch sent an error instead of hello")

@@ -54,7 +54,7 @@ class Reply(NamedTuple):
 def multipart_reply(message: bytes) -> Reply:
     """Return the part of a reply that a whole message, with its header, contains. Raises ``Malformed``."""
     if len(message) < _HEADER.size:
-        raise Malformed(f"a multipart reply of {len(message)} bytes")
+        raise Malformed(f"a multipart reply has {len(message)} bytes, fewer than {_HEADER.size}")
     _, _, _, xid, kind, flags = _HEADER.unpack_from(message)
     return Reply(xid, kind, bool(flags & ofp.OFPMPF_REPLY_MORE), message[_HEADER.size :])
 
@@ -91,10 +91,10 @@ class Gathered:
         if kind is None:
             return False
         if kind != reply.kind:
-            raise Malformed(f"a multipart reply of kind {reply.kind} to a request of kind {kind}")
+            raise Malformed(f"a multipart reply has kind {reply.kind}, but its request has kind {kind}")
         self._bytes += max(PART_BYTES, len(reply.body))
         if self._bytes > MAX_BYTES:
-            raise Malformed("a multipart reply that does not end")
+            raise Malformed(f"a multipart reply does not end within {MAX_BYTES} bytes")
         self._bytes_of[kind] += len(reply.body)
         if self._takes(kind, self._bytes_of[kind]):
             self._answers[kind].append(self._readers[kind](reply.body))

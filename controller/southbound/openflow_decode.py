@@ -124,7 +124,7 @@ class MeterDrops(NamedTuple):
 
 def _unpacked(layout: struct.Struct, data: bytes, what: str) -> tuple[Any, ...]:
     if len(data) != layout.size:
-        raise Malformed(f"{what} of {len(data)} bytes")
+        raise Malformed(f"{what} has {len(data)} bytes, not {layout.size}")
     return layout.unpack(data)
 
 
@@ -146,10 +146,10 @@ def _printable(name: bytes) -> str:
 def port_status(body: bytes) -> tuple[Port, bool]:
     """Return the port, and whether it was removed (section 7.4.3)."""
     if len(body) != _PORT_STATUS.size + _PORT.size:
-        raise Malformed(f"port status of {len(body)} bytes; it must have {_PORT_STATUS.size + _PORT.size}")
+        raise Malformed(f"a port status has {len(body)} bytes, not {_PORT_STATUS.size + _PORT.size}")
     (reason,) = _PORT_STATUS.unpack_from(body)
     if reason >= _PORT_REASONS:
-        raise Malformed(f"port status with reason {reason}")
+        raise Malformed(f"a port status has the unknown reason {reason}")
     return port_desc(body[_PORT_STATUS.size :]), reason == ofp.OFPPR_DELETE
 
 
@@ -158,26 +158,26 @@ def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
 
     For an experimenter's error, None is returned instead of type and code (section 7.4.4)."""
     if len(body) < _ERROR.size:
-        raise Malformed(f"error message of {len(body)} bytes; it needs at least {_ERROR.size}")
+        raise Malformed(f"an error message has {len(body)} bytes, fewer than {_ERROR.size}")
     kind, code = _ERROR.unpack_from(body)
     if kind != ofp.OFPET_EXPERIMENTER:
         return (kind, code), f"{ofp.ofp_error_type_to_str(kind)}: {ofp.ofp_error_code_to_str(kind, code)}"
     if len(body) < _EXPERIMENTER_ERROR.size:
-        raise Malformed(f"experimenter error of {len(body)} bytes; it needs at least {_EXPERIMENTER_ERROR.size}")
+        raise Malformed(f"an experimenter error has {len(body)} bytes, fewer than {_EXPERIMENTER_ERROR.size}")
     _, number, experimenter = _EXPERIMENTER_ERROR.unpack_from(body)
     return None, f"experimenter error {experimenter:#x}/{number}"
 
 
 def role_reply(body: bytes) -> tuple[int, int]:
     """Return the role and the generation id (section 7.3.9)."""
-    role, generation = _unpacked(_ROLE, body, "role reply")
+    role, generation = _unpacked(_ROLE, body, "a role reply")
     return role, generation
 
 
 def barrier_reply(body: bytes) -> None:
     """Check that the body is empty (section 7.3.8)."""
     if body:
-        raise Malformed(f"barrier reply of {len(body)} bytes")
+        raise Malformed(f"a barrier reply has {len(body)} bytes after its header")
 
 
 def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
@@ -187,7 +187,7 @@ def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
         return PortNo(_U32.unpack_from(message, at + 8)[0]), message[at + 18 :]
     fields, end = match_fields(message, at, len(message))
     if end + 2 > len(message):
-        raise Malformed("a packet-in that ends within its padding")
+        raise Malformed("a packet-in ends within its padding")
     in_port = next((value for number, value, _ in fields if number == ofp.OFPXMT_OFB_IN_PORT), None)
     return (None if in_port is None else PortNo(int.from_bytes(in_port, "big"))), message[end + 2 :]
 
@@ -205,10 +205,10 @@ def flow_stats(body: bytes) -> list[FlowCount]:
     known = _known
     while at < end:
         if end - at < _FLOW.size + 8:
-            raise Malformed(f"{end - at} bytes are no flow entry")
+            raise Malformed(f"{end - at} bytes are too few for a flow entry")
         length, table, identity, packets, total = _FLOW_PARTS.unpack_from(body, at)
         if length < _FLOW.size + 8 or length % 8 or length > end - at:
-            raise Malformed(f"a flow entry of {length} bytes where {end - at} are left")
+            raise Malformed(f"a flow entry has the length {length}, but {end - at} bytes are left")
         entry = table + identity + body[at + _FLOW.size : at + length]
         try:
             rule = known[entry]
@@ -317,7 +317,7 @@ def meter_stats(body: bytes) -> list[MeterDrops]:
     for at, end in structures(body, 0, len(body), "a meter", _METER_STATS.size, length_at=4):
         bands = body[at + _METER_STATS.size : end]
         if len(bands) % _METER_BAND_STATS.size:
-            raise Malformed(f"a meter of {end - at} bytes")
+            raise Malformed(f"a meter has the wrong length of {end - at} bytes")
         packets = [count for count, _ in _METER_BAND_STATS.iter_unpack(bands) if count != UNSUPPORTED]
         drops.append(MeterDrops(_U32.unpack_from(body, at)[0], min(UNSUPPORTED, sum(packets)) if packets else None))
     return drops
@@ -328,21 +328,21 @@ def meter_stats(body: bytes) -> list[MeterDrops]:
 
 def flow_count(body: bytes) -> int:
     """Return the number of flow entries (section 7.3.5.3)."""
-    _, _, flows = _unpacked(_AGGREGATE, body, "aggregate statistics")
+    _, _, flows = _unpacked(_AGGREGATE, body, "a reply with aggregate statistics")
     return int(flows)
 
 
 def table_stats(body: bytes) -> dict[Table, int]:
     """Return the number of entries in each table that the controller uses (section 7.3.5.4)."""
     if len(body) % _TABLE_STATS.size:
-        raise Malformed(f"table statistics of {len(body)} bytes")
+        raise Malformed(f"table statistics have {len(body)} bytes, not a multiple of {_TABLE_STATS.size}")
     return {_TABLES[table]: entries for table, entries in _TABLE_STATS.iter_unpack(body) if table in _TABLES}
 
 
 def table_features(body: bytes) -> dict[Table, int]:
     """Return the capacity of each table that the controller uses (section 7.3.5.5.1); properties are skipped."""
     limits = {}
-    for at, _ in structures(body, 0, len(body), "features of a table", _TABLE_FEATURES.size):
+    for at, _ in structures(body, 0, len(body), "the features of a table", _TABLE_FEATURES.size):
         _, table, max_entries = _TABLE_FEATURES.unpack_from(body, at)
         if table in _TABLES:
             limits[_TABLES[table]] = max_entries
@@ -351,20 +351,20 @@ def table_features(body: bytes) -> dict[Table, int]:
 
 def group_features(body: bytes) -> dict[OtherTable, int]:
     """Return the largest number of groups of each kind that the controller uses (section 7.3.5.11)."""
-    _, select, _, fast_failover = _unpacked(_GROUP_FEATURES, body, "group features")
+    _, select, _, fast_failover = _unpacked(_GROUP_FEATURES, body, "a reply with group features")
     return {OtherTable.SELECT_GROUPS: select, OtherTable.FAST_FAILOVER_GROUPS: fast_failover}
 
 
 def meter_features(body: bytes) -> dict[OtherTable, int]:
     """Return the largest number of meters (section 7.3.5.14)."""
-    (meters,) = _unpacked(_METER_FEATURES, body, "meter features")
+    (meters,) = _unpacked(_METER_FEATURES, body, "a reply with meter features")
     return {OtherTable.METERS: meters}
 
 
 def port_stats(body: bytes) -> dict[PortNo, PortCount]:
     """Return the byte counters of each port, without reserved ports (section 7.3.5.6)."""
     if len(body) % _PORT_STATS.itemsize:
-        raise Malformed(f"port statistics of {len(body)} bytes")
+        raise Malformed(f"port statistics have {len(body)} bytes, not a multiple of {_PORT_STATS.itemsize}")
     stats = np.frombuffer(body, _PORT_STATS)
     rows = zip(stats["port"].tolist(), stats["tx_bytes"].tolist(), stats["rx_bytes"].tolist(), strict=True)
     return {
@@ -384,11 +384,11 @@ Field = tuple[int | None, bytes, bytes | None]
 def match_fields(data: bytes, at: int, end: int) -> tuple[list[Field], int]:
     """Return the fields of the match at ``at``, and the position after its padding (section 7.2.3.1)."""
     if end - at < 8:
-        raise Malformed("no room for a match")
+        raise Malformed(f"{end - at} bytes are too few for a match")
     kind, length = _TWO_U16.unpack_from(data, at)
     padded = length + -length % 8
     if kind != ofp.OFPMT_OXM or length < 4 or padded > end - at:
-        raise Malformed(f"a match of type {kind} with {length} bytes where {end - at} are left")
+        raise Malformed(f"a match has the type {kind} and the length {length}, and {end - at} bytes are left")
     fields = list(_oxm_fields(data, at + 4, at + length))
     if len({number for number, _, _ in fields if number is not None}) < sum(f[0] is not None for f in fields):
         raise Malformed("a match names a field twice")
@@ -399,17 +399,17 @@ def _oxm_fields(data: bytes, at: int, end: int) -> Iterator[Field]:
     """Yield the fields of a match (section 7.2.3.2)."""
     while at < end:
         if end - at < _TLV.size:
-            raise Malformed("a match field without a whole header")
+            raise Malformed(f"{end - at} bytes are too few for the header of a match field")
         oxm_class, field, length = _TLV.unpack_from(data, at)
         at += _TLV.size
         if length > end - at:
-            raise Malformed(f"a match field of {length} bytes where {end - at} are left")
+            raise Malformed(f"a match field has the length {length}, but {end - at} bytes are left")
         number, masked = field >> 1, field & 1
         if oxm_class != ofp.OFPXMC_OPENFLOW_BASIC:
             yield None, b"", None
         else:
             if number in _FIELDS and length != _FIELDS[number][0] << masked:
-                raise Malformed(f"match field {number} with {length} bytes")
+                raise Malformed(f"match field {number} has the wrong length of {length} bytes")
             half = length >> masked
             yield number, data[at : at + half], data[at + half : at + length] if masked else None
         at += length
@@ -494,10 +494,10 @@ def instructions(data: bytes) -> Done | None:
     for start, end in structures(data, 0, len(data), "an instruction", length_at=2):
         (kind,) = _U16.unpack_from(data, start)
         if kind in seen:
-            raise Malformed(f"two instructions of type {kind}")
+            raise Malformed(f"a flow entry has two instructions of type {kind}")
         seen.add(kind)
         if kind in (ofp.OFPIT_METER, ofp.OFPIT_GOTO_TABLE) and end - start != 8:
-            raise Malformed(f"an instruction of type {kind} with {end - start} bytes")
+            raise Malformed(f"an instruction of type {kind} has the wrong length of {end - start} bytes")
         if kind == ofp.OFPIT_METER:
             (meter,) = _U32.unpack_from(data, start + 4)
         elif kind == ofp.OFPIT_GOTO_TABLE:
@@ -517,7 +517,7 @@ def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
     for start, stop in structures(data, at, end, "an action", length_at=2):
         (kind,) = _U16.unpack_from(data, start)
         if (kind == ofp.OFPAT_OUTPUT and stop - start != 16) or (kind == ofp.OFPAT_GROUP and stop - start != 8):
-            raise Malformed(f"an action of type {kind} with {stop - start} bytes")
+            raise Malformed(f"an action of type {kind} has the wrong length of {stop - start} bytes")
         if kind == ofp.OFPAT_OUTPUT:
             port, max_len = _OUTPUT.unpack_from(data, start + 4)
             if port != ofp.OFPP_CONTROLLER:
@@ -543,9 +543,9 @@ def structures(
     the length field, whose value must be a multiple of 8."""
     while at < end:
         if end - at < least:
-            raise Malformed(f"{end - at} bytes are not {what}")
+            raise Malformed(f"{end - at} bytes are too few for {what}")
         (length,) = _U16.unpack_from(data, at + length_at)
         if length < least or length % 8 or length > end - at:
-            raise Malformed(f"{what} of {length} bytes where {end - at} are left")
+            raise Malformed(f"the length of {what} is {length}, and {end - at} bytes are left")
         yield at, at + length
         at += length

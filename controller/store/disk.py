@@ -26,13 +26,11 @@ def full(directory: Path, error: Exception, needed: int = ROOM_BYTES) -> str:
         return f"this file system stores no files ({error.strerror if isinstance(error, OSError) else error})"
     free = found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
     if free < needed:
-        return (
-            f"the disk is full: {directory} has {free} of {needed} bytes free that are needed ({needed - free} missing)"
-        )
+        return f"the disk is full: {directory} has {free} bytes free, but {needed} are needed ({needed - free} missing)"
     if found.f_files and not found.f_ffree:
         return f"the disk is full: {directory} can have no more files (0 of {found.f_files} inodes are free)"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full, or a quota is used up: {directory} has {free} bytes free, which could not be taken"
+        return f"the disk is full, or a quota is used up: {directory} has {free} bytes free, which could not be used"
     return ""
 
 

@@ -20,7 +20,7 @@ from controller.store.etcd_v3 import etcd_pb2 as pb
 Reply = TypeVar("Reply", bound=Message)
 
 CALL_S = 2.0
-"""Longest time in seconds of a call at one endpoint, unless the caller sets another one."""
+"""Longest time in seconds of a call at one endpoint, unless the caller sets another time."""
 LOGIN_S = 1.0
 """Seconds that a login may take at least; etcd computes a slow hash of the password."""
 OLD_S = 60.0

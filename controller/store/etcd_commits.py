@@ -119,7 +119,7 @@ class EtcdCommits:
         return revision, False  # the next write applies the parts
 
     def _recover(self, found: Contents) -> None:
-        """Apply the parts of a valid commit, and delete those of others. Raises ``EtcdError``."""
+        """Apply the parts of a valid commit, and delete the parts of other commits. Raises ``EtcdError``."""
         self._commit = found.commit
         if found.has_parts:
             self._apply(found.parts)
@@ -153,4 +153,4 @@ class EtcdCommits:
         if reply.succeeded:
             return reply.header.revision
         self._refuse_lost()
-        raise _Changed("the state in etcd is not that of the last commit", None)
+        raise _Changed("the state in etcd has changed since the last commit", None)

@@ -117,7 +117,7 @@ def _names_of_parts(commit: bytes, most: int) -> list[str]:
 
 def _part(name: str, value: bytes | None) -> Operations:
     if value is None:
-        raise Malformed(f"the key {name} is missing, a part of the last commit")
+        raise Malformed(f"a part of the last commit is missing: the key {name}")
     try:
         return pb.TxnRequest.FromString(expanded(value)).success
     except (DecodeError, zlib.error):
@@ -142,7 +142,7 @@ def records(root: bytes, texts: Mapping[bytes, bytes]) -> Iterator[tuple[Key, st
             record = Key(Kind(kind), of_kind)
             sections = names(root, record, texts)[1:]
             if missing := [section for section in sections if section not in texts]:
-                raise Malformed(f"the key {missing[0][len(root) :].decode()} is missing, a section of a record")
+                raise Malformed(f"a section of a record is missing: the key {missing[0][len(root) :].decode()}")
             whole = b"".join(texts[section] for section in sections) if sections else value
             yield record, expanded(whole).decode()
 

@@ -33,7 +33,7 @@ LEAST_CALL_S = 0.3
 MOST_MEMBERS = 100
 """Largest number of keys of members that are read, by order of their names."""
 MOST_BYTES = 1 << 20
-"""Largest size of all these keys together; larger ones are not read."""
+"""Largest total size of these keys; if they are larger, they are not read."""
 
 
 class EtcdMembership:

@@ -60,7 +60,7 @@ def parsed(text: bytes) -> Exported:
         raise ValueError(f"{what}; this version reads format {FORMAT} with records of format {RECORDS_FORMAT}")
     lines = first + b"".join(records)
     if text != lines + _checksum(lines):
-        raise ValueError("it is damaged: its checksum is not that of its lines")
+        raise ValueError("it is damaged: its checksum does not match its lines")
     try:
         found = [(Key(Kind(kind), key), json.dumps(value)) for kind, key, value in map(json.loads, records)]
         secret, epoch = bytes.fromhex(header["lease_secret"]), int(header["epoch"])

@@ -7,8 +7,8 @@ standby may end the lease at once. A machine or a network that fails does neithe
 its connections; then the lease decides.
 
 Only a network that breaks the connection, and refuses the next one in place of the machine, causes a wrong verdict.
-Then etcd refuses the commits of the former controller, and switches refuse its rules. But it notices its end only at
-its next renewal, or when its lease would have ended. Until then it answers calls, and claims a switch that restarts.
+Then etcd refuses the commits of the former controller, and switches refuse its rules. But that controller notices only
+at its next renewal, or when its lease would have ended. Until then it answers calls, and claims a switch that restarts.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
 def test_a_living_server_keeps_its_socket(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'api.sock'}"
     with running_api(address), Client(address) as client:
-        refused(address, "another process does")
+        refused(address, "another process listens there")
         assert client.list_jobs() == ()
 
 
@@ -111,7 +111,7 @@ def test_a_listener_that_takes_no_connection_keeps_its_socket(tmp_path: Path) ->
         listener.bind(path)
         listener.listen(0)
         waiting.connect(path)
-        refused(f"unix:{path}", "another process does")
+        refused(f"unix:{path}", "another process listens there")
 
 
 def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_other_forms_of_authorization_are_refused(secured: Secured) -> None:
     with running_api(tokens=secured.tokens) as api, Client(api.addresses[0]) as client:
         for values in (["Bearer"], ["Basic b3Bz"], [TOKEN], [f"bearer {TOKEN}"], [f"Bearer {TOKEN}"] * 2):
             client._metadata = tuple(("authorization", value) for value in values)
-            with pytest.raises(Unauthenticated, match="must be one 'Bearer TOKEN'"):
+            with pytest.raises(Unauthenticated, match="must occur once, as 'Bearer TOKEN'"):
                 client.get_status()
     for content in ("", "two words", "t\u00f6ken", "a\nb"):
         with pytest.raises(InvalidInput, match="must contain exactly one token"):

@@ -36,7 +36,7 @@ JOBS = 200
 REFUSED = 3
 
 
-FULL = r"the disk is full: \S*/state has \d+ of 65536 bytes free that are needed \(\d+ missing\)"
+FULL = r"the disk is full: \S*/state has \d+ bytes free, but 65536 are needed \(\d+ missing\)"
 
 
 @pytest.fixture

@@ -243,9 +243,9 @@ def test_a_file_that_is_no_export_changes_nothing(signalbox: Signalbox, exported
         "[]\n{}\n": "it is not an exported state",
         text.replace('"signalbox state": 1', '"signalbox state": 2'): "this version reads format 1",
         text.replace('"records": 7', '"records": 8'): "this version reads format 1 with records of format 7",
-        text[:-40]: "its checksum is not that of its lines",
-        text.replace('"first"', '"other"'): "its checksum is not that of its lines",
-        "".join(text.splitlines(keepends=True)[:-2]): "its checksum is not that of its lines",
+        text[:-40]: "its checksum does not match its lines",
+        text.replace('"first"', '"other"'): "its checksum does not match its lines",
+        "".join(text.splitlines(keepends=True)[:-2]): "its checksum does not match its lines",
     }
     for changed, why in wrong.items():
         exported.write_text(changed)

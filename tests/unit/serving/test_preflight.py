@@ -114,7 +114,7 @@ def test_a_state_that_others_can_read_or_replace_is_a_problem(tmp_path: Path) ->
     (state / "state.db").chmod(0o644)
     (state / "lease.key").chmod(0o660)
     state.chmod(0o775)
-    where = "others than its owner"
+    where = "other users"
     assert problems(state_dir=state) == {
         "state_dir": f"{where} can write in {state} (mode 0775): chmod go-w {state}; or name a directory in it, which "
         "the controller creates",
