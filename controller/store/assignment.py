@@ -1,0 +1,162 @@
+"""Assignment of switches to members: which member is the holder of each switch. Pure.
+
+In: the members that each switch is connected to, members that live or drain, racks, and present holders. Out: the new
+holders of the switches whose holder changes. The result does not depend on the order of the input.
+
+Each switch ranks the members by a hash of its dpid, or of its rack, and the member's name (rendezvous hashing). So when
+a member is added or removed, only switches that it gets or had need to move. A member may hold ``SLACK`` times its
+share of all known switches. A switch takes the first member of its rank that has room. Without any such member the
+least loaded one takes it, because a switch without a holder is worse than a member with too many.
+
+A switch whose holder cannot control it moves at once. Other moves only improve the assignment, and at most
+``MOST_MOVES`` of them are made at a time: from members that drain, from those that hold too many, and to the member
+that the switch ranks first. Each of them brings the assignment closer to one in which nothing moves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from hashlib import blake2b
+from math import ceil
+from typing import NamedTuple
+
+from controller.fabric.topology import Dpid
+
+SLACK = Fraction(5, 4)
+"""Largest load of a member, relative to its share of all switches; the product is rounded up."""
+
+MOST_MOVES = 8
+"""Largest number of switches that move at a time without need."""
+
+
+class Holder(NamedTuple):
+    """A member that holds switches. ``id``: random text of its process."""
+
+    name: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything that the assignment depends on."""
+
+    members: frozenset[Holder]
+    """Members that live."""
+    connected: Mapping[Dpid, Collection[Holder]]
+    """Members that report a connection of each switch."""
+    holders: Mapping[Dpid, Holder]
+    """Present holders of all known switches that have one, alive or not."""
+    draining: frozenset[str] = frozenset()
+    """Names of members that should hold nothing."""
+    racks: Mapping[Dpid, str] = field(default_factory=dict)
+    """Racks of the switches that should have one holder together."""
+
+
+def assign(site: Site, most_moves: int = MOST_MOVES) -> dict[Dpid, Holder]:
+    """Return the new holder of each switch that gets another one.
+
+    ``most_moves``: largest number of moves without need. A switch that no member is connected to keeps its holder."""
+    plan = _Plan(site)
+    plan.place_homeless()
+    plan.improve(most_moves)
+    return {dpid: holder for dpid, holder in plan.holders.items() if site.holders.get(dpid) != holder}
+
+
+def most_held(switches: int, members: int) -> int:
+    """Return the largest number of switches that each of ``members`` members should hold."""
+    return ceil(SLACK * switches / members) if members else 0
+
+
+class _Plan:
+    """Assignment in the making. ``holders``: holders so far of the switches that a member can control."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._choices = {dpid: _choices(site, dpid) for dpid in sorted(site.connected)}
+        """Members that each switch may have as its holder, the best first."""
+        usable = {member for choices in self._choices.values() for member in choices}
+        known = site.connected.keys() | site.holders.keys()
+        self._most = most_held(len(known), len({one for one in usable if one.name not in site.draining} or usable))
+        self.holders = {dpid: site.holders[dpid] for dpid in self._choices if self._is_controlled(dpid)}
+        self._load = Counter(self.holders.values())
+
+    def _is_controlled(self, dpid: Dpid) -> bool:
+        """Return whether the present holder can control the switch, whether or not it drains."""
+        holder = self._site.holders.get(dpid)
+        return holder in self._site.members and holder in self._site.connected[dpid]
+
+    def _room(self, member: Holder) -> int:
+        return self._most - self._load[member]
+
+    def _move(self, dpid: Dpid, member: Holder) -> None:
+        if dpid in self.holders:
+            self._load[self.holders[dpid]] -= 1
+        self.holders[dpid] = member
+        self._load[member] += 1
+
+    def _best(self, dpid: Dpid) -> Holder:
+        choices = self._choices[dpid]
+        fallback = min(choices, key=lambda one: self._load[one])
+        return next((member for member in choices if self._room(member) > 0), fallback)
+
+    def place_homeless(self) -> None:
+        """Find a holder for each switch that has none, for those of a rack together if one member has room for all."""
+        groups: defaultdict[str, list[Dpid]] = defaultdict(list)
+        for dpid, choices in self._choices.items():
+            if choices and dpid not in self.holders:
+                groups[_group(self._site, dpid)].append(dpid)
+        for group in groups.values():
+            shared = [one for one in self._choices[group[0]] if all(one in self._choices[dpid] for dpid in group)]
+            whole = next((member for member in shared if self._room(member) >= len(group)), None)
+            for dpid in group:
+                self._move(dpid, whole or self._best(dpid))
+
+    def improve(self, most_moves: int) -> None:
+        """Make at most so many moves without need."""
+        for _, (dpid, member) in zip(range(most_moves), self._improvements(), strict=False):
+            self._move(dpid, member)
+
+    def _improvements(self) -> Iterator[tuple[Dpid, Holder]]:
+        """Yield one improvement after the other. The caller makes each move before it takes the next one."""
+        for dpid, holder in list(self.holders.items()):
+            if holder not in self._choices[dpid]:  # it drains
+                yield dpid, self._best(dpid)
+        for dpid, holder in sorted(self.holders.items(), key=lambda held: (_score(self._key(held[0]), held[1]), held)):
+            if self._room(holder) < 0 and self._room(best := self._best(dpid)) > 0:
+                yield dpid, best
+        away: defaultdict[tuple[str, Holder], list[Dpid]] = defaultdict(list)
+        for dpid, holder in self.holders.items():
+            if holder != (first := self._choices[dpid][0]):
+                away[_group(self._site, dpid), first].append(dpid)
+        for (_, first), group in away.items():
+            if self._room(first) >= len(group):
+                yield from ((dpid, first) for dpid in group)
+
+    def _key(self, dpid: Dpid) -> str:
+        return _group(self._site, dpid)
+
+
+def _choices(site: Site, dpid: Dpid) -> list[Holder]:
+    """Return the members that may hold the switch, the best first; those that drain only if there are no others."""
+    able = [member for member in set(site.connected[dpid]) if member in site.members]
+    able = [member for member in able if member.name not in site.draining] or able
+    group = _group(site, dpid)
+    return sorted(able, key=lambda member: (_score(group, member), member), reverse=True)
+
+
+def _group(site: Site, dpid: Dpid) -> str:
+    """Return the text by which the switch ranks the members: its rack, or its dpid."""
+    return f"rack {site.racks[dpid]}" if dpid in site.racks else f"switch {dpid:#x}"
+
+
+def _score(group: str, member: Holder) -> int:
+    return _hash(group, member.name)
+
+
+@lru_cache(maxsize=1 << 17)
+def _hash(group: str, name: str) -> int:
+    return int.from_bytes(blake2b(f"{group}\0{name}".encode(), digest_size=8).digest(), "big")
