@@ -159,18 +159,19 @@ class _Dpid:
     """Later connections with the same dpid, the newest last."""
     asked: int | None = None
     """Transaction id of the echo request that the holder must answer; None if there is no such request."""
-    is_used: bool = False
-    """Whether the holder's connection was admitted, and the switch has not refused this controller since."""
+    is_admitted: bool = False
+    """Whether the holder's connection was admitted, and neither lost nor released since."""
 
 
 class Admission:
     """Admission of all connections.
 
-    ``holding``: generation ids of all claims. ``admit`` is called with each connection that may be used, also again
-    when the switch was claimed anew. ``lost`` is called with each connection to a switch whose master is another
-    controller, and ``released`` with each admitted connection to a switch that this controller holds no more. These
-    connections stay open and are not used. ``patience_s``: seconds after which a connection without an answer to the
-    claim ends."""
+    ``holding``: generation ids of all claims. ``admit`` is called with each connection that may be used. ``lost`` is
+    called with each connection to a switch whose master is another controller. Of the connections that were admitted,
+    ``paused`` is called with one over which the switch is claimed anew: another holder may have written meanwhile, so
+    nothing is written until ``admit`` or ``lost`` is called. ``released`` is called with one whose switch this
+    controller holds no more. All these connections stay open. ``patience_s``: seconds after which a connection without
+    an answer to the claim ends."""
 
     def __init__(
         self,
@@ -178,12 +179,14 @@ class Admission:
         patience_s: float,
         admit: Callable[[Connection], None],
         lost: Callable[[Connection], None],
+        paused: Callable[[Connection], None],
         released: Callable[[Connection], None],
     ) -> None:
         self._holding = holding
         self._patience_s = patience_s
         self._admit = admit
         self._lost = lost
+        self._paused = paused
         self._released = released
         self._dpids: dict[int, _Dpid] = {}
         self._version = holding.version
@@ -227,7 +230,7 @@ class Admission:
         entry = self._dpids.get(connection.id)
         if entry is None or entry.holder is not connection:
             return
-        if code == MASTERSHIP_LOST and entry.is_used:
+        if code == MASTERSHIP_LOST and entry.is_admitted and entry.roles is None:
             self._is_lost(entry)
         elif entry.roles:
             entry.roles.error(xid, code, reason)
@@ -261,8 +264,10 @@ class Admission:
         if generation == entry.generation or (generation or inf) < (entry.generation or 0):
             return
         entry.generation = generation
-        if generation is None and entry.is_used:
-            entry.is_used = False
+        if entry.is_admitted and generation is not None:
+            self._paused(entry.holder)
+        elif entry.is_admitted:
+            entry.is_admitted = False
             self._released(entry.holder)
         self._begin(entry, now)
 
@@ -316,14 +321,14 @@ class Admission:
                 if roles.state == "unsupported":
                     what = "switch has no roles, so any controller can write to it"
                     limited_log.warning(what, dpid=dpid, why=roles.why)
-                entry.is_used = True
+                entry.is_admitted = True
                 self._admit(entry.holder)
         if entry.waiting:
             self._ask_holder(entry)
 
     def _is_lost(self, entry: _Dpid) -> None:
         """End the use of a switch until its generation id here has grown, or it connects again."""
-        entry.is_used = False
+        entry.is_admitted = False
         self._lost(entry.holder)
 
     def _ask_holder(self, entry: _Dpid) -> None:

@@ -112,8 +112,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._requests = (self._reader, self._poller, self._learning, self._tables)
         self._port_changes = PortChanges()
         patience_s = config.openflow.echo_interval_s * config.openflow.echo_misses
-        self._admission = Admission(holding, patience_s, self._admit, self._not_master, self._released)
+        self._admission = Admission(holding, patience_s, self._admit, self._not_master, self._pause, self._release)
         self._taken: dict[Dpid, Connection] = {}
+        """Connections that were reported or admitted, and that may not be used now."""
         self._report_at = 0.0
 
     def start(self) -> None:
@@ -256,17 +257,25 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _not_master(self, connection: Connection) -> None:
         """Report that another controller is the master of this switch; the connection stays open and is not used."""
         dpid, name = Dpid(connection.id), _name(connection)
-        if self._heard_from(connection) is not None:
-            self._leave(dpid)
-        self._taken[dpid] = connection
+        self._pause(connection)
+        self._discovery.switch_left(dpid)
         limited_log.warning("another controller is the master", switch=name, dpid=f"{dpid:#x}")
         self._put(MastershipLost(dpid, name))
 
-    def _released(self, connection: Connection) -> None:
+    def _pause(self, connection: Connection) -> None:
+        """Stop using the connection until the switch has answered the new claim."""
+        dpid = Dpid(connection.id)
+        if self._switches.pop(dpid, None):
+            self._end_conversations(dpid)
+        self._taken[dpid] = connection
+
+    def _release(self, connection: Connection) -> None:
         """Report that this controller holds the switch no more; the connection stays open and is not used."""
-        switch = self._leave(Dpid(connection.id))
-        limited_log.info("switch released", switch=switch.name, dpid=f"{connection.id:#x}")
-        self._put(SwitchLeft(Dpid(connection.id)))
+        self._pause(connection)
+        del self._taken[connection.id]
+        self._discovery.switch_left(connection.id)
+        limited_log.info("switch released", switch=_name(connection), dpid=f"{connection.id:#x}")
+        self._put(SwitchLeft(connection.id))
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, connection: Connection) -> None:
@@ -277,6 +286,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._put(SwitchLeft(dpid))
         elif (taken := self._taken.get(connection.id)) and taken is connection:
             del self._taken[taken.id]
+            self._discovery.switch_left(taken.id)
             self._put(SwitchLeft(taken.id))
         self._admission.gone(connection, time.monotonic())
 

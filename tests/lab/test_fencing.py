@@ -180,7 +180,11 @@ def test_a_handover_is_one_role_request_over_connections_that_stay(fenced: Fence
             other.first(SwitchLeft, since_other, dpid=DPID)
         fenced.install(other, 20)
         fenced.install(holder, generation - EPOCH)
-    assert fenced.priorities() == {1, 2, 3}
+    since = len(first.received)
+    first.assign(DPID, generation + 1)
+    connected(first, since)
+    fenced.install(first, 4)
+    assert fenced.priorities() == {1, 2, 3, 4}
     for member in (first, second):
         assert not any(isinstance(message, MastershipLost) for message in member.received)
     wait_for(lambda: fenced.roles() == ["master", "slave"], "both roles", 30)

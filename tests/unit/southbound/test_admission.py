@@ -70,6 +70,7 @@ class Door:
 
     ``admitted``: the connections that may be used, in order.
     ``lost``: connections to switches of another master.
+    ``paused``: connections over which a switch is claimed anew.
     ``released``: connections to switches that other members hold now.
     ``certain_at``: monotonic time at which the generation ids were the newest; -inf while that is not known.
     ``assigned``: generation ids by dpid; others have ``EPOCH``."""
@@ -80,8 +81,11 @@ class Door:
         self.version = 0
         self.admitted: list[Connection] = []
         self.lost: list[Connection] = []
+        self.paused: list[Connection] = []
         self.released: list[Connection] = []
-        self.admission = Admission(self, PATIENCE_S, self.admitted.append, self.lost.append, self.released.append)
+        self.admission = Admission(
+            self, PATIENCE_S, self.admitted.append, self.lost.append, self.paused.append, self.released.append
+        )
 
     def generation(self, dpid: int) -> int | None:
         return self.assigned.get(dpid, EPOCH)
@@ -311,10 +315,19 @@ def test_a_former_holder_uses_the_switch_no_more_and_does_not_resign(door: Door,
 
 
 def test_a_holder_that_is_assigned_anew_claims_anew_and_is_admitted_again(door: Door, holder: Peer) -> None:
+    """Another holder may have written meanwhile, so nothing is written until the rules are read again."""
     door.assign(EPOCH + 2, 5.0)
+    assert (door.paused, door.admitted) == ([holder], [holder])
+    door.admission.error(holder, 1, MASTERSHIP_LOST, "is slave")  # the answer to an earlier message
     door.role(holder, MASTER, EPOCH + 2)
     assert holder.role_requests() == [(MASTER, EPOCH), (MASTER, EPOCH + 2)]
-    assert (door.admitted, door.released) == ([holder, holder], [])
+    assert (door.admitted, door.lost, door.released) == ([holder, holder], [], [])
+
+
+def test_a_holder_that_is_paused_can_be_released(door: Door, holder: Peer) -> None:
+    door.assign(EPOCH + 2, 5.0)
+    door.assign(None, 6.0)
+    assert (door.paused, door.released) == ([holder], [holder])
 
 
 def test_an_older_assignment_changes_nothing(door: Door, holder: Peer) -> None:
