@@ -9,7 +9,7 @@ of each job.
 - ``job_wiring``: the wiring of a job, and its damage.
 - ``questions``, ``answers``: questions about wirings, and the answers to them in a separate process.
 - ``optical_switches``: present and wanted cross-connects of optical switches, and their changes.
-- ``fibres``: the configured fibres, and the detection of fibres that are connected otherwise.
+- ``fibres``: the configured fibres, and the detection of fibres that are not connected as configured.
 - ``published``: messages and events for people.
 - ``analysis``: circuits by name, and the use that a job makes of its circuits.
 - ``wiring``: the search for a wiring, on a model of a direct-connect fabric.

@@ -1,7 +1,7 @@
 """Circuits of optical switches in analyses: circuits by name, and the use that a job makes of its circuits.
 
 In: the fabric, a job's wiring and routes. Out: links that fail together, and figures for people. A circuit is a one-way
-link; the far end sends from the same port over another circuit. Pure."""
+link: the port where it ends sends over another circuit, to a server that may be a different one. Pure."""
 
 from __future__ import annotations
 

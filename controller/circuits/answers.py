@@ -1,6 +1,6 @@
-"""Wirings for a running controller: the best parallelization of one job, its circuits, and replacements for lost ones.
+"""Answers about wirings for a running controller: the best parallelization and circuits of a job, and replacements.
 
-In: a question of the control loop. Out: the answer, or an error with the reason for its absence. ``signalbox design
+In: a question of the control loop. Out: the answer, or an error that says why there is none. ``signalbox design
 wiring`` uses the same model (docs/wiring.md)."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from controller.planning.problem import PlanLimits
 from signalbox.jobs.spec import JobSpec
 
 MENDED_LIMITS = PlanLimits(time_limit_s=0.5, ecmp_draws=0)
-"""Limits of the plan that computes the times on a mended wiring; the new circuits wait for this plan."""
+"""Limits of the plan for a mended wiring. They are tight, because the new circuits wait for this plan."""
 
 
 def find_wiring(asked: FindWiring) -> FoundWiring:
@@ -49,7 +49,7 @@ def find_wiring(asked: FindWiring) -> FoundWiring:
 
 
 def mend_wiring(asked: MendWiring) -> MendedWiring:
-    """Return a wiring in place of a damaged one. Raises ``SignalboxError`` when the planner has no answer."""
+    """Return a wiring that replaces lost circuits. Raises ``SignalboxError`` when the planner has no answer."""
     runs, parallelization = asked.wiring.runs, asked.wiring.parallelization
     traffic = traffic_as_it_runs(runs)
     wiring = mended(traffic.pairs, Wiring(len(asked.servers), asked.peers), asked.lost, asked.dead, asked.fixed)
@@ -79,9 +79,9 @@ def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
 
 
 def refusal(answer: Answer) -> str:
-    """Return a sentence that names the better alternative, and both times of an iteration."""
+    """Return the reason why a job should not run on circuits: the better alternative, with both iteration times."""
     best, other = answer.best, answer.other
     return (
         f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: {other.other_s:.4g} s per iteration, "
-        f"{best.planned_s:.4g} s on circuits (the same bytes need {best.break_even.time_ratio:.4g} times as long there)"
+        f"{best.planned_s:.4g} s on circuits (where the same bytes take {best.break_even.time_ratio:.4g} times as long)"
     )

@@ -1,4 +1,4 @@
-"""Circuits of optical switches as an extension of the control loop. This module uses the others in its folder.
+"""Circuits of optical switches as an extension of the control loop. This module connects the others in its folder.
 
 In: messages of optical switches, jobs, and the ports where probes arrive (``core.messages``). Out: circuits as one-way
 links, the reasons why jobs wait, the circuits of each job, and alarms.
@@ -99,9 +99,10 @@ class CircuitExtension(Extension):
         return NO_EFFECTS
 
     def _connected_anew(self, moved: frozenset[PortRef], now: float) -> Effects:
-        """Forget where the probes of these interfaces arrived, and have them probed again.
+        """Forget where the probes of these interfaces arrived, and request new probes.
 
-        Topology and discovery must forget together: discovery reports a link once, until it forgets or loses it."""
+        The topology and the discovery must both forget: discovery reports a link again only after it has forgotten the
+        link or lost it."""
         if not moved:
             return NO_EFFECTS
         # Probes that arrive elsewhere than configured may have been redirected by a change of another port.
@@ -155,7 +156,7 @@ class CircuitExtension(Extension):
     def work(self) -> Sequence[Command]:
         """Begin a change of circuits, if one is due, and return the next question about a wiring.
 
-        After the change has begun, rules lead around the circuits that it ends."""
+        Circuits that the change ends are not in ``links`` any more, so that new rules lead around them."""
         s, optical = self._s, self.optical
         optical.own(self.owned())
         if s.phases.adopting:
@@ -177,8 +178,8 @@ class CircuitExtension(Extension):
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
         """Return the jobs whose new circuits have all become links, and the jobs that stop waiting for new circuits.
 
-        The value is None for a job that has replaced circuits: it keeps its routes until the next plan, which may
-        remove detours around the lost circuits."""
+        The value of a job is the routes that were found with its wiring. It is None for a job that replaced only some
+        circuits: this job keeps its routes until the next plan."""
         if not self.wirings.new or self.optical.change:
             return {}
         return self.wirings.made(self._s.jobs.jobs, self._s.fabric.links, now)
@@ -228,7 +229,7 @@ MOST_NAMED = 4
 
 
 def raised_alarms(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
-    """Yield the alarms, each kind at most once per subject. ``fabric`` must have names for its switches."""
+    """Yield the alarms, each kind at most once per subject. ``fabric``: see ``Extension.alarms``."""
     yield from _dark_interfaces(circuits, fibres, fabric)
     for dpid in sorted(circuits.away):  # the configuration lists optical switches, so each should be connected
         end = End(PortRef(dpid, PortNo(0)), circuits.name(dpid))
@@ -241,7 +242,7 @@ def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabr
     An interface does not work in each of these cases:
 
     - its port is down at either end;
-    - its circuit passes no probes, or passed none before it was replaced;
+    - no probes arrive over its circuit, or none arrived before another circuit replaced it;
     - its fibres may be swapped;
     - its probes arrive where no circuit leads."""
     for at in sorted(circuits.cabling.fibre_of):

@@ -11,7 +11,7 @@ may be swapped, at one optical switch or at one server. A pair is reported when 
 interfaces arrive as if their fibres were swapped. Several pairs may explain the same probes.
 
 Fibres are examined when circuits and probes have been the same for a while. A finding stays until probes contradict it
-or a port is down; a change of circuits alone neither adds nor removes one. Pure; ``now`` is monotonic seconds.
+or a port is down; a change of circuits alone neither adds nor removes findings. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class FibreState:
     ) -> frozenset[Dpid]:
         """Update the findings, and return the optical switches whose cross-connects should be read again.
 
-        Call it ten times a second. The controller reads these switches before it reports anything about their fibres,
+        Called ten times a second. The controller reads these switches before it reports findings about their fibres,
         because another controller or a person may have changed their cross-connects.
 
         ``active``: circuits over which probes should pass.
@@ -199,7 +199,7 @@ class FibreState:
 
 
 class _Found:
-    """Comparison of the interfaces at which probes arrive with the expected ones under a swap of two interfaces."""
+    """Comparison of where probes arrive with where they would arrive if the fibres of two interfaces were swapped."""
 
     def __init__(self, active: Circuits, heard: Circuits) -> None:
         self._active, self._heard = active, heard

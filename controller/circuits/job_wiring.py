@@ -29,7 +29,7 @@ class JobWiring:
     bound_s: float
     """Lower bound of the time over all routes on these circuits."""
     other_s: float
-    """Time on the alternative, one switch of the same cost."""
+    """Time on one switch of the same cost, the alternative to circuits."""
 
     @classmethod
     def of(cls, arrangement: Arrangement) -> JobWiring:

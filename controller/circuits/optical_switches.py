@@ -9,12 +9,12 @@ active circuits, which rules may use, changes, and the published state. A change
 3. When the optical switches have confirmed the change, the new circuits become active, and servers send probes over
    them.
 
-A ``SwitchSync`` keeps the rules of optical switches, and the times at which to read them. A circuit that no job owns
-stays until its ports are needed. A disconnected optical switch keeps its cross-connects.
+A ``SwitchSync`` has the rules of optical switches, and decides when to read them. A circuit that no job owns stays
+until its ports are needed. A disconnected optical switch keeps its cross-connects.
 
-A cross-connect is a rule in the only table of the bridge that emulates an optical switch: only ``in_port`` →
-``output``. A port that gets another connection is dark in between: its rule is deleted first, and the new rule is added
-later. Pure; ``now`` is monotonic seconds.
+A cross-connect is a rule that matches ``in_port`` only and outputs to one port. It is in the only table of the bridge
+that emulates an optical switch. To connect a port elsewhere, its rule is deleted first and the new rule is added later;
+the port is dark in between. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PendingChange:
     dark: Circuits
     """Circuits that end with the change."""
     drain_s: float
-    """Seconds that packets queued on the circuits in ``dark`` take to leave; 0 if no packets were on them."""
+    """Seconds that packets queued on the circuits in ``dark`` take to leave; 0 if rules did not use these circuits."""
     drained_at: float | None = None
     """Time at which the queued packets have left; None while a rule still leads over a circuit in ``dark``."""
     number: int | None = None
@@ -177,7 +177,7 @@ class OpticalSwitches:
         self._look_for_dark()
 
     def _forget_change(self, dpid: Dpid) -> None:
-        """Drop a change that involves this optical switch and was not sent yet, so that it is planned anew.
+        """Drop a change that involves this optical switch and was not sent yet. A new change is then derived.
 
         A change that was sent stays, and ends when all other switches have answered."""
         if self.change and dpid in self.change.stage.mods and self.change.number not in self.sync.under_way:
@@ -201,8 +201,7 @@ class OpticalSwitches:
     def rules_read(self, message: SwitchRules, now: float) -> frozenset[PortRef]:
         """Record the rules that were read. Return the sending interfaces whose circuits others have changed.
 
-        Rules of other controllers or of people do not block a cross-connect: the controller decides where light
-        goes."""
+        Foreign rules do not block a cross-connect: the controller overwrites them."""
         dpid, before = message.dpid, dict(self._known)
         news = self.sync.rules_read(replace(message, foreign_keys=frozenset()), NO_FABRIC, now)
         if news == "outdated":
@@ -245,7 +244,7 @@ class OpticalSwitches:
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
         """Wanted cross-connects of each optical switch: the circuits of jobs, and its other present cross-connects.
 
-        Other controllers or people may have connected several input ports to one output port; one of these
+        If other controllers or people have connected several input ports to one output port, one of these
         cross-connects is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
@@ -257,7 +256,7 @@ class OpticalSwitches:
 
     @property
     def active(self) -> Circuits:
-        """Active circuits: they are wanted, connected as far as is known, and not about to be ended by a change.
+        """Active circuits: wanted circuits that, as far as is known, are connected, and that no pending change ends.
 
         The result is the same object while nothing changes."""
         if self._active is None:
@@ -266,7 +265,7 @@ class OpticalSwitches:
 
     @property
     def expected(self) -> Circuits:
-        """Circuits over which probes should pass: the active ones, and others that no change has ended yet.
+        """Circuits over which probes should pass: the active ones, and all others that are still connected.
 
         The result is the same object while nothing changes."""
         if self._expected is None:
@@ -356,9 +355,10 @@ class OpticalSwitches:
         return self._moved(before)
 
     def _moved(self, before: Mapping[Dpid, Mapping[PortNo, PortNo]]) -> frozenset[PortRef]:
-        """Return the sending interfaces with another circuit, or none, than the cross-connects ``before`` made.
+        """Return the sending interfaces whose circuits differ from those of the cross-connects ``before``.
 
-        A switch that was not known before does not count: probes have always passed what it connects."""
+        Switches that were not known before are left out, because the probes that have arrived used their present
+        cross-connects."""
         changed = (
             PortRef(dpid, src)
             for dpid, was in before.items()
@@ -368,9 +368,7 @@ class OpticalSwitches:
         return frozenset(interface for at in changed if (interface := self.cabling.interface_at.get(at)))
 
     def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
-        """Update ``missing``, the circuits of jobs over which no probes arrive.
-
-        Call it ten times a second.
+        """Update ``missing``, the circuits of jobs over which no probes arrive. Called ten times a second.
 
         ``servers``: connected servers; the state of other servers is unknown."""
         away = frozenset(dpid for dpid, since in self.away_since.items() if now >= since + AWAY_S)

@@ -1,8 +1,8 @@
-"""Questions about the wirings of jobs, and their answers. Another process answers: each answer needs many plans.
+"""Questions about the wirings of jobs, and their answers. A separate process answers them, with many plans each.
 
-A question identifies a server by its position in ``servers``, and an optical switch by its position in ``optical``. An
-interface has the number of its optical switch (``Place``). The last functions translate between these positions and
-ports of the fabric. Pure."""
+A question identifies a server by its position in ``servers``, and an optical switch by its position in ``optical``. A
+``Place`` is an interface: the position of its server, and the position of its optical switch. Functions of this module
+translate between positions and ports of the fabric. Pure."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def mending(
     stay."""
     circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
     optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
-    # An earlier answer may have left out an interface that still does not work: no circuit may return to it.
+    # An earlier answer may have avoided an interface that still does not work: no new circuit may use it either.
     used = frozenset(chain.from_iterable(circuits))
     idle = frozenset(filter(None, starmap(cabling.interface, product(servers, optical)))) - used
     dead = damage.interfaces | idle.difference(interface_bps)

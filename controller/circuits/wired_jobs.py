@@ -1,7 +1,7 @@
 """Assignment of circuits to jobs, on a fabric whose servers are connected to optical switches.
 
-In: jobs, the places of their hosts, working interfaces and circuits, answers with wirings. Out: the reasons why jobs
-wait, questions about wirings, one at a time, and the wiring of a job, which becomes a part of its registration.
+In: jobs, the switches of their hosts, working interfaces and circuits, answers with wirings. Out: the reasons why jobs
+wait; questions about wirings, one at a time; and the wiring of a job, which becomes a part of its registration.
 
 A server belongs to one job at a time: a job waits until all of its servers are free. Jobs whose circuits no longer
 connect their servers are served first, then jobs without circuits, each in the order of their registration. A job that
@@ -49,7 +49,7 @@ class Refused(NamedTuple):
 
     asked: FindWiring
     why: str
-    """Text that names the better alternative and its times, or the error message."""
+    """Reason in words: the better alternative with its times, or an error message."""
     again_at: float = math.inf
     """Time of the next attempt after an error; infinity otherwise."""
 
@@ -114,7 +114,7 @@ class Wirings:
     ) -> list[FindWiring | MendWiring]:
         """Return the next question, or nothing while another question is open.
 
-        ``question``: question of ``unwired``, which takes precedence over jobs that have lost some circuits.
+        ``question``: ``Unwired.next``, which takes precedence over jobs that have lost some circuits.
         ``interface_bps``: rates of working interfaces. ``unable``: see ``OpticalSwitches``."""
         self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
@@ -137,10 +137,10 @@ class Wirings:
         hosts: Mapping[str, Host],
         now: float,
     ) -> JobWiring | None:
-        """Accept the answer to a question, and return the wiring that the job gets now.
+        """Record the answer to a question, and return the wiring that the job gets now, or None.
 
-        None when the job gets no wiring now, has ended, or was replaced by another job. ``found``: the answer, or an
-        error message."""
+        None means that the job gets no wiring now, has ended, or was replaced by another job. ``found``: the answer, or
+        an error message."""
         self.asked = None
         job = jobs.get(asked.job_id)
         self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}
@@ -213,8 +213,7 @@ class Wirings:
     ) -> list[tuple[Job, JobWiring]]:
         """Return the jobs that get other circuits now, each with its new wiring.
 
-        Jobs whose present circuits work again are left out. ``between``: a job of which an iteration has just
-        ended."""
+        Jobs whose present circuits work again are left out. ``between``: job whose iteration has just ended."""
         found = []
         for job_id, other in list(self._others.items()):
             job = jobs.get(job_id)
@@ -243,7 +242,7 @@ def unwired(
     ``interface_bps``: rates of interfaces that work on both sides of their fibres.
     ``new``: jobs whose circuits are being made.
     ``away``: optical switches that are disconnected.
-    ``may_return``: wired jobs that return unchanged if their end or change cannot be saved."""
+    ``may_return``: former values of wired jobs that a failed commit would restore."""
     if not cabling.optical:
         return Unwired({}, None)
     why: dict[JobId, str] = {}

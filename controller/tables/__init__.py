@@ -7,13 +7,14 @@ per switch, stages of changes, the routes that switches have confirmed.
 
 - ``rules``: the types, and ``stages_between``, the difference of two rule sets in safe stages.
 - ``flow_tables``: the rules of tables 0, 1 and 2.
-- ``running_routes``: the routes that flows should take, the installed ones among them, and the links of flows. After a
-  restart the routes are read from the switches.
+- ``running_routes``: the routes that flows should take, the routes that switches have confirmed, and the links that
+  flows may use. After a restart the routes are read from the switches.
 - ``pins``: the wanted rules of table 1 (*pins*), which follow from the routes in force. The pins of a large plan are
   derived in portions.
-- ``pipeline``: the rules of all switches, derived from what has changed, and the first reaction to a lost link.
-- ``switch_sync``: keeps each switch at its rules: reads them back, sends one stage at a time, audits. It also has the
-  use of the tables of switches.
+- ``pipeline``: the rules of all switches, and the first reaction to a lost link. Only rules that may have changed are
+  derived again.
+- ``switch_sync``: makes each switch hold its wanted rules: reads rules back, sends one stage at a time, audits. It also
+  records how full the tables of switches are.
 - ``counters``: intake of counters.
 - ``purpose``: the purpose of each rule.
 """

@@ -62,7 +62,7 @@ class PuntDrops(NamedTuple):
 
 
 LATE_INTERVALS = 2
-"""Number of intervals after which counters do not show the present load of a switch any more."""
+"""Number of intervals after which counters are late: they do not show the present load of a switch any more."""
 
 STALE_INTERVALS = 10
 """Number of intervals after which counters are stale.
@@ -89,7 +89,7 @@ APART = 0.25
 """Smallest difference between the due times of two rounds of polls, as a fraction of the interval."""
 
 HALFWAY = 0.75
-"""Fraction of the interval; a poll that is due sooner after a regular poll is not regular."""
+"""Shortest time between the due times of two regular polls, as a fraction of the interval."""
 
 PATIENCE = 0.25
 """Longest wait for late switches after the first switch has answered, as a fraction of the interval."""
@@ -131,8 +131,8 @@ class CounterIntake:
     def add(self, fabric: Fabric, message: Counters) -> None:
         """Record the counters of one poll.
 
-        Counters of unknown switches and ports are ignored. Counters that arrive after their switch has disconnected are
-        ignored too: otherwise the controller would wait for the next counters of this switch without end."""
+        Counters of unknown switches and ports are ignored, and so are counters that arrive after their switch has
+        disconnected. Otherwise the controller would wait for further counters of this switch without end."""
         switch = fabric.switches.get(message.dpid)
         if switch is None or message.dpid not in self.read:
             return
@@ -170,9 +170,7 @@ class CounterIntake:
         return self._answers_since is not None and self._round_at < self._regular_at + HALFWAY * self._interval_s
 
     def evaluated(self, now: float) -> None:
-        """Record that counters were evaluated, or that none arrived.
-
-        Later answers to the same polls start no evaluation."""
+        """Record that counters were evaluated, or that none arrived, so that later answers start no evaluation."""
         if self._answers_since is None:
             self._round_at = self._evaluated_at + LATE_INTERVALS * self._interval_s
         if not self.is_halfway:
@@ -219,7 +217,7 @@ class CounterIntake:
     def _count_pairs(
         self, fabric: Fabric, dpid: Dpid, at: float, counts: Mapping[FlowKey, RuleCount], all_rules: bool
     ) -> tuple[tuple[Counted, ...], list[RuleCount]]:
-        """Count pairs by the rules at the source's switch, because other rules on a path count the same bytes again.
+        """Add the counts of the rules for flows that begin at this switch; rules of other switches count them again.
 
         Returns the traffic that each of these rules counts, and the counts of the rules."""
         flows = self._flows[dpid, all_rules](dpid, fabric.hosts, tuple(counts))
@@ -229,7 +227,7 @@ class CounterIntake:
         return flows.what, here
 
     def _count_drops(self, switch: Switch, read_at: float, totals: Mapping[PortNo, int]) -> None:
-        """Record drops of the ports that the switch has, since it may report any number of meters."""
+        """Record drops of ports that exist; a switch may report meters for any number of other ports."""
         last_at = self._drops_at.get(switch.dpid)
         if last_at is not None and read_at <= last_at:
             return

@@ -1,23 +1,22 @@
 """Rules of the three flow tables of every switch.
 
-Table 0 (control): packets that the controller must see, limited per port; all other packets continue to table 1. ARP is
-also forwarded by target address, like IP, broadcast requests included. Known hosts thus find each other with or without
-a controller, and nothing is flooded. At ports with known hosts, ARP with another sender address goes to the controller
-only, so that no host there can poison neighbour tables.
+Table 0 (control): sends LLDP and ARP to the controller, limited per port; all other packets continue to table 1. ARP,
+broadcast requests included, is also forwarded by its target address, like IP. Known hosts thus find each other with or
+without a controller, and nothing is flooded. At ports with known hosts, ARP with another sender address goes to the
+controller only, so that no host there can poison neighbour tables.
 
-Table 1 (pinned): a rule per announced virtual link and direction, which is a pin to a path group or a counter before
-ECMP. A virtual link is the traffic from one host to another; in the opposite direction are its acknowledgements. A path
-group has two fast-failover buckets: the planned next hop, and the ECMP group of the same destination. Acknowledgements
-of a pinned flow are pinned to the same cables in the reverse direction. A split flow has a pin for each subflow, which
-matches ports and has a higher priority than the rule of the whole flow. Rules that count pairs to learn about them have
-a lower priority than all pins.
+Table 1 (pinned): a rule for each direction of an announced virtual link. The rule is a pin, which sends to a path
+group, or a counting rule, which continues to table 2. A virtual link is the traffic from one host to another; the
+opposite direction has its acknowledgements. A path group has two fast-failover buckets: the planned next hop, and the
+ECMP group of the same destination. Acknowledgements of a pinned flow are pinned to the same cables in the reverse
+direction. A split flow has a pin for each subflow, which matches ports and has a higher priority than the rule of the
+whole flow. Learning rules, which count pairs that no job has announced, have a lower priority than all pins.
 
-Table 2 (default): routing by destination without a controller, to the port of a host or by ECMP over all shortest next
-hops. Hosts of other switches are reached by the prefix of their leaf; a host outside the prefix of its leaf has a rule
-of its own. Every bucket watches its port, so that a switch avoids a dead uplink without the controller. Packets to the
-MAC address of a gateway go to one port whatever their IP destination, so they cannot loop. Packets that are not
-forwarded are dropped by a rule for their kind, with the lowest priorities. The first switch that has no route for a
-packet drops it, so it is counted once.
+Table 2 (default): routes by destination, to the port of a host or by ECMP over all shortest next hops. It needs no
+controller. Hosts of other switches are reached by the prefix of their leaf; a host outside the prefix of its leaf has a
+rule of its own. Every bucket watches its port, so that a switch avoids a dead uplink by itself. All packets to the MAC
+address of a gateway go to one port, so they cannot loop. The rules with the lowest priorities drop packets that are not
+forwarded, and count them by kind. The first switch without a route for a packet drops it, so it is counted once.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns
     return RuleSet({**installed.flows, **flows}, installed.groups, {**wanted.meters, **installed.meters})
 
 
-@lru_cache(maxsize=1 << 5)  # shared by switches with equal ports; an old entry takes 100 kB in a fabric of 64 x 32
+@lru_cache(maxsize=1 << 5)  # shared by switches with equal ports; an entry takes 100 kB in a fabric of 64 x 32
 def _control_rules(
     ports: tuple[PortNo, ...],
     fabric_ports: frozenset[PortNo],
@@ -112,10 +111,10 @@ def _control_rules(
     punt_rate_pps: int,
     turns_back: bool,
 ) -> RuleSet:
-    """Return the rules, with one meter per port, so that a flooding host uses up only its own limit.
+    """Return the rules and one meter per port, so that a host that floods exhausts only the limit of its own port.
 
-    A meter has the number of its port. ARP packets that arrive at fabric ports are only forwarded, because the switch
-    of the sending host has already sent them to the controller."""
+    The id of a meter is the number of its port. ARP that arrives at fabric ports is only forwarded, because the switch
+    of the sending host has already sent it to the controller."""
     probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NO_ADDRESS)
     onward = (AnyPort(),) if turns_back else ()
     flows = [_pass(0, Match(), onward), _pass(PUNT_PRIORITY, probes, onward)]
@@ -174,9 +173,9 @@ GroupId = Callable[[PortNo], int]
 class FlowPart(NamedTuple):
     """Part of the packets of a flow, selected by ports.
 
-    The packets have source ports of one class (``ports``) and, if given, destination ports of one class
-    (``dst_ports``). With ``answers``, the part is instead the answers to such packets. RoCEv2 answers have source ports
-    of the same class, because both ends of a queue pair derive the source port from the same flow label."""
+    The packets have source ports of the class ``ports`` and, if it is given, destination ports of the class
+    ``dst_ports``. If ``answers`` is set, the part is the acknowledgements of these packets instead. For RoCEv2, these
+    have source ports of the same class: both ends of a queue pair derive the source port from the same flow label."""
 
     transport: Transport
     ports: PortClass
@@ -212,7 +211,7 @@ class Pin:
     part: FlowPart | None = None
     """Part of the flow's packets that the pin is for; None for all packets."""
     learning: bool = False
-    """Whether the pair is not announced, but counted to learn whether it carries traffic."""
+    """Whether this is a learning rule: it counts a pair that no job has announced."""
     subflows: tuple[FlowId, ...] = ()
     """Equal subflows that share this pin and have no pins of their own; empty if the pin serves only ``flow``."""
     key: FlowKey = field(init=False, repr=False, compare=False)
@@ -247,8 +246,8 @@ def pin_key(flow: FlowId, part: FlowPart | None = None) -> FlowKey:
 def read_pin(rule: FlowRule) -> Pin | None:
     """Return the pin from which the rule was made, without its path; None if the rule is not of an announced flow.
 
-    Some pins for answers have the same key as pins for packets: for RoCEv2, and between two single ports. Such a key is
-    read as a pin for packets."""
+    Pins for acknowledgements have the same keys as pins for data if the transport is RoCEv2, or if both ports are
+    single ports. Such a key is read as that of a pin for data."""
     match = rule.key.match
     if rule.key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
@@ -275,7 +274,7 @@ def counted(key: FlowKey) -> Counted | None:
 
 
 def reverse_path(fabric: Fabric, path: Path) -> Path | None:
-    """Return the path over the same cables in the reverse direction, or None when one of the cables is not usable."""
+    """Return the path over the same cables in the reverse direction; None if a link of ``path`` is lost."""
     back: list[LinkId] = []
     for link_id in reversed(path):
         link = fabric.links.get(link_id)
@@ -296,7 +295,7 @@ class Way(NamedTuple):
 def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool) -> tuple[Pin, ...]:
     """Return the pins of an announced virtual link and of its acknowledgements.
 
-    ``ways``: the flow, or its equal subflows. ``answered``: whether another announcement covers the
+    ``ways``: the flow, or its equal subflows. ``answered``: whether rules of another virtual link serve the
     acknowledgements."""
     owner, parts, alone = announced
     paths = [(way.flow, [path for path, _ in way.route or ()]) for way in ways]
@@ -341,20 +340,20 @@ def _common_path(paths: Sequence[Path | None]) -> Path | None:
 
 @lru_cache(maxsize=1 << 16)
 def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, distance: int) -> GroupRule:
-    """Return the group with the planned next hop first, if it is ``usable``, and then the ECMP group.
+    """Return the group of the planned next hop and, for failover, the ECMP group.
 
-    The planned next hop is usable while it leads to the destination."""
+    ``usable``: whether the planned next hop leads to the destination; otherwise it is left out."""
     fallback = Bucket(ToGroup(ecmp_group_id), watch_group=ecmp_group_id)
     planned = (Bucket(Output(port), watch_port=port),) if usable else ()
     return GroupRule(group_id, "fast_failover", (*planned, fallback), distance)
 
 
 def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: GroupId) -> FlowRule | None:
-    """Return the table-1 entry of a pin on the switch ``here``, or None if its default table forwards the flow.
+    """Return the table-1 entry of a pin on the switch ``here``, or None if the switch needs no entry.
 
-    The source's switch always has an entry. Other switches on the path have one only where the default table would
-    choose another next hop. ``next_hops``: next hops of this switch to the destination's switch. ``group_id``: returns
-    the id of the path group for a port."""
+    The source's switch always has an entry. Other switches on the path need one only if the default table could choose
+    another next hop. ``next_hops``: next hops of this switch to the destination's switch. ``group_id``: returns the id
+    of the path group for a port."""
     for index, hop in enumerate(pin.path or ()):
         if hop.dpid == here and (index == 0 or next_hops != (hop,)):
             ours = cookie(Table.PINNED, pin.owner)
@@ -366,8 +365,8 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: Grou
 def counting_rule(pin: Pin, distance: int) -> FlowRule:
     """Return a rule that counts at the source's switch and leaves the choice of the next hop to ECMP.
 
-    ``distance``: distance from the source's switch to the destination. It orders the installation, so that no pin is
-    removed before the subflows that replace it have their rules."""
+    ``distance``: distance in links from the source's switch to the destination's. Rules with smaller distances are
+    installed first, so that the pins of subflows are installed before this rule replaces the pin of their flow."""
     ours = learning_cookie(pin.owner) if pin.learning else cookie(Table.PINNED, pin.owner)
     return FlowRule(pin.key, ours, goto=Table.DEFAULT, distance=distance)
 
@@ -375,7 +374,7 @@ def counting_rule(pin: Pin, distance: int) -> FlowRule:
 def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
     """Return the rules with counting rules in place of pins to ``missing`` groups; the same object if none is missing.
 
-    The switch cannot have these groups, so its default table forwards the flows."""
+    The switch has refused these groups. Its default table forwards the flows of the pins."""
     counting = {
         key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
         for key, rule in (rules.flows.items() if missing else ())
@@ -404,8 +403,8 @@ _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
 """Mask of each row: mask i repeats the three bits of i in reverse order.
 
-Row i sorts the next hops by port number XOR mask i. Half of the rows exchange the order of any two ports, whichever bit
-is the highest in which the two port numbers differ. Neighbours are exchanged as rarely as the rows allow."""
+Row i sorts the next hops by port number XOR mask i. For any two ports, the order is exchanged in half of the rows,
+whichever bit is the highest in which the port numbers differ. Adjacent ports are exchanged as rarely as possible."""
 
 
 GatewayPorts = tuple[tuple[str, PortRef], ...]
@@ -452,11 +451,10 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
     """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
-    All switches compute the same hash of a packet. The packets that one bucket sends to the next switch thus have only
-    the hash values of this bucket, and could use only some of the buckets there. At a distance of three links (the
-    aggregation switches of three tiers) every hop is therefore repeated, each time in another order. Nearer to the
-    destination there is no second choice. Losing a hop only removes its buckets and keeps the order of the other
-    buckets."""
+    All switches compute the same hash of a packet. The packets of one bucket thus have only the hash values of this
+    bucket, and could use only some of the buckets of the next switch. At a distance of three links (the aggregation
+    switches of three tiers) every hop is therefore repeated, each time in another order. Nearer to the destination
+    there is no second choice. If a hop is lost, its buckets are removed and the other buckets keep their order."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > 2:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
@@ -476,8 +474,7 @@ def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
 
     Several rows are used at odd distances only. Two successive switches then use different bits of the hash: one
     chooses by the lowest bits, the other permutes the hops by the next bits. ``labels``: number that is XORed with the
-    port numbers. It differs from switch to switch, so that not all switches prefer the same hops when shares are
-    uneven."""
+    port numbers. It differs between switches, so that they do not all prefer the same hops if shares are uneven."""
     rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
     return [
         hop
@@ -546,7 +543,7 @@ def default_rules(
 
 
 MOST_PACKETS = (1 << 64) - 1
-"""Largest number of packets that is reported; a switch may report as many for each of several rules."""
+"""Largest number of packets that is reported, even if several rules of a kind have this number each."""
 
 
 def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:

@@ -57,7 +57,7 @@ class SwitchRules:
     foreign: int
     """Number of foreign flow rules on the switch: rules without our cookie, or in a form that we never install."""
     foreign_keys: Container[FlowKey] = frozenset()
-    """Keys of the foreign flow rules that a rule of ours could have too; a switch holds one rule per key."""
+    """Keys of foreign flow rules that rules of ours may need. A switch holds only one rule per key."""
     is_partial: bool = False
     """Whether the switch may have more groups or meters: it reported so many that some were not read."""
 
@@ -76,8 +76,8 @@ class SwitchResult:
 class StageDone:
     """Switches of a stage have answered their barrier, disconnected, or timed out.
 
-    Switches of the stage that are not in ``results`` are late: another ``StageDone`` follows for them, and the control
-    loop sends the next stage without them."""
+    Switches of the stage that are missing in ``results`` are late. Another ``StageDone`` follows for them; until then,
+    the control loop sends the next stage to the other switches."""
 
     change_id: int
     results: Mapping[Dpid, SwitchResult]
@@ -145,7 +145,7 @@ class ReadRules:
 
 @dataclass(frozen=True, slots=True)
 class PollLearning:
-    """Poll the rules for pairs that are being learnt more often than other rules, on exactly these switches."""
+    """Set the switches on which the rules for pairs that are being learnt are polled more often than other rules."""
 
     dpids: frozenset[Dpid]
 

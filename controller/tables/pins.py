@@ -1,9 +1,9 @@
 """Pins of announced flows, derived from the running routes that are in force.
 
-A route is in force while its paths exist and are shortest paths, and its hosts have not moved. A flow whose route is
-invalid uses ECMP until the next plan: a pin that leads away from the destination sends packets in a loop as soon as a
-switch behind it fails over to ECMP (docs/explanation/forwarding.md). Invalid routes remain among the running routes,
-because the next plan has to know that they are invalid.
+A route is in force while its paths exist and are shortest paths, and its hosts have not moved. Otherwise it is invalid,
+and its flow uses ECMP until the next plan. A pin that leads away from the destination would send packets in a loop as
+soon as a later switch fails over to ECMP (docs/explanation/forwarding.md). Invalid routes stay among the running
+routes, so that the next plan can replace them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PinSet:
     stale: Mapping[FlowId, JobId] = field(default_factory=dict)
     """Job of each flow with stale pins.
 
-    A stale pin belongs to an invalid route, and waits for its turn to be removed. It sends no packet over the route."""
+    A stale pin belongs to an invalid route and is removed at a later turn. It sends no packet over the route."""
 
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
@@ -44,10 +44,10 @@ class PinSet:
 
 
 AT_ONCE = 64
-"""Largest number of flows, or connections of flows, whose pins are derived in one call.
+"""Largest number of flows, or connections of flows, whose pins are derived in one call (a *turn*).
 
-Deriving the rules of these pins takes about as long as deriving the pins. The limit keeps the control loop responsive
-while a plan for tens of thousands of flows comes into force."""
+The limit keeps the control loop responsive while a plan for tens of thousands of flows is installed. Deriving the rules
+takes about as long as deriving the pins."""
 
 OTHERS = ""
 """Key of the pins that belong to no registered job, and of the pins for pairs that are being learnt."""
@@ -97,10 +97,10 @@ class Pins:
     ) -> PinSet:
         """Return the pins: both directions of every announced flow with known hosts, then orphans, then learnt pairs.
 
-        A call derives the pins of about ``AT_ONCE`` flows: it completes the job that reaches the limit, and always
-        derives the pins of flows whose hosts have moved. Other jobs wait for a later turn. Until then, their rules send
-        nothing over links that are lost or lead away from the destination, because rules depend on the links too. The
-        result is the same object while nothing changes."""
+        A call derives the pins of about ``AT_ONCE`` flows: whole jobs until the limit is reached, and in any case the
+        flows whose hosts have moved. Other jobs wait for a later turn with outdated pins. This is safe: their rules
+        also depend on the links, and send nothing over lost links or away from the destination. The result is the same
+        object while nothing changes."""
         touched, gone = self._follow_jobs(jobs)
         self._other_routes(routes, touched)
         of = self._found.of
@@ -113,7 +113,7 @@ class Pins:
             flows = chain.from_iterable(flow_ids(jobs[job_id].dividing, pair) for pair in pairs)
             stale = (flow for flow in flows if flow in routes and not self._is_in_force(fabric, flow, routes[flow]))
             self._stale |= dict.fromkeys(stale, job_id)
-        # Jobs with pins come first: a new job may take over some of their pins, and no two jobs may have the same pin.
+        # Jobs with pins come first: a new job may get some of their pins, and no two jobs may have the same pin.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
             self._due.setdefault(job_id, set()).update(touched[job_id])
         for first in [*self._due]:
@@ -136,10 +136,10 @@ class Pins:
         return self._found
 
     def _together(self, job_id: JobId, jobs: Mapping[JobId, Job]) -> dict[JobId, None]:
-        """Return the jobs whose pins must change together.
+        """Return the jobs whose pins must change together: the job, and jobs that have pins for pairs that it has now.
 
-        The result contains the job, and each job with remaining pins for pairs that another job of the result has now.
-        Otherwise two jobs would have the same pin, or a pair that changed its job would have no pin."""
+        The same applies to each further job of the result. Otherwise two jobs would have the same pin, or a pair that
+        changed its job would have no pin."""
         found, to_look_at = {job_id: None}, [job_id]
         while self._given_up and to_look_at:
             job = jobs.get(to_look_at.pop())
@@ -249,7 +249,7 @@ class Pins:
             for flow in flow_ids(job.dividing, pair):
                 self._stale.pop(flow, None)
             return
-        flows = [(flow, self._standing(fabric, job, flow, routes)) for flow in flow_ids(job.dividing, pair)]
+        flows = [(flow, self._route_in_force(fabric, job, flow, routes)) for flow in flow_ids(job.dividing, pair)]
         for path in (path for _, route in flows for path, _ in route or ()):
             if path and path not in self._back and (back := reverse_path(fabric, path)):
                 self._back[path] = back
@@ -260,7 +260,7 @@ class Pins:
         answered = opposite in job.pairs or (alone and self._announced.first(opposite) is not None)
         yield from both_directions(ways, announcement, answered)
 
-    def _standing(self, fabric: Fabric, job: Job, flow: FlowId, routes: Routes) -> Route | None:
+    def _route_in_force(self, fabric: Fabric, job: Job, flow: FlowId, routes: Routes) -> Route | None:
         """Return the flow's route if it is in force; otherwise record it as invalid and return None."""
         route = routes.get(flow)
         self._stale.pop(flow, None)
@@ -300,18 +300,18 @@ class Pins:
     def _reverse(self, fabric: Fabric, changed: Set[LinkId]) -> None:
         """Update the reverse paths of paths with changed links.
 
-        A reverse path is kept while one of its cables is unusable, so that acknowledgements fail over at their path
-        group like the flow itself."""
+        A reverse path stays when one of its links is lost, so that acknowledgements fail over at their path group like
+        the flow itself."""
         for path in [path for path in self._back if not changed.isdisjoint(path)]:
             if back := reverse_path(fabric, path):
                 self._back[path] = back
 
 
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[Job, ...], announced: Announcements) -> Iterator[Pin]:
-    """Return learning pins of the jobs, in their order; a pair that several jobs might use is counted for the first.
+    """Return the learning pins of the jobs. A pair that several jobs might use is counted for the first of them.
 
-    If the job has pinned the pair too, the learning pin remains, with its lower priority, while the job wants it. The
-    last count of the learning pin can then still be read."""
+    A learning pin stays beside a pin of the same pair, with a lower priority, as long as the job counts the pair. Its
+    last count can then still be read."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)

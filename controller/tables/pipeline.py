@@ -106,17 +106,17 @@ class Pipeline:
         fabric: Fabric,
         pins: Iterable[Pin],
         installed: Mapping[Dpid, RuleSet],
-        carrying: Fabric | None = None,
+        forwarding: Fabric | None = None,
         closed: Iterable[PortRef] = (),
     ) -> Mapping[Dpid, RuleSet]:
         """Return the rules of every switch.
 
-        ``carrying``: the fabric with only the links that forward, if some links do not. A switch without a next hop to
-        a destination keeps its installed group to the destination: the controller's view may be wrong, and an empty
-        group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead anywhere,
-        even to a switch that sends packets back."""
+        ``forwarding``: the fabric with only the forwarding links; None if all links forward. A switch without a next
+        hop to a destination keeps its installed group to the destination: the controller's view may be wrong, and an
+        empty group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead
+        anywhere, even to a switch that sends packets back."""
         self._place(fabric, installed)
-        towards = self._towards(carrying or fabric, self._leaves)
+        towards = self._towards(forwarding or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
         # Installed rules matter only if some switch cannot reach some leaf.
         held = installed if any(len(to.distance) < len(fabric.switches) for to in towards.values()) else {}
@@ -302,7 +302,7 @@ class SwitchDerivation:
     """Derivation of the rules of one switch.
 
     Only rules that may change are derived again. When a pin changes, the rules of all pins of its owner are derived
-    again. When the next hops to a leaf change, the path groups to the leaf are derived again, and the rules of pins to
+    again. When the next hops to a leaf change, these are derived again: path groups to the leaf, and rules of pins to
     the leaf that begin at another switch. An unchanged rule remains the same object."""
 
     def __init__(self) -> None:
@@ -370,8 +370,8 @@ class SwitchDerivation:
     def _other_ways(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
         """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
 
-        A pin must be derived again if its leaf became reachable or unreachable, or if the distance of the leaf changed.
-        If only the next hops to the leaf changed, this holds only for pins that begin at another switch."""
+        All pins to a leaf must be derived again if the leaf became reachable or unreachable, or if its distance
+        changed. If only the next hops to the leaf changed, only pins that begin at another switch must be."""
         to, self._base, self._to = self._to, base, dict(base.ways.to)
         leaves = to.keys() | self._to.keys()
         other = {leaf for leaf in leaves if to.get(leaf, NO_WAY).hops != self._to.get(leaf, NO_WAY).hops}
@@ -409,9 +409,10 @@ class SwitchDerivation:
         flows: Edits[FlowKey, FlowRule],
         groups: Edits[int, GroupRule],
     ) -> bool:
-        """Add the rules of an owner's pins; return False if all rules must be derived together.
+        """Add the rules of an owner's pins.
 
-        Rules must be derived together when two different groups have the same id, or two rules have the same key."""
+        Returns False if two different groups have the same id, or two rules have the same key. The caller must then
+        derive all rules of the switch together."""
         assert self._base
         part = self._parts[name] = _pinned_part(self._base, self._to, hosts, pins)
         self._uses.update(part.groups.keys())
@@ -476,8 +477,8 @@ def _add_path_group(pin: Pin, base: _Base, leaf: Dpid, way: WayTo, part: _Pinned
     """Add the path group of a pin's rule; return False if the group cannot exist.
 
     A path group cannot exist without an ECMP group to fall back to or, once in millions, if another group has its id.
-    The distance of the group is the present distance to the leaf, not the distance on the path of the pin. A pin that
-    waits to be derived again may still have an earlier path that begins at the same port."""
+    The group has the present distance to the leaf. The length of the pin's path may differ from it, because a pin that
+    waits to be derived again has an earlier path."""
     port = next(hop.port for hop in pin.path or () if hop.dpid == base.ways.dpid)
     group = _path_group(base.ways.dpid, leaf, port, way)
     if ecmp_group_id(leaf) not in base.default.groups or group.group_id in base.default.groups:
@@ -497,7 +498,7 @@ NO_PORTS = frozenset[PortNo]()
 
 
 class KeepUnknown:
-    """Addition to the desired rules: installed rules whose hosts are not known yet, with the groups of these rules.
+    """Derivation of the desired rules plus the installed rules to hosts that are not known yet, with their groups.
 
     The switch of an unknown host may connect later. A rule to a ``closed`` port is not kept, because the port may soon
     lead anywhere. Only installed rules that have changed are examined."""
@@ -577,15 +578,15 @@ class KeepUnknown:
 def narrowed(
     desired: Mapping[Dpid, RuleSet], links: Mapping[LinkId, Link], lost: Iterable[LinkId], leaves: Iterable[Dpid]
 ) -> dict[Dpid, RuleSet]:
-    """Return the new rule sets of the switches whose rules change.
+    """Return the rules without next hops over lost links, for the switches whose rules change.
 
     ``desired``: rules before the loss. ``links``: links of the fabric before the loss. ``lost``: links that were lost.
     ``leaves``: switches with hosts, to which groups lead.
 
     A group that would lose its last next hop is not changed: the link may still work, but an empty group certainly
-    loses packets. Instead, other switches no longer use the group's switch as a next hop to the same destination. The
-    computation only removes next hops, so it is safe at any time. It takes time in proportion to the number of groups
-    that change."""
+    loses packets. Instead, other switches no longer use the group's switch as a next hop to the same destination. Only
+    next hops are removed, so the result is safe at any time. The computation takes time in proportion to the number of
+    changed groups."""
     return _Narrowing(desired, links, leaves).without(lost)
 
 
@@ -600,7 +601,7 @@ class _Narrowing:
     def without(self, lost: Iterable[LinkId]) -> dict[Dpid, RuleSet]:
         for link in lost:
             for group in list(self._groups_at(link.dpid).values()):
-                self._take(link.dpid, group, link.port)
+                self._remove_bucket(link.dpid, group, link.port)
         waiting = list(self._cut_off)
         while waiting:
             dpid, leaf = waiting.pop()
@@ -608,11 +609,11 @@ class _Narrowing:
             for link in self._links_into.get(dpid, ()):
                 for group_id in (ecmp_group_id(leaf), path_group_id(leaf, link.port)):
                     if upstream := self._groups_at(link.dpid).get(group_id):
-                        self._take(link.dpid, upstream, link.port)
+                        self._remove_bucket(link.dpid, upstream, link.port)
             waiting += list(self._cut_off)[known:]
         return {dpid: replace(self._desired[dpid], groups=groups) for dpid, groups in self._groups.items()}
 
-    def _take(self, dpid: Dpid, group: GroupRule, port: PortNo) -> None:
+    def _remove_bucket(self, dpid: Dpid, group: GroupRule, port: PortNo) -> None:
         for bucket in group.buckets:  # most groups have no bucket with this port
             if bucket.watch_port == port:
                 break

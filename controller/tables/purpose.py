@@ -55,7 +55,7 @@ class Purpose(StrEnum):
     PIN = "pin"
     """Send a flow over its planned path."""
     COUNTING = "counting"
-    """Count the bytes of a flow that is hashed."""
+    """Count the bytes of a flow that uses ECMP."""
     LEARNING = "learning"
     """Count the bytes of a pair that no job has announced."""
     HOST = "host"
@@ -69,7 +69,7 @@ class Purpose(StrEnum):
     DROP = "drop"
     """Drop packets that are not forwarded, and count them by kind."""
     FOUND = "found"
-    """Group on the switch whose purpose the controller does not know."""
+    """Group with a purpose that the controller does not know; it was found on the switch."""
 
 
 class Use(NamedTuple):

@@ -1,9 +1,10 @@
 """Frozen types of rules on a switch, independent of any OpenFlow library, and safe stages from one rule set to another.
 
-Every intermediate state of the stages is safe. ``southbound.openflow_encode`` and ``openflow_decode`` convert the types
-to messages and back. The cookie of a rule identifies its owner: 16 bits of magic, 8 bits of table, 40 bits of owner
-(the job's hash in the pinned table, 0 elsewhere). Neither cookies nor group ids contain a generation, so that a
-restarted controller recognises its own rules (docs/explanation/restart-and-repair.md).
+Every intermediate state of the stages is safe: no packet loops, and no packet is lost that was not lost before.
+``southbound.openflow_encode`` and ``openflow_decode`` convert the types to messages and back. A cookie has 16 bits that
+mark Signalbox's rules, 8 bits of table, and 40 bits of owner (the job's hash in the pinned table, 0 elsewhere). Cookies
+and group ids are the same after a restart, so that the controller recognises its own rules
+(docs/explanation/restart-and-repair.md).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from signalbox.jobs.subflows import PortClass
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000
 COUNTED_BIT = 1 << 40
-"""Bit of a cookie that is set in exactly the rules whose counters are polled."""
+"""Bit of a cookie that is set in the rules whose counters are polled, and in no others."""
 
 ETH_IPV4 = 0x0800
 ETH_ARP = 0x0806
@@ -42,7 +43,7 @@ Hosts answer a probe with unicast ARP to this address, so table 0 must send thes
 NARROW = "narrow"
 """Name of the stage that only removes next hops, which is safe at any time."""
 NEW = (1, -1)
-"""Sort key (``_order``) of meters and new groups: the first install stage sends them before the rules that use them."""
+"""Sort key (``_order``) of meters and new groups, which the first install stage sends before other rules."""
 
 
 class Table(IntEnum):
@@ -299,7 +300,7 @@ class RuleSet:
         return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters))
 
     def like(self, other: RuleSet) -> RuleSet:
-        """Return the same rules, using the objects of ``other`` where rules are equal; ``other`` itself if all are."""
+        """Return these rules, with the objects of ``other`` for equal rules; ``other`` itself if all are equal."""
         flows, groups = like(self.flows, other.flows), like(self.groups, other.groups)
         meters = like(self.meters, other.meters)
         if flows is other.flows and groups is other.groups and meters is other.meters:
@@ -356,9 +357,9 @@ def divided(
 ) -> tuple[RuleSet, RuleSet]:
     """Return the rules read from a switch in two sets, ours and foreign; ``read`` itself when all are ours.
 
-    All flows in ``read`` are ours: foreign flows, which have other cookies, are not read. A group or meter is ours if a
-    flow of ours uses it, or if the controller installed it (``believed``). It is also ours if its id is one that this
-    fabric can have: group ids are hashes of the group's purpose, and meters have the numbers of ports. ``known``:
+    All flows in ``read`` are ours, because flows with other cookies are not read. A group or meter is ours if a flow of
+    ours uses it, or if the controller installed it (``believed``). It is also ours if its id is one that a rule of this
+    fabric can have: the id of a group is a hash of its purpose, and that of a meter is the number of a port. ``known``:
     switches that are not in the fabric yet, but to which groups may lead."""
     groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
@@ -498,8 +499,8 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
 def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
     """Return a path group without its planned next hop, if that hop leads away from the destination; else None.
 
-    ``rule`` is about to be deleted. Pins to the group are deleted only after all new rules are installed. Until then
-    they would send packets back to switches with new routes."""
+    ``rule``: a rule that is about to be deleted. Pins to its group are deleted only after all new rules are installed.
+    Until then, they would send packets back to switches with new routes."""
     if not isinstance(rule, GroupRule):
         return None
     fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))

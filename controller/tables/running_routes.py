@@ -1,10 +1,10 @@
 """Routes that announced flows should take, those that the switches have confirmed, and the links that flows may use.
 
-``RunningRoutes`` owns the running plan: the pinned path of each announced flow. After a restart the plan is read back
-from the switches; the shares of split flows, which no rule holds, come from the saved state. Pins of jobs that have not
-registered again are *orphans* and kept for one lease (docs/explanation/restart-and-repair.md). ``ConfirmedRoutes`` has
-the wanted pins and routes that are installed on the switches. ``CountedLinks`` and ``UncountedLinks`` have the links
-that the packets of announced flows may use.
+``RunningRoutes`` owns the running plan: the pinned paths of announced flows. After a restart the plan is read back from
+the rules of the switches. The shares of split flows are not in the rules, so they come from the saved state. Pins of
+jobs that have not registered again are *orphans*, which are kept for one lease
+(docs/explanation/restart-and-repair.md). ``ConfirmedRoutes`` has the wanted pins and routes that switches hold.
+``CountedLinks`` and ``UncountedLinks`` have the links that the packets of announced flows may use.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Shares = Mapping[tuple[str, str], tuple[float, ...]]
 class RunningRoutes:
     """Running plan.
 
-    ``saved``: shares of split flows from the saved state. A flow whose saved shares do not match its rules in number is
-    assumed to be split evenly."""
+    ``saved``: shares of split flows from the saved state. A flow whose rules have another number of subflows is assumed
+    to be split evenly."""
 
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = SharedMap()
@@ -76,9 +76,9 @@ class RunningRoutes:
         return frozenset(job.id for job in jobs if self.claim(job))
 
     def claim(self, job: Job) -> bool:
-        """Turn the orphans of a job that registered into its routes; return False if the job has no orphans.
+        """Make routes of the orphans of a job that registered again; return False if the job has no orphans.
 
-        Orphans of pairs that are still being learnt remain."""
+        Orphans of pairs that are still being learnt stay orphans."""
         owner = job_owner(job.id)
         paths: dict[Pair, dict[FlowPart | None, Path]] = {}
         for pin in self.orphans:
@@ -108,16 +108,16 @@ class RunningRoutes:
             self._jobs = updated(self._jobs, {job.id: job})
 
     def drop_orphans(self) -> None:
-        """Drop all orphans and saved shares: jobs that have not registered again are not expected any more."""
+        """Drop all orphans and saved shares, because jobs that have not registered again are not expected any more."""
         self.orphans = ()
         self._saved = {}
 
     def release(self, jobs: Mapping[JobId, Job], before: Mapping[JobId, Job] | None = None) -> None:
-        """Keep only the routes of flows of these jobs, with no more subflows than each flow can have.
+        """Drop the routes of flows that are not of these jobs, or that have more subflows than the flow can have.
 
         Only flows of jobs that were added, removed or changed are examined; the first call examines all flows.
-        ``before``: jobs for which the routes were made; None means the jobs of the last call, and jobs that have begun
-        or claimed orphans since."""
+        ``before``: jobs for which the routes were made. None means the jobs of the last call, and jobs of ``begin`` and
+        ``claim`` since then."""
         before, self._jobs = self._jobs if before is None else before, jobs
         if before is jobs or not self.routes:
             return
@@ -129,7 +129,7 @@ class RunningRoutes:
         self.routes = updated(self.routes, dict.fromkeys(lost))
 
     def forget_orphans(self) -> None:
-        """Drop the pins that no job has claimed; jobs that register again may still claim their saved shares."""
+        """Drop all orphans, but keep the saved shares for jobs that may still register again."""
         self.orphans = ()
 
 
@@ -249,7 +249,7 @@ class Confirmed(NamedTuple):
 
 
 class ConfirmedRoutes:
-    """Derivation of the routes whose pins are on the switches of their sources.
+    """Derivation of the confirmed routes: those whose pins are installed at the switches of their sources.
 
     Only jobs with changed pins, or with changed rules for their pins, are examined."""
 
@@ -261,7 +261,7 @@ class ConfirmedRoutes:
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
         """Jobs that have a pin with this key.
 
-        There are several while a job that lost a pair to another job waits for its turn (``tables.pins``)."""
+        There are several while the former job of a pair that moved to another job has outdated pins (see ``Pins``)."""
         self._known: dict[str, _Pinned] = {}
         self._held = 0
         self._found = Confirmed(0, {})
@@ -372,9 +372,9 @@ class _Pinned:
 
 
 def _are_of(paths: list[Path | None], route: Route) -> bool:
-    """Return whether ``paths`` has every path of the route; otherwise the pins belong to an earlier route of the flow.
+    """Return whether ``paths``, the paths of a flow's pins, has every path of the route.
 
-    The pins of a large plan are derived in portions, so a flow may keep the pins of its earlier route for a while."""
+    If not, the pins belong to an earlier route of the flow: the pins of a large plan are derived in portions."""
     return len(paths) >= len(route) and all(path in paths for path, _ in route)
 
 
@@ -431,8 +431,8 @@ def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterat
 class Uncounted:
     """Derivation of the announced flows that are not counted yet.
 
-    A new job has uncounted flows from its registration on, before it has rules. Only changed jobs are examined, or all
-    jobs when the set of counted flows has changed."""
+    The flows of a new job are uncounted until it has rules. Only changed jobs are examined, or all jobs when the set of
+    counted flows has changed."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
@@ -502,8 +502,8 @@ class CountedLinks:
     ) -> dict[str, set[tuple[str, str]]]:
         """Return the pairs whose packets may use other links although their rules are unchanged, by owner of the rules.
 
-        The links change when links are added, removed, drained or undrained, or when hosts move. A pair that is not
-        pinned to a path has several sets of links, and is returned after any change of links."""
+        This happens when links are added, removed, drained or undrained, or when hosts move. A pair without a pinned
+        path has several sets of links, and is returned after any change of links."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
         changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}

@@ -2,11 +2,11 @@
 
 After each barrier, the first stage of the difference to the newest desired rules is sent. A stage that only removes
 next hops does not wait for barriers, so a slow switch delays no repair on other switches. A switch that does not answer
-in time is read back before anything else is sent to it. A refused rule is sent again after other rules were deleted on
-the switch, and after growing pauses. Until the switch accepts the rule, its flow stays on ECMP.
+in time is read back before further changes are sent to it. A refused rule is sent again after other rules were deleted
+on the switch, and after growing pauses. Until the switch accepts the rule, its flow stays on ECMP.
 
-``TableUses`` has the entries and the limit of each flow, group and meter table, where known, and the tables that are
-full or nearly full.
+``TableUses`` has the number of entries and the limit of each flow, group and meter table, as far as switches report
+them, and finds the tables that are full or nearly full.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ HELD = "a foreign rule with the same match or id exists"
 MOST_OTHERS = 1 << 13
 """Largest number of foreign groups, and of foreign meters, that are kept of a switch; the others are only counted."""
 EXISTS = ("OFPGMFC_GROUP_EXISTS", "OFPMMFC_METER_EXISTS")
-"""Names of the error codes of a switch that holds the group or meter to be added (OpenFlow 1.3.5 section 7.4.4)."""
+"""Names of the error codes for an added group or meter that exists already (OpenFlow 1.3.5 section 7.4.4)."""
 
 
-def _found(rule: Rule) -> Rule:
+def _unknown_content(rule: Rule) -> Rule:
     """Return a group or meter with the same id and unknown content, which equals no wanted one."""
     if isinstance(rule, GroupRule):
         return GroupRule(rule.group_id, "other", ())
@@ -112,13 +112,13 @@ class SwitchSync:
         """Changes that switches refused, by rule, and changes that would overwrite a foreign rule.
 
         A rule may have two changes: an optical switch deletes and adds a cross-connect, and a path group loses a next
-        hop before it is deleted. Each of them waits after its own refusal."""
+        hop before it is deleted. Each of the two may be refused."""
         self.settled: frozenset[Dpid] = frozenset()
         """Switches without changes left to send at the last ``next_stage``."""
         self.unsettled: frozenset[Dpid] = frozenset()
         """Switches with changes left to send at the last ``next_stage``."""
         self.healed: Counter[Dpid] = Counter()
-        """Number of our rules that were found missing, changed or added on each switch since the start."""
+        """Number of our rules that read-backs found missing, changed or added, by switch, since the start."""
         self.audit_interval_s = audit_interval_s
         """Seconds in which audits read every switch once."""
         self._stages = stages
@@ -149,7 +149,7 @@ class SwitchSync:
         return self._under_way.keys()
 
     def changing(self, dpid: Dpid) -> RuleSet:
-        """Return the flows and groups in changes that the switch has not answered; it may hold them already."""
+        """Return the flows and groups in changes under way, which the switch may hold already."""
         rules = [mod.rule for stage in self._under_way.values() for mod in stage.mods.get(dpid, ())]
         flows = [rule for rule in rules if isinstance(rule, FlowRule)]
         return RuleSet.of(flows, [rule for rule in rules if isinstance(rule, GroupRule)])
@@ -199,8 +199,8 @@ class SwitchSync:
         """Record the rules that were read from a switch and return the result.
 
         - ``first``: the rules of the switch were not known before.
-        - ``changed``: our rules differ from those that were believed to be installed, or a foreign rule that had the
-          key of one of ours is gone.
+        - ``changed``: our rules differ from those that were believed to be installed, or a foreign rule with the key of
+          one of our rules is gone.
         - ``outdated``: changes were sent to the switch meanwhile, or no read was requested; the message is ignored.
         - ``same``: our rules are as they were believed to be.
 
@@ -230,11 +230,11 @@ class SwitchSync:
         }
         self.refused = {rule: why for rule, why in self.refused.items() if rule not in freed}
         if believed is None:
-            self._hold({dpid: ours})
+            self._set_installed({dpid: ours})
             return "first"
         changes = sum(1 for _ in mods_between(believed, ours))
         if changes:
-            self._hold({dpid: ours})
+            self._set_installed({dpid: ours})
             self.healed[dpid] += changes
         return "changed" if changes or freed else "same"
 
@@ -276,7 +276,7 @@ class SwitchSync:
     def _is_waited_for(self, dpid: Dpid) -> bool:
         return any(dpid in stage.mods for stage in self._under_way.values())
 
-    def _hold(self, rules: Mapping[Dpid, RuleSet]) -> None:
+    def _set_installed(self, rules: Mapping[Dpid, RuleSet]) -> None:
         """Record that these switches hold these rules now."""
         if rules:
             self.installed = {**self.installed, **rules}
@@ -295,8 +295,8 @@ class SwitchSync:
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
         """Return the first stage of the remaining changes, or None if nothing can be sent now.
 
-        While the switches of a stage have not answered, only changes that remove next hops and are not under way yet
-        are sent. Switches that are late hold up only their own changes."""
+        While a stage is under way, only new changes that remove next hops are sent. A late switch delays only its own
+        changes."""
         known, self._next = self._next, None
         stages = known[1] if known and known[0] is desired and not self._under_way else []
         stages = stages or self.left_to_do(desired)
@@ -339,7 +339,7 @@ class SwitchSync:
         both = {dpid: (held, desired[dpid]) for dpid, held in self.installed.items() if dpid in desired}
         # From here on, equal rules are the same objects on both sides, which compare quickly.
         like = self._like(both)
-        self._hold({dpid: rules for dpid, rules in like.items() if rules is not self.installed[dpid]})
+        self._set_installed({dpid: rules for dpid, rules in like.items() if rules is not self.installed[dpid]})
         differing = [dpid for dpid, rules in like.items() if rules is not desired[dpid]]
         for dpid in differing:
             self._claim(dpid, desired[dpid])
@@ -357,12 +357,12 @@ class SwitchSync:
         return missing
 
     def _claim(self, dpid: Dpid, wanted: RuleSet) -> None:
-        """Treat groups and meters on the switch as ours from now on, if they were foreign and are wanted now."""
+        """Treat foreign groups and meters on the switch as ours from now on if rules with their ids are wanted."""
         held = self.installed[dpid]
         ours, others = self._connected[dpid].others.divided(wanted.groups, wanted.meters)
         if ours:
             groups, meters = {**held.groups, **ours.groups}, {**held.meters, **ours.meters}
-            self._hold({dpid: RuleSet(held.flows, groups, meters)})
+            self._set_installed({dpid: RuleSet(held.flows, groups, meters)})
             self._connected[dpid].others = others
 
     def _keep_refused(self, refused: dict[RuleId, Refusal]) -> None:
@@ -420,7 +420,9 @@ class SwitchSync:
         )
 
     def _overtakes(self, dpid: Dpid, mod: RuleMod) -> bool:
-        """Return whether a change may overtake other changes: it is new, and no deletion of its rule is under way."""
+        """Return whether a change may be sent before others are confirmed.
+
+        It may if the same change was not sent before, and no deletion of its rule is under way."""
         sent = self._newest[dpid].get(mod.rule.key)
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
@@ -432,12 +434,12 @@ class SwitchSync:
     def stage_done(self, message: StageDone, now: float) -> None:
         """Record the results of a stage.
 
-        The result of a change is ignored if a newer change of the same rule was sent: the newer change may even have
-        been confirmed first. Switches without a result are late: other switches stop waiting for them."""
+        The result of a change is ignored if a newer change of the same rule was sent, because their results may arrive
+        in any order. Switches without a result are late; other switches do not wait for them any more."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:
-                self._take_over(message.change_id, dpid, mods_of[dpid], result, now)
+                self._record_result(message.change_id, dpid, mods_of[dpid], result, now)
         self._late.add(message.change_id)
         self._answered(message.change_id, message.results)
 
@@ -451,7 +453,9 @@ class SwitchSync:
                 del self._under_way[change]
         self._late &= self._under_way.keys()
 
-    def _take_over(self, change: int, dpid: Dpid, mods: tuple[RuleMod, ...], result: SwitchResult, now: float) -> None:
+    def _record_result(
+        self, change: int, dpid: Dpid, mods: tuple[RuleMod, ...], result: SwitchResult, now: float
+    ) -> None:
         latest = self._newest[dpid]
         newest = [mod for mod in mods if latest.get(mod.rule.key, (None,))[0] == change]
         if len(newest) == len(latest):
@@ -471,11 +475,12 @@ class SwitchSync:
             rejected = [(mod, reason) for mod, reason in result.rejected if mod not in exist]
             refused = {(mod.rule.key, mod.op) for mod, _ in rejected}
             accepted = [mod for mod in newest if (mod.rule.key, mod.op) not in refused] if refused else newest
-            # A group or meter that exists was not read, because the switch has very many: the next stage modifies it.
+            # A group or meter that exists already was not read, because the switch has very many. The next stage
+            # modifies it.
             if exist:
-                accepted = [replace(mod, rule=_found(mod.rule)) if mod in exist else mod for mod in accepted]
+                accepted = [replace(mod, rule=_unknown_content(mod.rule)) if mod in exist else mod for mod in accepted]
                 self._next = None
-            self._hold({dpid: applied(self.installed[dpid], accepted)})
+            self._set_installed({dpid: applied(self.installed[dpid], accepted)})
             if refused:
                 self._note_refusals(dpid, rejected, now)
             elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
