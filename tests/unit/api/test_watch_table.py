@@ -101,21 +101,6 @@ def read(table: WatchTable[str, Value], only: str | None = None) -> Copy:
     return copy
 
 
-def test_a_watcher_gets_a_snapshot_and_then_only_what_changes() -> None:
-    table = table_of({"h1": of("m1"), "h2": of("m2")})
-    copy = read(table)
-    table.update({"h1": of("m1"), "h2": of("new"), "h3": of("m3")})
-    copy.read_all()
-    table.update({"h1": of("m1"), "h3": of("m3")})
-    copy.read_all()
-    snapshot, changed, gone = copy.messages
-    assert snapshot.snapshot
-    assert {host.ip for host in snapshot.hosts} == {"h1", "h2"}
-    assert not changed.snapshot
-    assert {host.ip: host.mac for host in changed.hosts} == {"h2": "new", "h3": "m3"}
-    assert (list(gone.hosts), list(gone.hosts_gone)) == ([], ["h2"])
-
-
 def test_who_reads_late_gets_each_row_once_in_its_newest_form() -> None:
     table = table_of({"h1": of("m1"), "h2": of("m2")})
     copy = read(table)

@@ -176,16 +176,6 @@ def test_an_update_is_made_only_from_the_revision_that_the_job_has(registry: Job
     assert update(registry, ring(max_subflows=3), 2).registration.revision == 3
 
 
-def test_a_repetition_of_an_update_that_was_made_is_no_error(registry: JobRegistry) -> None:
-    register(registry, ring())
-    """The client repeats a call whose answer was lost."""
-    for _ in range(3):
-        assert update(registry, ring(max_subflows=2), 1).registration.revision == 2
-    update(registry, ring(max_subflows=3))
-    with pytest.raises(ConcurrentUpdate):
-        update(registry, ring(max_subflows=2), 1)
-
-
 # ---- updates of several jobs at once: all or none are made, and the checks apply to the result
 
 
