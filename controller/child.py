@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 class Child:
     """A process and the connection to it. Any thread may send, and one thread receives."""
 
-    def __init__(self, name: str, work: Callable[..., None], *arguments: object) -> None:
+    def __init__(self, name: str, work: Callable[..., None], *arguments: object, niceness: int = NICENESS) -> None:
         """Start the process, which calls ``work`` with its end of the connection and the arguments.
 
         The function and all arguments are pickled. Raises ``OSError`` when the process cannot be started."""
@@ -41,7 +41,7 @@ class Child:
         self._connection, theirs = processes.Pipe()
         self._sending = threading.Lock()
         self.process: BaseProcess = processes.Process(
-            target=_begin, args=(theirs, work, arguments), name=name, daemon=True
+            target=_begin, args=(theirs, work, arguments, niceness), name=name, daemon=True
         )
         with theirs, kept_from_child():
             self.process.start()
@@ -80,10 +80,10 @@ class Child:
         self._connection.close()
 
 
-def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[object, ...]) -> None:
+def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[object, ...], niceness: int) -> None:
     """Prepare the new process as a child of the controller, and call ``work``."""
     leave_to_controller()
-    os.nice(NICENESS)
+    os.nice(niceness)
     work(connection, *arguments)
 
 

@@ -116,6 +116,8 @@ class OpenFlowConfig(_TlsSection):
     """Unanswered echo requests in a row that end a connection; a handshake may take as many intervals."""
     barrier_timeout_s: Seconds = 10.0
     """Seconds after which a switch that has not confirmed its rules is synchronised again."""
+    own_process: bool = False
+    """Whether switches are served by a process of its own, beside that of the control loop."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
     """Seconds in which every switch is read back once, and changed rules are restored."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields

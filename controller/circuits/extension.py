@@ -20,7 +20,7 @@ from controller.circuits.wired_jobs import RETRY_S, Wirings, published_unwired, 
 from controller.config import Config
 from controller.core.messages import NO_EFFECTS, Arrange, Command, Effects, Extension, WorkedOut, WorkOut, commands
 from controller.core.state import State
-from controller.fabric.messages import MastershipLost, PortChanged, ProbeAnew, SwitchConnected, SwitchLeft
+from controller.fabric.messages import MastershipLost, PortChanged, ProbeAnew, SwitchConnected, SwitchLeft, SwitchMoved
 from controller.fabric.parts import End, Part, WhyNot, switch_key
 from controller.fabric.topology import Fabric, PortNo, PortRef
 from controller.jobs.job import Job
@@ -84,7 +84,7 @@ class CircuitExtension(Extension):
         match message:
             case WorkedOut():
                 return self._worked_out(message, arrange, now)
-            case SwitchConnected(dpid, name, ports) if dpid in ours:
+            case SwitchConnected(dpid, name, ports) | SwitchMoved(dpid, name, ports) if dpid in ours:
                 return commands(optical.connected(dpid, name, ports))
             case SwitchLeft(dpid) | MastershipLost(dpid) if dpid in ours:
                 optical.left(dpid, now)

@@ -47,6 +47,7 @@ from controller.fabric.messages import (
     SwitchConnected,
     SwitchFloods,
     SwitchLeft,
+    SwitchMoved,
     UndrainParts,
 )
 from controller.fabric.parts import MAX_NAMES, Part, PartKey, PartKind
@@ -395,6 +396,9 @@ class Intake:
         match message:
             case SwitchConnected():
                 return self._connected(message, now)
+            case SwitchMoved(dpid, _, ports):
+                changed = s.topology.ports_are(dpid, ports, now)
+                return (self._changed(now) if changed else Effects()) | commands(*s.sync.moved(dpid))
             case SwitchLeft(dpid) | MastershipLost(dpid):
                 s.refusals.switch_left(message)
                 s.hosts.claims.refused.switch_left(dpid)

@@ -41,6 +41,17 @@ class SwitchConnected:
 @dataclass(frozen=True, slots=True)
 class SwitchLeft:
     dpid: Dpid
+    released: bool = False
+    """Whether the switch is still connected, but this process holds it no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchMoved:
+    """Another southbound has the connection to the switch from now on. The switch kept its rules and links."""
+
+    dpid: Dpid
+    name: str
+    ports: tuple[Port, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +170,31 @@ class ProbeAnew:
     """Forget the far ends of these one-way ports and probe them again, because they lead elsewhere now."""
 
     ports: frozenset[PortRef]
+
+
+class HeardProbe(NamedTuple):
+    """A signed probe that arrived at a switch of another southbound than its sender."""
+
+    src: PortRef
+    dst: PortRef
+    counter: int
+    """Number of the probe, which shows its sender how fresh it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbesHeard:
+    """Probes of other southbounds, in both directions: from the southbound that heard them, and to the senders."""
+
+    probes: tuple[HeardProbe, ...]
+    alive: frozenset[Dpid] = frozenset()
+    """Switches of the southbound that heard the probes from which it has had a message since its last report."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectLinks:
+    """Links that the control loop knows, and over which no probes were reported for a while."""
+
+    links: tuple[tuple[PortRef, PortRef], ...]
 
 
 @dataclass(frozen=True, slots=True)

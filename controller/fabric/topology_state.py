@@ -266,6 +266,14 @@ class TopologyState:
             self._up_since.setdefault(at, now)
         return True
 
+    def ports_are(self, dpid: Dpid, ports: Iterable[Port], now: float) -> bool:
+        """Record all ports of a switch. Returns False if nothing has changed, or if the switch is not connected."""
+        switch = self._switches.get(dpid)
+        gone = dict(switch.ports) if switch else {}
+        changes = [(port, False) for port in ports if gone.pop(port.number, None) != port]
+        changes += [(port, True) for port in gone.values()]
+        return sum(self.port_changed(dpid, port, removed, now) for port, removed in changes) > 0
+
     def _forget(self, at: PortRef, now: float) -> None:
         self._up_since.pop(at, None)
         self._last_heard.pop(at, None)

@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from controller.fabric.topology import Dpid, PortRef
 from controller.link.codec import Reader
 from controller.tables.messages import FromSwitches, ToSwitches
-
-
-class HeardProbe(NamedTuple):
-    """A signed probe that arrived at a switch of another southbound than its sender."""
-
-    src: PortRef
-    dst: PortRef
-    counter: int
-    """Number of the probe, which shows its sender how fresh it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbesHeard:
-    """Probes of other southbounds, in both directions: from the southbound that heard them, and to the senders."""
-
-    probes: tuple[HeardProbe, ...]
-    alive: frozenset[Dpid] = frozenset()
-    """Switches of the southbound that heard the probes from which it has had a message since its last report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +28,6 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectLinks:
-    """Links that the control loop knows from an earlier holder of their first switch, so that their loss is noticed."""
-
-    links: tuple[tuple[PortRef, PortRef], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """First message of each packet of a southbound. Packets with the number of another connection are dropped."""
 
@@ -63,5 +36,5 @@ class Report:
     """Monotonic time in seconds at which the packet was made. Times in its messages have the same clock."""
 
 
-FROM_SOUTHBOUND = Reader(Report, FromSwitches, ProbesHeard)
-TO_SOUTHBOUND = Reader(Welcome, Taken, ExpectLinks, ToSwitches, ProbesHeard)
+FROM_SOUTHBOUND = Reader(Report, FromSwitches)
+TO_SOUTHBOUND = Reader(Welcome, Taken, ToSwitches)

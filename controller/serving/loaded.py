@@ -18,7 +18,9 @@ from controller.observability import logs
 from controller.planning.process import OnCrash, PlanningProcess, Put
 from controller.serving import inventory, preflight
 from controller.serving.reload import Prepare, TakeOver
+from controller.serving.southbound_process import SouthboundProcess
 from controller.serving.validity import CertificatesInUse
+from controller.southbound.process_messages import NewFiles
 from controller.status import StatusBoard
 from controller.store.store import Store
 from controller.tls import TlsContext
@@ -45,6 +47,8 @@ class Loaded:
         self.declared = inventory.load(config.fabric.inventory)
         self.logging = _logging(config)
         self._planning: PlanningProcess | None = None
+        self.southbound: SouthboundProcess | None = None
+        """Process that follows the loaded settings too."""
         self._settings, self._settings_lock = config, threading.Lock()
         self._put: Callable[[NewSettings], None] | None = None
         board.planning_replaced = lambda: self._planning.replaced if self._planning else 0
@@ -60,6 +64,7 @@ class Loaded:
             self._prepare_inventory,
             self._check_saved,
             lambda new: partial(self._take_logging, _logging(new)),
+            lambda new: partial(self._tell_southbound, new),
             lambda new: partial(self._take_settings, new),
         )
 
@@ -85,6 +90,10 @@ class Loaded:
         configure()
         if self._planning:
             self._planning.configure(configure)
+
+    def _tell_southbound(self, config: Config) -> None:
+        if self.southbound:
+            self.southbound.write(NewFiles(self.logging, config.openflow.tls_files))
 
     @contextmanager
     def waiting(self, store: Store) -> Iterator[None]:

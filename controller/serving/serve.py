@@ -17,6 +17,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import numpy.ma  # noqa: F401 - numpy imports it at its first use, which would be in the control loop
@@ -33,6 +34,8 @@ from controller.core.messages import Command, Reply, Tick, WorkedOut, WorkOut
 from controller.events import EventHistory
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
+from controller.link.ends import LinkEnd
+from controller.link.routing import Router
 from controller.log_limit import LimitedLog
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
@@ -49,6 +52,7 @@ from controller.serving.kept_events import MOST_KEPT, EventKeys
 from controller.serving.loaded import Loaded
 from controller.serving.publishing import Publishing
 from controller.serving.reload import Hangups, Prepare, Reload, hangups, reloading
+from controller.serving.southbound_process import SouthboundProcess
 from controller.southbound.holding import AllSwitches, Holding
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
@@ -152,7 +156,7 @@ def _run(
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop
         inbox = Inbox()
-        # control loop -> southbound
+        # control loop -> southbound; and whatever ends the process -> main thread
         outbox = Outbox()
         # control loop -> planning process -> inbox
         planner = make_planner(inbox.put, outbox.fail)
@@ -181,7 +185,21 @@ def _run(
         board.history.add(
             EventKind.CONTROLLER, "controller started", {"version": version("signalbox-controller")}, time.time()
         )
-        driver = _Driver(loop, inbox, outbox, planner, analysis, answers, store, board, at_start(first, alarms_before))
+        # control loop -> southbounds in processes of their own
+        router = Router(inbox.put, 0.0, config.openflow.barrier_timeout_s) if config.openflow.own_process else None
+        to_switches = router.send if router else outbox.send
+        driver = _Driver(
+            loop,
+            inbox,
+            to_switches,
+            outbox.fail,
+            planner,
+            analysis,
+            answers,
+            store,
+            board,
+            at_start(first, alarms_before),
+        )
         driver.publish(first)  # so that the first request of a client already sees saved jobs
         api = ApiServer(config.api, board, inbox.put, tokens, loaded.api, _member_port(config, loaded, store))
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
@@ -193,16 +211,20 @@ def _run(
             free_ports()
             addresses = api.start()
             metrics_port = metrics.start()
-            run_hub(
-                config,
-                inbox.put,
-                outbox,
-                loaded.openflow_tls,
-                AllSwitches(epoch, lambda: store.is_claimed),
-                on_ready=partial(_ready, config, addresses, metrics_port, loop.state.mode),
-                known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
-                silent=partial(hand_over, config, board, outbox),
-            )
+            holding = AllSwitches(epoch, lambda: store.is_claimed)
+            on_ready = partial(_ready, config, addresses, metrics_port, loop.state.mode)
+            known = [part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen]
+            silent = partial(hand_over, config, board, outbox)
+            if router is None:
+                run_hub(config, inbox.put, outbox, loaded.openflow_tls, holding, on_ready, known, silent)
+                return
+            process = SouthboundProcess(config, known, holding, loaded.logging, on_ready, silent, outbox.fail)
+            ends.callback(process.stop)
+            loaded.southbound = process
+            local = LinkEnd(router, process.write, token_bytes(32), same_clock=True)
+            process.link = local.received
+            local.begin()
+            outbox.wait()
 
 
 def hand_over(config: Config, board: StatusBoard, outbox: Outbox, silent_s: float) -> None:
@@ -264,7 +286,8 @@ class _Driver:
 
     loop: ControlLoop
     inbox: Inbox
-    outbox: Outbox
+    to_switches: Callable[[Iterable[ToSwitches]], None]
+    fail: Callable[[BaseException], None]
     planner: Planner
     analysis: Answerer
     answers: Answerer | None
@@ -308,7 +331,7 @@ class _Driver:
                     garbage.quiet(now)
         except Exception as error:
             log.exception("the control loop failed; stopping")
-            self.outbox.fail(error)
+            self.fail(error)
 
     def _give(self, commands: Sequence[Command], now: float) -> None:
         """Carry out the commands. A reply with an effect on the status is sent after the status was published."""
@@ -354,7 +377,7 @@ class _Driver:
                     pass  # resolved by ``_give``
                 case _:
                     southbound.append(command)
-        self.outbox.send(southbound)
+        self.to_switches(southbound)
 
     def _worked_out(self, question: object, answer: Future[object]) -> None:
         """Put the answer into the inbox. The thread of ``answers`` calls this method."""

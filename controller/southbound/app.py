@@ -15,11 +15,13 @@ from itertools import groupby
 from controller.config import Config
 from controller.fabric.messages import (
     ArpSeen,
+    ExpectLinks,
     MastershipLost,
     PacketsRefused,
     PortChanged,
     ProbeAnew,
     ProbePorts,
+    ProbesHeard,
     RefusedPacket,
     SendArpReply,
     SendArpRequest,
@@ -28,6 +30,7 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortRef, port_refs
+from controller.link.messages import Welcome
 from controller.southbound import ethernet_frames
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
@@ -102,14 +105,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             probing.max_probes_per_s,
             one_way=port_refs(fibres.values()),
         )
-        given = self._given = GivenRules(known)
-        self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put, given)
-        self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put, given)
-        self._counted: list[Counters | LearningCounters] = []
-        self._poller = CounterPoller(config.counters.interval_s, self._send, self._counted.append, given)
-        self._learning = LearningPoller(config.counters.interval_s, self._send, self._counted.append, given)
-        self._tables = TablePoller(config.counters.interval_s, self._send, put)
-        self._requests = (self._reader, self._poller, self._learning, self._tables)
+        self._config = config
+        self._given = GivenRules(known)
+        self._begin()
         self._port_changes = PortChanges()
         patience_s = config.openflow.echo_interval_s * config.openflow.echo_misses
         self._admission = Admission(holding, patience_s, self._admit, self._not_master, self._pause, self._release)
@@ -121,9 +119,21 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         super().start()
         spawn(self.outbox, self._keep_time)
 
+    def _begin(self, zero: float = 0.0) -> None:
+        """Begin without open requests and stages. ``zero``: monotonic time at which the clock of the loop was 0."""
+        given, put, patience_s = self._given, self._put, self._config.openflow.barrier_timeout_s
+        interval_s = self._config.counters.interval_s
+        self._installer = Installer(patience_s, self._send, put, given)
+        self._reader = RuleReader(patience_s, self._send, put, given)
+        self._counted: list[Counters | LearningCounters] = []
+        self._poller = CounterPoller(interval_s, self._send, self._counted.append, given, zero)
+        self._learning = LearningPoller(interval_s, self._send, self._counted.append, given, zero)
+        self._tables = TablePoller(interval_s, self._send, put)
+        self._requests = (self._reader, self._poller, self._learning, self._tables)
+
     # ---- commands
 
-    def carry_out(self, command: ToSwitches) -> None:
+    def carry_out(self, command: ToSwitches | Welcome) -> None:
         if isinstance(command, InstallStage) and command.pause_s:
             spawn(self.outbox, partial(self._connect, command))
         elif isinstance(command, InstallStage):
@@ -146,8 +156,29 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif isinstance(command, SendArpReply):
             reply = ethernet_frames.arp_reply(command.ip, command.mac, command.asker_ip, command.asker_mac)
             self._send_frames([(command.at, reply)])
+        elif isinstance(command, Welcome):
+            self._announce(command)
+        elif isinstance(command, ExpectLinks):
+            self._discovery.expect(command.links)
+        elif isinstance(command, ProbesHeard):
+            for change in self._discovery.heard_elsewhere(command):
+                self._put(change)
         else:
             raise TypeError(f"{type(command).__name__} is not a command for the southbound")
+
+    def _announce(self, welcome: Welcome) -> None:
+        """Forget what another control loop, or the same one before a break, has asked for, and announce all switches.
+
+        Connections and roles stay."""
+        now = time.monotonic()
+        for dpid in self._switches:
+            self._given.switch_left(dpid)
+        self._begin(now - welcome.now)
+        self._discovery.share(welcome.probe_key)
+        for switch in self._switches.values():
+            self._report_switch(switch)
+        for dpid, connection in self._taken.items():
+            self._put(MastershipLost(dpid, _name(connection)))
 
     def _connect(self, command: InstallStage) -> None:
         """Install a stage on optical switches, with a pause between deletions and additions.
@@ -199,6 +230,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
                 self._switches[dpid].connection.close()
             for change in self._port_changes.tick(now):
                 self._port_changed(change)
+            if heard := self._discovery.take_elsewhere(with_alive=now >= self._report_at):
+                self._put(heard)
             self._report(now)
             self._silent(self._discovery.silent_s)
             limited_log.summarise()
@@ -244,8 +277,12 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         if self._switches.pop(dpid, None):
             self._end_conversations(dpid)
         switch = self._switches[dpid] = _Switch(connection, _name(connection))
+        limited_log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(connection.ports))
+        self._report_switch(switch)
+
+    def _report_switch(self, switch: _Switch) -> None:
+        connection, dpid = switch.connection, Dpid(switch.connection.id)
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
-        limited_log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports), connection.backlog)
         if dpid in self._optical:  # optical switches send no LLDP, and their counters are not polled
             return
@@ -275,7 +312,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         del self._taken[connection.id]
         self._discovery.switch_left(connection.id)
         limited_log.info("switch released", switch=_name(connection), dpid=f"{connection.id:#x}")
-        self._put(SwitchLeft(connection.id))
+        self._put(SwitchLeft(connection.id, released=True))
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, connection: Connection) -> None:

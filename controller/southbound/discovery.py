@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.fabric.messages import LinkLost, LinkSeen, RefusedPacket
+from controller.fabric.messages import HeardProbe, LinkLost, LinkSeen, ProbesHeard, RefusedPacket
 from controller.fabric.topology import Dpid, Port, PortRef
 from controller.southbound.ethernet_frames import ProbeFrames
 
@@ -123,6 +123,10 @@ class Discovery:
         self._last_heard = math.inf
         self._ticked = math.inf
         self._refused: Counter[RefusedPacket] = Counter()
+        self._is_shared = False
+        self._elsewhere: list[HeardProbe] = []
+        self._spoke: set[Dpid] = set()
+        self._alive_elsewhere: dict[Dpid, float] = {}
 
     # ---- ports
 
@@ -299,7 +303,7 @@ class Discovery:
         changes = []
         for port in list(self._suspects):
             assert port.peer
-            both_alive_at = min(self._alive[port.at.dpid], self._alive[port.peer.dpid])
+            both_alive_at = min(self._alive[port.at.dpid], self._alive_at(port.peer.dpid))
             lost_at = max(port.missed_at + grace, port.heard_at + self._timeout)
             if both_alive_at >= port.missed_at and self._listened > lost_at:
                 changes.append(LinkLost(port.at, port.peer))
@@ -311,6 +315,11 @@ class Discovery:
         """Record that a message of the switch has arrived."""
         if dpid in self._alive:
             self._alive[dpid] = self._last_heard = self._listened
+            self._spoke.add(dpid)
+
+    def _alive_at(self, dpid: Dpid) -> float:
+        """Return when the latest message of a switch arrived, here or at another southbound."""
+        return self._alive.get(dpid, self._alive_elsewhere.get(dpid, -math.inf))
 
     @property
     def silent_s(self) -> float:
@@ -326,6 +335,9 @@ class Discovery:
             return self._refuse(RefusedPacket(dst, probe))
         src, counter = probe
         port, at = self._ports.get(src), self._ports.get(dst)
+        if self._is_shared and at and src.dpid not in self._alive:
+            self._elsewhere.append(HeardProbe(src, dst, counter))
+            return []
         if port is None or at is None:
             return self._refuse(RefusedPacket(dst, "not_a_port"))
         if port is at:
@@ -333,27 +345,31 @@ class Discovery:
         if port.fresh.get(counter, -math.inf) < self._listened - self._fresh_s:
             return self._refuse(RefusedPacket(dst, "replayed"))
         port.fresh = {later: sent for later, sent in port.fresh.items() if later > counter}
-        return self._heard(port, at)
+        changes = self._heard(port, dst)
+        if dst not in self._one_way and (at.peer != port.at or not at.announced):
+            # The link is known only towards this end: a probe from this end may prove the other direction.
+            self._schedule(at, at.sent_at + self._first_gap_s(dst.dpid))
+        return changes
 
-    def _heard(self, port: _Port, at: _Port) -> list[LinkLost | LinkSeen]:
+    def _heard(self, port: _Port, at: PortRef) -> list[LinkLost | LinkSeen]:
         changes: list[LinkLost | LinkSeen] = []
-        if port.peer != at.at:
+        if port.peer != at:
             if port.peer is not None:
                 changes.append(LinkLost(port.at, port.peer))
                 self._unlink(port)
-            port.peer, port.announced = at.at, False
-            self._arriving.setdefault(at.at, set()).add(port)
-            self._linked[port.at.dpid] += 1
-            self._counts = None
+            self._link(port, at)
         port.heard_at, port.unanswered = self._listened, 0
         self._suspects.discard(port)
         if not port.announced:
             port.announced = True
-            changes.append(LinkSeen(port.at, at.at))
-        if at.at not in self._one_way and (at.peer != port.at or not at.announced):
-            # The link is known only towards this end: a probe from this end may prove the other direction.
-            self._schedule(at, at.sent_at + self._first_gap_s(at.at.dpid))
+            changes.append(LinkSeen(port.at, at))
         return changes
+
+    def _link(self, port: _Port, peer: PortRef) -> None:
+        port.peer, port.announced = peer, False
+        self._arriving.setdefault(peer, set()).add(port)
+        self._linked[port.at.dpid] += 1
+        self._counts = None
 
     def _unlink(self, port: _Port) -> None:
         if port.peer is not None:
@@ -364,6 +380,47 @@ class Discovery:
             self._counts = None
         port.peer, port.announced, port.unanswered = None, False, 0
         self._suspects.discard(port)
+
+    # ---- probes between switches of several southbounds
+
+    def share(self, key: bytes) -> None:
+        """Sign all later probes with a key that other southbounds have, and report those that they sent."""
+        if not self._is_shared or key != self._frames.key:
+            self._frames = ProbeFrames(key)
+        self._is_shared = True
+
+    def expect(self, links: Iterable[tuple[PortRef, PortRef]]) -> None:
+        """Take these links as just seen, so that their loss is noticed. A link that is new here is announced again."""
+        for src, dst in links:
+            if (port := self._ports.get(src)) and port.peer in (None, dst):
+                if port.peer is None:
+                    self._link(port, dst)
+                port.heard_at, port.unanswered = self._listened, 0
+                self._suspects.discard(port)
+
+    def take_elsewhere(self, with_alive: bool) -> ProbesHeard | None:
+        """Return the probes of other southbounds since the last call, or None if there is nothing to report.
+
+        ``with_alive``: whether to name the switches that have sent messages since this was last done."""
+        probes, self._elsewhere = tuple(self._elsewhere), []
+        alive = frozenset(self._spoke if with_alive else ())
+        if with_alive:
+            self._spoke.clear()
+        return ProbesHeard(probes, alive) if self._is_shared and (probes or alive) else None
+
+    def heard_elsewhere(self, report: ProbesHeard) -> list[LinkLost | LinkSeen]:
+        """Return the changes that follow from probes of this southbound that another one received."""
+        changes: list[LinkLost | LinkSeen] = []
+        for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)}:
+            self._alive_elsewhere[dpid] = self._listened
+        for src, dst, counter in report.probes:
+            port = self._ports.get(src)
+            if port and port.fresh.get(counter, -math.inf) >= self._listened - self._fresh_s:
+                port.fresh = {later: sent for later, sent in port.fresh.items() if later > counter}
+                changes += self._heard(port, dst)
+            elif port:
+                self.refuse(RefusedPacket(dst, "replayed"))
+        return changes
 
     # ---- refused packets
 

@@ -107,7 +107,7 @@ class ProbeFrames:
     """Writer and reader of the probes of one key. ``key``: up to 32 bytes, random by default."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(32)
+        self.key = key or secrets.token_bytes(32)
 
     @staticmethod
     def head(at: PortRef) -> bytes:
@@ -146,7 +146,7 @@ class ProbeFrames:
         return PortRef(Dpid(dpid), PortNo(port)), counter
 
     def _tag(self, signed: bytes) -> bytes:
-        return blake2s(signed, digest_size=_TAG_BYTES, key=self._key).digest()
+        return blake2s(signed, digest_size=_TAG_BYTES, key=self.key).digest()
 
 
 def _tlv(kind: int, value: bytes) -> bytes:

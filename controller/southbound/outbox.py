@@ -6,6 +6,7 @@ request to stop. Out: the commands, in the hub.
 
 from __future__ import annotations
 
+import select
 import signal
 import socket
 import threading
@@ -56,6 +57,15 @@ class Outbox:
                 self._woken.recv(4096)
         if self._failure:
             raise self._failure
+
+    def wait(self) -> None:
+        """Wait in a thread without a hub until ``stop``, and drop all commands. Raises the error given to ``fail``."""
+
+        def readable(woken: socket.socket) -> None:
+            select.select([woken], [], [])
+
+        for _ in self.receive(readable):
+            pass
 
     def close(self) -> None:
         """Close the sockets; commands sent from now on are dropped."""

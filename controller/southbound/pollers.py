@@ -63,12 +63,19 @@ class CounterPoller(Requests):
     """Regular polls of all switches.
 
     A switch has one open poll at a time. The next poll waits until the open one is answered or, after a few intervals,
-    abandoned. When a poll is abandoned, the replies that did arrive are reported."""
+    abandoned. When a poll is abandoned, the replies that did arrive are reported. ``zero``: time of one poll, so that
+    several southbounds poll at the same moments."""
 
     def __init__(
-        self, interval_s: float, send: encode.Send, put: Callable[[Counters], None], given: GivenRules
+        self,
+        interval_s: float,
+        send: encode.Send,
+        put: Callable[[Counters], None],
+        given: GivenRules,
+        zero: float = 0.0,
     ) -> None:
         super().__init__(send)
+        self._zero = zero
         self._given = given
         self._interval_s = interval_s
         self._put = put
@@ -80,7 +87,7 @@ class CounterPoller(Requests):
         }
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
-        self._switches[dpid] = _Polled(self._interval_s * (1 + now // self._interval_s))
+        self._switches[dpid] = _Polled(self._zero + self._interval_s * (1 + (now - self._zero) // self._interval_s))
 
     def switch_left(self, dpid: Dpid) -> None:
         super().switch_left(dpid)
@@ -141,10 +148,15 @@ class LearningPoller(Requests):
 
     The traffic of such a job uses ECMP until the controller knows the pairs that carry traffic. All switches are polled
     at the same time, so that the replies show all pairs of one collective. ``interval_s``: interval of the
-    regular polls."""
+    regular polls. ``zero``: as for these."""
 
     def __init__(
-        self, interval_s: float, send: encode.Send, put: Callable[[LearningCounters], None], given: GivenRules
+        self,
+        interval_s: float,
+        send: encode.Send,
+        put: Callable[[LearningCounters], None],
+        given: GivenRules,
+        zero: float = 0.0,
     ) -> None:
         super().__init__(send)
         self._given = given
@@ -152,7 +164,7 @@ class LearningPoller(Requests):
         self._put = put
         self._connected: set[Dpid] = set()
         self._polled: frozenset[Dpid] = frozenset()
-        self._next_at = 0.0
+        self._next_at = zero
         self._requests = {ofp.OFPMP_FLOW: encode.learning_flows_request()}
 
     def switch_connected(self, dpid: Dpid) -> None:

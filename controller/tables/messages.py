@@ -12,6 +12,7 @@ from typing import NamedTuple
 from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
+    ExpectLinks,
     LinkLost,
     LinkSeen,
     MastershipLost,
@@ -19,11 +20,13 @@ from controller.fabric.messages import (
     PortChanged,
     ProbeAnew,
     ProbePorts,
+    ProbesHeard,
     SendArpReply,
     SendArpRequest,
     SwitchConnected,
     SwitchFloods,
     SwitchLeft,
+    SwitchMoved,
 )
 from controller.fabric.topology import Dpid, PortNo
 from controller.tables.rules import AnyTable, FlowKey, RuleMod, RuleSet, Stage
@@ -168,6 +171,7 @@ class InstallStage:
 
 FromSwitches = (
     SwitchConnected
+    | SwitchMoved
     | SwitchLeft
     | MastershipLost
     | PortChanged
@@ -182,10 +186,20 @@ FromSwitches = (
     | ConnectionRefused
     | PacketsRefused
     | SwitchFloods
+    | ProbesHeard
 )
 """Reports of the southbound."""
 
 ToSwitches = (
-    ReadRules | PollLearning | PollHalfway | ProbePorts | ProbeAnew | InstallStage | SendArpRequest | SendArpReply
+    ReadRules
+    | PollLearning
+    | PollHalfway
+    | ProbePorts
+    | ProbeAnew
+    | ProbesHeard
+    | ExpectLinks
+    | InstallStage
+    | SendArpRequest
+    | SendArpReply
 )
 """Commands to the southbound."""

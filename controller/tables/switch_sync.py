@@ -184,6 +184,11 @@ class SwitchSync:
         switch = self._connected[dpid] = _Connected()
         return self._read(dpid, switch)
 
+    def moved(self, dpid: Dpid) -> list[ReadRules]:
+        """Return the request to read a switch that another southbound has now, because an open request is lost."""
+        switch = self._connected.get(dpid)
+        return [self._read(dpid, switch)] if switch else []
+
     def left(self, dpid: Dpid) -> None:
         self._connected.pop(dpid, None)
         self._forget(dpid)

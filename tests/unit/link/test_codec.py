@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from controller.fabric.topology import Dpid
 from controller.link import codec
 from controller.link.codec import Reader, Refused, pack, packet
-from controller.link.messages import FROM_SOUTHBOUND, TO_SOUTHBOUND, ExpectLinks, ProbesHeard, Report, Taken, Welcome
+from controller.link.messages import FROM_SOUTHBOUND, TO_SOUTHBOUND, Report, Taken, Welcome
 from controller.tables.messages import (
     FromSwitches,
     HashedKeys,
@@ -31,8 +31,8 @@ from controller.tables.rules import FlowKey, FlowRule, GroupRule, Match, MeterRu
 
 A = Dpid(1)
 
-UPWARDS = (Report, ProbesHeard, *get_args(FromSwitches))
-DOWNWARDS = (Welcome, Taken, ExpectLinks, ProbesHeard, *get_args(ToSwitches))
+UPWARDS = (Report, *get_args(FromSwitches))
+DOWNWARDS = (Welcome, Taken, *get_args(ToSwitches))
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:

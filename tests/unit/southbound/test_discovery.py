@@ -383,3 +383,90 @@ def test_silence_begins_after_the_first_message_and_a_stalled_hub_is_not_silence
     assert discovery.silent_s == pytest.approx(4.0 + MAX_STEP_S, abs=0.1)
     discovery.alive(B)
     assert discovery.silent_s == 0
+
+
+# ---- two southbounds
+
+
+class Two:
+    """Southbound of A, and southbound of B and C, with cables between their switches; the leader passes on probes."""
+
+    def __init__(self, cables: dict[PortRef, PortRef]) -> None:
+        self.one, self.two = Discovery(INTERVAL, TIMEOUT, RATE), Discovery(INTERVAL, TIMEOUT, RATE)
+        self.cables = cables
+        self.now = 0.0
+        for discovery in (self.one, self.two):
+            discovery.share(b"key")
+        self.one.switch_connected(A, [port(1), port(2)])
+        self.two.switch_connected(B, [port(1)])
+        self.two.switch_connected(C, [port(1)])
+
+    def run(self, seconds: float, alive: tuple[Dpid, ...] = (A, B, C), passed_on: bool = True) -> list[object]:
+        news: list[object] = []
+        for step in range(round(seconds / 0.05)):
+            self.now += 0.05
+            for discovery in (self.one, self.two):
+                for probe in discovery.tick(self.now):
+                    if dst := self.cables.get(probe.at):
+                        news += (self.one if dst.dpid == A else self.two).received(dst, probe.frame)
+            for dpid in alive:
+                (self.one if dpid == A else self.two).alive(dpid)
+            for near, far in ((self.one, self.two), (self.two, self.one)):
+                heard = near.take_elsewhere(with_alive=step % 20 == 0)
+                if heard and passed_on:
+                    news += far.heard_elsewhere(heard)
+                news += near.lost()
+        return news
+
+
+def test_links_between_switches_of_two_southbounds_are_found_and_lost() -> None:
+    two = Two({A1: B1, B1: A1})
+    assert set(two.run(3.0)) == {LinkSeen(A1, B1), LinkSeen(B1, A1)}
+    assert two.run(2 * TIMEOUT) == []
+    del two.cables[A1]
+    assert two.run(2 * TIMEOUT) == [LinkLost(A1, B1)]
+
+
+def test_a_link_is_not_lost_while_the_southbound_at_its_other_end_is_not_heard() -> None:
+    two = Two({A1: B1, B1: A1})
+    two.run(3.0)
+    assert two.run(3 * TIMEOUT, passed_on=False) == []
+    two.one.expect([(A1, B1)])
+    two.two.expect([(B1, A1)])
+    assert two.run(3 * TIMEOUT) == []
+
+
+def test_probes_that_were_used_or_are_old_are_refused_also_from_elsewhere() -> None:
+    two = Two({})
+    frame = dict(two.one.tick(0.05))[A1]
+    two.two.received(B1, frame)
+    heard = two.two.take_elsewhere(with_alive=False)
+    assert heard
+    assert two.one.heard_elsewhere(heard) == [LinkSeen(A1, B1)]
+    assert two.one.heard_elsewhere(heard) == []
+    assert two.one.take_refused() == {RefusedPacket(B1, "replayed"): 1}
+
+
+def test_probes_of_another_key_or_of_an_own_port_that_is_down_are_refused() -> None:
+    two = Two({})
+    frame = dict(two.one.tick(0.05))[A1]
+    two.two.share(b"other")
+    two.two.received(B1, frame)
+    two.one.port_changed(A, port(1, up=False), removed=False)
+    two.one.received(A2, frame)
+    assert two.two.take_refused() == {RefusedPacket(B1, "forged"): 1}
+    assert two.one.take_refused() == {RefusedPacket(A2, "not_a_port"): 1}
+
+
+def test_an_expected_link_that_is_not_there_is_lost() -> None:
+    two = Two({A1: B1, B1: A1})
+    two.two.expect([(B1, A1), (C1, A2)])
+    news = two.run(2 * TIMEOUT)
+    assert LinkLost(C1, A2) in news
+    assert LinkSeen(B1, A1) in news
+    assert LinkLost(B1, A1) not in news
+
+
+def test_one_southbound_alone_reports_nothing_about_probes_of_others(discovery: Discovery) -> None:
+    discovery.alive(A)
+    assert discovery.take_elsewhere(with_alive=True) is None

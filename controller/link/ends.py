@@ -1,0 +1,69 @@
+"""Ends of a link: packets to and from one southbound, on the side of the control loop.
+
+In: commands, and packets of the southbound. Out: packets for the southbound, and messages for the router. Each
+connection has a number, so that a packet from before a break has no effect.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from controller.link.codec import pack, packet
+from controller.link.messages import FROM_SOUTHBOUND, Report, Taken, Welcome
+from controller.link.routing import Router
+from controller.tables.messages import Counters, FromSwitches, LearningCounters, ToSwitches
+
+_SESSIONS = itertools.count(1)
+
+
+class LinkEnd:
+    """Link to one southbound, from ``begin`` to ``close``.
+
+    ``write``: queues a packet; any thread calls it. ``probe_key``: see ``Welcome``. ``same_clock``: whether the
+    southbound has the monotonic clock of this machine."""
+
+    def __init__(self, router: Router, write: Callable[[bytes], None], probe_key: bytes, same_clock: bool) -> None:
+        self._router = router
+        self._write = write
+        self._probe_key = probe_key
+        self._same_clock = same_clock
+        self._session = next(_SESSIONS)
+        self._received = 0
+
+    def begin(self) -> None:
+        self._write(packet([pack(Welcome(self._session, self._probe_key, time.monotonic()))]))
+        self._router.add(self)
+
+    def close(self) -> None:
+        self._router.remove(self)
+
+    def send(self, commands: Iterable[ToSwitches]) -> None:
+        self._write(packet(map(pack, commands)))
+
+    def received(self, data: bytes) -> None:
+        """Handle a packet. One thread calls this. Raises ``Refused`` for bytes that are no packet."""
+        report, *messages = FROM_SOUTHBOUND.read(data) or [None]
+        if not isinstance(report, Report) or report.session != self._session:
+            return
+        if not self._same_clock:
+            messages = [_moved(message, time.monotonic() - report.at) for message in messages]
+        self._received += len(messages)
+        self._router.received(self, messages, partial(self._taken, self._received))
+
+    def _taken(self, count: int) -> None:
+        self._write(packet([pack(Taken(count))]))
+
+
+def _moved(message: FromSwitches, by_s: float) -> FromSwitches:
+    """Return the message with its times moved."""
+    match message:
+        case Counters():
+            return replace(message, at=message.at + by_s, due=None if message.due is None else message.due + by_s)
+        case LearningCounters():
+            return replace(message, at=message.at + by_s)
+        case _:
+            return message

@@ -1,0 +1,323 @@
+"""Routing between the control loop and several southbounds, of which each holds some of the switches.
+
+In: commands of the control loop, and messages of southbounds. Out: each command to the southbound that holds its
+switch, and messages as if there were one southbound only. A southbound holds a switch from its ``SwitchConnected`` on.
+
+A switch that is held by nobody any more, or whose southbound is lost, stays with the control loop for ``grace_s``
+seconds. If another southbound gets it meanwhile, the loop sees ``SwitchMoved``: no route moves, and the rules are read
+again. Its open changes count as timed out. ``SwitchLeft`` of a southbound that lives has an effect at once.
+
+A stage is divided among the southbounds. The results that each reports first are joined, because the loop continues
+without switches that are not in the first report.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from controller.fabric.messages import (
+    ArpSeen,
+    ConnectionRefused,
+    ExpectLinks,
+    LinkLost,
+    LinkSeen,
+    MastershipLost,
+    PacketsRefused,
+    PortChanged,
+    ProbeAnew,
+    ProbesHeard,
+    SendArpReply,
+    SwitchConnected,
+    SwitchLeft,
+    SwitchMoved,
+)
+from controller.fabric.topology import Dpid, PortRef
+from controller.tables.messages import (
+    FromSwitches,
+    InstallStage,
+    PollLearning,
+    ReadRules,
+    StageDone,
+    SwitchResult,
+    ToSwitches,
+)
+from controller.tables.rules import Stage
+
+ANSWER_S = 2.0
+"""Seconds beyond the barrier time-out after which a southbound has not answered a stage."""
+TIMED_OUT = SwitchResult(timed_out=True)
+
+
+class End(Protocol):
+    """Southbound, as the control loop's process sees it."""
+
+    def send(self, commands: Iterable[ToSwitches]) -> None:
+        """Queue the commands, in order; never waits."""
+
+
+@dataclass(slots=True)
+class _Stage:
+    """State of a stage that some switch has not answered."""
+
+    change_id: int
+    until: float
+    """Monotonic time in seconds at which the remaining switches count as timed out."""
+    parts: dict[End, set[Dpid]]
+    """Switches without a result, by southbound."""
+    silent: set[End]
+    """Southbounds that have not reported yet."""
+    is_reported: bool = False
+    """Whether the control loop has had a report."""
+    results: dict[Dpid, SwitchResult] = field(default_factory=dict)
+    """Results that were not reported to the control loop yet."""
+
+
+class _Mark:
+    """Counter that the inbox changes when the control loop takes a message."""
+
+    added = 0
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self._done = done
+
+    @property
+    def taken(self) -> int:
+        """Number of messages; changing it calls ``done``."""
+        return 0
+
+    @taken.setter
+    def taken(self, _: int) -> None:
+        self._done()
+
+
+class Router:
+    """Outbox of the control loop, and the other end of several southbounds. Any thread may call any method.
+
+    ``put``: takes a message for the control loop, and perhaps an object that counts it.
+    ``clock``: monotonic seconds."""
+
+    def __init__(
+        self,
+        put: Callable[..., None],
+        grace_s: float,
+        barrier_timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._put = put
+        self._grace_s = grace_s
+        self._answer_s = barrier_timeout_s + ANSWER_S
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._ends: dict[End, None] = {}
+        self._holders: dict[Dpid, End] = {}
+        self._leaving: dict[Dpid, tuple[float, SwitchLeft | MastershipLost]] = {}
+        """Switches without a holder that the loop still has: when it loses them, and how."""
+        self._links: dict[PortRef, PortRef] = {}
+        """Links as the loop knows them, by their first port."""
+        self._stages: dict[int, _Stage] = {}
+        self._learning = PollLearning(frozenset())
+
+    # ---- commands
+
+    def send(self, commands: Iterable[ToSwitches]) -> None:
+        """Send each command to the southbound of its switch, or to all. The control loop calls this every turn."""
+        with self._lock:
+            self._expire()
+            groups: defaultdict[End, list[ToSwitches]] = defaultdict(list)
+            for command in commands:
+                for end, part in self._routed(command):
+                    groups[end].append(part)
+            for end, parts in groups.items():
+                end.send(parts)
+
+    def _routed(self, command: ToSwitches) -> Iterator[tuple[End, ToSwitches]]:
+        match command:
+            case InstallStage():
+                yield from self._divided(command)
+                return
+            case ReadRules(dpid) | SendArpReply(PortRef(dpid)):
+                if end := self._holders.get(dpid):
+                    yield end, command
+                return
+            case PollLearning():
+                self._learning = command
+        yield from ((end, command) for end in self._ends)
+
+    def _divided(self, command: InstallStage) -> Iterator[tuple[End, ToSwitches]]:
+        parts: defaultdict[End, set[Dpid]] = defaultdict(set)
+        stage = _Stage(command.change_id, self._clock() + self._answer_s, parts, set())
+        for dpid in command.stage.mods:
+            if end := self._holders.get(dpid):
+                parts[end].add(dpid)
+            else:
+                stage.results[dpid] = TIMED_OUT
+        stage.silent.update(parts)
+        self._stages[command.change_id] = stage
+        self._report(stage)
+        for end, dpids in parts.items():
+            mods = {dpid: command.stage.mods[dpid] for dpid in dpids}
+            yield end, InstallStage(command.change_id, Stage(command.stage.name, mods), command.pause_s)
+
+    # ---- southbounds
+
+    def add(self, end: End) -> None:
+        """Use a southbound, which announces its switches next."""
+        with self._lock:
+            self._ends[end] = None
+            end.send([self._learning])
+
+    def remove(self, end: End) -> None:
+        """Stop using a southbound that is lost."""
+        with self._lock:
+            self._ends.pop(end, None)
+            for dpid in [dpid for dpid, holder in self._holders.items() if holder is end]:
+                self._release(dpid, SwitchLeft(dpid))
+
+    def received(self, end: End, messages: Iterable[FromSwitches], taken: Callable[[], None]) -> None:
+        """Handle messages of a southbound. Messages about switches that it does not hold are dropped.
+
+        ``taken``: called by a thread once the control loop has taken them."""
+        with self._lock:
+            shown = [each for message in messages for each in self._shown(end, message)] if end in self._ends else []
+            for message in shown[:-1]:
+                self._put(message)
+            for message in shown[-1:]:
+                self._put(message, _Mark(taken))
+        if not shown:
+            taken()
+
+    def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
+        """Yield what the control loop gets to know of a message."""
+        match message:
+            case SwitchConnected(dpid, name, ports):
+                before, left = self._holders.get(dpid), self._leaving.pop(dpid, None)
+                if before not in (None, end):
+                    self._abandon(dpid)
+                self._holders[dpid] = end
+                if left or before not in (None, end):
+                    self._expect_links(dpid)
+                    yield SwitchMoved(dpid, name, ports)
+                else:
+                    self._forget_links(dpid)
+                    yield message
+            case ProbesHeard():
+                self._pass_on(end, message)
+            case ConnectionRefused() | PacketsRefused():
+                yield message
+            case StageDone():
+                self._stage_done(end, message)
+            case LinkSeen(src, dst) if self._holders.get(src.dpid) is end:
+                self._links[src] = dst
+                yield message
+            case LinkLost(src) if self._holders.get(src.dpid) is end:
+                self._links.pop(src, None)
+                yield message
+            case LinkSeen() | LinkLost():
+                pass
+            case ArpSeen(at) if self._holders.get(at.dpid) is end:
+                yield message
+            case ArpSeen():
+                pass
+            case MastershipLost(dpid) if dpid not in self._holders and dpid not in self._leaving:
+                yield message
+            case _ if self._holders.get(message.dpid) is not end:
+                pass
+            case SwitchLeft(dpid, released) if not released:
+                self._forget_links(dpid)
+                del self._holders[dpid]
+                self._abandon(dpid)
+                yield message
+            case SwitchLeft(dpid) | MastershipLost(dpid):
+                self._release(dpid, message)
+            case PortChanged(dpid, port, removed):
+                if removed or not port.up:
+                    self._forget_links(dpid, PortRef(dpid, port.number))
+                yield message
+            case _:
+                yield message
+
+    def _release(self, dpid: Dpid, message: SwitchLeft | MastershipLost) -> None:
+        """Give another southbound time to get the switch, before the control loop loses it."""
+        del self._holders[dpid]
+        self._leaving[dpid] = self._clock() + self._grace_s, message
+        self._abandon(dpid)
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for dpid, (at, message) in list(self._leaving.items()):
+            if at <= now:
+                del self._leaving[dpid]
+                self._forget_links(dpid)
+                self._put(message)
+        for stage in [stage for stage in self._stages.values() if stage.until <= now]:
+            for dpids in list(stage.parts.values()):
+                stage.results |= dict.fromkeys(dpids, TIMED_OUT)
+            stage.parts.clear()
+            self._report(stage)
+
+    # ---- results of stages
+
+    def _stage_done(self, end: End, message: StageDone) -> None:
+        stage = self._stages.get(message.change_id)
+        if stage is None or end not in stage.parts:
+            return
+        stage.silent.discard(end)
+        stage.results |= {dpid: result for dpid, result in message.results.items() if dpid in stage.parts[end]}
+        stage.parts[end].difference_update(message.results)
+        self._report(stage)
+
+    def _abandon(self, dpid: Dpid) -> None:
+        """Count the changes under way of a switch as timed out."""
+        for stage in list(self._stages.values()):
+            for dpids in stage.parts.values():
+                if dpid in dpids:
+                    dpids.discard(dpid)
+                    stage.results[dpid] = TIMED_OUT
+            self._report(stage)
+
+    def _report(self, stage: _Stage) -> None:
+        """Report the results to the control loop, once each southbound has reported or has nothing left to report."""
+        stage.parts = {end: dpids for end, dpids in stage.parts.items() if dpids}
+        stage.silent &= stage.parts.keys()
+        if stage.silent:
+            return
+        if stage.results or not stage.is_reported:
+            results, stage.results, stage.is_reported = stage.results, {}, True
+            self._put(StageDone(stage.change_id, results))
+        if not stage.parts:
+            self._stages.pop(stage.change_id, None)
+
+    # ---- links between switches of several southbounds
+
+    def _pass_on(self, end: End, message: ProbesHeard) -> None:
+        """Pass probes to the southbounds that sent them."""
+        for other in self._ends:
+            probes = tuple(probe for probe in message.probes if self._holders.get(probe.src.dpid) is other)
+            if other is not end and (probes or message.alive):
+                other.send([ProbesHeard(probes, message.alive)])
+
+    def _expect_links(self, dpid: Dpid) -> None:
+        """Have the links of a switch that has moved watched again: probes over them were not reported meanwhile."""
+        links = [link for link in self._links.items() if dpid in (link[0].dpid, link[1].dpid)]
+        for end in self._ends:
+            if own := tuple(link for link in links if self._holders.get(link[0].dpid) is end):
+                end.send([ExpectLinks(own)])
+
+    def _forget_links(self, dpid: Dpid, at: PortRef | None = None) -> None:
+        """Forget the links of a switch, or of one port, and have other southbounds find theirs again.
+
+        The southbound of the switch does so by itself for its own links."""
+        own, again = self._holders.get(dpid), defaultdict[End, set[PortRef]](set)
+        for src, dst in list(self._links.items()):
+            if at in (src, dst) or (at is None and dpid in (src.dpid, dst.dpid)):
+                del self._links[src]
+                holder = self._holders.get(src.dpid)
+                if holder and src.dpid != dpid and holder is not own:
+                    again[holder].add(src)
+        for end, ports in again.items():
+            end.send([ProbeAnew(frozenset(ports))])

@@ -1,0 +1,130 @@
+"""The southbound's process, on the side of the controller: starts it, and exchanges messages with it.
+
+In: packets of the control loop, answers about claims, new files. Out: packets of the southbound. Two threads send and
+receive, so that nothing waits for a process that is busy. When the process ends by itself, so does the controller.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from controller.child import Child
+from controller.config import Config
+from controller.fabric.topology import Dpid
+from controller.southbound.holding import AllSwitches, Holding
+from controller.southbound.process_messages import CannotListen, Claim, Ready, Silent, Stop
+from signalbox.errors import SignalboxError
+
+log = structlog.get_logger(__name__)
+
+END_S = 5.0
+"""Seconds that the process may take to end the connections of the switches."""
+LOOK_S = 0.05
+"""Seconds between two looks at the holding."""
+IDLE: Callable[[bytes], None] = lambda _: None  # noqa: E731
+
+
+def run(*arguments: Any) -> None:
+    """Run the southbound in its process: the main function, whose imports the controller does not need."""
+    from controller.southbound.own_process import run as run_process
+
+    run_process(*arguments)
+
+
+class SouthboundProcess:
+    """A southbound in a process of its own.
+
+    ``holding``: switches to claim. ``ready``: called when switches can connect. ``silent``: called with the seconds
+    since the last message of any switch. ``fail``: called with the error when the process ends by itself. These
+    functions are called by a thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        known: Collection[Dpid],
+        holding: Holding,
+        logging: Callable[[], object],
+        ready: Callable[[], None],
+        silent: Callable[[float], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._holding = holding
+        self._ready, self._silent, self._fail = ready, silent, fail
+        self.link = IDLE
+        """Function that gets the packets of the southbound."""
+        epoch = holding.epoch if isinstance(holding, AllSwitches) else None
+        self._child = Child("southbound", run, config, known, epoch, logging, niceness=0)
+        self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._asked: dict[Dpid, Claim] = {}
+        self._stopping = False
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(body,), name=f"southbound-{name}", daemon=True)
+            for name, body in (("sends", self._send), ("receives", self._receive))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def write(self, message: object) -> None:
+        """Queue a packet, or a message of ``southbound.own_process``; never waits."""
+        self._queue.put(message)
+
+    def stop(self) -> None:
+        """End the connections of all switches, and the process."""
+        self._stopping = True
+        self.write(Stop())
+        self._child.end(END_S)
+        self.write(None)
+        for thread in self._threads:
+            thread.join(END_S)
+
+    def _guarded(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except Exception as error:
+            log.exception("the link to the southbound failed; stopping")
+            self._fail(error)
+
+    def _send(self) -> None:
+        version = self._holding.version
+        look_s = None if isinstance(self._holding, AllSwitches) else LOOK_S
+        while True:
+            with suppress(queue.Empty):
+                if (message := self._queue.get(timeout=look_s)) is None:
+                    return
+                self._child.send(message)
+            if version != self._holding.version:
+                version = self._holding.version
+                for asked in list(self._asked.values()):
+                    self._answer(asked)
+
+    def _receive(self) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                match self._child.receive():
+                    case bytes() as packet:
+                        self.link(packet)
+                    case Claim() as asked:
+                        self._answer(asked)
+                    case Ready():
+                        self._ready()
+                    case Silent(seconds):
+                        self._silent(seconds)
+                    case CannotListen(why):
+                        self._stopping = True
+                        self._fail(OSError(why))
+        if not self._stopping:
+            raise SignalboxError(f"the process of the southbound ended with status {self._child.end(END_S)}")
+
+    def _answer(self, asked: Claim) -> None:
+        """Answer a question of the process now, and again when the holding changes."""
+        self._asked[asked.dpid] = asked
+        generation = self._holding.generation(asked.dpid)
+        may_claim = asked.since is not None and self._holding.may_claim(asked.dpid, asked.since)
+        self.write(replace(asked, generation=generation, may_claim=may_claim))

@@ -1,0 +1,152 @@
+"""Southbound in a process of its own: the main function of that process, and what it exchanges with its parent.
+
+In: from the parent, packets of the control loop (``uplink``), and what the parent knows of claims, files and settings.
+Out: packets, and questions about claims. Everything in the process runs in the hub. The process ends when the parent
+does.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from collections.abc import Callable, Collection
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from controller.config import Config
+from controller.fabric.topology import Dpid
+from controller.southbound.framework import HubSocket, green_socket, spawn
+from controller.southbound.holding import AllSwitches, Holding
+from controller.southbound.outbox import Outbox
+from controller.southbound.process_messages import Broken, CannotListen, Claim, NewFiles, Ready, Silent, Stop
+from controller.southbound.run_hub import ListenError, run_hub
+from controller.southbound.uplink import Uplink
+from controller.tls import TlsContext
+
+_SIZE = struct.Struct("!i")
+"""Number of bytes before each message, as in ``multiprocessing.connection``."""
+CHUNK = 1 << 16
+
+
+class AskedHolding:
+    """``Holding`` of a parent that decides on claims: the answers to questions about switches."""
+
+    def __init__(self, ask: Callable[[Claim], None]) -> None:
+        self.version = 0
+        self._ask = ask
+        self._claims: dict[Dpid, Claim] = {}
+
+    def generation(self, dpid: Dpid) -> int | None:
+        if dpid not in self._claims:
+            self._ask(Claim(dpid, None))
+            return None
+        return self._claims[dpid].generation
+
+    def may_claim(self, dpid: Dpid, since: float) -> bool:
+        known = self._claims.get(dpid)
+        if known and known.may_claim and known.since == since:
+            return True
+        self._ask(Claim(dpid, since))
+        return False
+
+    def answered(self, claim: Claim) -> None:
+        before = self._claims.get(claim.dpid)
+        self._claims[claim.dpid] = claim
+        self.version += before is None or before.generation != claim.generation
+
+
+def run(
+    connection: Connection,
+    config: Config,
+    known: Collection[Dpid],
+    epoch: int | None,
+    logging: Callable[[], object],
+) -> None:
+    """Run the southbound until the parent ends it: the main function of the process.
+
+    ``known``: switches of the fabric. ``epoch``: generation id of all claims; None to ask the parent."""
+    logging()
+    outbox = Outbox()
+    pipe = _Pipe(socket.socket(fileno=connection.fileno()), outbox)
+    uplink = Uplink(pipe.write, outbox, partial(spawn, outbox))
+    asked = AskedHolding(pipe.write)
+    holding: Holding = asked if epoch is None else AllSwitches(epoch, lambda: True)
+    tls = TlsContext("openflow", config.openflow.tls_files)
+
+    def received(message: Any) -> None:
+        match message:
+            case bytes():
+                uplink.received(message)
+            case Claim():
+                asked.answered(message)
+            case Broken():
+                uplink.broken()
+            case NewFiles(configure, files):
+                configure()
+                tls.prepare(files)()
+            case Stop():
+                outbox.stop()
+
+    spawn(outbox, partial(pipe.read, received))
+    whole_s = 0
+
+    def silent(seconds: float) -> None:
+        nonlocal whole_s
+        if whole_s != int(seconds):
+            whole_s = int(seconds)
+            pipe.write(Silent(seconds))
+
+    try:
+        run_hub(config, uplink.put, outbox, tls, holding, lambda: pipe.write(Ready()), known, silent)
+    except ListenError as error:
+        connection.send(CannotListen(str(error)))
+
+
+class _Pipe:
+    """Connection to the parent that waits in the hub. Messages are pickled, as by ``multiprocessing.connection``."""
+
+    def __init__(self, sock: socket.socket, outbox: Outbox) -> None:
+        self._socket = HubSocket(green_socket(sock))
+        self._outbox = outbox
+        self._unsent = bytearray()
+        self._drains = False
+
+    def write(self, message: object) -> None:
+        """Queue a message; never waits."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._unsent += _SIZE.pack(len(data)) + data
+        if not self._drains:
+            self._drains = True
+            spawn(self._outbox, self._drain)
+
+    def _drain(self) -> None:
+        while self._unsent:
+            try:
+                del self._unsent[: self._socket.send_now(bytes(self._unsent[:CHUNK]))]
+                if self._unsent:
+                    self._socket.wait_writable()
+            except OSError:  # the parent has ended, which ``read`` notices
+                self._unsent.clear()
+        self._drains = False
+
+    def read(self, received: Callable[[Any], None]) -> None:
+        """Pass every message to ``received``, until the parent ends."""
+        data = bytearray()
+        while chunk := self._receive():
+            data += chunk
+            while len(data) >= _SIZE.size:
+                (size,) = _SIZE.unpack_from(data)
+                if len(data) < (end := _SIZE.size + size):
+                    break
+                message = bytes(data[_SIZE.size : end])
+                del data[:end]
+                received(pickle.loads(message))
+        self._outbox.stop()
+
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.receive(CHUNK)
+        except OSError:
+            return b""

@@ -1,0 +1,98 @@
+"""Link of this southbound to the control loop in another process; all code here runs in the hub.
+
+In: messages of the app, through ``put``. Out: packets, each with at most ``MOST_AHEAD`` messages more than the control
+loop has taken, and the commands in the packets that arrive. Before the first ``Welcome`` and after a break, messages
+are dropped: the switches are announced again with the next ``Welcome``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+import structlog
+
+from controller.link.codec import Packed, Refused, pack, packet
+from controller.link.messages import TO_SOUTHBOUND, Report, Taken, Welcome
+from controller.southbound.limits import Backlog
+from controller.southbound.outbox import Outbox
+from controller.tables.messages import FromSwitches
+
+log = structlog.get_logger(__name__)
+
+MOST_AHEAD = 1000
+"""Largest number of messages that were sent and that the control loop has not taken."""
+MOST_TOGETHER = 200
+"""Largest number of messages in one packet."""
+
+
+class Uplink:
+    """Messages to the control loop. ``write``: queues a packet, and never waits. ``later``: calls a function soon."""
+
+    def __init__(
+        self, write: Callable[[bytes], None], outbox: Outbox, later: Callable[[Callable[[], None]], object]
+    ) -> None:
+        self._write = write
+        self._outbox = outbox
+        self._later = later
+        self._flushes = False
+        self._session: int | None = None
+        self._waiting: deque[tuple[Packed, Backlog | None]] = deque()
+        self._sent: deque[Backlog | None] = deque()
+        self._taken = 0
+
+    def put(self, message: FromSwitches, backlog: Backlog | None = None, /) -> None:
+        """Queue a message (``limits.Put``), and send it soon, together with others."""
+        if self._session is None:
+            return
+        try:
+            packed = pack(message)
+        except Refused as error:
+            log.error("a message for the control loop is lost", why=str(error))
+            return
+        if backlog:
+            backlog.added += 1
+        self._waiting.append((packed, backlog))
+        if not self._flushes:
+            self._flushes = True
+            self._later(self._flush)
+
+    def _flush(self) -> None:
+        """Send the messages that may be sent now."""
+        self._flushes = False
+        while self._session is not None and self._waiting and len(self._sent) < MOST_AHEAD:
+            now = min(MOST_TOGETHER, MOST_AHEAD - len(self._sent), len(self._waiting))
+            together = [self._waiting.popleft() for _ in range(now)]
+            self._sent += [backlog for _, backlog in together]
+            report = pack(Report(self._session, time.monotonic()))
+            self._write(packet([report, *(packed for packed, _ in together)]))
+
+    def received(self, data: bytes) -> None:
+        """Handle a packet of the control loop. Raises ``Refused`` for bytes that are no packet."""
+        for command in TO_SOUTHBOUND.read(data):
+            if isinstance(command, Taken):
+                self._take(command.count - self._taken)
+                self._taken = max(self._taken, command.count)
+                self._flush()
+                continue
+            if isinstance(command, Welcome):
+                self.broken()
+                self._session, self._taken = command.session, 0
+            self._outbox.send([command])
+
+    def broken(self) -> None:
+        """Drop all messages until the next ``Welcome``."""
+        self._take(len(self._sent))
+        for _, backlog in self._waiting:
+            if backlog:
+                backlog.taken += 1
+        self._waiting.clear()
+        self._session = None
+
+    def _take(self, count: int) -> None:
+        for backlog in list(islice(self._sent, max(0, count))):
+            self._sent.popleft()
+            if backlog:
+                backlog.taken += 1

@@ -1,0 +1,274 @@
+"""Routing of commands and messages between the control loop and several southbounds, without processes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from controller.fabric.messages import (
+    ArpSeen,
+    ConnectionRefused,
+    ExpectLinks,
+    HeardProbe,
+    LinkLost,
+    LinkSeen,
+    MastershipLost,
+    PortChanged,
+    ProbeAnew,
+    ProbePorts,
+    ProbesHeard,
+    SendArpReply,
+    SwitchConnected,
+    SwitchFloods,
+    SwitchLeft,
+    SwitchMoved,
+)
+from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.link.routing import ANSWER_S, Router
+from controller.tables.messages import (
+    InstallStage,
+    PollHalfway,
+    PollLearning,
+    ReadRules,
+    StageDone,
+    SwitchResult,
+    ToSwitches,
+)
+from controller.tables.rules import MeterRule, RuleMod, Stage
+
+A, B, C = Dpid(1), Dpid(2), Dpid(3)
+A1, B1, C1 = (PortRef(dpid, PortNo(1)) for dpid in (A, B, C))
+GRACE_S, BARRIER_S = 5.0, 10.0
+DONE, TIMED_OUT = SwitchResult(), SwitchResult(timed_out=True)
+MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
+
+
+class Southbound:
+    """Southbound that records its commands."""
+
+    def __init__(self, fabric: "Loop", *holds: Dpid) -> None:
+        self.fabric = fabric
+        self.sent: list[ToSwitches] = []
+        fabric.router.add(self)
+        for dpid in holds:
+            self.says(SwitchConnected(dpid, f"s{dpid}", ()))
+        self.sent.clear()
+        fabric.heard.clear()
+
+    def send(self, commands: Iterable[ToSwitches]) -> None:
+        self.sent += commands
+
+    def says(self, *messages: Any) -> list[Any]:
+        """Return what the control loop gets to know of the messages."""
+        before = len(self.fabric.heard)
+        self.fabric.router.received(self, messages, lambda: None)
+        return self.fabric.heard[before:]
+
+
+class Loop:
+    """End of the control loop, with a clock that only the test moves."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.now = 0.0
+        self.router = Router(self._put, GRACE_S, BARRIER_S, lambda: self.now)
+
+    def _put(self, message: Any, counted_by: Any = None) -> None:
+        self.heard.append(message)
+        if counted_by:
+            counted_by.taken += 1
+
+    def wait(self, seconds: float) -> list[Any]:
+        """Return what the control loop gets to know in this time."""
+        self.heard.clear()
+        self.now += seconds
+        self.router.send([])
+        return self.heard
+
+    def install(self, *dpids: Dpid) -> None:
+        self.router.send([InstallStage(7, Stage("install", dict.fromkeys(dpids, MODS)), 0.5)])
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def stage(*dpids: Dpid) -> InstallStage:
+    return InstallStage(7, Stage("install", dict.fromkeys(dpids, MODS)), 0.5)
+
+
+def test_each_command_goes_to_the_holder_of_its_switch_or_to_all(loop: Loop) -> None:
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    reply = SendArpReply(B1, "10.0.0.1", "02:00:00:00:00:01", "10.0.0.2", "02:00:00:00:00:02")
+    to_all: list[ToSwitches] = [PollHalfway(), ProbePorts(frozenset({A}))]
+    loop.router.send([ReadRules(A), reply, ReadRules(C), *to_all])
+    assert one.sent == [ReadRules(A), *to_all]
+    assert two.sent == [reply, *to_all]
+
+
+def test_a_southbound_learns_what_the_others_were_told_to_poll(loop: Loop) -> None:
+    Southbound(loop)
+    loop.router.send([PollLearning(frozenset({A}))])
+    late = Southbound.__new__(Southbound)
+    late.fabric, late.sent = loop, []
+    loop.router.add(late)
+    assert late.sent == [PollLearning(frozenset({A}))]
+
+
+def test_a_stage_is_divided_and_its_first_results_are_joined(loop: Loop) -> None:
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    loop.install(A, B)
+    assert (one.sent, two.sent) == ([stage(A)], [stage(B)])
+    assert one.says(StageDone(7, {A: DONE})) == []
+    assert two.says(StageDone(7, {B: DONE})) == [StageDone(7, {A: DONE, B: DONE})]
+    assert two.says(StageDone(7, {B: DONE})) == []
+
+
+def test_results_of_late_switches_follow_one_by_one(loop: Loop) -> None:
+    one, two = Southbound(loop, A, C), Southbound(loop, B)
+    loop.install(A, B, C)
+    assert one.says(StageDone(7, {C: DONE})) == []
+    assert two.says(StageDone(7, {})) == [StageDone(7, {C: DONE})]
+    assert one.says(StageDone(7, {A: DONE})) == [StageDone(7, {A: DONE})]
+    assert two.says(StageDone(7, {B: TIMED_OUT})) == [StageDone(7, {B: TIMED_OUT})]
+
+
+def test_a_stage_whose_switches_are_all_late_is_reported_as_such_once(loop: Loop) -> None:
+    one = Southbound(loop, A)
+    loop.install(A)
+    assert one.says(StageDone(7, {})) == [StageDone(7, {})]
+    assert one.says(StageDone(7, {A: DONE})) == [StageDone(7, {A: DONE})]
+
+
+def test_switches_that_nobody_holds_count_as_timed_out(loop: Loop) -> None:
+    one = Southbound(loop, A)
+    loop.install(A, C)
+    assert one.says(StageDone(7, {A: DONE})) == [StageDone(7, {A: DONE, C: TIMED_OUT})]
+    loop.heard.clear()
+    loop.install(C)
+    assert loop.heard == [StageDone(7, {C: TIMED_OUT})]
+
+
+def test_a_stage_without_switches_is_done_at_once(loop: Loop) -> None:
+    loop.install()
+    assert loop.heard == [StageDone(7, {})]
+
+
+def test_a_southbound_that_does_not_answer_a_stage_holds_it_up_until_the_barriers_are_overdue(loop: Loop) -> None:
+    one, _ = Southbound(loop, A), Southbound(loop, B)
+    loop.install(A, B)
+    one.says(StageDone(7, {A: DONE}))
+    assert loop.wait(BARRIER_S + ANSWER_S - 0.1) == []
+    assert loop.wait(0.2) == [StageDone(7, {A: DONE, B: TIMED_OUT})]
+
+
+def test_open_changes_of_a_lost_southbound_have_timed_out(loop: Loop) -> None:
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    loop.install(A, B)
+    one.says(StageDone(7, {A: DONE}))
+    loop.router.remove(two)
+    assert loop.heard == [StageDone(7, {A: DONE, B: TIMED_OUT})]
+
+
+def test_a_switch_moves_to_another_southbound_without_leaving(loop: Loop) -> None:
+    one = Southbound(loop, A, B)
+    one.says(LinkSeen(A1, B1), LinkSeen(B1, A1))
+    loop.install(A)
+    loop.router.remove(one)
+    assert loop.heard[-1:] == [StageDone(7, {A: TIMED_OUT})]
+    assert loop.wait(GRACE_S - 0.1) == []
+    two = Southbound(loop)
+    assert two.says(SwitchConnected(A, "a", ())) == [SwitchMoved(A, "a", ())]
+    assert two.sent == [ExpectLinks(((A1, B1),))]
+    three = Southbound(loop)
+    assert three.says(SwitchConnected(B, "b", ())) == [SwitchMoved(B, "b", ())]
+    assert (two.sent[1:], three.sent) == ([ExpectLinks(((A1, B1),))], [ExpectLinks(((B1, A1),))])
+    three.says(SwitchLeft(B, released=True))
+    loop.heard.clear()
+    assert loop.wait(GRACE_S) == [SwitchLeft(B, released=True)]
+    assert loop.wait(GRACE_S) == []
+
+
+def test_a_southbound_that_returns_has_its_switches_as_before(loop: Loop) -> None:
+    one = Southbound(loop, A)
+    loop.router.remove(one)
+    loop.router.add(one)
+    assert one.says(SwitchConnected(A, "a", ())) == [SwitchMoved(A, "a", ())]
+    assert loop.wait(2 * GRACE_S) == []
+
+
+def test_the_former_holder_has_nothing_more_to_say_about_a_switch(loop: Loop) -> None:
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    loop.install(A)
+    assert two.says(SwitchConnected(A, "a", ())) == [StageDone(7, {A: TIMED_OUT}), SwitchMoved(A, "a", ())]
+    arp = ArpSeen(A1, "request", "10.0.0.1", "02:00:00:00:00:01", "10.0.0.2")
+    late = [StageDone(7, {A: DONE}), SwitchFloods(A), LinkSeen(A1, B1), LinkLost(A1, B1), arp, MastershipLost(A, "a")]
+    assert one.says(*late, SwitchLeft(A)) == []
+    assert one.says(ConnectionRefused("192.0.2.1:1", A, "silent")) != []
+    loop.router.send([ReadRules(A)])
+    assert two.sent[-1] == ReadRules(A)
+
+
+def test_a_switch_that_its_living_holder_loses_leaves_at_once(loop: Loop) -> None:
+    one = Southbound(loop, A)
+    assert one.says(SwitchLeft(A)) == [SwitchLeft(A)]
+    assert one.says(SwitchConnected(A, "a", ())) == [SwitchConnected(A, "a", ())]
+
+
+@pytest.mark.parametrize("message", [SwitchLeft(A, released=True), MastershipLost(A, "a")])
+def test_a_switch_without_a_holder_leaves_after_a_while(loop: Loop, message: Any) -> None:
+    one = Southbound(loop, A)
+    assert one.says(message) == []
+    assert loop.wait(GRACE_S) == [message]
+
+
+def test_the_loop_learns_of_another_master_of_a_switch_that_it_never_had(loop: Loop) -> None:
+    assert Southbound(loop).says(MastershipLost(A, "a")) == [MastershipLost(A, "a")]
+
+
+def test_a_switch_that_connects_again_to_its_holder_is_new(loop: Loop) -> None:
+    one = Southbound(loop, A)
+    assert one.says(SwitchConnected(A, "a", ())) == [SwitchConnected(A, "a", ())]
+
+
+def test_probes_reach_the_southbound_that_sent_them(loop: Loop) -> None:
+    one, two, three = Southbound(loop, A), Southbound(loop, B), Southbound(loop, C)
+    from_a, from_c = HeardProbe(A1, B1, 5), HeardProbe(C1, B1, 6)
+    assert two.says(ProbesHeard((from_a, from_c))) == []
+    assert (one.sent, three.sent) == ([ProbesHeard((from_a,))], [ProbesHeard((from_c,))])
+    two.says(ProbesHeard((), frozenset({B})))
+    assert one.sent[-1] == three.sent[-1] == ProbesHeard((), frozenset({B}))
+    assert two.sent == []
+
+
+def port(up: bool) -> Port:
+    return Port(PortNo(1), "p", "02:00:00:00:00:01", up, 1e9)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [PortChanged(B, port(False)), PortChanged(B, port(True), True), SwitchLeft(B), SwitchConnected(B, "b", ())],
+)
+def test_the_far_end_finds_its_link_again_after_this_end_was_down(loop: Loop, change: Any) -> None:
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    one.says(LinkSeen(A1, B1))
+    two.says(LinkSeen(B1, A1))
+    two.says(change)
+    assert one.sent == [ProbeAnew(frozenset({A1}))]
+
+
+def test_a_port_that_stays_up_changes_no_link(loop: Loop) -> None:
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    one.says(LinkSeen(A1, B1))
+    assert two.says(PortChanged(B, port(True))) == [PortChanged(B, port(True))]
+    assert one.sent == []
+
+
+def test_messages_are_taken_when_the_loop_has_taken_the_last_or_wants_none(loop: Loop) -> None:
+    one, taken = Southbound(loop, A), []
+    loop.router.received(one, [SwitchFloods(A), SwitchFloods(B)], lambda: taken.append("shown"))
+    loop.router.received(one, [SwitchFloods(B)], lambda: taken.append("none"))
+    loop.router.remove(one)
+    loop.router.received(one, [SwitchFloods(A)], lambda: taken.append("lost"))
+    assert taken == ["shown", "none", "lost"]
