@@ -1,4 +1,4 @@
-"""The model of fencing and handover (tests/model): spin finds no fault in it, and finds each fault put into it."""
+"""The models of fencing and handover (tests/model): spin finds no fault in them, and finds each fault put into them."""
 
 import shutil
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-MODEL = Path(__file__).parents[1] / "model" / "handover.pml"
+MODELS = Path(__file__).parents[1] / "model"
 MOST_MEGABYTES = 6000
 DEEPEST = 100_000
 """Largest number of steps in one run of the model; the search fails above it."""
@@ -26,8 +26,8 @@ HOLDS = {
 }
 """Configurations without a fault."""
 
-ONE_WRITER = ".order>=confirmed[s]"
-NOTHING_REWRITTEN = "value!=rule[s]"
+ONE_WRITER = "order>=confirmed"
+NOTHING_REWRITTEN = "value!=rule"
 NO_JOB_LOST = "(etcd.jobs&acknowledged)==acknowledged"
 SWITCH_HELD = ".claim=="
 
@@ -55,11 +55,37 @@ BROKEN = {
 """Faults in the program or in its use, each with the assertion that they break."""
 
 
-def search(folder: Path, definitions: str, optimized: str = "-O0") -> str:
+HELD = ".used==(holder==m)"
+
+ASSIGNMENT_HOLDS = {
+    "three assignments": "CUTS=1",
+    "a switch restarts": "ASSIGNMENTS=3 RESTARTS=1",
+    "connections end": "ASSIGNMENTS=2 DROPS=2 RESTARTS=1",
+    "three members": "MEMBERS=3 ASSIGNMENTS=2",
+    "restored, members were stopped": "RESTORES=1 STOPPED_FIRST ASSIGNMENTS=3",
+    "restored from before all assignments while members run": "RESTORES=1 ASSIGNMENTS=2 RESTARTS=1",
+}
+"""Configurations of the model of assignments without a fault."""
+
+ASSIGNMENT_BROKEN = {
+    "the assignment is not read again": ("NOT_READ_AGAIN RESTARTS=1 ASSIGNMENTS=2", ONE_WRITER),
+    "one generation for all assignments": ("ONE_GENERATION ASSIGNMENTS=2 MAY_BE_REFUSED", ONE_WRITER),
+    "writes before the answer": ("WRITES_BEFORE_THE_ANSWER ASSIGNMENTS=2", NOTHING_REWRITTEN),
+    "writes while it claims anew": ("USED_DURING_THE_CLAIM", NOTHING_REWRITTEN),
+    "restored, base not raised": ("RESTORES=1 STOPPED_FIRST BASE_NOT_RAISED", HELD),
+    "restored to an earlier assignment while members run": (
+        "RESTORES=1 ASSIGNMENTS=2 LATE_BACKUP MAY_BE_REFUSED RESTARTS=1",
+        ONE_WRITER,
+    ),
+}
+"""Faults in the assignment or in its use, each with the assertion that they break."""
+
+
+def search(folder: Path, definitions: str, optimized: str = "-O0", model: str = "handover") -> str:
     """Return the report of spin's verifier. It visits all states, unless one breaks an assertion."""
-    shutil.copy(MODEL, folder)
+    shutil.copy(MODELS / f"{model}.pml", folder)
     macros = [f"-D{definition}" for definition in definitions.split()]
-    subprocess.run(["spin", *macros, "-a", MODEL.name], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["spin", *macros, "-a", f"{model}.pml"], cwd=folder, check=True, capture_output=True)
     options = [optimized, "-w", "-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=2048", f"-DMEMLIM={MOST_MEGABYTES}"]
     subprocess.run(["gcc", *options, "-o", "pan", "pan.c"], cwd=folder, check=True)
     report = subprocess.run(["./pan", f"-m{DEEPEST}"], cwd=folder, check=True, capture_output=True, text=True)
@@ -93,3 +119,20 @@ def test_no_order_of_steps_and_faults_breaks_an_assertion(definitions: str, tmp_
 @pytest.mark.parametrize(("definitions", "broken"), BROKEN.values(), ids=BROKEN)
 def test_each_fault_is_found(definitions: str, broken: str, tmp_path: Path) -> None:
     refuse_others(search(tmp_path, definitions), broken)
+
+
+def test_a_small_model_of_assignments_holds_and_they_must_be_read_again(tmp_path: Path) -> None:
+    refuse_faults(search(tmp_path, "ASSIGNMENTS=2", model="assignment"))
+    refuse_others(search(tmp_path, "NOT_READ_AGAIN RESTARTS=1 ASSIGNMENTS=2", model="assignment"), ONE_WRITER)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("definitions", ASSIGNMENT_HOLDS.values(), ids=ASSIGNMENT_HOLDS)
+def test_no_order_of_assignments_and_faults_breaks_an_assertion(definitions: str, tmp_path: Path) -> None:
+    refuse_faults(search(tmp_path, definitions, "-O2", "assignment"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("definitions", "broken"), ASSIGNMENT_BROKEN.values(), ids=ASSIGNMENT_BROKEN)
+def test_each_fault_of_assignments_is_found(definitions: str, broken: str, tmp_path: Path) -> None:
+    refuse_others(search(tmp_path, definitions, model="assignment"), broken)
