@@ -243,25 +243,25 @@ def _and_more(count: int, how: str = "") -> str:
 _NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spines"), None: ("switch", "switches")}
 
 _TEXTS: Mapping[AlarmKind, str] = {
-    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown {slowdown:.2f} is worse than ECMP's mean {ecmp:.2f}",
+    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown ({slowdown:.2f}) is above the mean of ECMP ({ecmp:.2f})",
     AlarmKind.MASTERSHIP_LOST: "another controller is the master of {subject}, with a newer generation id; Signalbox "
     "does not use the switch",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
     AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
-    AlarmKind.LLDP_MALFORMED: "{subject} sends malformed LLDP with Signalbox's TLV; Signalbox ignores this LLDP",
-    AlarmKind.LLDP_FORGED: "{subject} sends LLDP with Signalbox's TLV and a wrong signature: a host that invents "
-    "links, or another controller's fabric; Signalbox ignores this LLDP",
-    AlarmKind.LLDP_REPLAYED: "{subject} sends LLDP probes that were used before or are too old: a host that repeats "
-    "what it received, or a switch with a long delay; Signalbox ignores these probes",
-    AlarmKind.LLDP_REFLECTED: "{subject} sends LLDP back into the port that it left: a loop, or a host that repeats "
-    "what it received; Signalbox ignores this LLDP",
+    AlarmKind.LLDP_MALFORMED: "{subject} sends malformed LLDP with Signalbox's TLV, which Signalbox ignores",
+    AlarmKind.LLDP_FORGED: "{subject} sends LLDP with Signalbox's TLV and a wrong signature, which Signalbox ignores; "
+    "cause: a host that invents links, or a cable to the fabric of another controller",
+    AlarmKind.LLDP_REPLAYED: "{subject} sends LLDP probes that were used before or are too old, which Signalbox "
+    "ignores; cause: a host that repeats what it received, or a switch with a long delay",
+    AlarmKind.LLDP_REFLECTED: "{subject} sends LLDP back into the port that it left, which Signalbox ignores; "
+    "cause: a loop, or a host that repeats what it received",
     AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit: {packets} "
     "packets dropped in the last {seconds:.0f} s",
     AlarmKind.STATE_NOT_SAVED: "changes of jobs cannot be saved and are refused: {why}",
     AlarmKind.CONNECTIONS_REFUSED: "connections to the OpenFlow port are refused ({subject}), the first of them from "
     "{peer}; the log names the others",
-    AlarmKind.SWITCH_FLOODS: "{subject} sends messages faster than the controller reads them: messages wait, port "
-    "changes are handled a few at a time, and foreign rules of this switch are ignored",
+    AlarmKind.SWITCH_FLOODS: "{subject} sends messages faster than the controller reads them: its messages wait, its "
+    "port changes are handled slowly, and its foreign rules are ignored",
     AlarmKind.COUNTERS_STALE: "{subject} does not answer requests for counters of {what}; plans use old loads",
     AlarmKind.INTERFACE_DARK: "{subject} {why}",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",

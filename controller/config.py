@@ -210,7 +210,7 @@ class DiscoveryConfig(TomlTable):
     probe_interval_s: Seconds = 1.0
     """Seconds between the LLDP probes of a port; more where max_probes_per_s requires it."""
     link_timeout_s: Seconds = 5.0
-    """Seconds of silence after which a link with ports that are up is lost, if three probes were missed."""
+    """Seconds without probes, at least three, after which a link is lost although its ports are up."""
     max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
     """LLDP probes per second in all; new ports may add four times as many."""
     hold_down_s: Seconds = 2.0
@@ -273,7 +273,7 @@ class FabricConfig(TomlTable):
     """Capacity of every link to a host; default: what the port reports."""
     link: tuple[LinkCapacity, ...] = ()
     leaf_prefix_length: int = Field(default=24, ge=8, le=32)
-    """Bits of the prefixes that leaves own, with one rule each; 32 for a rule per host."""
+    """Length in bits of the prefixes that leaves own, one rule each; 32 means a rule per host."""
     inventory: Path | None = None
     """TOML file that declares hosts, switches and cables."""
     gateway: tuple[GatewayConfig, ...] = ()
@@ -333,7 +333,7 @@ class CircuitsConfig(TomlTable):
     fixed: bool = False
     """Whether circuits stay until their job ends, as with patch panels; no lost circuit is made again."""
     drain_s: Annotated[float, Field(ge=0, le=MAX_S, allow_inf_nan=False)] = 0.1
-    """Seconds that packets may take to leave a circuit before it goes dark: the longest queue."""
+    """Longest time in seconds that queued packets take to leave a circuit before it goes dark."""
     switch: tuple[OpticalSwitch, ...] = ()
 
     @property
@@ -399,15 +399,15 @@ class PlanningConfig(TomlTable):
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0
     """Seconds between plans; the next plan starts earlier when something slows jobs."""
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
-    """Quiet seconds after a change before planning; repairs do not wait."""
+    """Seconds without a further change until a plan starts; repairs start at once."""
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
-    """Relative gain that a new plan needs, in the largest of the slowdowns that the plan changes."""
+    """Fraction by which a new plan must reduce the largest of the slowdowns that it changes."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
     """Pinned flows that one cycle may move; repairs do not count."""
     max_paths: int = Field(default=64, ge=1)
     """Candidate paths between two distant switches."""
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
-    """Random draws of the hash, for the slowdown under ECMP that is reported beside the plan."""
+    """Random hash draws that estimate the slowdown under ECMP, which is reported with the plan."""
 
 
 class JobsConfig(TomlTable):
@@ -431,7 +431,7 @@ def _prefix(text: str) -> str:
     if not re.fullmatch(r"/([!-.0-~]+/)+", text):
         raise PydanticCustomError("prefix", "must begin and end with /, such as /signalbox/")
     if taken := set(text.split("/")) & set(NAMES_IN_ETCD):
-        what = "must not contain {name}: keys of a store with a shorter prefix may begin so"
+        what = "must not contain {name}: a store with a shorter prefix has keys that contain it"
         raise PydanticCustomError("prefix", what, {"name": f"/{min(taken)}/"})
     return text
 
@@ -511,7 +511,7 @@ def _store(text: str) -> str:
         try:
             host_and_port(address)
         except ValueError:
-            raise PydanticCustomError("store", form + "; {address} is no HOST:PORT", {"address": address}) from None
+            raise PydanticCustomError("store", form + "; {address} is not HOST:PORT", {"address": address}) from None
     return text
 
 

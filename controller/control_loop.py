@@ -161,7 +161,7 @@ class ControlLoop:
             self._pending |= at_once(Work.RULES) | at_once(Work.PLAN)
 
     def _answer_losses(self, now: float) -> list[Command]:
-        """Remove next hops over lost links first; other work waits for the confirmation, for a bounded time."""
+        """Remove next hops over lost links before all other work, which waits up to ``HURRY_S`` for confirmation."""
         s = self.state
         if self._rules_due(now) and not s.phases.adopting:
             lost = s.losses.lost(s.fabric.links)

@@ -112,7 +112,7 @@ class FibreState:
     swaps: frozenset[Swap] = frozenset()
     """Pairs of interfaces whose fibres may be swapped."""
     misrouted: Circuits = field(default_factory=dict)
-    """Receiving interface of each interface whose probes arrive where neither its circuit nor a swap leads."""
+    """Interfaces whose probes arrive where neither their circuit nor a swap leads, each with the receiving one."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
     """Circuits over which no probe has arrived yet, as (sender, receiver), unless either is in one of the ``swaps``.
 

@@ -256,9 +256,10 @@ class OpticalSwitches:
 
     @property
     def active(self) -> Circuits:
-        """Active circuits: wanted circuits that, as far as is known, are connected, and that no pending change ends.
+        """Active circuits: wanted circuits that are connected, and that no pending change ends.
 
-        The result is the same object while nothing changes."""
+        Switches that were not read yet are assumed to have the wanted cross-connects. The result is the same object
+        while nothing changes."""
         if self._active is None:
             self._active = self._found_active()
         return self._active

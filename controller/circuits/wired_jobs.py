@@ -32,7 +32,7 @@ from signalbox.jobs.spec import JobId
 
 FINDING = "the controller is choosing its circuits"
 MAKING = "optical switches are making its circuits"
-RAILS = "it has rails, and circuits connect one NIC of each server"
+RAILS = "it has rails, but circuits connect only one NIC of each server"
 NOT_KNOWN = "its traffic is not known, so the controller cannot choose circuits for it"
 MOST_NAMED = 4
 """Number of jobs that one reason names."""

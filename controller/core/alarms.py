@@ -45,7 +45,7 @@ expected switches of one role. This happens if the inventory describes another f
 cut."""
 
 MOST_PORTS_OF_SWITCH, MOST_PORTS = 16, 256
-"""Largest number of ports of one switch, and of all switches, that raise an alarm of a kind."""
+"""Largest number of alarms of one kind about ports, for one switch and for all switches."""
 
 _LLDP_KINDS: Mapping[PacketRefusal, AlarmKind] = {
     "malformed": AlarmKind.LLDP_MALFORMED,
@@ -159,7 +159,7 @@ def _recent(counts: PortCounts, since: float) -> Iterator[PortRef]:
 
 
 def _some(ports: Iterable[PortRef], fabric: Fabric) -> list[PortRef]:
-    """Return the ports of connected switches that raise an alarm of a kind each, because a switch may lie about all."""
+    """Return a limited number of the ports for alarms of one kind: a switch may report problems of all its ports."""
     of_switch = Counter[Dpid]()
     some = list[PortRef]()
     for at in ports:

@@ -218,7 +218,7 @@ class Derived:
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(
             s.fabric.hosts, s.fabric.links, self.plannable()
         )
-        """Whether no input of ``counted_links`` except the pins has changed, so that it is quickly derived again."""
+        """Whether at most the pins among the inputs of ``counted_links`` have changed, so that deriving it is quick."""
         self.confirmed = Row(
             ConfirmedRoutes(),
             lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins, s.wanted.rules, s.sync.installed),

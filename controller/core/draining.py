@@ -107,7 +107,7 @@ class Draining:
                 self._emptying[name] = before.get(name, _Emptying())
         beside = None if rules_due else self._beside(drained, fabric)
         for name, of in self._emptying.items():
-            waits: dict[str, None] = dict.fromkeys(f"{ip} (a host on it)" for ip in drained.parts[name].hosts)
+            waits: dict[str, None] = dict.fromkeys(f"{ip} (host connected)" for ip in drained.parts[name].hosts)
             for sender in drained.parts[name].senders:
                 if why := self._why_not_quiet(sender, of, beside, fabric):
                     waits[f"{sender.name} ({why})"] = None
@@ -164,7 +164,7 @@ class Draining:
         if not is_read:
             return "its rules are being read" if src.dpid in fabric.switches else "no control connection"
         if settled and beside:  # for example rules kept for hosts that are not found yet
-            return "rules still send there"
+            return "rules still send to it"
         return f"{refused} rules refused" if refused else "rules not confirmed"
 
     # ---- published status

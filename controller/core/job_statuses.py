@@ -158,18 +158,18 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
     connections per flow on a full link (``planning.efficiency``)."""
     found = formulas_of(job.registration.runs) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
-        return "the steps of its halving collectives wait for each other, and the network does not say for how long"
+        return "the steps of its halving collectives wait for each other, for a time that does not follow from the plan"
     if found & {*TREES} and len(job.pairs) > 1:
         return "ranks of a tree send to several others at once, in an order that the library chooses"
     links = job.sending
     if (most := links.most_to_one) > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
         return f"up to {most} hosts send to one host at once; how they share its port is not known"
     if (most := links.most_from_one) > MOST_AT_ONCE:
-        return f"one host sends to up to {most} hosts at once; the order is not known"
+        return f"one host sends to up to {most} hosts at once, in an unknown order"
     if job.spec.library not in ONE_WAY_EACH and links.exchanges:
         return "hosts that send to each other at once may take turns; that depends on the library"
     if split and job.spec.striping is Striping.BY_SHARE:
         return "its flows are split, and connections that are not paced do not keep to their shares of a link"
     if outweighed:
-        return "other jobs have more connections per flow on its links, and each connection has the same part of a link"
+        return "other jobs have more connections per flow on its links, and all connections get equal shares of a link"
     return ""

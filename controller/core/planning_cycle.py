@@ -56,7 +56,7 @@ Recurring bursts thus do not keep the planner busy."""
 
 
 class LoadEvents:
-    """Comparison of the load of links with the load that the latest plan was made for."""
+    """Decision when changed loads start a plan: compares loads with those that the latest plan was made for."""
 
     def __init__(self) -> None:
         self._planned_bps: Mapping[LinkId, float] = {}
@@ -292,7 +292,7 @@ class PlanningCycle:
         return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.goal, installs, anew, repairs)]
 
     def work_out_slowdowns(self, snapshot: Snapshot) -> list[Command]:
-        """Return the command that computes the slowdowns under the running routes when changed loads start no plan.
+        """Return the command that computes the slowdowns under the running routes. Used when loads start no plan.
 
         ``snapshot``: as in ``begin``."""
         self.generation, self._slowdowns_due = snapshot.generation, True

@@ -160,11 +160,11 @@ def _refuse_unknown_routes(s: State, d: Derived) -> None:
     """Raise ``NotKnownYet`` when some running route is not known."""
     routes, confirmed = s.routes.routes, d.confirmed().routes
     for job_id in sorted(d.missing().keys() & confirmed.keys()):
-        text = f"job '{job_id}' waits for hosts, but switches hold routes of it, whose traffic is unknown"
+        text = f"job '{job_id}' waits for hosts, but switches hold routes of the job; their traffic is not known"
         raise NotKnownYet(text, {"jobId": job_id})
     held = set[FlowId]().union(*confirmed.values())
     missing = [flow for flow, route in routes.items() if flow not in held and any(path for path, _ in route)]
     if missing:
-        named = f"{missing[0].src_ip} > {missing[0].dst_ip}, {len(missing)} in all"
-        text = f"the switches do not hold all routes, because some are under way or refused: {named}"
+        named = f"{len(missing)} routes, the first from {missing[0].src_ip} to {missing[0].dst_ip}"
+        text = f"switches do not hold all routes: {named}, are being installed or were refused"
         raise NotKnownYet(text, {}, RETRY_S)

@@ -191,7 +191,7 @@ class Commits:
         if self.why:
             return self.why
         waited = now - self._given_at if self.busy else 0.0
-        return f"the disk has not answered for {waited:.0f} s" if waited > SLOW_S else ""
+        return f"the store has not answered for {waited:.0f} s" if waited > SLOW_S else ""
 
     def _answered(self, now: float) -> list[Reply]:
         held, self._under_way = self._under_way, []

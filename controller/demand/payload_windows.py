@@ -127,7 +127,7 @@ class Iterations:
         return at >= self._first_end + JITTER * self._usual_s + LAG_S
 
     def overdue(self, now: float) -> bool:
-        """Return whether the iteration in progress takes over twice the usual time, however late its report may be."""
+        """Return whether the iteration in progress takes over twice the usual time, even if its report is late."""
         return bool(len(self.ends) and now - self.ends[-1] > 2 * (max(self._usual_s, self._cycle_s) + REPORT_S))
 
     def _gaps_s(self) -> Floats:
@@ -209,7 +209,7 @@ SNAPSHOTS = 64
 Beyond this number, every second snapshot of the older half is dropped: long iterations need windows that reach far
 back."""
 VALUES = 20_000
-"""Largest number of payloads of pairs that one judgement of a large job compares, which takes 5 ms."""
+"""Largest number of values (pairs times snapshots) that one judgement compares, which takes 5 ms."""
 FEWEST_SNAPSHOTS = 6
 """Smallest number of snapshots that a judgement compares."""
 LONGEST = 6

@@ -292,10 +292,10 @@ def _alike(before: Mapping[Pair, float], now: Mapping[Pair, float]) -> bool:
 
 
 def _fewest(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
-    """Return the number of the first row of ``rates`` of which ``bps`` is a multiple.
+    """Return the number of the first row of ``rates`` that is proportional to ``bps``.
 
-    If there is none, return the numbers of the first two rows of which ``bps`` is a sum with positive weights; empty if
-    there are none. ``error``: see ``TrafficPatterns.made_of``."""
+    Without such a row, return the numbers of the first two rows whose sum, with positive weights, is ``bps``; empty
+    without such rows. ``error``: see ``TrafficPatterns.made_of``."""
     for number, rate in enumerate(rates):
         own = rate > 0
         scale = np.median(bps[own] / rate[own]) if own.any() else 0.0

@@ -31,7 +31,9 @@ DEPTH = 32
 """Largest number of samples per counter; samples that arrive more often are thinned out evenly over the span."""
 
 WRAP = 1 << 48
-"""Bound for a counter whose value fell: it wrapped around if its increase modulo 2^64 is smaller, else it restarted."""
+"""Bound of the increase modulo 2^64 of a counter whose value fell. Below this bound, the counter has wrapped around.
+
+At or above the bound, the counter has restarted."""
 
 _MISSING = -1e15
 """Time in place of missing samples; earlier than the time of any sample."""

@@ -108,7 +108,7 @@ class PartNames:
             )
         if name in self._hosts:
             return f"'{cut(name)}' leads to host {self._hosts[name]}; only cables between switches can be drained", ""
-        return f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has", NO_SUCH_NAME
+        return f"'{cut(name)}': {here} has no such cable; signalbox fabric lists all cables", NO_SUCH_NAME
 
     @cached_property
     def _never_seen(self) -> frozenset[str]:
@@ -274,7 +274,7 @@ def links_named(
 
 
 def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, Sequence[Link]]:
-    """Return the links of each part, in one pass over the links however many switches there are."""
+    """Return the links of each part. The links are examined once, and not once per drained switch."""
     of_switch: dict[Dpid, list[Link]] = {
         drain.part: [] for drain in parts.values() if not isinstance(drain.part, frozenset)
     }
@@ -310,7 +310,7 @@ def drained_parts(
 
 
 def _senders(drain: Drain, links: Iterable[Link], fabric: Fabric, known: Mapping[PartKey, Part]) -> Iterator[Sender]:
-    """Yield the ports at the other ends of the part's cables; if the part is a cable, both its ports.
+    """Yield the ports at the far ends of the cables of a switch, or both ports of a cable.
 
     A remembered cable that is down is included, because it may still carry packets."""
     names: dict[tuple[PortRef, PortRef], str] = {}
@@ -380,7 +380,7 @@ def _named(
         switches, cables = known.switches(name), known.cables(name)
         if len(switches) > 1:
             dpids = ", ".join(f"{dpid:#x}" for dpid in sorted(switches))
-            problems.append(FieldProblem(f"names[{number}]", f"switches {dpids} are called '{name}': give the dpid"))
+            problems.append(FieldProblem(f"names[{number}]", f"switches {dpids} have the name '{name}': use the dpid"))
         elif switches:
             yield Drain(switches[0], name, now)
         elif cables:

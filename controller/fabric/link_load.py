@@ -49,7 +49,7 @@ STEADY = 0.5
 """Largest difference between the rates of steady traffic in two parts of the window, relative to the noise limit."""
 
 SETTLE_S = 2.0
-"""Longest time in seconds in which switches put changed rules into force; packets may use the old links until then."""
+"""Longest time in seconds until switches use changed rules. Until then, packets may use the old links."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,8 +261,8 @@ class LinkLoad:
 
         Each array has a row per link and a column per number of parts. The window ends at ``end``, and its parts begin
         when counters of the link were read. Carried traffic, and the excess over the flows in ``on``, are in bit/s, NaN
-        where unknown. Slack is the fraction of the time by which readings of the flows' counters and of the link's
-        counter may be apart."""
+        where unknown. Slack is the time by which readings of flows and of the link may be apart, as a fraction of the
+        length of the parts."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
@@ -491,9 +491,9 @@ def planned_background(
 ) -> Mapping[LinkId, float]:
     """Return the background to plan with, in bit/s.
 
-    A link in ``carrying`` (pinned flows use it) has its present background, unless flows have just ``left`` it. Any
-    other link has the larger of its present and its ``held`` background. A link that ``uncounted`` flows may use keeps
-    its present background."""
+    Links in ``carrying``, which pinned flows use, have their present background, unless flows have just ``left`` them.
+    So have links that ``uncounted`` flows may use. Any other link has the larger of its present background and its
+    ``held`` background."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:
         return background_bps

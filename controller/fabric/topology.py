@@ -312,10 +312,10 @@ class CandidatePaths:
         return CandidatePaths(replace(self._fabric, links=left), self.max_paths)
 
     def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
-        """Return the shortest paths: no path if there is none, one empty path from a switch to itself.
+        """Return the shortest paths. From a switch to itself, there is one path, which is empty.
 
         The order is deterministic and alternates between the next hops at every switch. The first k paths use as many
-        different first links as k paths can, so a limit does not prefer one spine."""
+        different first links as possible, so that ``max_paths`` does not favour one spine."""
         found = self._found.get((src, dst))
         if found is None:
             found = self._found[src, dst] = self._find(src, dst)

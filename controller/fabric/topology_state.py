@@ -24,7 +24,8 @@ MAX_HOSTS_PER_PORT = 64
 MAX_HOSTS_PER_SWITCH = 4096
 """Largest number of hosts per port and per switch.
 
-All other switches have rules for each host, so a switch could fill their tables with hosts that do not exist."""
+A host outside its leaf's prefix takes a rule on every switch. Without a limit, a switch that invents hosts could fill
+the tables of all others."""
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4

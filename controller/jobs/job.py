@@ -237,7 +237,7 @@ class Epochs:
     def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
         """Begin an epoch of each job that is new, or planned with other traffic than at the last call.
 
-        The ideal time of the job is then another one than that of its earlier iterations."""
+        Its earlier iterations cannot be compared with its new ideal time."""
         before, self._jobs = self._jobs, jobs
         for _, was, job in differing(before, jobs):
             if job and not (was and _same(was, job)):
@@ -345,7 +345,7 @@ class Announcements:
     def holder(self, pair: Pair) -> JobId | None:
         """Return the job that owns the rule for all packets of a pair (``tables.pins``).
 
-        This is the ``first`` job of the pair, else the first job of the reverse pair, whose acknowledgements it has."""
+        This is the ``first`` job of the pair, else that of the reverse pair, whose acknowledgements use the pair."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))
 

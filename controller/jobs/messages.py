@@ -96,7 +96,7 @@ class JobEnd:
     def error(self, id_in_use: bool = False) -> NotFound:
         """Return the error for a call about this registration.
 
-        ``id_in_use``: whether another registration has its id."""
+        ``id_in_use``: whether another registration has the job id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has the id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
         return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})
@@ -124,7 +124,7 @@ class Ends:
         self._latest: dict[JobId, str] = {}
         self._of_request: dict[tuple[JobId, str, str], JobEnd] = {}
         self.saved: Mapping[str, JobEnd] = SharedMap()
-        """Ends to save for a restart, by uid, including ends that become final only when they are saved."""
+        """Ends to save for a restart, by uid, including ends that are not final yet."""
         self._to_save = dict[str, None]()
 
     def add(self, end: JobEnd) -> None:
@@ -200,8 +200,8 @@ def _request(end: JobEnd) -> tuple[JobId, str, str]:
 def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_use: bool) -> NotFound:
     """Return the error for a call about a missing registration; ``uid`` None means any registration of the job.
 
-    The error tells how the registration, or the latest one of the job, ended. ``ends``: oldest first. ``id_in_use``:
-    whether another registration has the id."""
+    The error says how this registration ended, or the latest one of the job. ``ends``: oldest first. ``id_in_use``:
+    whether another registration has the job id."""
     of_job = (end for end in reversed(ends) if end.job_id == job_id and uid in (None, end.uid))
     end = next(of_job, None)
     if end:

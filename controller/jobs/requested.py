@@ -93,7 +93,7 @@ def refuse_stale(update: UpdateJob, job: Job) -> None:
     if stale := update.revisions - {now}:
         raise ConcurrentUpdate(
             f"job '{job.id}' was updated meanwhile: it has revision {now}, and this update is made from "
-            f"revision {min(stale)}. Nothing of it was applied; read the job, and update it again",
+            f"revision {min(stale)}. Nothing was changed: read the job, and update it again",
             {"jobId": job.id, "revision": now},
         )
 

@@ -355,7 +355,7 @@ def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> d
 def divided(
     dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric, known: Iterable[Dpid] = ()
 ) -> tuple[RuleSet, RuleSet]:
-    """Return the rules read from a switch in two sets, ours and foreign; ``read`` itself when all are ours.
+    """Divide the rules that were read from a switch into two sets, ours and foreign; ``read`` itself if all are ours.
 
     All flows in ``read`` are ours, because flows with other cookies are not read. A group or meter is ours if a flow of
     ours uses it, or if the controller installed it (``believed``). It is also ours if its id is one that a rule of this

@@ -203,7 +203,7 @@ def test_what_cannot_be_drained_is_an_error(signalbox: Signalbox) -> None:
 def test_a_name_of_nothing_ends_a_command_with_5_and_is_shown_as_it_was_typed(signalbox: Signalbox) -> None:
     for command, said in (
         (("drain", "spine9"), "there is no switch 'spine9'; a part is a switch (spine2)"),
-        (("drain", "leaf1:9"), "'leaf1:9': leaf1 has no cable there"),
+        (("drain", "leaf1:9"), "'leaf1:9': leaf1 has no such cable"),
         (("undrain", "spine9"), "'spine9' is not drained; drained parts: none"),
         (("forget", "spine9"), "no part of the fabric has the name 'spine9'"),
         (("alarms", "unsilence", "foreign_rules", "spine9"), "no silence of foreign_rules exists for 'spine9'"),

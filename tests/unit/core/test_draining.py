@@ -185,7 +185,7 @@ def test_a_job_that_waits_for_a_host_holds_no_drain(fabric: FakeFabric, others_r
     drain(fabric, "spine1")
     fabric.run(1)
     waits = state(fabric, "spine1").waits_for
-    assert "leaf1 (rules still send there)" in waits, "they are kept for hosts that are not found since the start"
+    assert "leaf1 (rules still send to it)" in waits, "they are kept for hosts that are not found since the start"
     undrain(fabric, "spine1")
     fabric.run(60)
     used = {way[1] for way in ways(fabric, 1) if len(way) == 3}
@@ -208,7 +208,7 @@ def test_hashed_traffic_moves_too(fabric: FakeFabric, mode: Mode) -> None:
     ("name", "error"),
     [
         ("spine9", r"names\[0\]: there is no switch 'spine9'; a part is a switch"),
-        ("leaf1:9", r"names\[0\]: 'leaf1:9': leaf1 has no cable there"),
+        ("leaf1:9", r"names\[0\]: 'leaf1:9': leaf1 has no such cable"),
         ("leaf1:5", r"names\[0\]: 'leaf1:5' leads to host 10.0.1.1; only cables between switches can be drained"),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_switch_in_the_place_of_a_drained_one_is_another_part(fabric: FakeFabr
     fabric.switches[SPINE3].name = "spine2"
     fabric.connect(SPINE3)
     fabric.run(2)
-    with pytest.raises(InvalidInput, match=r"switches .* are called 'spine2': give the dpid"):
+    with pytest.raises(InvalidInput, match=r"switches .* have the name 'spine2': use the dpid"):
         drain(fabric, "spine2")
     here = f"{SPINE3:#x}"
     drain(fabric, here)
@@ -341,7 +341,7 @@ def test_a_refused_rule_holds_only_the_part_that_it_sends_to(fabric: FakeFabric)
         "spine2", 1e9, "confirming", 0, 8, None, (f"leaf1 ({refused} rules refused)",)
     )
     assert state(fabric, "spine3").state == "safe"
-    assert state(fabric, "leaf2:2>spine2").waits_for == ("spine2 (rules still send there)",), "for what still comes in"
+    assert state(fabric, "leaf2:2>spine2").waits_for == ("spine2 (rules still send to it)",), "for what still comes in"
     leaf1.refuses_groups.clear()
     leaf1.refuses.clear()
     fabric.run(100)
@@ -501,7 +501,7 @@ def test_a_host_that_is_found_on_a_drained_switch_is_waited_for() -> None:
     fabric.silent_hosts = set()
     fabric.run(20)
     waits = state(fabric, "leaf1")
-    assert (waits.state, waits.waits_for) == ("confirming", (f"{ips[0]} (a host on it)",))
+    assert (waits.state, waits.waits_for) == ("confirming", (f"{ips[0]} (host connected)",))
 
 
 def test_flows_that_leave_a_detour_are_no_repair() -> None:
