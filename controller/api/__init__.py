@@ -11,7 +11,7 @@ A call passes:
 - ``guard``: around every handler: requests that never arrive, broken bytes, errors and time limits become a status.
 - ``gate``: identifies the caller (``peers``, ``identities``, ``certificate_names``) and checks its rights (``access``).
   It charges the caller for the additional cost of a large request, since HAProxy only counts requests.
-- ``services``, ``fabric_work``: the handlers. ``leading``: refuses answers that only the active controller may give.
+- ``services``, ``fabric_work``: the handlers. ``leading``: refuses calls that only the active controller may answer.
 - ``convert`` and the files that begin with ``convert_``: messages to frozen types and back. Only job specs are
   converted elsewhere, in the client's ``mapping``, for both sides.
 - ``errors``: an error as a status with details.
@@ -21,7 +21,7 @@ Streams and long answers:
 - ``watches``, ``watch_table``, ``watch_rows``: streams that begin with a snapshot and continue with changes.
 - ``long_work``: conversions beside the API's loop, so that only the calls that need them wait.
 
-A standby has none of these but ``servers``, ``peers`` and ``errors``: ``forwarding`` passes each call to the leader.
+A standby has only ``servers``, ``peers`` and ``errors`` of these; its ``forwarding`` passes each call to the leader.
 
 ``lease_tokens`` checks who may change a registration; ``audit`` writes the audit log.
 """

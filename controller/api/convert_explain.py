@@ -299,7 +299,7 @@ def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> s
             return f"{text}, {expected}. First iterations are often slow: ask again in a while."
         if usual >= least:
             return (
-                f"{text}, {expected}: some slow iterations reduce the mean, such as first ones. The efficiency of most "
+                f"{text}, {expected}: some slow iterations, such as the first, reduce the mean. The efficiency of most "
                 f"iterations is {usual:.1%}."
             )
         if demand and not demand.source.counted:

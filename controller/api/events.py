@@ -84,7 +84,7 @@ def _number(field: str, token: str, start: int, history: EventHistory) -> int:
     if not (token.isascii() and token.isdigit() and len(token) < 20):
         raise InvalidInput.of(field, f"'{cut(token)}' is not a token of this controller; omit it to start anew")
     if int(token) > history.last:
-        why = "earlier events were lost and the clock was set back, or another controller issued it"
+        why = "earlier events were lost and the clock was set back, or another controller issued the token"
         raise InvalidInput.of(field, f"'{token}' is later than all events: {why}; omit it to start anew")
     return int(token)
 

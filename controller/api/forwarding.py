@@ -4,8 +4,8 @@ In: calls at the configured addresses, and the membership. Out: the same bytes, 
 leader's ``members.api``, with header fields that name the caller (``peers``). This module knows no method.
 
 Only the leader listens at ``members.api``, so a call is forwarded at most once. The leader refuses calls as soon as its
-claim may have ended. All calls to a leader end when the claim is another controller's, or when etcd was not read for
-the duration of a lease.
+claim may have ended. All calls to a leader end when another controller has the claim, or when etcd was not read for the
+duration of a lease.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Forwarder(Servers):
 
 
 class _EveryMethod(grpc.GenericRpcHandler):
-    """Handler of all methods. Requests and answers are streams of bytes, whatever the method has."""
+    """Handler of all methods. Requests and answers are streams of bytes for every method."""
 
     def __init__(self, forward: Callable[..., Any], peer_of: Callable[[Context], Peer]) -> None:
         self._forward = forward

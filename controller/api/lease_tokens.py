@@ -23,7 +23,7 @@ RANDOM_BYTES = 32
 
 
 class LeaseTokens:
-    """Lease tokens derived from one secret, or from a random secret for None."""
+    """Lease tokens that are derived from ``secret``, or from a random secret if it is None."""
 
     __slots__ = ("_known", "_secret")
 
@@ -37,7 +37,7 @@ class LeaseTokens:
         return f"{uid}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
 
     def uid(self, token: str) -> str | None:
-        """Return the uid of the registration that the token belongs to; None for anything else."""
+        """Return the uid of the registration that the token belongs to; None for an invalid token."""
         known = self._known.get(token)
         if known:
             return known

@@ -73,7 +73,7 @@ def _added(add: Callable[[str], int], address: str) -> int:
 def _refuse_unusable(address: str) -> None:
     """Raise ``OSError`` when one of the addresses cannot be used.
 
-    gRPC does not report the reason, and skips an unusable one among several addresses."""
+    gRPC does not report the reason. Where a name has several addresses, it skips those that cannot be used."""
     host, port = host_and_port(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -102,7 +102,7 @@ def _make_room(path: Path) -> None:
     if not is_socket:
         raise OSError(errno.EEXIST, f"cannot listen on unix:{path}: the file exists and is not a socket")
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)  # a listener with a full queue would block us, and a stopped one would do so for ever
+        probe.setblocking(False)  # connecting to a full queue would block, for ever if the listener is stopped
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:

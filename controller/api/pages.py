@@ -52,8 +52,8 @@ def page_token(last: str) -> str:
 def filled(items: Iterable[tuple[str, bytes]], size: int) -> tuple[list[bytes], str]:
     """Return as many of the items as fit into a page of ``size``, at least one, and the token of the next page.
 
-    The token is empty after the last item. ``items`` yields the key of each item, and an answer, serialized, with this
-    item alone. It must serialize an item only on demand, because a serialization does not let other threads run.
+    The token is empty after the last item. ``items`` yields the key of each item, and a serialized answer with this
+    item alone. ``items`` must serialize only on demand, because a serialization does not let other threads run.
 
     Concatenated serialized messages are one message (see ``watch_table``)."""
     parts: list[bytes] = []

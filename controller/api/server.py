@@ -50,7 +50,7 @@ class MemberPort(NamedTuple):
     names: frozenset[str]
     """Names, one of which a member's certificate must have."""
     is_leader: Callable[[], bool]
-    """Function that returns whether no other controller can be active now; calls are refused otherwise."""
+    """Function that returns False while another controller may be active; calls are then refused."""
 
 
 class ApiServer(Servers):

@@ -160,7 +160,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return uid
 
     def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
-        """Add the uid of the registration with this end to the current call's audit line, if there is one."""
+        """Add the uid of the registration that ended so, if there is one, to the audit line of the current call."""
         meant = (job_id, reason, ended_at)
         found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
         if end := next(found, None):
@@ -169,8 +169,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _certain(self, job_id: str, uid: str) -> None:
         """Wait until the status has this registration or its end.
 
-        While another registration takes the job over and is not on disk yet, the status has neither: a failed write
-        reverts the take-over."""
+        The status has neither while another registration that takes the job over is being written to disk, because a
+        failed write reverts the take-over."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))

@@ -93,7 +93,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # switches
     one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
-    per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),
+    per_switch("signalbox_switch_in_sync", "1 when the switch has exactly its intended rules.", lambda s: s.in_sync),
     per_switch(
         "signalbox_switch_rules",
         "Flows, groups and meters of Signalbox on the switch.",
@@ -136,13 +136,13 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_switch_table_entries",
-        "Entries in the flow, group or meter table, including foreign ones; no series if the switch reports none.",
+        "Entries in the flow, group or meter table, including foreign ones; no series if their number is unknown.",
         samples.table_entries,
         ("switch", "table"),
     ),
     Family(
         "signalbox_switch_table_max_entries",
-        "Entries that fit into the table; no series if the switch does not report it.",
+        "Entries that fit into the table; no series if their number is unknown.",
         samples.table_max_entries,
         ("switch", "table"),
     ),

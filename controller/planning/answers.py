@@ -15,7 +15,7 @@ When a step is possible, the planner takes a jump only on one of two conditions:
 
 - Steps lead from the jump to the goal plan in at most ceil(moves / cap) cycles, where moves is the number of all moves
   of the goal plan. The goal plan is then reached at most one cycle later than by steps alone.
-- No further steps lead from the step to the goal plan either. Another goal plan may then have to follow.
+- No further steps lead on to the goal plan. Another goal plan may then have to follow.
 
 Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when no better moves
 are found in time. When there are too many flows to find a goal plan in time, each cycle makes the best plan within the

@@ -302,7 +302,7 @@ class Witnesses:
 
         - each single job that must be slow;
         - all jobs of the cut, when at least two of them must be slow;
-        - the jobs with the largest needs, as few as contain one job that must be slow.
+        - the smallest number of jobs with the largest needs of which one must be slow.
 
         Both last groups are also made from the jobs that are not in ``alone``."""
         cut = self._cut(at)

@@ -474,7 +474,7 @@ def find_residual(common: CommonLinks) -> Residual | None:
 
 
 def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> tuple[Bools, Ints]:
-    """Return which flows can take their spines, because both links exist, and their links; shape (these flows, 2).
+    """Return which flows can take their spines, as both links exist, and these links, shape (these flows, 2).
 
     ``spine`` has the column of each flow's spine, -1 for none."""
     row_out, row_in = common.rows(numbers, flows)

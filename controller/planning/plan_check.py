@@ -1,4 +1,4 @@
-"""Check of a plan before it is installed, without code of the planners.
+"""Check of a plan before it is installed; it shares no code with the planners.
 
 Paths, slowdowns and moves are derived again from the routes and the numbered problem, in time linear in the links that
 the flows pass. In: the problem, the plan, the cap on moves. Out: one sentence per violation; none when the plan is

@@ -31,9 +31,9 @@ from signalbox.jobs.spec import JobId
 
 _MOST_TIE_BREAKS = 4
 _MOST_ROWS = 400
-"""Largest product of two numbers: the slowdowns that can be tie-breaks, and the jobs.
+"""Largest product of the number of slowdowns that can be tie-breaks and the number of jobs.
 
-However many jobs there are, one slowdown can be a tie-break."""
+One slowdown can be a tie-break even with more jobs."""
 _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
 """Largest number of moves in one model: in total, and per second of the remaining time.
 
@@ -81,7 +81,7 @@ def step(
 def smallest_group(problem: Problem, start: Routes, goal: Routes, limits: PlanLimits) -> Group:
     """Return the smallest group of moves that gives smaller slowdowns than ``start`` has.
 
-    Return all moves when no group is found in time; ``goal`` has smaller slowdowns, so all moves together do."""
+    When no group is found in time, return all moves: they lead to ``goal``, which has smaller slowdowns."""
     every = Group(tuple(flow.id for flow in _changing(problem, start, goal)), smallest=False)
     if limits.left_s <= 0:
         return every
@@ -240,7 +240,7 @@ class _Model:
 
     @cached_property
     def _settled(self) -> dict[JobId, float]:
-        """Largest load per job of a link that it uses and that no move changes, including links of NICs."""
+        """Largest load, by job, of its links (also of NICs) whose load no move changes."""
         loads = job_loads(self._problem, self._start)
         slowdowns: dict[JobId, float] = {}
         for link, of_jobs in loads.items():

@@ -105,7 +105,7 @@ def explain(
 ) -> None:
     """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain.
 
-    It also says whether counters confirm the announcement, or how many planning cycles better routes need. Without
+    It also says whether counters confirm the announcement, and how many planning cycles better routes need. Without
     --workload the running controller answers; with it JOB is a file's name without .txt. Exit status 3: some flows have
     no path."""
     options: FabricOptions | None = ctx.obj

@@ -6,9 +6,9 @@ fabric for which the planner's own routes reach a goal with every failure. ``spi
 data (docs/reference/json-output.md), ``exported`` as a graph, and a workload with the host numbers of that graph.
 
 Failures that differ only by symmetry are tried once. Each position of an aggregation switch in its pod has one group of
-cores. Exchanging positions changes nothing, so a way to fail is a multiset: it has the failures of each position, in no
-order. At one position either some pods lose their aggregation switch, or some cores of the group fail. The cores of a
-group are interchangeable, so only their number matters.
+cores. Exchanging positions changes nothing, so a way to fail is a multiset of the failures of each position. At one
+position either some pods lose their aggregation switch, or some cores of the group fail. The cores of a group are
+interchangeable, so only their number matters.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Family(Protocol):
         """Return the Gbit/s of all uplinks of a leaf, or of a pod of a fat-tree."""
 
     def failures(self, count: int, failed: int) -> Iterator[Names]:
-        """Yield the failed switches of each distinct way to fail; nothing when the tier has fewer than ``failed``."""
+        """Yield the failed switches of each distinct way to fail; nothing when the tier has too few switches."""
 
     def count_of_failures(self, count: int, failed: int) -> int:
         """Return the number of distinct ways to fail that ``failures`` yields."""

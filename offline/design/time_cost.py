@@ -113,8 +113,8 @@ def _worth_of_total(question: Question, best: Design) -> float | None:
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
     """Return the proof with the budget's price at which time x cost is stationary: time / cost.
 
-    This proof is a mixture of the proofs at two neighbouring costs. Where the least cost is best it is the first proof,
-    and where the budget allows no larger cost it is the last proof."""
+    The result is a mixture of the proofs at two neighbouring costs. It is the first proof where the least cost is best,
+    and the last proof where the budget allows no larger cost."""
     price = best.time_s / best.cost
     for one, other in pairwise(line.proof for line in lines):
         if one.budget_s >= price > other.budget_s:

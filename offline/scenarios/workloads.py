@@ -61,8 +61,8 @@ class WorkloadJob:
     parts: tuple[int, ...] = ()
     """Part of the iteration in which each ring runs, counted from 0 without gaps; empty: all rings run at once.
 
-    Rings of one part run at once, and parts run one after the other. An all-to-all, or anything else that is no ring,
-    is a ring of one step in a part of its own."""
+    Rings of one part run at once, and parts run one after the other. An all-to-all, and any other traffic without
+    rings, is modelled as a ring of one step in a part of its own."""
 
     @cached_property
     def dividing(self) -> Dividing:

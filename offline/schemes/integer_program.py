@@ -23,7 +23,7 @@ _HEAVIEST = 1 << 40
 """Largest weight; larger weights are reduced to it, so that sums of 10^5 weights fit into 64 bits."""
 
 _Row = tuple[int, cp_model.IntVar, int]
-"""Flow on a link, if it takes one path: phase, boolean variable of the path, and load in 1 / ``_SCALE`` (weight)."""
+"""Load of a link by a flow on one path: phase, boolean variable of the path, and load in 1 / ``_SCALE`` (weight)."""
 
 
 @dataclass(frozen=True, slots=True)

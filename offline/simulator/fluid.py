@@ -173,8 +173,8 @@ class Fluid:
     def advance(self, until_s: float) -> list[int]:
         """Advance to the next time at which connections are done, and return them.
 
-        When none is done by ``until_s``, advance to ``until_s``. Raises ``ValueError`` when that is infinite and no
-        connection will ever be done."""
+        When none is done by ``until_s``, advance to ``until_s``. Raises ``ValueError`` when ``until_s`` is infinite and
+        no connection will ever be done."""
         self._settle()
         ends_s = float(self._ends_s.min(initial=math.inf))
         if ends_s > until_s:

@@ -8,9 +8,9 @@ the moved flows, then the total load.
 In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
 its time. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal here as everywhere.
 
-All models of the planner take ``cp_model`` from here. OR-Tools imports pandas for methods that take and return pandas
-series, which are not used here. Pandas would cost a controller 45 MB and a second at every start. Therefore an empty
-module takes the place of pandas while ``cp_model`` is imported, and only then."""
+All models of the planner import ``cp_model`` from this module. OR-Tools imports pandas for methods that are not used
+here. Pandas would cost a controller 45 MB and a second at every start, so an empty module replaces pandas while
+``cp_model`` is imported."""
 
 from __future__ import annotations
 

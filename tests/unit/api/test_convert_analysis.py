@@ -171,7 +171,7 @@ def test_the_answer_counts_what_can_fail_and_names_the_worst() -> None:
     assert said_of_failures(FAILURES) == (
         "Now the worst job's slowdown is 1.00 (no routing is better); under ECMP 2.50 on average. "
         "2 switches without hosts can fail, in 1 case (failures of interchangeable switches are one case); "
-        "no flow uses another 2 cables, so their failure changes nothing. "
+        "no flow uses the other 2 cables, so their failure changes nothing. "
         "The worst failure is that of s101 (or one of 1 like it), with a slowdown of 2.00 after planning (no routing "
         "is better); under ECMP 2.50 on average. "
         "No failure leaves a flow without a path."
@@ -190,7 +190,7 @@ REPAIRED = replace(WORST, basis="repair", slowdown=3.0)
     ({"pinned": False}, "No flow is pinned now: these results are for"),
     (
         {"outcomes": (REPAIRED,)},
-        "before 1 case was planned, so the slowdown is that after the repair. Name a part alone",
+        "before 1 case was planned: only the slowdown after the repair is known. To see the slowdown",
     ),
     ({"outcomes": (REPAIRED,)}, "with a slowdown of 3.00 after the repair (at most 50.0% above the best)"),
 ])  # fmt: skip

@@ -169,7 +169,7 @@ def test_a_measured_efficiency_is_judged(
 
 @pytest.mark.parametrize(("usual", "expected"), [
     (0.6, "the difference is not the routing. Look for slow ranks, lost packets, or unannounced traffic."),
-    (0.97, "some slow iterations reduce the mean, such as first ones. The efficiency of most iterations is 97.0%."),
+    (0.97, "some slow iterations, such as the first, reduce the mean. The efficiency of most iterations is 97.0%."),
     (None, "First iterations are often slow: ask again in a while."),
 ])  # fmt: skip
 def test_hosts_are_not_blamed_for_single_slow_iterations(usual: float | None, expected: str) -> None:
