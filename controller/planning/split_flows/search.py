@@ -212,11 +212,17 @@ def _of_part(
 
 
 def _apart(problem: Problem) -> list[list[Flow]]:
-    flows = problem.flows
+    """Return the flows between leaves that have a path, in parts that share no link between switches.
+
+    All flows are one part where paths have more than two links, or where a leaf also forwards for other leaves."""
+    flows, paths = problem.flows, problem.paths
     crossing = [flow for flow in problem.numbers.crossing.tolist() if problem.reachable(flows[flow])]
     pairs = {(flows[flow].src_leaf, flows[flow].dst_leaf) for flow in crossing}
-    two_links = not problem.paths.stretch and all(problem.paths.distance(src, dst) == 2 for src, dst in pairs)
-    apart = parts(problem.numbers, np.array(crossing, np.int64)) if two_links else [np.array(crossing, np.int64)]
+    leaves = {leaf for pair in pairs for leaf in pair}
+    next_hops = {paths.far_end[link] for leaf in leaves for link in paths.links_from(leaf)}
+    two_links = not paths.stretch and all(paths.distance(src, dst) == 2 for src, dst in pairs)
+    numbers = np.array(crossing, np.int64)
+    apart = parts(problem.numbers, numbers) if two_links and leaves.isdisjoint(next_hops) else [numbers]
     return [[flows[flow] for flow in part.tolist()] for part in apart]
 
 

@@ -358,6 +358,22 @@ def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.Monke
     assert [{f.job_id for f in part.flows} for part in searched] == [{"a"}]
 
 
+def test_flows_whose_leaves_forward_for_other_flows_are_planned_together() -> None:
+    """Four leaves in a cycle, each pair of opposite leaves two links apart: paths of both pairs share links.
+
+    Planned apart, the flows met on these links, and the slowest job was twice as slow."""
+    cables = [(1, 2), (1, 2), (1, 3), (1, 3), (1, 3), (3, 4), (3, 4), (2, 4), (2, 4)]
+    flows = [
+        flow("a", (2, 1), (3, 1), 4 * RATE),
+        flow("a", (3, 1), (2, 2), [(0, 2.5 * RATE), (1, 4 * RATE)]),
+        flow("b", (4, 1), (1, 1), 1.25 * RATE),
+        flow("b", (4, 1), (1, 2), 0.75 * RATE),
+    ]
+    found = planned(problem_of(fabric_of((*ends, RATE) for ends in cables), split(flows, 3), nic_bps=4 * RATE))
+    assert found.max_slowdown == pytest.approx(1.5, rel=1e-4)
+    assert found.bound == pytest.approx(1.5)
+
+
 def test_a_candidate_that_no_search_improves_is_not_returned_but_its_bounds_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
