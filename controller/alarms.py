@@ -248,12 +248,12 @@ _TEXTS: Mapping[AlarmKind, str] = {
     "does not use the switch",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
     AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
-    AlarmKind.LLDP_MALFORMED: "{subject} sends malformed LLDP with Signalbox's TLV, which Signalbox ignores",
-    AlarmKind.LLDP_FORGED: "{subject} sends LLDP with Signalbox's TLV and a wrong signature, which Signalbox ignores; "
-    "cause: a host that invents links, or a cable to the fabric of another controller",
-    AlarmKind.LLDP_REPLAYED: "{subject} sends LLDP probes that were used before or are too old, which Signalbox "
-    "ignores; cause: a host that repeats what it received, or a switch with a long delay",
-    AlarmKind.LLDP_REFLECTED: "{subject} sends LLDP back into the port that it left, which Signalbox ignores; "
+    AlarmKind.LLDP_MALFORMED: "{subject} sends malformed link discovery packets (LLDP), which Signalbox ignores",
+    AlarmKind.LLDP_FORGED: "{subject} sends link discovery packets (LLDP) with a wrong signature, which Signalbox "
+    "ignores; cause: a host that forges links, or a cable to the fabric of another controller",
+    AlarmKind.LLDP_REPLAYED: "{subject} sends link discovery packets (LLDP) that are repeated or too old, which "
+    "Signalbox ignores; cause: a host that repeats what it received, or a switch with a long delay",
+    AlarmKind.LLDP_REFLECTED: "{subject} receives its own link discovery packets (LLDP), which Signalbox ignores; "
     "cause: a loop, or a host that repeats what it received",
     AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit: {packets} "
     "packets dropped in the last {seconds:.0f} s",
@@ -264,6 +264,6 @@ _TEXTS: Mapping[AlarmKind, str] = {
     "port changes are handled slowly, and its foreign rules are ignored",
     AlarmKind.COUNTERS_STALE: "{subject} does not answer requests for counters of {what}; plans use old loads",
     AlarmKind.INTERFACE_DARK: "{subject} {why}",
-    AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",
+    AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; Signalbox ignores the claims",
 }
 """Format strings, filled in with the alarm's subject and its facts."""

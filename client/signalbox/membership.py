@@ -350,7 +350,7 @@ class Membership:
             yield
         except InvalidInput as error:
             if what not in self._refused:
-                log.warning("job '%s': %s are left out; the training continues: %s", self._job_id, what, error)
+                log.warning("job '%s': %s are not reported; the training continues: %s", self._job_id, what, error)
             self._refused.add(what)
 
     def _after(self, error: Exception, now: float) -> float | None:

@@ -169,7 +169,7 @@ def _where(found: JobAnalysis) -> str:
 def _gain(found: JobAnalysis) -> str:
     best = found.best
     if found.verdict is Verdict.CUT_OFF:
-        return "Routing can gain nothing before cables or switches are repaired."
+        return "Routing can gain nothing until cables or switches are repaired."
     if found.verdict is Verdict.NOTHING and found.slowdown > 1 + SLOWDOWN_TOLERANCE:
         return f"Routing can gain {1 - 1 / found.slowdown:.1%} at most."
     if found.verdict is Verdict.NOTHING or best is None:
@@ -189,7 +189,7 @@ def _gain(found: JobAnalysis) -> str:
         )
     return (
         "Whether routing can gain anything is open: the planner found nothing better within its time limit, and only "
-        f"slowdowns below {found.least_slowdown:.2f} are ruled out."
+        f"slowdowns below {found.least_slowdown:.2f} are proven impossible."
     )
 
 
@@ -203,7 +203,7 @@ def _limit(found: JobAnalysis, slowdown: float) -> str:
     """Return why no routing reduces the job's slowdown below ``slowdown``."""
     reached = slowdown * (1 - SLOWDOWN_TOLERANCE)
     if slowdown <= 1 + SLOWDOWN_TOLERANCE:
-        return "That is what the job's NICs allow."
+        return "The job's NICs allow no smaller slowdown."
     if found.nic_slowdown >= reached:
         nic = "a NIC that the job shares with others" if _sharing(found) else "one of the job's NICs"
         return f"The remaining slowdown comes from {nic}, whose load does not depend on routes."
@@ -212,7 +212,7 @@ def _limit(found: JobAnalysis, slowdown: float) -> str:
         return why or "No routes give the job a smaller slowdown, even if no other job sent anything."
     if found.best and found.best.best_for_all:
         return f"{why} Any routes that are better for this job than the planner's are worse for another job.".lstrip()
-    return f"{why} Only slowdowns below {found.least_slowdown:.2f} are ruled out.".lstrip()
+    return f"{why} Only slowdowns below {found.least_slowdown:.2f} are proven impossible.".lstrip()
 
 
 def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
@@ -263,7 +263,9 @@ def _splitting(found: JobAnalysis) -> str:
         )
     if split.best_for_all:
         return "Splitting flows would gain nothing either."
-    return f"The planner gained nothing by splitting flows; only slowdowns below {split.worst_bound:.2f} are ruled out."
+    return (
+        f"The planner gained nothing by splitting flows; only slowdowns below {split.worst_bound:.2f} are impossible."
+    )
 
 
 def _measured(found: JobAnalysis) -> str:

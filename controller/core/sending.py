@@ -395,7 +395,7 @@ class Sending:
     def wait_for_mode(self, reply: Future[Any], mode: Mode, cycles_done: int, now: float) -> list[Reply]:
         """Keep the request until the mode is confirmed; return the refusal of an earlier request that still waits."""
         before, self._for_mode = self._for_mode, _ModeWaiter(reply, mode, now, cycles_done)
-        return [Reply(before.future, Superseded(f"superseded: {mode} was set"))] if before else []
+        return [Reply(before.future, Superseded(f"superseded: another call set the mode {mode}"))] if before else []
 
     def due_replies(
         self, rules_due: bool, saved: bool, cycles_done: int, losses: LinkLosses, now: float

@@ -150,7 +150,7 @@ class JobRegistry:
             try:
                 jobs[job.id] = self._with_reports(job, by_source(saved.connections[job.id]))
             except SignalboxError as error:
-                log.warning("forgot saved connections that are not acceptable any more", job_id=job.id, why=str(error))
+                log.warning("forgot saved connections that are no longer acceptable", job_id=job.id, why=str(error))
         self.jobs = SharedMap(jobs)
         return problems
 

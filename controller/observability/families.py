@@ -179,7 +179,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # links
     one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),
-    one("signalbox_links", "Directed links between switches in use.", lambda s: len(s.fabric.links)),
+    one("signalbox_links", "Directed links in use between switches.", lambda s: len(s.fabric.links)),
     Family(
         "signalbox_link_capacity_bytes_per_second", "Capacity of the link.", samples.link_capacity, LinkLabels._fields
     ),

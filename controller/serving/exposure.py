@@ -93,7 +93,7 @@ def _metrics(config: Config) -> str:
 
 
 def _openflow(config: Config) -> str:
-    return f"{_connecting(_local(config.openflow.host), config.openflow.tls_files)} is taken for a switch"
+    return f"{_connecting(_local(config.openflow.host), config.openflow.tls_files)} can act as a switch"
 
 
 def _connecting(local: bool, tls: TlsFiles | None) -> str:

@@ -100,10 +100,10 @@ def spines(
     fabric: Annotated[FabricKind, typer.Option(help="Kind of fabric that the sizes describe.")] = FabricKind.LEAF_SPINE,
     leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: number of leaves.")] = None,
     spines: Annotated[
-        int | None, typer.Option(min=1, help="Leaf-spine: spines of the files' fabric; also the most to try.")
+        int | None, typer.Option(min=1, help="Leaf-spine: spines of the workload; also the most to try.")
     ] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.")] = None,
-    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k of the files' fabric.")] = None,
+    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k of the workload's fabric.")] = None,
     most_spines: Annotated[
         int | None,
         typer.Option(

@@ -123,22 +123,24 @@ def simulate_command(
         ),
     ] = None,
     iterations: Annotated[
-        int, typer.Option(min=1, help="Iterations of every job, which then leaves.")
+        int, typer.Option(min=1, help="Iterations of every job, after which the job ends.")
     ] = _DEFAULTS.iterations,
     random_starts: Annotated[
         float | None,
-        typer.Option(min=0, max=1e6, metavar="S", help="Draw start times from 0 to S.", show_default="the files'"),
+        typer.Option(
+            min=0, max=1e6, metavar="S", help="Draw starts from 0 to S seconds.", show_default="from the files"
+        ),
     ] = _DEFAULTS.random_starts_s,
     replan: Annotated[
         Replan,
         typer.Option(
-            help="When to plan: published, at each start and end of an all-reduce; hysteresis, as the controller does; "
-            "never, only once."
+            help="When to plan. published: at each start and end of an all-reduce; hysteresis: as the controller does; "
+            "never: only at the start."
         ),
     ] = _DEFAULTS.replan,
     sharing: Annotated[
         Sharing,
-        typer.Option(help="How connections share a full link. equal: alike; weighted: by the demand of their flows."),
+        typer.Option(help="How connections share a full link. equal: equally; weighted: by the demand of their flows."),
     ] = _DEFAULTS.sharing,
     lose_sent: Annotated[
         bool,
@@ -148,11 +150,11 @@ def simulate_command(
     ] = _DEFAULTS.lose_sent,
     path_stretch: PathStretch = 0,
     max_moves: Annotated[
-        int, typer.Option(min=0, help="With hysteresis: most pinned flows that one planning cycle may move.")
+        int, typer.Option(min=0, help="With hysteresis: pinned flows that one planning cycle may move at most.")
     ] = MAX_MOVES,
-    fail_at: Annotated[float, failure_option(min=0, metavar="S", help="Time of the failures.")] = 0.0,
+    fail_at: Annotated[float, failure_option(min=0, metavar="S", help="Time of the failures, in s.")] = 0.0,
     repair_at: Annotated[
-        float | None, failure_option(min=0, metavar="S", help="Time when the failures end; default: never.")
+        float | None, failure_option(min=0, metavar="S", help="Time when the failures end, in s; default: never.")
     ] = None,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
     as_json: AsJson = False,
@@ -227,7 +229,7 @@ def generate_workload(
     spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; hosts are numbered after them.")],
     hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],
     jobs: Annotated[int, typer.Option(min=1, help="Jobs, each one of three published models.")] = 3,
-    ring_size: Annotated[int, typer.Option(min=2, help="Hosts per ring, fewer where that does not fit.")] = 4,
+    ring_size: Annotated[int, typer.Option(min=2, help="Hosts per ring; fewer if the job does not fit.")] = 4,
     placement: Annotated[Placement, typer.Option(help="How jobs are placed on hosts.")] = Placement.WHOLE_LEAF,
     max_rings: Annotated[
         int | None, typer.Option(min=1, help="Rings per job, for small fabrics.", show_default="as the model has")

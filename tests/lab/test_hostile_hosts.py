@@ -140,7 +140,7 @@ def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
         attack.send(ATTACKER, bytes(frame))
         attack.wait_refused(ATTACKER, "forged")
         attack.wait_refused(ATTACKER, "reflected")
-        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP with Signalbox's TLV and a wrong signature")
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends link discovery packets (LLDP) with a wrong signature")
 
 
 def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack: Attack) -> None:
@@ -186,4 +186,4 @@ def test_lldp_that_is_replayed_from_another_port_makes_no_link(attack: Attack) -
     with attack.nothing_changes():
         attack.send(OTHER, attack.old_frame)
         attack.wait_refused(OTHER, "replayed")
-        attack.wait_alarm(f"{attack.port_name(OTHER)} sends LLDP probes that were used before or are too old")
+        attack.wait_alarm(f"{attack.port_name(OTHER)} sends link discovery packets (LLDP) that are repeated or too old")

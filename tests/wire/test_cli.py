@@ -263,7 +263,7 @@ def test_a_configuration_is_checked_without_serving(signalbox: Signalbox, tmp_pa
         "the configuration is valid\n"
         "API 127.0.0.1:0: any program on this machine is an operator\n"
         "metrics 127.0.0.1:9464: any program on this machine can read them\n"
-        "OpenFlow 127.0.0.1:6653: any program on this machine is taken for a switch\n",
+        "OpenFlow 127.0.0.1:6653: any program on this machine can act as a switch\n",
         "",
     )
     result = signalbox("serve", "--check", "--config", bad)

@@ -132,7 +132,7 @@ class Following:
 
 
 _ENDS = {
-    Ended.TAKEN_OVER: "job '{name}' is left to another registration, such as one of the program itself",
+    Ended.TAKEN_OVER: "another registration, such as the program's own, has taken over job '{name}'",
     Ended.DEREGISTERED: "an operator has ended job '{name}'; it is registered again when its spec changes",
     Ended.REFUSED: "the Signalbox controller has refused job '{name}'; the log of signalbox kubernetes says why",
 }

@@ -252,7 +252,7 @@ def _looks_for(demand: pb.Demand) -> bool:
 
 
 def _pattern(demand: pb.Demand) -> str:
-    return f"number {demand.pattern}" if demand.pattern else "another one"
+    return f"pattern {demand.pattern}" if demand.pattern else "another pattern"
 
 
 def findings(job: Job) -> list[str]:

@@ -77,7 +77,7 @@ def test_a_job_that_is_cut_off_is_at_0_and_says_so_before_everything_else() -> N
     assert explain_message(cut_off).efficiency_predicted == 0
     assert said(cut_off) == (
         "The network stops job 'a': 1 flow has no path. The slowdown of the other 3 flows is 1.00. "
-        "Routing can gain nothing before cables or switches are repaired."
+        "Routing can gain nothing until cables or switches are repaired."
     )
 
 
@@ -113,7 +113,7 @@ def test_what_there_is_none_of_is_left_out() -> None:
         "unannounced traffic takes 50% of the capacity.",
     ),
     (replace(SLOWED, verdict=Verdict.NIC, nic_slowdown=2.0), "the load of a NIC does not depend on routes"),
-    (replace(SLOWED, verdict=Verdict.UNPROVEN, least_slowdown=1.2), "only slowdowns below 1.20 are ruled out."),
+    (replace(SLOWED, verdict=Verdict.UNPROVEN, least_slowdown=1.2), "only slowdowns below 1.20 are proven impossible."),
     (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): with any"),
     (BOUNDED, "Splitting flows would gain 33%: slowdown 1.33"),
     (replace(BOUNDED, split=replace(SPLIT, slowdown=2.0)), "Splitting flows would gain nothing either."),

@@ -117,7 +117,7 @@ def test_metrics_and_openflow_say_who_can_reach_them() -> None:
     beyond = Config.model_validate({"metrics": {"host": "0.0.0.0"}, "openflow": {"host": "::", **MUTUAL}})
     assert list(exposure.who_may(beyond))[1:] == [
         "metrics 0.0.0.0:9464: ANYONE who reaches it can read them",
-        "OpenFlow :::6653: whoever has a certificate that ca.pem signed is taken for a switch",
+        "OpenFlow :::6653: whoever has a certificate that ca.pem signed can act as a switch",
     ]
 
 

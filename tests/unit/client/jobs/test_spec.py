@@ -163,6 +163,8 @@ def test_all_problems_are_reported_at_once_but_a_flood_of_them_in_part() -> None
      "unknown field; known are job_id, endpoints, groups, collectives, transfers, library, rails, "),
     ({"collectives": collective(algorithm="magic")}, "collectives[0].algorithm", "must be 'ring_all_reduce', "),
     ({"library": "mpich"}, "library", "must be 'generic', 'gloo', 'openmpi' or 'nccl' (given: 'mpich')"),
+    ({"library": "NCCL"}, "library",
+     "must be 'generic', 'gloo', 'openmpi' or 'nccl' (given: 'NCCL'; did you mean 'nccl'?)"),
     ({"reports_connections": "often"}, "reports_connections", "must be true or false (given: 'often')"),
     ({"collectives": collective(groups=[])}, "collectives[0].groups", "must have at least 1 entry (given: 0)"),
     ({"collectives": [3]}, "collectives[0]", "must be an object or table with the fields algorithm, groups, "),

@@ -384,7 +384,7 @@ def test_what_is_wrong_is_told_once_and_what_was_announced_stays(kept: Kept) -> 
 @pytest.mark.parametrize(
     ("why", "told"),
     [
-        (Ended.TAKEN_OVER, f"ring Ended: job '{ID}' is left to another registration"),
+        (Ended.TAKEN_OVER, f"ring Ended: another registration, such as the program's own, has taken over job '{ID}'"),
         (Ended.DEREGISTERED, f"ring !Ended: an operator has ended job '{ID}'"),
         (Ended.REFUSED, f"ring !Ended: the Signalbox controller has refused job '{ID}'"),
     ],

@@ -92,7 +92,7 @@ PROVISIONAL = pb.Demand(source=pb.DEMAND_SOURCE_PROVISIONAL)
     (pb.Job(), "", []),
     (pb.Job(demand=CONFIRMED, efficiency_measured=0.97), "", []),
     (pb.Job(demand=SILENT), "", ["It sends nothing now."]),
-    (pb.Job(demand=CHANGES), "", ["It changes between 2 traffic patterns, and sends number 1 now."]),
+    (pb.Job(demand=CHANGES), "", ["It changes between 2 traffic patterns, and sends pattern 1 now."]),
     (pb.Job(demand=DECLARED, efficiency_measured=0.97), " ?",
      ["It is planned for what it announced, not yet confirmed by counters."]),
     (pb.Job(demand=PROVISIONAL), " ?",

@@ -147,7 +147,7 @@ def test_iterations_that_the_controller_refuses_are_not_sent_again(
     training.round()
     assert controller.reported == [5]
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job': iterations are left out; the training continues: iterations[0].duration: must be more than 0"
+        "job 'job': iterations are not reported; the training continues: iterations[0].duration: must be more than 0"
     ]
     assert training.membership.registered
 
