@@ -189,7 +189,7 @@ class ControlLoop:
         snapshot = self.derived.snapshot()
         s.load_events.plan_begins(self.derived.background())
         if is_loss := bool(self.derived.routed_lost_links()):
-            self._break_more_routes(now)  # this cycle is the answer to the loss
+            self._break_more_routes(now)  # this cycle reacts to the loss
         # Flows on drained links need no repair: they are still delivered, and move once, to their paths in the plan.
         repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}

@@ -44,7 +44,7 @@ class Drained(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Emptying:
+class _Progress:
     """Progress of one drained part on which no flow is routed."""
 
     quiet: dict[PortRef, bool] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class _Emptying:
         self.quiet.pop(src, None)
 
 
-class _Beside(NamedTuple):
+class _Surroundings(NamedTuple):
     """Forwarding state of the switches at the other ends of the cables of drained parts."""
 
     sending: frozenset[PortRef] = frozenset()
@@ -91,7 +91,7 @@ class Draining:
         self._sync = sync
         self._counters = counters
         self._probe_interval_s = probe_interval_s
-        self._emptying: dict[str, _Emptying] = {}
+        self._progress: dict[str, _Progress] = {}
         self._ports = MemoPerKey[Dpid, RuleSet, set[PortNo]](lambda rules: rules.group_ports)
         self._now = 0.0
 
@@ -101,26 +101,26 @@ class Draining:
         A part that is empty stays empty until flows use it, or until a switch at the other end of one of its cables
         reconnects with other rules. ``rules_due``: whether the wanted rules are about to be derived again."""
         self._now = now
-        before, self._emptying = self._emptying, {}
+        before, self._progress = self._progress, {}
         for name, part in drained.parts.items():
             if drained.flows.keys().isdisjoint(part.links) and drained.waiting.isdisjoint(part.links):
-                self._emptying[name] = before.get(name, _Emptying())
-        beside = None if rules_due else self._beside(drained, fabric)
-        for name, of in self._emptying.items():
+                self._progress[name] = before.get(name, _Progress())
+        around = None if rules_due else self._surroundings(drained, fabric)
+        for name, of in self._progress.items():
             waits: dict[str, None] = dict.fromkeys(f"{ip} (host connected)" for ip in drained.parts[name].hosts)
             for sender in drained.parts[name].senders:
-                if why := self._why_not_quiet(sender, of, beside, fabric):
+                if why := self._why_not_quiet(sender, of, around, fabric):
                     waits[f"{sender.name} ({why})"] = None
             of.wait_for(waits, now)
 
     def forget(self) -> None:
         """Forget the progress of all drains, because rules may send packets to drained parts again."""
-        self._emptying = {}
+        self._progress = {}
 
-    def _beside(self, drained: Drained, fabric: Fabric) -> _Beside:
+    def _surroundings(self, drained: Drained, fabric: Fabric) -> _Surroundings:
         """Return the forwarding state around drained parts; empty if all ports that lead to them are quiet."""
-        if all(of.quiet.get(one.src) for name, of in self._emptying.items() for one in drained.parts[name].senders):
-            return _Beside()
+        if all(of.quiet.get(one.src) for name, of in self._progress.items() for one in drained.parts[name].senders):
+            return _Surroundings()
         senders = {sender for part in drained.parts.values() for sender in part.senders}
         held = self._sync.installed
         dpids = sorted({sender.src.dpid for sender in senders} & held.keys())
@@ -138,12 +138,12 @@ class Draining:
         }
         fed = {one.dst.dpid for one in sending} | {host.at.dpid for host in fabric.hosts.values()}
         refused = Counter(dpid for dpid, _ in self._sync.refused)
-        return _Beside(frozenset(one.src for one in sending), frozenset(fed), refused)
+        return _Surroundings(frozenset(one.src for one in sending), frozenset(fed), refused)
 
-    def _why_not_quiet(self, sender: Sender, of: _Emptying, beside: _Beside | None, fabric: Fabric) -> str:
+    def _why_not_quiet(self, sender: Sender, of: _Progress, around: _Surroundings | None, fabric: Fabric) -> str:
         """Return why a port may still send to the part, or an empty string if the port does not.
 
-        A disconnected switch keeps its rules, so the last result for its port remains valid. ``beside``: None while
+        A disconnected switch keeps its rules, so the last result for its port remains valid. ``around``: None while
         rules are about to be derived again."""
         src = sender.src
         is_read = src.dpid in self._sync.installed
@@ -152,18 +152,18 @@ class Draining:
             return ""
         if of.quiet.get(src):
             return ""
-        refused = beside.refused[src.dpid] if beside else 0
+        refused = around.refused[src.dpid] if around else 0
         settled = src.dpid in self._sync.settled and not refused
         # A switch whose only path leads over the part keeps its groups (tables.pipeline). They send nothing as long as
         # no packet enters the switch.
-        if beside and (src not in beside.sending or (settled and is_read and src.dpid not in beside.fed)):
+        if around and (src not in around.sending or (settled and is_read and src.dpid not in around.fed)):
             if is_read:
                 of.note_quiet(src, is_read=True)
             return ""
         of.note_sending(src)
         if not is_read:
             return "its rules are being read" if src.dpid in fabric.switches else "no control connection"
-        if settled and beside:  # for example rules kept for hosts that are not found yet
+        if settled and around:  # for example rules kept for hosts that are not found yet
             return "rules still send to it"
         return f"{refused} rules refused" if refused else "rules not confirmed"
 
@@ -186,7 +186,7 @@ class Draining:
         down: Collection[PartKey],
     ) -> DrainStatus:
         drain, links, senders, _ = drained.parts[name]
-        of = self._emptying.get(name)
+        of = self._progress.get(name)
         # A flow through a drained switch uses two of the switch's links, but counts once.
         left = len(frozenset[FlowId]().union(*(drained.flows.get(link, ()) for link in links)))
         state: DrainState = "moving" if left else "confirming"

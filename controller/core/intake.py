@@ -194,7 +194,7 @@ class Intake:
             case ReportConnections():
                 return self._connections(message, now)
             case Replan() | Explain() | WhatIf() | GetPlanProof() if message.reply.cancelled():
-                return NO_EFFECTS  # the request changes nothing, and nobody waits for it
+                return NO_EFFECTS  # the request changes nothing, and nobody waits for its reply
             case Replan(reply):
                 s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)

@@ -6,7 +6,7 @@ each job, from which ``MeasuredJobs`` derives the jobs for the planner. ``watche
 module divides two resources among all jobs: the rules for counting, and the pairs that several jobs use.
 
 A small new job is learnt early: all of its pairs are counted before counters have confirmed or contradicted its
-declaration. Early learning uses only counting rules that no other job needs. A job that shares two hosts with another
+announcement. Early learning uses only counting rules that no other job needs. A job that shares two hosts with another
 job is not learnt early: either of the two jobs may send on a pair that no job announced. A change of one job causes no
 work for other jobs.
 """
@@ -141,7 +141,7 @@ class MeasuredDemand:
     def _end_early(self, new: Collection[Job]) -> list[JobId]:
         """End the early learning of jobs that share hosts with the new ones, and return them."""
         if not self._early and not any(self._jobs[job.id].early for job in new):
-            return []  # so after a restart, when a job may share hosts with hundreds of other jobs
+            return []  # for speed: after a restart, a job may share hosts with hundreds of others
         sharing = [jobs for job in new if len(jobs := self._at.sharing(job.spec.addresses)) > 1]
         ended = [job_id for job_id in dict.fromkeys(chain.from_iterable(sharing)) if self._jobs[job_id].early]
         for job_id in ended:
@@ -217,7 +217,7 @@ class MeasuredDemand:
         Every such job is examined once per reading of counters."""
         if not self._unseen and self.counters.news:
             self.counters.news = False
-            self._unseen.extend(reversed(self._wanted))  # the newest jobs have no routes yet
+            self._unseen.extend(reversed(self._wanted))  # newest first: these jobs have no routes yet
             self._unseen.extend(job_id for job_id, _, _ in self._early.newest())
         found = []
         for _ in range(min(BATCH, len(self._unseen))):
@@ -288,7 +288,7 @@ class MeasuredDemand:
 
     @property
     def soon(self) -> frozenset[str]:
-        """Addresses of hosts whose counters are polled more often, because jobs began to be learnt there lately."""
+        """Addresses of hosts whose counters are polled more often, because the learning of their jobs began lately."""
         if self._soon is not None:
             return self._soon
         left, soon, now = SOON_RULES, set[str](), self._published_at

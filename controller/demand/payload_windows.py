@@ -438,7 +438,7 @@ class PayloadWindows:
     def spans(self, now: float) -> Spans | None:
         """Return windows that end with the latest counters, or with the last counters that iteration reports cover.
 
-        Returns None if there is none. If no iterations are reported, only the longest window is returned."""
+        Returns None without such a window. If no iterations are reported, only the longest window is returned."""
         latest = self._snapshots[-1]
         longest_s = max(LONGEST * self._interval_s, JUDGED_ITERATIONS * self._iteration_s(now)) + 0.5 * self._interval_s
         judged = [one for one in self._snapshots if latest.now - one.now <= longest_s and one.counted == latest.counted]
@@ -505,8 +505,8 @@ class PayloadWindows:
     def _ends(self, now: float, since: float, iteration_s: float) -> tuple[_Snapshot, _Snapshot] | None:
         """Return the two snapshots whose window has the smallest error, or None.
 
-        The two snapshots have counters of the same pairs, are at least two intervals and three reported iterations
-        apart, and are recent. If there are too few iterations, the longest window is taken."""
+        The two snapshots are recent, have counters of the same pairs, and are at least two intervals and three reported
+        iterations apart. If there are fewer iterations, the longest window is used."""
         latest = self._snapshots[-1]
         intervals_s = 1.9 * self._interval_s
         shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
@@ -535,7 +535,7 @@ class PayloadWindows:
         """Return whether the job was already training when the counters of the snapshot were read.
 
         A counter may be one interval older than the snapshot. Time before the first iteration would lower the bytes per
-        iteration, by another fraction on each switch."""
+        iteration, differently on each switch."""
         return self._reported.since is None or self._reported.since <= start.now - self._interval_s
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:

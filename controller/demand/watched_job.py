@@ -1,14 +1,14 @@
 """Virtual links that one job is planned with, and the pairs that are counted for it.
 
-A declaration is valid until it is contradicted (``judgement``). From then on, and for an observed job from its start,
+An announcement is valid until it is contradicted (``judgement``). From then on, and for an observed job from its start,
 all pairs of its addresses are counted: the controller learns. Learning ends when the same pairs carry traffic in
-``STABLE`` consecutive judgements. A small new job is learnt *early*, until its declaration is confirmed or
+``STABLE`` consecutive judgements. A small new job is learnt *early*, until its announcement is confirmed or
 contradicted.
 
 The amount of a pair is known only after a window (``payload_windows``). Until then, ``FirstBytes`` finds the sending
 pairs in the first counters that show traffic. It assumes that pairs that were found together send the same amount, in
 a phase of their own. Measured links are *held*: the job is planned with them until they change, or agree with the
-declaration again.
+announcement again.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class WatchedJob:
         self._agreed = self._heard = self._silent = self._learning = self._hold_next = False
         self._wants_learning = job.spec.observed and not measured
         self.early = False
-        """Whether the job is to be learnt before its declaration is confirmed or contradicted (``measured_demand``)."""
+        """Whether the job is to be learnt before its announcement is confirmed or contradicted."""
         self._began = self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()

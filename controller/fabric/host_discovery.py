@@ -22,8 +22,11 @@ from controller.fabric.topology_state import Learned, TopologyState
 from controller.shared_map import differing
 
 ASK_AGAIN_S = 1.0
+"""Shortest time in seconds between two requests for one address."""
 WAIT_S = 3.0
+"""Seconds for which a host that requested an unknown address waits for the answer."""
 FORGET_S = 60.0
+"""Seconds after which the time of the latest request for an address is forgotten."""
 MAX_QUESTIONS = 64
 """Largest number of addresses requested in one second; further addresses wait for the next second."""
 MAX_LOOKED_AT = 256
@@ -37,6 +40,7 @@ MAX_WAITED_FOR = 4
 
 A host that makes up addresses thus delays no other host."""
 ASK_SILENT_AGAIN_S = 60.0
+"""Shortest time in seconds between two requests to a host whose port is known and whose MAC address is unknown."""
 MAX_SILENT_QUESTIONS = 16
 """Largest number of requests in one second to hosts with a known port and an unknown MAC address.
 
@@ -46,13 +50,16 @@ NO_ADDRESS = "0.0.0.0"
 """Sender address of an ARP probe (RFC 5227), which claims no address."""
 
 QUESTIONS = 3
+"""Number of requests to the known port of a claimed address; without any answer, the host has moved."""
 ASK_EVERY_S = 1.0
+"""Seconds between these requests."""
 SETTLED_FOR_S = 10.0
 """Seconds after a refusal in which further claims to the address are refused without a request."""
 RECENT_S = 60.0
 """Seconds for which a refused claim raises an alarm."""
 MAX_INQUIRIES = 64
 MAX_INQUIRIES_OF_A_PORT = 4
+"""Largest number of claims that are checked at one time, in all and from one port."""
 
 
 @dataclass(slots=True)

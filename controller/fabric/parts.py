@@ -475,7 +475,7 @@ class KnownParts:
         self._set_present(key, True)
         if key in self._awaited:
             self._awaited.discard(key)
-            if part.kind is not PartKind.HOST:  # hosts may be thousands, requested one after the other
+            if part.kind is not PartKind.HOST:  # thousands of hosts, requested one by one, must not prolong the wait
                 self._judged_at = now + self._patience_s
         if part.kind is PartKind.LINK:
             for end in part.ends:
@@ -587,7 +587,7 @@ class KnownParts:
         if len(self.awaited) != len(self._awaited):  # the set only shrinks
             self.awaited = frozenset(self._awaited)
         absent = {kind: self._count[kind] - self._count_present[kind] for kind in PartKind}
-        if absent != self.absent:  # also when a saved part has appeared unchanged
+        if absent != self.absent:  # a saved part may have appeared without other changes
             self.absent = absent
         if not self._changed and now < self._explain_at:
             return

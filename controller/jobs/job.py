@@ -350,7 +350,7 @@ class Announcements:
         return self.first(pair) or self.first((dst, src))
 
     def near(self, pairs: Iterable[Pair]) -> Iterator[tuple[JobId, Pair]]:
-        """Yield each job that announced, or was ``found`` on, one of the pairs or a reverse pair, with that pair."""
+        """Yield the jobs that announced, or were ``found`` on, a pair or its reverse pair, each with that pair."""
         for src, dst in pairs:
             for pair in ((src, dst), (dst, src)):
                 if job_id := self._alone.get(pair):

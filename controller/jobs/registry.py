@@ -69,7 +69,7 @@ log = structlog.get_logger(__name__)
 
 
 class Known(NamedTuple):
-    """The job that has an id, None if there is no such job, and the connections that it has reported."""
+    """The job with an id, and the connections that it has reported; the job is None if there is no such job."""
 
     job: Job | None
     reports: Reports
@@ -160,9 +160,11 @@ class JobRegistry:
         Only the result is checked, so that jobs may exchange pairs. Leases continue. Reported connections between
         addresses that remain are kept. A job that sends the same traffic keeps its arrangement.
 
-        Raises ``InvalidInput`` (see ``collectives.check``), also for a job that is named twice; ``NotFound``;
-        ``WrongLeaseToken``; ``Conflict``, ``HostNotAllowed`` and ``Exhausted`` as ``register``; and
-        ``ConcurrentUpdate`` when a job to be changed has another revision by now. The error names the entry."""
+        Errors, which name the entry:
+        - ``InvalidInput``; see ``collectives.check``. Also for a job that is named twice.
+        - ``NotFound`` and ``WrongLeaseToken``.
+        - ``Conflict``, ``HostNotAllowed`` and ``Exhausted``, as ``register``.
+        - ``ConcurrentUpdate`` when a job to be changed has another revision by now."""
         wanted: dict[JobId, Wanted] = {}
         named: dict[JobId, str] = {}
         for update in updates:
@@ -188,7 +190,7 @@ class JobRegistry:
     def deregister(
         self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""
     ) -> JobEnd | None:
-        """End a job and return the end, which is not final yet; None if the caller had deregistered the job before.
+        """End a job and return the end, which is not final yet; None if the caller has already deregistered the job.
 
         ``ended_at``: seconds since 1970. ``force``: end the job whoever owns it, if it belongs to ``tenant`` or
         ``tenant`` is empty. Raises ``NotFound`` and ``WrongLeaseToken``."""

@@ -354,7 +354,7 @@ def refuse_connections_of_others(
 
 
 def named(job: Job, other: Job) -> tuple[str, dict[str, object]]:
-    """Return the name of the other job for an error of ``job``, as words and as details for programs.
+    """Return the name of the other job for an error about ``job``: in words, and as details for programs.
 
     A tenant does not learn the names of other tenants' jobs."""
     if job.registration.tenant in ("", other.registration.tenant):

@@ -102,7 +102,7 @@ class CounterIntake:
         self.late_after_s = LATE_INTERVALS * interval_s
         """Age in seconds from which counters do not show the present load."""
         self.stale_after_s = STALE_INTERVALS * interval_s
-        """Age in seconds from which a switch counts as not answering."""
+        """Age in seconds above which counters are stale: the switch counts as not answering."""
         self.read: Mapping[Dpid, CountersRead] = {}
         """Times of the latest readings of each connected switch; a new mapping on each change."""
         self.drops: dict[PortRef, PuntDrops] = {}
@@ -178,7 +178,7 @@ class CounterIntake:
         self._evaluated_at, self._answers_since = now, None
 
     def _answered(self, message: Counters) -> None:
-        """Assign an answer to its round. A round is all polls with one due time, however late their answers are."""
+        """Assign an answer to its round. A round is all polls with one due time, even if their answers are late."""
         due = message.at if message.due is None else message.due
         if due >= self._round_at + APART * self._interval_s:
             self._round_at, self._answers_since, self._awaited = due, message.at, set(self.read)
@@ -217,7 +217,7 @@ class CounterIntake:
     def _count_pairs(
         self, fabric: Fabric, dpid: Dpid, at: float, counts: Mapping[FlowKey, RuleCount], all_rules: bool
     ) -> tuple[tuple[Counted, ...], list[RuleCount]]:
-        """Add the counts of the rules for flows that begin at this switch; rules of other switches count them again.
+        """Add the counts of rules for flows that begin at this switch. Rules at later switches count the same bytes.
 
         Returns the traffic that each of these rules counts, and the counts of the rules."""
         flows = self._flows[dpid, all_rules](dpid, fabric.hosts, tuple(counts))

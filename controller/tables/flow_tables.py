@@ -87,16 +87,16 @@ def control_rules(
     """Return the rules of table 0 of one switch; the same object while its ports and hosts stay the same.
 
     ``fabric_ports``: ports with links to other switches. ``hosts``: hosts of this switch. ``turns_back``: whether
-    packets may leave by the port where they arrived, as needed where links lead one way."""
+    packets may leave by the port where they arrived, which one-way links need."""
     known = tuple(sorted((host.at.port, host.ip) for host in hosts if host.at.port not in fabric_ports))
     return _control_rules(tuple(switch.ports), frozenset(fabric_ports), known, punt_rate_pps, turns_back)
 
 
 def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns_back: bool = False) -> RuleSet:
-    """Return the installed rules plus rules that discovery needs at ports that send nothing to the controller yet.
+    """Return the installed rules plus the rules that discovery needs at ports that have none.
 
-    The controller does not know yet which ports lead to other switches. Ports with rules of an earlier process
-    therefore keep these rules."""
+    Ports with rules of an earlier process keep these rules, because the controller does not know yet which ports lead
+    to other switches."""
     wanted = _control_rules(tuple(switch.ports), frozenset(), (), punt_rate_pps, turns_back)
     ready = {key.match.in_port for key in installed.flows if key.match.eth_type == ETH_LLDP}
     flows = {key: rule for key, rule in wanted.flows.items() if key.match.in_port not in ready}

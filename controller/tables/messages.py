@@ -58,7 +58,7 @@ class SwitchRules:
     dpid: Dpid
     rules: RuleSet
     foreign: int
-    """Number of foreign flow rules on the switch: rules without our cookie, or in a form that we never install."""
+    """Number of foreign flow rules on the switch: without our cookie, or in a form that Signalbox never installs."""
     foreign_keys: Container[FlowKey] = frozenset()
     """Keys of foreign flow rules that rules of ours may need. A switch holds only one rule per key."""
     is_partial: bool = False

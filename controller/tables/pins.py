@@ -76,7 +76,7 @@ class Pins:
         self._invalid: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
         self._given_up: dict[JobId, set[Pair]] = {}
-        """Pairs, in both directions, that a waiting job no longer announces but still has pins for, by job."""
+        """Pairs, in both directions, that a job does not announce any more but has outdated pins for, by job."""
         self._stale: dict[FlowId, JobId] = {}
         self.turn = 0
         """Number that changes whenever the pins must be derived again although no input has changed."""
@@ -152,7 +152,7 @@ class Pins:
     def _follow_jobs(self, now: Mapping[JobId, Job]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
         """Return the pairs whose pins may change because jobs have changed, by job, and the removed jobs.
 
-        These pairs are all pairs of changed jobs, and pairs of other jobs that are equal or opposite to one of them."""
+        These are all pairs of changed jobs, and the same pairs and their reverse pairs of other jobs."""
         before, self._jobs = self._jobs, now
         changed: list[JobId] = []
         gone: list[JobId] = []
@@ -199,9 +199,9 @@ class Pins:
     def _follow_links(
         self, fabric: Fabric, jobs: Mapping[JobId, Job], routes: Routes
     ) -> Iterator[tuple[JobId, Collection[Pair]]]:
-        """Yield the pairs whose routes may have become valid or invalid, or whose answers may use other cables, by job.
+        """Yield the pairs whose pins may change because links have changed, by job; a job may occur several times.
 
-        A job may be yielded several times."""
+        Routes may have become valid or invalid, or acknowledgements may use other cables."""
         if fabric.links is self._links and fabric.hosts is self._known_hosts:
             return
         leaves = dict.fromkeys(host.at.dpid for host in fabric.hosts.values())

@@ -186,8 +186,8 @@ def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -
 class _PinsAt:
     """Pins that begin at or lead over each switch, by owner.
 
-    Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, even an equal tuple
-    becomes another object, so that ``SwitchDerivation`` derives the rules of its pins again."""
+    Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, the owner's tuples are
+    replaced even by equal ones, so that ``SwitchDerivation`` derives their rules again."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -217,7 +217,7 @@ class _PinsAt:
         return self._at
 
     def _moved(self, hosts: Mapping[str, Host], pins: PinsOf) -> PinsOf:
-        """Return all pins of owners that have a pin whose hosts appeared, vanished or changed switches, by owner."""
+        """Return the owners with pins of hosts that appeared, vanished or changed switches, with all their pins."""
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
         looked_at = pins.items() if ips else ()

@@ -88,7 +88,7 @@ class RunningRoutes:
             flow: route
             for pair, of_part in paths.items()
             for flow, route in _claimed(job, pair, of_part, self.shares.get(pair, ()))
-            if len(route) >= len(self.routes.get(flow, ()))  # else some of its switches have not been read yet
+            if len(route) >= len(self.routes.get(flow, ()))  # with fewer, some switches have not been read yet
         }
         self.replace(updated(self.routes, claimed))
         if self._jobs is not None:
