@@ -109,7 +109,8 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
     if not isinstance(store, EtcdStore):
         return None
     own = Member(store.id, _name(config), config.members.api or "", version("signalbox-controller"), time.time())
-    return EtcdMembership(_access(config.etcd_endpoints, config.etcd), config.etcd.prefix, config.etcd.lease_s, own)
+    access = _access(config.etcd_endpoints, config.etcd)
+    return EtcdMembership(access, config.etcd.prefix, config.etcd.lease_s, own, store.fence())
 
 
 def _name(config: Config) -> str:

@@ -163,7 +163,7 @@ class EtcdClaim:
 
     # ---- for the writes
 
-    def _fence(self) -> pb.Compare:
+    def fence(self) -> pb.Compare:
         """Return the comparison that holds while this process has the claim."""
         return has_value(self._key("claim"), self._claim)
 
@@ -234,7 +234,7 @@ class EtcdClaim:
             return
         with suppress(EtcdError):
             address = self._sign.address.encode()
-            self._etcd.transaction([self._fence()], [put(self._key("alive"), address, self._lease)], self._quick_s)
+            self._etcd.transaction([self.fence()], [put(self._key("alive"), address, self._lease)], self._quick_s)
 
     def _watch_active(self) -> None:
         """Watch the controller that has the claim. Raises ``EtcdError``."""

@@ -154,6 +154,21 @@ class Etcd:
         except grpc.RpcError:
             time.sleep(min(seconds, 0.1))
 
+    def changes(self, prefix: bytes, after: int, seconds: float) -> Iterator[tuple[Sequence[pb.Event], int]]:
+        """Yield the changes after the revision ``after`` of all keys that begin with ``prefix``, with their revision.
+
+        It ends when the time is over, and when the endpoint ends the watch. Raises ``EtcdError``."""
+        create = pb.WatchCreateRequest(key=prefix, range_end=_end_of(prefix), start_revision=after + 1)
+        connections = self._connections
+        try:
+            for reply in connections.watch(pb.WatchRequest(create_request=create), seconds):
+                if reply.canceled:
+                    return
+                yield reply.events, reply.header.revision
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise _error(error, connections.access.endpoints[0]) from None
+
     # ---- leases
 
     def grant(self, seconds: int, within_s: float = CALL_S) -> int:

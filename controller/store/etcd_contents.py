@@ -7,7 +7,9 @@
 - ``format``, ``epoch``: the format of the records, and the number below all epochs, as decimal numbers.
 - ``lease-secret``: the secret of lease tokens.
 - ``event/NUMBER``: lines of events, described at ``etcd_events``.
-- ``claim``, ``claimed``, ``alive``: described at ``etcd_claim``. ``members/NAME/ID``: described at ``etcd_members``.
+- ``claim``, ``claimed``, ``alive``: described at ``etcd_claim``.
+- ``members/NAME/ID``, ``draining/NAME``: described at ``etcd_members``.
+- ``assign/DPID``: described at ``etcd_assignments``.
 
 Values above ``COMPRESSED_BYTES`` are compressed.
 """

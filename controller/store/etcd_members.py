@@ -4,6 +4,9 @@ In etcd, below ``members/`` of the prefix, each member has the key ``NAME/ID``. 
 disappears with its process. It does not say who the leader is, nor where the leader takes calls: the claim says both
 (``etcd_claim``). So a user of etcd who can write only these keys cannot redirect calls. A thread renews the lease and
 reads all keys several times per lease, and when the claim changes.
+
+Each member that should hold no switch has a key below ``draining/`` with its name, which only the leader writes. The
+key outlasts the member's process, so that a member can be drained, stopped and started again.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Self
 
 import structlog
@@ -21,8 +24,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from controller.log_limit import LimitedLog
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
+from controller.store.etcd_operations import delete, key, put
 from controller.store.etcd_v3 import etcd_pb2 as pb
 from controller.store.members import NO_MEMBERS, Member, Members
+from signalbox.errors import Conflict, InvalidInput, Unavailable, cut
 
 limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
 
@@ -39,14 +44,18 @@ MOST_BYTES = 1 << 20
 class EtcdMembership:
     """``Membership`` below ``prefix``, while the context lasts.
 
-    ``lease_s``: whole seconds after which a member that does not answer is removed."""
+    ``lease_s``: whole seconds after which a member that does not answer is removed. ``fence``: comparison that holds
+    while this process has the claim of the state."""
 
-    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, own: Member) -> None:
+    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, own: Member, fence: pb.Compare) -> None:
         self._etcd = Etcd(access, MOST_BYTES)
         self._root = prefix.encode()
         self._lease_s = lease_s
         self._within_s = max(LEAST_CALL_S, lease_s / 6)
         self._own = own
+        self._fence = fence
+        self._valid_until = 0.0
+        """Monotonic time until which the own lease is valid for certain."""
         self._key = self._root + f"members/{own.name}/{own.id}".encode()
         self._lease = 0
         self._newest = NO_MEMBERS
@@ -90,6 +99,28 @@ class EtcdMembership:
         leader = members.leader.id if members.leader else ""
         return any(member.id != leader for member in members.all)
 
+    def is_live(self) -> bool:
+        """Return whether all members see this one now, because its lease is valid."""
+        return time.monotonic() < self._valid_until
+
+    def drain(self, name: str, drains: bool) -> None:
+        members = self._newest
+        names = {member.name for member in members.all}
+        if name not in names | members.draining:
+            raise InvalidInput.of("name", f"'{cut(name)}' is no member; members are {', '.join(sorted(names))}")
+        if drains and not names - members.draining - {name}:
+            raise Conflict(f"no other member would hold switches: '{name}' is the last one that does not drain")
+        of_name = key(self._root, "draining", name)
+        operation = put(of_name, str(time.time()).encode()) if drains else delete(of_name)
+        try:
+            reply = self._etcd.transaction([self._fence], [operation])
+        except EtcdError as error:
+            raise Unavailable(str(error), self._lease_s) from None
+        if not reply.succeeded:
+            raise Unavailable("another controller has claimed the state", 0.0)
+        draining = members.draining | {name} if drains else members.draining - {name}
+        self._newest = replace(self._newest, draining=draining)
+
     def _run(self) -> None:
         pause = self._lease_s / READINGS
         while not self._stopping.is_set():
@@ -103,20 +134,25 @@ class EtcdMembership:
 
     def _read(self) -> int:
         """Renew the own lease, read all members, and return etcd's revision. Raises ``EtcdError``."""
+        began = time.monotonic()
         if not self._lease or not self._etcd.renew(self._lease, self._within_s):
             self._lease = self._etcd.grant(self._lease_s, self._within_s)
             own = {name: value for name, value in asdict(self._own).items() if name != "id"}
-            put = pb.PutRequest(key=self._key, value=json.dumps(own).encode(), lease=self._lease)
-            self._etcd.transaction([], [pb.RequestOp(request_put=put)], self._within_s)
+            self._etcd.transaction([], [put(self._key, json.dumps(own).encode(), self._lease)], self._within_s)
+        self._valid_until = began + self._lease_s
         began = time.monotonic()
         claims, revision = self._etcd.keys(self._root + b"claim", self._within_s)
         leader = next((_leader(each) for each in claims if each.key == self._root + b"claim"), None)
-        self._newest = Members(self._newest.all, leader, began)  # also if the list below cannot be read
+        # also if the lists below cannot be read
+        self._newest = Members(self._newest.all, leader, began, self._newest.draining)
         if self._etcd.get(self._key, self._within_s) is None:
-            self._lease = 0  # the key was deleted: write it again
+            self._lease, self._valid_until = 0, 0.0  # the key was deleted: write it again
+        of_draining = key(self._root, "draining", "")
+        drained, _ = self._etcd.keys(of_draining, self._within_s, MOST_MEMBERS)
+        draining = frozenset(each.key.removeprefix(of_draining).decode(errors="replace") for each in drained)
         keys, _ = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
         found = (member for each in keys if (member := _member(each)))
-        self._newest = Members(tuple(sorted(found, key=lambda one: (one.name, one.since))), leader, began)
+        self._newest = Members(tuple(sorted(found, key=lambda one: (one.name, one.since))), leader, began, draining)
         return revision
 
 
@@ -142,11 +178,11 @@ class _Claim(_Value):
     api: _Text = ""
 
 
-def _member(key: pb.KeyValue) -> Member | None:
+def _member(found: pb.KeyValue) -> Member | None:
     """Return the member in a key, or None if the key is malformed."""
     try:
-        value = _Member.model_validate_json(key.value)
-        return Member(key.key.decode().rpartition("/")[2], value.name, value.api, value.version, value.since)
+        value = _Member.model_validate_json(found.value)
+        return Member(found.key.decode().rpartition("/")[2], value.name, value.api, value.version, value.since)
     except ValueError:
         return None
 

@@ -35,8 +35,8 @@ class EtcdStore(EtcdClaim):
 
     def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
         super().__init__(access, prefix, lease_s, name, api)
-        self._records = EtcdCommits(self._etcd, self._root, self._fence(), self._refuse_lost)
-        self.events = EtcdEvents(self._etcd, self._root, self.where, self._fence())
+        self._records = EtcdCommits(self._etcd, self._root, self.fence(), self._refuse_lost)
+        self.events = EtcdEvents(self._etcd, self._root, self.where, self.fence())
         self._commits: CommitQueue | None = None
         self._base: int | None = None
         """Number below all epochs, to which etcd's revisions are added; None before the state was read."""
@@ -47,6 +47,12 @@ class EtcdStore(EtcdClaim):
             self._commits = None
         self.release()
         self._etcd.close()
+
+    @property
+    def base(self) -> int:
+        """Number below all epochs and generation ids of this process, to which etcd's revisions are added."""
+        assert self._base is not None, "load() comes first"
+        return self._base
 
     # ---- reading
 
@@ -111,7 +117,7 @@ class EtcdStore(EtcdClaim):
                     why = "is missing, and jobs are registered whose owners could not renew them without it"
                     raise InvalidInput.of("store", f"the secret of lease tokens {why} ({self.where})")
                 made = secrets.token_bytes(SECRET_BYTES)
-                self._etcd.transaction([self._fence(), was_created(name, 0)], [put(name, made)])
+                self._etcd.transaction([self.fence(), was_created(name, 0)], [put(name, made)])
                 found = self._etcd.get(name)
         if not found:
             raise self._ended()
@@ -160,7 +166,7 @@ class EtcdStore(EtcdClaim):
         """Write numbers to the keys of these names. Raises ``InvalidInput``."""
         puts = [put(self._key(name), str(value).encode()) for name, value in numbers.items()]
         with self._refusals():
-            written = self._etcd.transaction([self._fence()], puts)
+            written = self._etcd.transaction([self.fence()], puts)
         if not written.succeeded:
             raise self._ended()
 

@@ -27,11 +27,13 @@ class Members:
     """Members at one moment.
 
     ``all``: ordered by name. ``leader``: member with the claim, as the claim describes it; None when nobody has it.
-    ``began``: monotonic time in seconds just before the list was read."""
+    ``began``: monotonic time in seconds just before the list was read. ``draining``: names of members that should hold
+    no switch, also of members that are not there."""
 
     all: tuple[Member, ...]
     leader: Member | None
     began: float
+    draining: frozenset[str] = frozenset()
 
 
 NO_MEMBERS = Members((), None, float("-inf"))
@@ -56,3 +58,9 @@ class Membership(Protocol):
         """Return the member with the claim, as the claim describes it.
 
         Returns None if nobody has the claim, or if the last reading is older than a lease."""
+
+    def drain(self, name: str, drains: bool) -> None:
+        """Save whether members of this name should hold no switch. It returns when ``newest`` shows that.
+
+        Only the leader may call it. Raises ``InvalidInput`` for an unknown name, ``Conflict`` if no other member would
+        be left to hold switches, and ``Unavailable`` when etcd does not save it."""

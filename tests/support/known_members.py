@@ -13,6 +13,7 @@ class KnownMembers:
     all: tuple[Member, ...]
     leading: str = ""
     began: float = 0.0
+    draining: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
@@ -23,10 +24,13 @@ class KnownMembers:
 
     @property
     def newest(self) -> Members:
-        return Members(self.all, self.leader(), self.began)
+        return Members(self.all, self.leader(), self.began, self.draining)
 
     def leader(self) -> Member | None:
         return next((member for member in self.all if member.id == self.leading), None)
+
+    def drain(self, name: str, drains: bool) -> None:
+        self.draining = self.draining | {name} if drains else self.draining - {name}
 
     def lead(self, member: str) -> None:
         """Let the member with this id, or nobody, be the leader from now on."""

@@ -21,7 +21,7 @@ from controller.store.etcd_store import EtcdStore
 from controller.store.members import Member
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from signalbox.client import Client
-from signalbox.errors import SignalboxError
+from signalbox.errors import Conflict, InvalidInput, SignalboxError, Unavailable
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.command_line import Signalbox
 from tests.support.waiting import until
@@ -32,8 +32,44 @@ LEASE_S = 3
 LEADER, STANDBY = pb.MEMBER_ROLE_LEADER, pb.MEMBER_ROLE_STANDBY
 
 
-def membership(etcd: EtcdProcess, prefix: str, name: str, process: str) -> EtcdMembership:
-    return EtcdMembership(etcd.access, prefix, LEASE_S, Member(process, name, f"{name}:1", "1", 7.0))
+def membership(
+    etcd: EtcdProcess, prefix: str, name: str, process: str, store: EtcdStore | None = None
+) -> EtcdMembership:
+    fence = (store or EtcdStore(etcd.access, prefix, LEASE_S)).fence()
+    return EtcdMembership(etcd.access, prefix, LEASE_S, Member(process, name, f"{name}:1", "1", 7.0), fence)
+
+
+def test_a_member_that_drains_does_so_until_the_leader_ends_it(etcd: EtcdProcess, prefix: str) -> None:
+    store = EtcdStore(etcd.access, prefix, LEASE_S, "a", "a:1")
+    with membership(etcd, prefix, "a", store.id, store) as leader, membership(etcd, prefix, "b", "2") as other:
+        until(lambda: leader.newest.all == other.newest.all == (leader.own, other.own))
+        with pytest.raises(Unavailable, match="another controller has claimed the state"):
+            leader.drain("b", drains=True)
+        store.claim()
+        with pytest.raises(InvalidInput, match="'c' is no member; members are a, b"):
+            leader.drain("c", drains=True)
+        leader.drain("b", drains=True)
+        assert leader.newest.draining == {"b"}
+        until(lambda: other.newest.draining == {"b"})
+        with pytest.raises(Conflict, match="'a' is the last one that does not drain"):
+            leader.drain("a", drains=True)
+        with membership(etcd, prefix, "c", "3") as third:
+            until(lambda: third.newest.draining == {"b"} and len(leader.newest.all) == 3)
+            leader.drain("a", drains=True)
+        leader.drain("b", drains=False)
+        leader.drain("b", drains=False)
+        until(lambda: other.newest.draining == {"a"})
+        store.close()
+
+
+def test_the_lease_of_a_member_that_etcd_does_not_answer_ends(tmp_path: Path, prefix: str) -> None:
+    with running_etcd(tmp_path / "etcd") as etcd, membership(etcd, prefix, "a", "1") as only:
+        assert not only.is_live()
+        until(only.is_live)
+        etcd.signal(signal.SIGSTOP)
+        until(lambda: not only.is_live())
+        etcd.signal(signal.SIGCONT)
+        until(only.is_live)
 
 
 def test_members_know_each_other_and_who_has_the_claim(etcd: EtcdProcess, prefix: str) -> None:
@@ -126,7 +162,7 @@ def test_many_bytes_below_members_hide_neither_the_leader_nor_the_state(etcd: Et
         store.claim()
         until(standby.leader)
         assert standby.newest.all == (standby.own,)
-        commits = EtcdCommits(small, prefix.encode(), store._fence(), store._refuse_lost)
+        commits = EtcdCommits(small, prefix.encode(), store.fence(), store._refuse_lost)
         assert not commits.read().texts
         store.close()
 

@@ -1,0 +1,251 @@
+"""Assignments in etcd: which member holds each switch, with the generation id of its claim.
+
+In etcd, below ``assign/`` of the prefix, each switch has a key with its dpid. The value names the holder and the base
+of generation ids. The generation id is the base plus the revision of the key's last change, so each later holder of a
+switch has a larger one. Only the leader writes, and every write demands that the claim is still its own.
+
+One thread watches the keys. A watch may be late, so another thread reads all keys: each minute, and when a switch waits
+for its claim (``southbound.holding``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, NamedTuple, Self
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field
+
+from controller.fabric.topology import Dpid
+from controller.log_limit import LimitedLog
+from controller.store.assignment import Holder
+from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
+from controller.store.etcd_contents import MOST_RECORDS
+from controller.store.etcd_operations import delete, key, put, was_changed
+from controller.store.etcd_v3 import etcd_pb2 as pb
+from controller.store.store import LARGEST_EPOCH
+
+limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
+
+RECONCILE_S = 60.0
+"""Seconds after which all keys are read again, and the watch is renewed."""
+PAUSE_S = 0.5
+"""Seconds between two attempts while etcd does not answer."""
+
+
+class Assigned(NamedTuple):
+    """Assignment of one switch."""
+
+    holder: Holder
+    generation: int
+    """Generation id of the holder's claims."""
+    revision: int
+    """Revision of etcd at which the key was last changed."""
+
+
+class EtcdAssignments:
+    """Assignments below ``prefix``, while the context lasts; a ``Holding`` of the member ``own``.
+
+    ``is_live``: whether the lease of this member is valid. ``fence``: comparison that holds while this process has the
+    claim of the state."""
+
+    def __init__(
+        self, access: EtcdAccess, prefix: str, own: Holder, is_live: Callable[[], bool], fence: pb.Compare
+    ) -> None:
+        self._etcd = Etcd(access)
+        self._root = prefix.encode()
+        self._prefix = key(self._root, "assign", "")
+        self._own = own
+        self._is_live = is_live
+        self._fence = fence
+        self._lock = threading.Lock()
+        self._assigned: dict[Dpid, Assigned] = {}
+        self._revision = 0
+        """Revision of etcd up to which all changes are known; 0 before the first reading."""
+        self._complete = 0
+        """Revision of etcd of the newest reading of all keys; a watch may bring older changes later."""
+        self._read_at = float("-inf")
+        """Monotonic time at which the newest reading of all keys began."""
+        self._wanted = threading.Event()
+        """Ends the pause before the next reading."""
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=run, name=f"assignments-{name}", daemon=True)
+            for name, run in (("read", self._read_always), ("watch", self._watch_always))
+        ]
+        self._version = 0
+        self.changed: Callable[[], None] = lambda: None
+        """Called by a thread after each change of an assignment."""
+
+    def __enter__(self) -> Self:
+        self._wanted.set()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._wanted.set()
+        self._etcd.close()  # ends the calls of the threads
+        for thread in self._threads:
+            thread.join()
+
+    def use(self, access: EtcdAccess) -> None:
+        """Make all later calls with this access."""
+        if access != self._etcd.access:
+            self._etcd.use(access)
+
+    # ---- reading
+
+    @property
+    def newest(self) -> Mapping[Dpid, Assigned]:
+        """Assignments of all switches, as far as they are known."""
+        with self._lock:
+            return dict(self._assigned)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all assignments were read at least once."""
+        return self._revision > 0
+
+    def holder(self, dpid: Dpid) -> Holder | None:
+        found = self._assigned.get(dpid)
+        return found.holder if found else None
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    def generation(self, dpid: Dpid) -> int | None:
+        found = self._assigned.get(dpid)
+        return found.generation if found and found.holder == self._own else None
+
+    def may_claim(self, dpid: Dpid, since: float) -> bool:  # noqa: ARG002
+        if self._read_at > since:
+            return self._is_live()
+        self._wanted.set()
+        return False
+
+    # ---- writing
+
+    def write(self, base: int, changes: Mapping[Dpid, Holder | None]) -> None:
+        """Write new holders; None removes the assignment of a switch. Raises ``EtcdError``.
+
+        ``base``: number below the generation ids (``EtcdStore.base``). A part of the changes may be written when the
+        call fails."""
+        changed = sorted(changes.items())
+        for first in range(0, len(changed), MOST_RECORDS):
+            self._write(base, changed[first : first + MOST_RECORDS])
+
+    def _write(self, base: int, changes: Iterable[tuple[Dpid, Holder | None]]) -> None:
+        compare, operations = [self._fence], []
+        for dpid, holder in changes:
+            before = self._assigned.get(dpid)
+            compare.append(was_changed(self._key(dpid), before.revision if before else 0))
+            value = _Value(name=holder.name, id=holder.id, base=base).model_dump_json().encode() if holder else b""
+            operations.append(put(self._key(dpid), value) if holder else delete(self._key(dpid)))
+        reply = self._etcd.transaction(compare, operations)
+        if not reply.succeeded:
+            self._wanted.set()
+            raise EtcdError("the claim of the state has ended, or an assignment has changed meanwhile", None)
+        revision = reply.header.revision
+        found = {dpid: Assigned(one, base + revision, revision) if one else None for dpid, one in changes}
+        self._take(found, revision)
+
+    def _key(self, dpid: Dpid) -> bytes:
+        return self._prefix + f"{dpid:016x}".encode()
+
+    # ---- threads
+
+    def _read_always(self) -> None:
+        while not self._stopping.is_set():
+            self._wanted.wait(RECONCILE_S)
+            self._wanted.clear()
+            try:
+                self._read()
+            except Exception as error:  # the channels may be closed at any time
+                if not self._stopping.wait(PAUSE_S):
+                    limited_log.warning("the assignments cannot be read from etcd", why=str(error) or repr(error))
+                self._wanted.set()
+
+    def _read(self) -> None:
+        """Read all keys as etcd has them now. Raises ``EtcdError``."""
+        began = time.monotonic()
+        keys, revision = self._etcd.keys(self._prefix)
+        found: dict[Dpid, Assigned | None] = dict.fromkeys(self.newest)
+        for each in keys:
+            if (dpid := self._dpid(each.key)) is not None:
+                found[dpid] = _assigned(each)
+        self._take(found, revision, is_all=True)
+        self._read_at = began
+
+    def _watch_always(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._revision:
+                    self._watch()
+            except Exception as error:  # the channels may be closed at any time
+                if not self._stopping.is_set():
+                    limited_log.warning("the assignments cannot be watched in etcd", why=str(error) or repr(error))
+            self._stopping.wait(PAUSE_S if self._revision else PAUSE_S / 10)
+
+    def _watch(self) -> None:
+        """Take all changes after those that are known, for ``RECONCILE_S``. Raises ``EtcdError``."""
+        for events, revision in self._etcd.changes(self._prefix, self._revision, RECONCILE_S):
+            for event in events:
+                if (dpid := self._dpid(event.kv.key)) is not None:
+                    new = _assigned(event.kv) if event.type == pb.Event.PUT else None
+                    self._take({dpid: new}, event.kv.mod_revision)
+            self._take({}, revision)
+        self._wanted.set()  # the watch has ended; what it missed may be compacted
+
+    def _take(self, found: Mapping[Dpid, Assigned | None], revision: int, is_all: bool = False) -> None:
+        """Take what etcd had at a revision, unless something newer is known. None: there was no assignment.
+
+        ``is_all``: whether these are all keys at that revision; otherwise it is the revision of a change."""
+        with self._lock:
+            own = False
+            for dpid, new in found.items():
+                before = self._assigned.get(dpid)
+                at = new.revision if new else revision
+                if new == before or at < (before.revision if before else 0) or (not is_all and at <= self._complete):
+                    continue
+                own = own or any(one and one.holder == self._own for one in (before, new))
+                if new:
+                    self._assigned[dpid] = new
+                else:
+                    del self._assigned[dpid]
+            self._revision = max(self._revision, revision)
+            if is_all:
+                self._complete = max(self._complete, revision)
+            if own:
+                self._version += 1
+        if found:
+            self.changed()
+
+    def _dpid(self, name: bytes) -> Dpid | None:
+        try:
+            return Dpid(int(name.removeprefix(self._prefix), 16))
+        except ValueError:
+            return None
+
+
+class _Value(BaseModel):
+    """Value of a key. Fields that a newer version has added are left out."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: Annotated[str, Field(max_length=300)]
+    id: Annotated[str, Field(max_length=300)]
+    base: Annotated[int, Field(ge=0, le=LARGEST_EPOCH)]
+
+
+def _assigned(found: pb.KeyValue) -> Assigned:
+    """Return the assignment in a key; a malformed value names nobody, and the leader replaces it."""
+    try:
+        value = _Value.model_validate_json(found.value)
+    except ValueError:
+        return Assigned(Holder("", ""), 0, found.mod_revision)
+    return Assigned(Holder(value.name, value.id), value.base + found.mod_revision, found.mod_revision)
