@@ -63,11 +63,11 @@ class _TlsSection(TomlTable):
     present a certificate that one of these authorities signed."""
 
     certificate: Path | None = None
-    """PEM file with the certificate; with it there is only TLS. Needs private_key."""
+    """PEM file with the certificate; with it only TLS is accepted. Needs private_key."""
     private_key: Path | None = None
     """PEM file with the certificate's key, not encrypted."""
     ca_certificates: Path | None = None
-    """PEM file with the authorities of clients; with it every client must show a certificate."""
+    """PEM file with the authorities that sign clients' certificates; with it clients must show one."""
     belong_together: ClassVar[tuple[str, ...]] = ("certificate", "private_key")
     """Names of the settings that must all be present, or none for no TLS."""
 
@@ -117,7 +117,7 @@ class OpenFlowConfig(_TlsSection):
     barrier_timeout_s: Seconds = 10.0
     """Seconds after which a switch that has not confirmed its rules is synchronised again."""
     own_process: bool = False
-    """Whether switches are served by a process of its own, beside that of the control loop."""
+    """Whether a separate process, beside that of the control loop, serves the switches."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
     """Seconds in which every switch is read back once, and changed rules are restored."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
@@ -440,7 +440,7 @@ class EtcdConfig(TomlTable):
     """Access to etcd, where ``store`` names it."""
 
     ca_certificates: Path | None = None
-    """PEM file with the authorities that sign the certificates of etcd; with it there is only TLS."""
+    """PEM file with the authorities that sign the certificates of etcd; with it only TLS is used."""
     certificate: Path | None = None
     """PEM file with the certificate of this client. Needs private_key and ca_certificates."""
     private_key: Path | None = None
@@ -484,7 +484,7 @@ class MembersConfig(_TlsSection):
     api: Annotated[str, AfterValidator(listen_address), AfterValidator(_called_by_others)] | None = None
     """``HOST:PORT`` or ``unix:PATH`` of the leader for other members; without it nothing is forwarded."""
     certificate: Path | None = None
-    """PEM file for both directions; HOST:PORT needs it, private_key and ca_certificates."""
+    """PEM file for calls to and from members; HOST:PORT needs it, private_key and ca_certificates."""
     ca_certificates: Path | None = None
     """PEM file with the authorities that sign the certificates of members."""
     certificate_names: tuple[str, ...] | None = None

@@ -128,14 +128,14 @@ def spines(
         ),
     ] = 1.0,
     max_subflows: Annotated[
-        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Most subflows of a flow; 1 keeps it whole.")
+        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Largest number of subflows per flow; 1: whole flows.")
     ] = 1,
     export: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory for the fabric, for --graph, and its workload.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the spines of a leaf-spine, or cores of a fat-tree, that a workload needs while some switches have failed.
+    """Find how many spines of a leaf-spine, or cores of a fat-tree, a workload needs while some switches have failed.
 
     Exit status 3: no number that was tried is enough."""
     from offline.design.spines import exported, spines_report

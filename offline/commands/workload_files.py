@@ -226,13 +226,13 @@ def generate_workload(
         ),
     ],
     leaves: Annotated[int, typer.Option(min=1, help="Leaves of the fabric.")],
-    spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; hosts are numbered after them.")],
+    spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; their numbers precede those of hosts.")],
     hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],
-    jobs: Annotated[int, typer.Option(min=1, help="Jobs, each one of three published models.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of jobs; each trains one of three published models.")] = 3,
     ring_size: Annotated[int, typer.Option(min=2, help="Hosts per ring; fewer if the job does not fit.")] = 4,
     placement: Annotated[Placement, typer.Option(help="How jobs are placed on hosts.")] = Placement.WHOLE_LEAF,
     max_rings: Annotated[
-        int | None, typer.Option(min=1, help="Rings per job, for small fabrics.", show_default="as the model has")
+        int | None, typer.Option(min=1, help="Most rings per job, for small fabrics.", show_default="as in its model")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the workload.")] = 1,
 ) -> None:

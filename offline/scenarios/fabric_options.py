@@ -88,7 +88,7 @@ class FabricOptions:
         int,
         failure_option(min=0, help="Number of further cables that fail, drawn at random (--seed)."),
     ] = 0
-    max_subflows: Annotated[int, typer.Option(min=1, help="Most subflows of a flow; 1 keeps it whole.")] = 1
+    max_subflows: Annotated[int, typer.Option(min=1, help="Largest number of subflows per flow; 1: whole flows.")] = 1
     striping: Annotated[Striping, typer.Option(help="How a sender divides the bytes of a flow over its subflows.")] = (
         Striping.BY_SHARE
     )

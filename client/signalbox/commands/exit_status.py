@@ -32,7 +32,7 @@ class ExitStatus(IntEnum):
     PARTLY = 3
     """Partly done or found; the output names the rest."""
     NOT_CHECKABLE = 4
-    """Right as far as it was checked; some slowdowns rest on a search instead of a proof."""
+    """Partly verified: some slowdowns have no proof in the file, only the claim of a solver."""
     NOT_FOUND = 5
     """No such job, part, alarm or silence; or the part is down, or the job has ended."""
     NOT_ALLOWED = 6

@@ -317,7 +317,7 @@ def topology(
 ) -> None:
     """Print the cabling as Slurm's topology.conf: leaves with their nodes, above them one switch per connected part.
 
-    With --json: the same as a list."""
+    With --json: the switches as a list."""
     names = address_map(addresses) if addresses else None
     with connect() as client:
         fabric = client.get_fabric()

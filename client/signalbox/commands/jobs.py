@@ -89,7 +89,7 @@ def register_job(
     """Announce the jobs that FILE describes, each for the time of its lease.
 
     The same file again renews the leases. signalbox run --spec FILE renews them while a command runs, signalbox jobs
-    keep while the file exists. The first job that is refused ends the command; stderr names those that are done."""
+    keep while the file exists. The first job that is refused ends the command; stderr names the jobs before it."""
 
     def register(spec: JobSpec) -> pb.Job:
         with _take_over_named():
@@ -118,9 +118,9 @@ def update_jobs(
         ),
     ] = None,
 ) -> None:
-    """Change registered jobs to what the files now describe, all or none; jobs may exchange hosts.
+    """Change registered jobs to match the files, all jobs or none; jobs may exchange hosts.
 
-    Flows that stay keep their routes until the next plan."""
+    Flows that the job keeps also keep their routes until the next plan."""
     jobs, leases = list(chain.from_iterable(map(jobs_in, files))), _lease_files()
     if revision and len(jobs) > 1:
         raise typer.BadParameter(

@@ -110,7 +110,9 @@ def web(
     operate: Annotated[
         bool,
         typer.Option(
-            "--operate", metavar="", help="Let everyone who opens the page drain parts, with these credentials."
+            "--operate",
+            metavar="",
+            help="Let everyone who opens the page drain parts of the fabric, with this command's credentials.",
         ),
     ] = False,
 ) -> None:

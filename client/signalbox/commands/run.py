@@ -51,7 +51,7 @@ def run(
         typer.Option(
             "--job",
             metavar="NAME",
-            help="Id of the job; default: SIGNALBOX_JOB, slurm- and Slurm's number, or torchrun's id.",
+            help="Id of the job; default: SIGNALBOX_JOB, else slurm-NUMBER of Slurm's job, else torchrun's run id.",
         ),
     ] = None,
     hosts: Annotated[
