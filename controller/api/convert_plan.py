@@ -18,7 +18,7 @@ from controller.demand.job_demand import DemandSource
 from controller.fabric.topology import Fabric, Path
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import GoalPlanLeft, Plan
-from controller.planning.problem import FlowId, Route, Subflow, route_of, whole
+from controller.planning.problem import FlowId, PathShare, Route, route_of, whole
 from controller.status import JobStatus, Status
 from signalbox.jobs.spec import MAX_SUBFLOWS, JobId
 from signalbox.jobs.subflows import Dividing, PortClass, Ports
@@ -161,7 +161,9 @@ def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: 
         message.switches.extend(message.subflows[0].switches)
 
 
-def _fill_subflow(message: pb.Subflow, flow: FlowId, subflow: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> None:
+def _fill_subflow(
+    message: pb.Subflow, flow: FlowId, subflow: PathShare, bundle: Sequence[Ports], fabric: Fabric
+) -> None:
     """Fill the message of a subflow.
 
     ``bundle``: ports of the subflow's packets; empty when the subflow has all packets of the flow."""

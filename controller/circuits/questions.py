@@ -18,7 +18,7 @@ from controller.circuits.wiring.circuits import Circuit, Peers
 from controller.circuits.wiring.circuits import Port as Place
 from controller.fabric.topology import Dpid, LinkId, Path, PortRef
 from controller.jobs.job import Job
-from controller.planning.problem import FlowId, PlanLimits, Routes, Subflow
+from controller.planning.problem import FlowId, PathShare, PlanLimits, Routes
 from signalbox.jobs.spec import JobId, JobSpec
 
 PlacedRoutes = Mapping[FlowId, tuple[tuple[tuple[Place, ...], float], ...]]
@@ -121,7 +121,7 @@ def routes_of(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes
         return tuple(LinkId(*each) for each in at if each)
 
     return {
-        flow: tuple(Subflow(path(places), share) for places, share in subflows)
+        flow: tuple(PathShare(path(places), share) for places, share in subflows)
         for flow, subflows in found.routes.items()
     }
 

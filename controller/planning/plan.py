@@ -25,7 +25,7 @@ from controller.planning.efficiency import (
     phase_slowdowns,
     sorted_slowdowns,
 )
-from controller.planning.problem import FlowId, NumberedRoutes, Problem, Route, Routes, Subflow, whole
+from controller.planning.problem import FlowId, NumberedRoutes, PathShare, Problem, Route, Routes, whole
 from controller.shared_map import SharedMap
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
@@ -168,7 +168,7 @@ def routes_of(problem: Problem, numbered: NumberedRoutes) -> dict[FlowId, Route]
     """Return the route of each flow."""
     flows, ids = problem.flows, problem.links.ids
     hops = [[ids[link] for link in column] for column in numbered.links.T.tolist()]
-    subflows = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), numbered.share.tolist(), strict=True))
+    subflows = map(tuple.__new__, repeat(PathShare), zip(zip(*hops, strict=True), numbered.share.tolist(), strict=True))
     at = numbered.flow.tolist()
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in flows if flow.src_leaf == flow.dst_leaf}
     if len(set(at)) == len(at):

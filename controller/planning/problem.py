@@ -85,22 +85,22 @@ def flow_count(flows: Iterable[Flow]) -> int:
     return len({flow.id.joined for flow in flows})
 
 
-class Subflow(NamedTuple):
-    """Part of a flow that takes one path."""
+class PathShare(NamedTuple):
+    """A subflow: its path, and its share of the flow's bytes."""
 
     path: Path
     share: float
     """Share of the flow's bytes, in (0, 1]."""
 
 
-Route = tuple[Subflow, ...]
+Route = tuple[PathShare, ...]
 """Subflows of one flow. Subflow i has source-port class i (``signalbox.jobs.subflows``). The shares add up to 1."""
 Routes = Mapping[FlowId, Route]
 
 
 def whole(path: Path) -> Route:
     """Return the route of a flow that takes one path."""
-    return (Subflow(path, 1.0),)
+    return (PathShare(path, 1.0),)
 
 
 def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route | None:
@@ -112,7 +112,7 @@ def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route
         return routes.get(ids[0])
     subflows = [routes.get(flow) for flow in ids]
     return (
-        tuple(Subflow(subflow[0].path, weight) for subflow, weight in zip(subflows, weights, strict=True) if subflow)
+        tuple(PathShare(subflow[0].path, weight) for subflow, weight in zip(subflows, weights, strict=True) if subflow)
         if all(subflows)
         else None
     )

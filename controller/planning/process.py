@@ -58,17 +58,17 @@ Put = Callable[[Answer], None]
 OnCrash = Callable[[BaseException], None]
 
 
-class Planner(Protocol):
+class PlanRequestHandler(Protocol):
     """Object in the planning process that answers requests. ``submit`` never blocks."""
 
     def submit(self, request: PlanningRequest) -> None: ...
     def stop(self) -> None: ...
 
 
-MakePlanner = Callable[[Put, OnCrash], Planner]
+MakePlanner = Callable[[Put, OnCrash], PlanRequestHandler]
 
 
-def planning_worker(put: Put, on_crash: OnCrash) -> Planner:
+def planning_worker(put: Put, on_crash: OnCrash) -> PlanRequestHandler:
     """Return the planner of the planning process. OR-Tools is imported there, not in the controller's process."""
     from controller.planning.worker import PlanningWorker
 

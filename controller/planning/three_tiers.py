@@ -44,7 +44,7 @@ import numpy as np
 from controller.fabric.topology import Path
 from controller.planning.bounds import Bounds
 from controller.planning.closed_forms import balanced_coloring, crossing, nearly_equal
-from controller.planning.problem import Flow, FlowId, Ints, PlanLimits, Problem, Route, Subflow, Tiers, whole
+from controller.planning.problem import Flow, FlowId, Ints, PathShare, PlanLimits, Problem, Route, Tiers, whole
 from controller.planning.whole_flows.cpsat import cp_model, solver_within
 
 _ROUNDING = 1e-9
@@ -143,7 +143,7 @@ def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: f
         for flow, color in zip(those, ends.color_pods(those, tiers.core_links[plane], current), strict=True):
             core[flow] = color
     return {
-        flow.id: (Subflow(_path(tiers, flow, CommonLinks(*common)), 1.0),)
+        flow.id: (PathShare(_path(tiers, flow, CommonLinks(*common)), 1.0),)
         for flow, *common in zip(flows, edge, core, strict=True)
     }
 
@@ -321,7 +321,7 @@ def split_evenly(
         subflows = planes.subflows(edge_bps / demand_bps)
         if max(len(subflows[group]) for group in zip(color, sub, strict=True)) <= max_subflows:
             return {
-                flow.id: tuple([Subflow(_path(tiers, flow, common), share) for common, share in subflows[group]])
+                flow.id: tuple([PathShare(_path(tiers, flow, common), share) for common, share in subflows[group]])
                 for flow, group in zip(flows, zip(color, sub, strict=True), strict=True)
             }
     return None

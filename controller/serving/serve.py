@@ -42,7 +42,7 @@ from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.dispatch import analyse
 from controller.planning.analysis.messages import Analyse
 from controller.planning.messages import SolvePlan, WorkOutSlowdowns
-from controller.planning.process import MakePlanner, Planner
+from controller.planning.process import MakePlanner, PlanRequestHandler
 from controller.serving import descriptors, exposure, preflight, readiness, standby
 from controller.serving.event_file import EventFile
 from controller.serving.event_log import ALARM, at_start, events, not_over
@@ -288,7 +288,7 @@ class _Driver:
     inbox: Inbox
     to_switches: Callable[[Iterable[ToSwitches]], None]
     fail: Callable[[BaseException], None]
-    planner: Planner
+    planner: PlanRequestHandler
     analysis: Answerer
     answers: Answerer | None
     store: Store

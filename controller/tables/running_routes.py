@@ -30,7 +30,7 @@ from controller.fabric.topology import (
     next_hops,
 )
 from controller.jobs.job import Job
-from controller.planning.problem import FlowId, Route, Routes, Subflow, flow_ids, whole
+from controller.planning.problem import FlowId, PathShare, Route, Routes, flow_ids, whole
 from controller.planning.snapshot import Pairs
 from controller.shared_map import ChangedKeys, Memo, SharedMap, differing, per_key, updated
 from controller.tables.flow_tables import FlowPart, Pin, counted, read_pin
@@ -174,7 +174,7 @@ def _claimed(
         return
     if len(shares) != len(paths):
         shares = (1 / len(paths),) * len(paths)
-    yield flows[0], tuple(map(Subflow, paths, shares))
+    yield flows[0], tuple(map(PathShare, paths, shares))
 
 
 # ---- hosts and pins in installed rules, for a controller that has just started

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from controller.public.plans import GoalPlan
-from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route, Subflow, flow_ids
+from controller.public.problems import Flow, FlowId, PathShare, PlanLimits, Problem, Route, flow_ids
 from offline.scenarios.workloads import WorkloadJob
 from offline.simulator.fluid import Fluid
 from offline.simulator.options import CYCLE_S, Options, Replan, Sharing
@@ -334,7 +334,7 @@ class _Simulation:
             left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
             subflows = tuple(subflow for flow in line.flows for subflow in self._routing.routes[flow])
             striping = line.ring.job.spec.striping
-            ways = [subflows] if striping is Striping.PACED else [(Subflow(path, 1.0),) for path, _ in subflows]
+            ways = [subflows] if striping is Striping.PACED else [(PathShare(path, 1.0),) for path, _ in subflows]
             while len(line.connections) < len(ways):
                 line.connections.append(self._fluid.connect(dict.fromkeys(line.nics, 1.0)))
                 self._line_of.append(line)

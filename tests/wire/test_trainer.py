@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.planning.problem import FlowId, Subflow
+from controller.planning.problem import FlowId, PathShare
 from mininet_topos.trainer.__main__ import _announced
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
 from mininet_topos.trainer.log import Iteration
@@ -276,7 +276,7 @@ def test_rank_0_writes_its_shares_and_reports_the_connections_of_all(api: Runnin
     flow = FlowId(H1, H2, "job")
 
     def split() -> None:
-        api.control.routes[flow] = (Subflow(VIA_SPINE, 0.75), Subflow(VIA_SPINE, 0.25))
+        api.control.routes[flow] = (PathShare(VIA_SPINE, 0.75), PathShare(VIA_SPINE, 0.25))
         api.control.routes_generation += 1
 
     with _announced(spec, api.addresses[0], 60.0, tmp_path, True) as report:

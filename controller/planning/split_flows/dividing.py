@@ -22,7 +22,7 @@ import numpy as np
 
 from controller.fabric.topology import Path
 from controller.planning.efficiency import job_slowdowns, sorted_slowdowns
-from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes, Subflow, whole
+from controller.planning.problem import Floats, FlowId, Ints, PathShare, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.lp import FluidModel, Goal
 
@@ -408,7 +408,7 @@ def _fill(items: list[tuple[float, Path]], bins: int, most: int) -> Route | None
         amount, path = items.pop(whole)
         if amount > 1.5:
             items.append((amount - 1, path))
-        return (Subflow(path, 1.0),)
+        return (PathShare(path, 1.0),)
     small = len(items) if bins == 1 else math.ceil((len(items) - 1) / bins)
     for _ in range(min(small, most - 1)):
         if not items or items[0][0] > room:
@@ -437,4 +437,4 @@ def exactly_one(shares: Mapping[Path, float]) -> Route:
     total = sum(shares.values())
     subflows = sorted(((share / total, path) for path, share in shares.items()), key=lambda subflow: -subflow[0])
     first = 1.0 - sum(share for share, _ in subflows[1:])
-    return (Subflow(subflows[0][1], first), *(Subflow(path, share) for share, path in subflows[1:]))
+    return (PathShare(subflows[0][1], first), *(PathShare(path, share) for share, path in subflows[1:]))

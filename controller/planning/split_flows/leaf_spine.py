@@ -45,7 +45,7 @@ from controller.planning.closed_forms import (
     nearly_equal,
     proper_coloring,
 )
-from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
+from controller.planning.problem import Flow, FlowId, PathShare, Problem, Route, whole
 from controller.planning.split_flows.dividing import exactly_one
 from controller.planning.split_flows.lp import Programme
 
@@ -83,7 +83,7 @@ def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] |
 
     def route(flow: Flow, shares: Shares) -> Route:
         paths = [(up[flow.src_leaf][common_link], down[flow.dst_leaf][common_link]) for common_link, _ in shares]
-        return tuple(Subflow(path, share) for path, (_, share) in zip(paths, shares, strict=True))
+        return tuple(PathShare(path, share) for path, (_, share) in zip(paths, shares, strict=True))
 
     color = coloring.color
     inside = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}

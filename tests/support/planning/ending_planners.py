@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.planning.messages import PlanningRequest, WorkOutSlowdowns
 from controller.planning.plan import NoPlan, Planned, Slowdowns
-from controller.planning.process import OnCrash, Planner, Put
+from controller.planning.process import OnCrash, PlanRequestHandler, Put
 
 
 class Fatal:
@@ -69,5 +69,5 @@ class Halting(Fatal):
         super().submit(request)
 
 
-def broken(_: Put, __: OnCrash) -> Planner:
+def broken(_: Put, __: OnCrash) -> PlanRequestHandler:
     raise ImportError("there is no solver")

@@ -18,7 +18,7 @@ from controller.jobs.messages import Registration
 from controller.planning.efficiency import EcmpSlowdown
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import GoalPlanLeft, Plan, PlanTimes
-from controller.planning.problem import FlowId, Route, Subflow, whole
+from controller.planning.problem import FlowId, PathShare, Route, whole
 from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.flow_tables import Dropped
 from signalbox.errors import InvalidInput
@@ -280,7 +280,7 @@ def test_routes_name_the_switches_of_pinned_paths_only() -> None:
 
 def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None:
     over = (LinkId(Dpid(1), PortNo(2)), LinkId(Dpid(12), PortNo(2)))
-    route = (Subflow((UP, DOWN), 0.75), Subflow(over, 0.25))
+    route = (PathShare((UP, DOWN), 0.75), PathShare(over, 0.25))
     split = job_status(routes={FLOW: route}, dividing=Dividing(max_subflows=3))
     (message,) = convert_plan.routes_message(split, TWO_SPINES).routes
     assert (message.pinned, list(message.switches)) == (True, [])

@@ -17,7 +17,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
 from controller.planning.messages import Replan, SetMode, SolvePlan
 from controller.planning.plan import Plan, decided
 from controller.planning.planner import plan
-from controller.planning.problem import FlowId, Route, Routes, Subflow
+from controller.planning.problem import FlowId, PathShare, Route, Routes
 from controller.tables.flow_tables import PIN_PRIORITY, pin_key
 from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
@@ -197,7 +197,7 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     assert isinstance(command, SolvePlan)
     answer = plan(command.snapshot.problem, command.limits)
     assert isinstance(answer, Plan)
-    shifted = (Subflow(first.path, first.share / 2), Subflow(second.path, 1 - first.share / 2))
+    shifted = (PathShare(first.path, first.share / 2), PathShare(second.path, 1 - first.share / 2))
     better = {job: slowdown / 2 for job, slowdown in answer.job_slowdown.items()}
     fabric.forget_mods()
     found = replace(answer, routes={**answer.routes, flow: shifted}, job_slowdown=better)
@@ -265,7 +265,7 @@ def some_routes(draw: st.DrawFn) -> dict[FlowId, Route]:
     for flow in FLOWS[:3]:
         chosen = draw(st.lists(st.sampled_from(paths(flow)), max_size=SPINES, unique=True))
         if chosen:
-            routes[flow] = tuple(Subflow(path, 1 / len(chosen)) for path in chosen)
+            routes[flow] = tuple(PathShare(path, 1 / len(chosen)) for path in chosen)
     return routes
 
 
@@ -308,7 +308,10 @@ def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
     routes, jobs = fabric.loop.state.routes, list(fabric.loop.state.jobs.jobs.values())
     routes.drop_orphans()
     uneven = {
-        flow: (Subflow(route[0].path, 0.9), *(Subflow(subflow.path, 0.1 / (len(route) - 1)) for subflow in route[1:]))
+        flow: (
+            PathShare(route[0].path, 0.9),
+            *(PathShare(subflow.path, 0.1 / (len(route) - 1)) for subflow in route[1:]),
+        )
         for flow, route in routes.routes.items()
         if len(route) > 1
     }

@@ -19,7 +19,7 @@ from controller.fabric.messages import SwitchConnected, SwitchLeft
 from controller.fabric.topology import CandidatePaths, Dpid, Fabric, LinkId, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.messages import SetMode
-from controller.planning.problem import FlowId, Route, Subflow
+from controller.planning.problem import FlowId, PathShare, Route
 from controller.tables.flow_tables import Pin
 from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings, narrowed
@@ -102,7 +102,7 @@ def set_carriers(fake: FakeFabric, fabric: Fabric) -> None:
 def routed(fabric: Fabric, flow: FlowId, which: list[int]) -> Route:
     paths = CandidatePaths(fabric, 16).between(fabric.hosts[flow.src_ip].at.dpid, fabric.hosts[flow.dst_ip].at.dpid)
     chosen = dict.fromkeys(paths[n % len(paths)] for n in which) if paths else {}
-    return tuple(Subflow(path, 1 / len(chosen)) for path in chosen)
+    return tuple(PathShare(path, 1 / len(chosen)) for path in chosen)
 
 
 def settle(

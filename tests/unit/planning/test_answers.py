@@ -38,7 +38,7 @@ from controller.planning.plan import (
 )
 from controller.planning.plan_check import check
 from controller.planning.planner import plan, repair
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, Subflow, whole
+from controller.planning.problem import Flow, FlowId, PathShare, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.transition import Stuck, smallest_group, step
 from controller.status import Status
 from signalbox.jobs.spec import JobId
@@ -525,7 +525,7 @@ A, B, C = ((LinkId(Dpid(leaf), PortNo(1)),) for leaf in (1, 2, 3))
 
 
 def route(*paths: Path) -> Route:
-    return tuple(Subflow(path, 1 / len(paths)) for path in paths)
+    return tuple(PathShare(path, 1 / len(paths)) for path in paths)
 
 
 @pytest.mark.parametrize(
@@ -545,8 +545,8 @@ def test_as_many_subflows_as_possible_stay_in_their_class(new: Route, running: R
 
 
 def test_shares_are_those_of_the_plan_and_a_route_that_stays_is_the_one_that_runs() -> None:
-    running = (Subflow(A, 0.5), Subflow(B, 0.5))
-    assert in_place((Subflow(B, 0.25), Subflow(A, 0.75)), running) == (Subflow(A, 0.75), Subflow(B, 0.25))
+    running = (PathShare(A, 0.5), PathShare(B, 0.5))
+    assert in_place((PathShare(B, 0.25), PathShare(A, 0.75)), running) == (PathShare(A, 0.75), PathShare(B, 0.25))
     assert in_place(route(A, B), running) is running
 
 

@@ -21,7 +21,7 @@ from controller.planning.efficiency import (
     outweighed,
     phase_slowdowns,
 )
-from controller.planning.problem import Flow, Ints, PlanLimits, Problem, Subflow, whole
+from controller.planning.problem import Flow, Ints, PathShare, PlanLimits, Problem, whole
 from controller.planning.snapshot import demands, ideal_communication_s, ideal_time_s
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
@@ -137,7 +137,7 @@ def test_subflows_that_are_not_paced_are_a_connection_each(paced: bool) -> None:
     flows = [flow("a", (1, 1), (2, 1), 1.0), replace(flow("b", (1, 2), (2, 2), 1.0), max_subflows=2, paced=paced)]
     problem = problem_of(fabric, flows, nic_bps=10.0)
     left, right = problem.candidates(flows[0])
-    routes = {flows[0].id: whole(left), flows[1].id: (Subflow(left, 0.1), Subflow(right, 0.9))}
+    routes = {flows[0].id: whole(left), flows[1].id: (PathShare(left, 0.1), PathShare(right, 0.9))}
     assert ("a" in outweighed(problem, routes)) == (not paced)
 
 
@@ -180,7 +180,7 @@ def test_a_pinned_flow_in_subflows_loads_each_path_with_its_share() -> None:
     """The flow b shares its link with half of a, whichever spine b is hashed to. A pin over a lost link is hashed."""
     problem = two_leaves(2, "ab")
     a, b = problem.flows
-    halves = tuple(Subflow(path, 0.5) for path in problem.candidates(a))
+    halves = tuple(PathShare(path, 0.5) for path in problem.candidates(a))
     gone = tuple(link._replace(port=PortNo(99)) for link in halves[0].path)
     assert ecmp_job_slowdowns(problem, {a.id: halves, b.id: whole(gone)}, 10, seed=1) == {"a": 1.5, "b": 1.5}
 

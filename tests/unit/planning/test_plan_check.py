@@ -15,7 +15,7 @@ from controller.planning.efficiency import EcmpSlowdown
 from controller.planning.plan import Plan, answered
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
-from controller.planning.problem import FlowId, PlanLimits, Problem, Routes, Subflow, whole
+from controller.planning.problem import FlowId, PathShare, PlanLimits, Problem, Routes, whole
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import (
     RATE,
@@ -122,7 +122,7 @@ def split_plan(*subflows: tuple[int, float]) -> tuple[str, ...]:
     problem = two_leaves(3, "a", subflows=2)
     (alone,) = problem.flows
     paths = [*problem.candidates(alone), (MISSING,)]
-    route = tuple(Subflow(paths[number], share) for number, share in subflows)
+    route = tuple(PathShare(paths[number], share) for number, share in subflows)
     return check(problem, replace(answered(plan(problem, LIMITS)), routes={alone.id: route}))
 
 

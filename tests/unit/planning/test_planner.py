@@ -17,7 +17,7 @@ from controller.planning import greedy, transition
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Draft, Drafts, NoPlan, Plan, answered, draft
 from controller.planning.planner import judged, plan, repair, repair_first
-from controller.planning.problem import FlowId, PlanLimits, Problem, Subflow, whole
+from controller.planning.problem import FlowId, PathShare, PlanLimits, Problem, whole
 from controller.planning.whole_flows import cpsat, search
 from tests.support.planning.fabrics import (
     RATE,
@@ -161,7 +161,7 @@ def test_running_routes_stay_and_the_rest_goes_where_they_leave_room() -> None:
     problem = two_leaves(3, "ab")
     a, b = problem.flows
     first, second, third = problem.candidates(a)
-    running = {a.id: (Subflow(first, 0.5), Subflow(second, 0.5))}
+    running = {a.id: (PathShare(first, 0.5), PathShare(second, 0.5))}
     running_problem = pinned(problem, running)
     assert greedy.assign(running_problem, keep_current=True) == {**running, b.id: whole(third)}
     broken = replace(running_problem, paths=problem.paths.without({first[1]}))

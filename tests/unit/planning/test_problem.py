@@ -15,7 +15,7 @@ from controller.fabric.topology import CandidatePaths, Dpid, Host, PortNo, PortR
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Routes, Subflow, distinct, whole
+from controller.planning.problem import Flow, FlowId, PathShare, PlanLimits, Problem, Routes, distinct, whole
 from controller.planning.snapshot import (
     MIN_CAPACITY_FRACTION,
     Flows,
@@ -130,7 +130,7 @@ def problem() -> Problem:
 def test_a_route_stands_while_all_of_its_links_do(problem: Problem) -> None:
     flow = by_flow(problem.flows)[FLOW]
     first, second = problem.candidates(flow)
-    split = (Subflow(first, 0.5), Subflow(second, 0.5))
+    split = (PathShare(first, 0.5), PathShare(second, 0.5))
     lost = {link: of for link, of in FABRIC.links.items() if link != second[1]}
     left = take_snapshot(8, replace(FABRIC, links=lost), [job_of(max_subflows=2)], {}, {}, 64)
     for route, stands in ((whole(first), True), (whole(second), False), (split, False)):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, Path, Port, PortNo, PortRef, Switch
-from controller.planning.problem import FlowId, Subflow, whole
+from controller.planning.problem import FlowId, PathShare, whole
 from controller.tables.flow_tables import (
     DROP_RULES,
     MAX_SPREAD_BUCKETS,
@@ -249,7 +249,7 @@ def test_a_split_flow_has_a_pin_per_subflow_and_one_that_counts_the_rest() -> No
     parts = PARTS[:4]
     announced = Announcement(OWNER, tuple((part,) for part in parts))
     other = (LinkId(Dpid(1), PortNo(3)),)
-    route = (Subflow(PATH, 0.5), Subflow(other, 0.5))
+    route = (PathShare(PATH, 0.5), PathShare(other, 0.5))
     pins = both_directions([Way(FLOW, route, (None, None))], announced, answered=True)
     assert pins == (Pin(FLOW, OWNER, None), Pin(FLOW, OWNER, PATH, parts[0]), Pin(FLOW, OWNER, other, parts[1]))
 

@@ -14,7 +14,7 @@ from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.plan import in_place
-from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
+from controller.planning.problem import FlowId, PathShare, Route, Routes, whole
 from controller.tables.flow_tables import FlowPart, Pin, counting_rule, pin_key
 from controller.tables.pins import Pins, PinSet, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
@@ -51,7 +51,7 @@ def job_of(job_id: str, max_subflows: int = 2, flow: FlowId = FLOW) -> Job:
 
 
 def split(*paths: Path, shares: tuple[float, ...] = EVEN) -> Route:
-    return tuple(map(Subflow, paths, shares))
+    return tuple(map(PathShare, paths, shares))
 
 
 def cut_one_way(*links: LinkId) -> Fabric:
@@ -274,7 +274,7 @@ def test_a_detour_is_pinned_until_a_short_way_is_back() -> None:
 
 def test_a_route_falls_with_any_of_its_subflows() -> None:
     pins = Pins()
-    routes: Routes = {FLOW: (Subflow(FIRST, 0.5), Subflow(SECOND, 0.5)), OTHER: whole(ELSEWHERE)}
+    routes: Routes = {FLOW: (PathShare(FIRST, 0.5), PathShare(SECOND, 0.5)), OTHER: whole(ELSEWHERE)}
     assert set(pinned(pins(FABRIC, JOBS, routes, ()), FLOW)) == {FIRST, SECOND}
     found = pins(without(FABRIC, {FIRST[1]}), JOBS, routes, ())
     assert not pinned(found, FLOW)
@@ -323,7 +323,7 @@ def test_a_pinned_flow_may_use_its_path_and_any_other_every_candidate() -> None:
 
 # ---- confirmed routes
 
-SPLIT = (Subflow(FIRST, 0.5), Subflow(SECOND, 0.5))
+SPLIT = (PathShare(FIRST, 0.5), PathShare(SECOND, 0.5))
 HOSTS = {FLOW.src_ip: Host(FLOW.src_ip, None, PortRef(Dpid(1), PortNo(9)), 1e9)}
 PARTS = [FlowPart(Transport.TCP, ports) for ports in (PortClass(0, 2), PortClass(2, 2))]
 PINS = PinSet({"job": tuple(Pin(FLOW, 7, path, part) for (path, _), part in zip(SPLIT, PARTS, strict=True))})

@@ -10,7 +10,7 @@ from controller.fabric.topology import Dpid
 from controller.planning.efficiency import job_slowdowns, outweighed
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
-from controller.planning.problem import Flow, PlanLimits, Problem, Route, Subflow, whole
+from controller.planning.problem import Flow, PathShare, PlanLimits, Problem, Route, whole
 from offline.scenarios.fabrics import spine_links, without, without_random_links
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.workloads import WorkloadJob
@@ -104,7 +104,7 @@ def uneven(problem: Problem) -> Plan:
     for flow in problem.flows:
         zero, one = problem.candidates(flow)
         second = flow.id.src_ip.endswith(".2")
-        routes[flow.id] = (Subflow(zero, 0.1), Subflow(one, 0.9)) if second else whole(zero)
+        routes[flow.id] = (PathShare(zero, 0.1), PathShare(one, 0.9)) if second else whole(zero)
     return plan_of(problem, routes)
 
 
@@ -290,7 +290,7 @@ def test_no_job_is_slower_than_its_planned_slowdown(data: st.DataObject) -> None
     for flow in problem.flows:
         paths = data.draw(st.permutations(problem.candidates(flow)))
         share = data.draw(st.sampled_from([1.0, 0.5, 0.97]))
-        cut = (Subflow(paths[0], share), Subflow(paths[-1], 1 - share))
+        cut = (PathShare(paths[0], share), PathShare(paths[-1], 1 - share))
         routes[flow.id] = whole(paths[0]) if share == 1.0 or len(paths) == 1 else cut
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
     predicted = job_slowdowns(problem, routes)

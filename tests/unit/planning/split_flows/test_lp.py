@@ -15,7 +15,7 @@ from controller.fabric.topology import Dpid, LinkId, Path, PortNo
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.greedy import assign
-from controller.planning.problem import Floats, PlanLimits, Problem, Route, Routes, Subflow, whole
+from controller.planning.problem import Floats, PathShare, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import (
     SMALLEST_SHARE,
@@ -182,7 +182,7 @@ def test_a_flow_is_whole_again_where_there_is_room_unless_its_split_route_runs()
     problem = two_leaves(3, "aa", subflows=8)
     of = Commodities(problem)
     paths = problem.candidates(problem.flows[0])
-    halves = (Subflow(paths[0], 0.5), Subflow(paths[1], 0.5))
+    halves = (PathShare(paths[0], 0.5), PathShare(paths[1], 0.5))
     routes = fewer_subflows(of, {f.id: halves for f in problem.flows}, 1.0 * of.capacity)
     assert sorted(map(len, routes.values())) == [1, 1]
     assert job_slowdowns(problem, routes) == {"a": 1.0}
@@ -287,7 +287,7 @@ def test_amounts_are_shared_out_when_a_flow_may_have_few_subflows(amounts: list[
 
 
 def test_routes_that_fit_stay_unless_others_would_have_too_many_subflows() -> None:
-    fits = [whole(path(0)), (Subflow(path(1), 0.5), Subflow(path(2), 0.5)), whole(path(1))]
+    fits = [whole(path(0)), (PathShare(path(1), 0.5), PathShare(path(2), 0.5)), whole(path(1))]
     assert lay(laid_out(fits), fits, 2) == fits
     before: list[Route | None] = [whole(path(0)), whole(path(1)), None]
     amounts = on_paths(1.25, 1.25, 0.5)

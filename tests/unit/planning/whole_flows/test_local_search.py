@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from controller.planning import greedy
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import job_slowdowns
-from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, Subflow, whole
+from controller.planning.problem import FlowId, PathShare, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.slowdown_vector import slowdown_vector
 from controller.planning.whole_flows.search import CappedLoads, local_search
 from tests.support.planning.fabrics import (
@@ -143,7 +143,7 @@ def test_the_same_seed_gives_the_same_routes_and_no_time_gives_the_start() -> No
 
 def test_flows_that_run_in_subflows_get_one_path() -> None:
     problem = two_leaves(2, "aa")
-    halves = {f.id: tuple(Subflow(path, 0.5) for path in problem.candidates(f)) for f in problem.flows}
+    halves = {f.id: tuple(PathShare(path, 0.5) for path in problem.candidates(f)) for f in problem.flows}
     routes = searched(problem, start=halves)
     assert [len(route) for route in routes.values()] == [1, 1]
     assert vector(problem, routes) == (1,)
