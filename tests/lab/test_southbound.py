@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from controller.config import Config
-from controller.fabric.messages import LinkLost, LinkSeen, PortChanged, SwitchConnected, SwitchLeft
+from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.planning.problem import FlowId
 from controller.tables.flow_tables import FlowPart, pin_key
@@ -243,20 +243,6 @@ def test_a_modify_keeps_the_entry_and_only_an_add_changes_its_owner(lab: Lab) ->
     ofctl("del-flows", name, "table=1,cookie=0x77/-1")
 
 
-def test_a_port_that_is_switched_on_or_off_is_reported(lab: Lab) -> None:
-    for wanted in ("up", "down"):
-        since = len(lab.controller.received)
-        ofctl("mod-port", lab.names[1], str(PLAIN), wanted)
-        change = port_change(lab, since, wanted == "up")
-        assert (change.dpid, change.port.number, change.removed) == (lab.dpids[1], PLAIN, False)
-
-
-def port_change(lab: Lab, since: int, up: bool) -> PortChanged:
-    return lab.controller.wait_for(
-        lambda messages: next((m for m in messages if isinstance(m, PortChanged) and m.port.up is up), None), since
-    )
-
-
 def next_counters(lab: Lab, wanted: Callable[[Counters], bool]) -> Counters:
     """Return the first of the next counters that are wanted."""
     return lab.controller.wait_for(
@@ -291,28 +277,3 @@ def test_packets_over_a_meters_limit_are_told_with_the_counters(lab: Lab) -> Non
     assert told.dpid == dpid
     assert told.punt_drops[PLAIN] <= 19
     install(lab, dpid, RuleMod("delete", punt), RuleMod("delete", limit))
-
-
-def test_a_cable_that_falls_silent_with_both_ports_up_is_lost_and_found_again(lab: Lab) -> None:
-    a, b = (PortRef(dpid, PATCH) for dpid in lab.dpids)
-    since = len(lab.controller.received)
-    (punt,) = punt_lldp(b.dpid).stage.mods[b.dpid]
-    install(lab, b.dpid, RuleMod("delete", punt.rule))
-    lab.controller.first(LinkLost, since, src=a, dst=b)
-    since = len(lab.controller.received)
-    install(lab, b.dpid, punt)
-    lab.controller.first(LinkSeen, since, src=a, dst=b)
-
-
-def test_a_switch_that_reconnects_leaves_and_is_back_with_its_rules_and_links(lab: Lab) -> None:
-    name, dpid = lab.names[1], lab.dpids[1]
-    rules = read(lab, dpid).rules
-    since = len(lab.controller.received)
-    vsctl("set-controller", name, "tcp:127.0.0.1:1")  # without any controller, Open vSwitch would flush its rules
-    lab.controller.first(SwitchLeft, since, dpid=dpid)
-    vsctl("set-controller", name, lab.target)
-    lab.controller.first(SwitchConnected, since, dpid=dpid)
-    assert read(lab, dpid).rules == rules
-    a, b = (PortRef(dpid, PATCH) for dpid in lab.dpids)
-    lab.controller.first(LinkSeen, since, src=a, dst=b)
-    lab.controller.first(LinkSeen, since, src=b, dst=a)
