@@ -464,7 +464,7 @@ class Intake:
             return NO_EFFECTS
         late = s.adoption.rules_read(dpid, rules, now) and not s.phases.adopting
         for ip, at in installed_hosts({dpid: rules}):
-            s.topology.adopt_host(ip, at)
+            s.hosts.adopt(ip, at)
         return self._changed(now) | (self._begin_adoption(now) if late else NO_EFFECTS)
 
     def _begin_adoption(self, now: float) -> Effects:

@@ -152,6 +152,7 @@ class _Turns:
         self._again: OrderedDict[Hashable, None] = OrderedDict()
         self._turn = 0
         self.addresses = 0
+        self._named: Counter[str] = Counter()
 
     def follow(self, missing: Mapping[Hashable, Sequence[str]]) -> None:
         """Record the missing addresses of each waiting job. Only jobs with changed addresses are examined."""
@@ -163,7 +164,13 @@ class _Turns:
             self._set(who, (*(ip for ip in ips or () if ip in never), *asked), len(never))
 
     def _set(self, who: Hashable, ips: Sequence[str], never: int) -> None:
-        self.addresses += len(ips) - len(self._queues.pop(who, ()))
+        before = self._queues.pop(who, ())
+        self.addresses += len(ips) - len(before)
+        for ip in before:
+            self._named[ip] -= 1
+            if not self._named[ip]:
+                del self._named[ip]
+        self._named.update(ips)
         self._never.pop(who, None)
         self._again.pop(who, None)
         if ips:
@@ -172,6 +179,9 @@ class _Turns:
                 self._never[who] = never
             else:
                 self._again[who] = None
+
+    def __contains__(self, ip: str) -> bool:
+        return ip in self._named
 
     def next(self) -> str:
         """Return the address to request next. The caller checks first that some address is missing."""
@@ -214,11 +224,14 @@ class HostDiscovery:
             return "ignored", [], []
         if ip != NO_ADDRESS and not _is_host(ip):
             return "ignored", [], []
-        learned: Learned = "known" if ip == NO_ADDRESS else self._topology.host_seen(ip, mac, at, now)
+        learned: Learned = (
+            "known" if ip == NO_ADDRESS else self._topology.host_seen(ip, mac, at, now, ip in self._turns)
+        )
         if learned == "refused":
             self.claims.refuse(at, now)
         if learned == "contested":
-            old = self._topology.fabric.hosts[ip].at
+            old = self._topology.place_of(ip)
+            assert old
             return learned, [], [SendArpRequest(ip, (old,))] if self.claims.claimed(ip, mac, at, old, now) else []
         if learned in ("refused", "ignored"):
             return learned, [], []
@@ -226,7 +239,7 @@ class HostDiscovery:
         answers = [] if ip == NO_ADDRESS else self._answers(ip, mac, now)
         questions: list[SendArpRequest] = []
         wanted = packet.op == "request" and packet.target_ip != ip and _is_host(packet.target_ip)
-        if wanted and packet.target_ip not in self._topology.fabric.hosts:
+        if wanted and self._topology.place_of(packet.target_ip) is None:
             questions = self._wait_for(packet.target_ip, _Asker(at, ip, mac, now + WAIT_S), now)
         return learned, answers, questions
 
@@ -240,14 +253,17 @@ class HostDiscovery:
         self._waiting[ip] = waiting | {asker.ip: asker}
         return self.ask([ip], now)
 
+    def adopt(self, ip: str, at: PortRef) -> None:
+        """Place an unknown host where the rules of a switch say that it is (``TopologyState.adopt_host``)."""
+        self._topology.adopt_host(ip, at, ip in self._turns)
+
     def advance(self, missing: Mapping[Any, Sequence[str]], now: float) -> list[SendArpRequest]:
         """Move hosts that have not answered at their old port, and return the requests that are due.
 
         ``missing``: addresses that jobs wait for, by job. The caller passes the same objects until they change."""
         contested, moved = self.claims.advance(now)
-        hosts = self._topology.fabric.hosts
         for ip, claim in moved.items():
-            if ip in hosts and hosts[ip].at == claim.old:
+            if self._topology.place_of(ip) == claim.old:
                 self._topology.move_host(ip, claim.mac, claim.at, now)
         return self._ask_in_turn(missing, now) + contested + self._ask_silent(now)
 

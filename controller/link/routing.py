@@ -78,21 +78,12 @@ class _Stage:
 
 
 class _Mark:
-    """Counter that the inbox changes when the control loop takes a message."""
-
-    added = 0
+    """Backlog of one message, which calls ``done`` when the control loop takes the message."""
 
     def __init__(self, done: Callable[[], None]) -> None:
-        self._done = done
+        self.take = done
 
-    @property
-    def taken(self) -> int:
-        """Number of messages; changing it calls ``done``."""
-        return 0
-
-    @taken.setter
-    def taken(self, _: int) -> None:
-        self._done()
+    def add(self) -> None: ...
 
 
 class Router:

@@ -1,37 +1,58 @@
-"""Inbox of the control loop, for any thread."""
+"""Inbox of the control loop, for any thread.
+
+Messages of switches come after all others. A client waits for its request, and thousands of switches may each have many
+messages here.
+"""
 
 from __future__ import annotations
 
 import queue
+from collections import deque
 
 from controller.core.messages import Message
 from controller.southbound.limits import Backlog
+from controller.tables.messages import FromSwitches
 
 
 class Inbox:
-    """Queue of messages. It counts, for each switch connection, the messages that were added and that were taken."""
+    """Two queues of messages: those of switches, and all others. Each queue keeps its order.
+
+    The inbox counts, for each switch connection, the messages that were added and that were taken."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Message, Backlog | None]] = queue.SimpleQueue()
+        self._added: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """An entry per message in the two queues, to wait for."""
+        self._others = deque[Message]()
+        self._of_switches = deque[tuple[Message, Backlog | None]]()
 
     def put(self, message: Message, backlog: Backlog | None = None, /) -> None:
         """Add a message; never waits."""
         if backlog is not None:
-            backlog.added += 1
-        self._queue.put((message, backlog))
+            backlog.add()
+        if isinstance(message, FromSwitches):
+            self._of_switches.append((message, backlog))
+        else:
+            self._others.append(message)
+        self._added.put(None)
 
     def take(self, most: int, timeout_s: float) -> list[Message]:
-        """Return the waiting messages, at most ``most``; wait for the first for at most ``timeout_s`` seconds."""
+        """Return the waiting messages, at most ``most``; wait for the first for at most ``timeout_s`` seconds.
+
+        While messages of switches wait, they get at least half of the places."""
         messages: list[Message] = []
         try:
-            message, backlog = self._queue.get(timeout=max(0.0, timeout_s))
+            self._added.get(timeout=max(0.0, timeout_s))
             while True:
-                messages.append(message)
-                if backlog is not None:
-                    backlog.taken += 1
+                if self._others and (2 * len(messages) < most or not self._of_switches):
+                    messages.append(self._others.popleft())
+                else:
+                    message, backlog = self._of_switches.popleft()
+                    messages.append(message)
+                    if backlog is not None:
+                        backlog.take()
                 if len(messages) >= most:
                     break
-                message, backlog = self._queue.get_nowait()
+                self._added.get_nowait()
         except queue.Empty:
             pass
         return messages

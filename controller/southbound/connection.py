@@ -55,8 +55,6 @@ SHARE = 0.25
 """Largest share of the hub's time for one peer's unsolicited messages and small parts of replies.
 
 A peer that has used more is not read for a while. Replies in small parts are included because they may never end."""
-MOST_WAITING = 100
-"""Largest number of messages of one connection that wait for the control loop; with more, the peer is not read."""
 LOOK_AGAIN_S = 0.02
 MAX_KINDS = 20
 """Largest number of kinds of ignored messages in a log line, because a switch can send any number of kinds."""
@@ -87,7 +85,7 @@ class Connection:
         self.id: Any = None
         self.ports: dict[PortNo, Port] = {}
         self.state = HANDSHAKE_DISPATCHER
-        self.backlog = Backlog()
+        self.backlog = Backlog(limits.backlog)
         self._held_s = 0.0
         self._limits = limits
         self._outbox = outbox
@@ -218,7 +216,7 @@ class Connection:
                 spent_s += now - began
                 self._charged_s += now - began if self._is_charged else 0.0
                 began = now
-                if self.backlog.waiting > MOST_WAITING or (self._charged_s > TURN_S and self._exceeds_share()):
+                if self.backlog.exceeds() or (self._charged_s > TURN_S and self._exceeds_share()):
                     self._hold()
                 elif spent_s > TURN_S:
                     pause()
@@ -242,7 +240,7 @@ class Connection:
         Bytes that the peer sends meanwhile wait in its own connection."""
         began = time.monotonic()
         pause(self._charged_s / SHARE)
-        while self.backlog.waiting > MOST_WAITING // 2 and not self._ended:
+        while self.backlog.exceeds(0.5) and not self._ended:
             pause(LOOK_AGAIN_S)
         self._held_s += time.monotonic() - began
 

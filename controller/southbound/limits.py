@@ -34,6 +34,8 @@ class Limits:
     otherwise someone who invents many dpids could leave no connection for a new switch."""
 
     def __init__(self, openflow: OpenFlowConfig, known: Iterable[Dpid] = ()) -> None:
+        self.backlog = Backlog()
+        """Messages of all connections."""
         self._most = openflow.max_connections
         self._most_of_address = openflow.max_address_connections
         self._most_ports = openflow.max_ports
@@ -93,18 +95,42 @@ class Limits:
         self._ports -= 1
 
 
+MOST_WAITING = 100
+"""Largest number of messages of one connection that wait for the control loop; with more, the peer is not read."""
+MOST_OF_MANY = 2
+"""The same number while messages of all connections wait, more than ``MOST_IN_ALL``."""
+MOST_IN_ALL = 1000
+
+
 class Backlog:
     """Number of messages of one connection on their way to the control loop.
 
-    One thread counts ``added`` messages, another thread ``taken`` messages, so each number has one writer."""
+    One thread counts ``added`` messages, another thread ``taken`` messages, so each number has one writer. ``of_all``:
+    the same numbers of all connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_all: Backlog | None = None) -> None:
         self.added = 0
         self.taken = 0
+        self._of_all = of_all
+
+    def add(self) -> None:
+        self.added += 1
+        if self._of_all:
+            self._of_all.added += 1
+
+    def take(self) -> None:
+        self.taken += 1
+        if self._of_all:
+            self._of_all.taken += 1
 
     @property
     def waiting(self) -> int:
         return self.added - self.taken
+
+    def exceeds(self, part: float = 1.0) -> bool:
+        """Return whether more than this part of the largest number of messages waits."""
+        in_all = self._of_all.waiting if self._of_all else 0
+        return self.waiting > part * (MOST_WAITING if in_all <= MOST_IN_ALL else MOST_OF_MANY)
 
 
 class Put(Protocol):

@@ -20,7 +20,7 @@ import structlog
 from controller.config import Config, OpenFlowConfig
 from controller.fabric.messages import ConnectionRefused, RefusalReason
 from controller.fabric.topology import Dpid
-from controller.southbound.connection import LOOK_AGAIN_S, MOST_WAITING, Connection
+from controller.southbound.connection import LOOK_AGAIN_S, Connection
 from controller.southbound.framework import (
     AppManager,
     Events,
@@ -169,7 +169,7 @@ class Listener:
         self._outbox = outbox
         self._in_handshake: dict[Connection, None] = {}
         self._limits = Limits(openflow, known)
-        self._backlog = Backlog()
+        self._backlog = Backlog(self._limits.backlog)
         self._events = Events()
         self._ignored: Counter[str] = Counter()
         self._logged = 0
@@ -186,7 +186,7 @@ class Listener:
 
     def _accept(self) -> None:
         while not self._closed:
-            while self._backlog.waiting > MOST_WAITING:
+            while self._backlog.exceeds():
                 pause(LOOK_AGAIN_S)  # until the control loop has counted earlier refusals
             try:
                 sock, address = self._socket.accept()

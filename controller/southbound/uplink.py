@@ -53,7 +53,7 @@ class Uplink:
             log.error("a message for the control loop is lost", why=str(error))
             return
         if backlog:
-            backlog.added += 1
+            backlog.add()
         self._waiting.append((packed, backlog))
         if not self._flushes:
             self._flushes = True
@@ -87,7 +87,7 @@ class Uplink:
         self._take(len(self._sent))
         for _, backlog in self._waiting:
             if backlog:
-                backlog.taken += 1
+                backlog.take()
         self._waiting.clear()
         self._session = None
 
@@ -95,4 +95,4 @@ class Uplink:
         for backlog in list(islice(self._sent, max(0, count))):
             self._sent.popleft()
             if backlog:
-                backlog.taken += 1
+                backlog.take()

@@ -77,6 +77,9 @@ TRANSIT_PRIORITY = 101
 NO_ADDRESS = host_prefix("0.0.0.0")
 """Sender address of an ARP probe (RFC 5227), which changes no neighbour table."""
 
+SHARED_HOSTS = 128
+"""Largest number of hosts of a switch whose rules are cached; a switch that invents hosts must not fill the cache."""
+
 _OURS = cookie(Table.CONTROL)
 _UP = (ToController(),)
 
@@ -84,12 +87,14 @@ _UP = (ToController(),)
 def control_rules(
     switch: Switch, fabric_ports: Set[PortNo], hosts: Iterable[Host], punt_rate_pps: int, turns_back: bool = False
 ) -> RuleSet:
-    """Return the rules of table 0 of one switch; the same object while its ports and hosts stay the same.
+    """Return the rules of table 0 of one switch.
 
+    The result is the same object for the same ports and hosts, unless there are more than ``SHARED_HOSTS`` hosts.
     ``fabric_ports``: ports with links to other switches. ``hosts``: hosts of this switch. ``turns_back``: whether
     packets may leave by the port where they arrived, which one-way links need."""
     known = tuple(sorted((host.at.port, host.ip) for host in hosts if host.at.port not in fabric_ports))
-    return _control_rules(tuple(switch.ports), frozenset(fabric_ports), known, punt_rate_pps, turns_back)
+    derive = _control_rules if len(known) <= SHARED_HOSTS else _control_rules.__wrapped__
+    return derive(tuple(switch.ports), frozenset(fabric_ports), known, punt_rate_pps, turns_back)
 
 
 def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns_back: bool = False) -> RuleSet:
@@ -122,9 +127,7 @@ def _control_rules(
     for port in ports:
         flows += _port_rules(port, port in fabric_ports, port in with_hosts, onward)
     for port, ip in known:
-        own = Match(in_port=port, eth_type=ETH_ARP, arp_spa=host_prefix(ip))
-        flows.append(_punt(PUNT_PRIORITY, own._replace(eth_dst=BROADCAST_MAC), Table.PINNED, onward))
-        flows.append(_pass(KNOWN_HOST_PRIORITY, own, onward))
+        flows += _host_rules(port, ip, onward)
     return RuleSet.of(flows, meters=[_meter(port, punt_rate_pps) for port in ports])
 
 
@@ -140,6 +143,14 @@ def _port_rules(
         _punt(OTHER_ARP_PRIORITY, arp, None if has_hosts else Table.PINNED, onward),
     )
     return (*rules, _pass(TRANSIT_PRIORITY, arp, onward)) if leads_to_switch else rules
+
+
+@lru_cache(maxsize=1 << 12)
+def _host_rules(port: PortNo, ip: str, onward: tuple[Action, ...]) -> tuple[FlowRule, FlowRule]:
+    """Return the rules of a host of the switch."""
+    own = Match(in_port=port, eth_type=ETH_ARP, arp_spa=host_prefix(ip))
+    asking = own._replace(eth_dst=BROADCAST_MAC)
+    return _punt(PUNT_PRIORITY, asking, Table.PINNED, onward), _pass(KNOWN_HOST_PRIORITY, own, onward)
 
 
 @lru_cache(maxsize=1 << 13)

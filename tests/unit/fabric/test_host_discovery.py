@@ -62,6 +62,26 @@ class Edge:
         return self.topology.fabric.hosts[IP].at
 
 
+def test_addresses_that_jobs_wait_for_are_added_although_there_are_many_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.fabric.topology_state.MAX_HOSTS", 1)
+    edge = Edge()
+    assert edge.speak("10.0.0.2", MAC, OTHER)[0] == "refused"
+    edge.run(0.1, "10.0.0.2", "10.0.0.3")
+    assert edge.speak("10.0.0.2", MAC, OTHER)[0] == "new"
+    edge.hosts.adopt("10.0.0.3", OTHER)
+    assert "10.0.0.3" in edge.topology.fabric.hosts
+    edge.run(0.1)
+    assert edge.speak("10.0.0.4", MAC, OTHER)[0] == "refused"
+
+
+def test_any_number_of_new_hosts_that_look_for_others_makes_one_snapshot() -> None:
+    edge = Edge()
+    generation = edge.topology.fabric.generation
+    for number in range(2, 20):
+        assert edge.speak(f"10.0.0.{number}", MAC, OTHER, target="10.0.9.9")[0] == "new"
+    assert edge.topology.fabric.generation == generation + 1
+
+
 def test_a_claim_is_not_believed_while_somebody_answers_for_the_address() -> None:
     edge = Edge()
     generation = edge.topology.fabric.generation

@@ -267,6 +267,23 @@ def test_a_switch_has_only_so_many_hosts(state: TopologyState) -> None:
     assert state.host_seen("10.0.0.2", "02:00:00:00:00:aa", last, 7) == "new", "there is a cable where hosts were"
 
 
+def test_beyond_a_number_of_hosts_only_addresses_that_jobs_name_are_added(
+    state: TopologyState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.fabric.topology_state.MAX_HOSTS", 10)
+    mac = "02:00:00:00:00:aa"
+    for number in range(10):
+        assert state.host_seen(f"10.0.1.{number}", mac, EDGE, 5) == "new"
+    assert state.host_seen("10.0.2.0", mac, OTHER_EDGE, 5) == "refused"
+    state.adopt_host("10.0.2.0", OTHER_EDGE)
+    assert "10.0.2.0" not in state.fabric.hosts
+    assert state.host_seen("10.0.2.0", mac, OTHER_EDGE, 5, is_named=True) == "new"
+    state.adopt_host("10.0.2.1", OTHER_EDGE, is_named=True)
+    assert "10.0.2.1" in state.fabric.hosts
+    state.port_changed(EDGE.dpid, port(EDGE.port, up=False), False, 6)
+    assert state.host_seen("10.0.1.0", mac, OTHER_EDGE, 7) == "moved", "it is no new host"
+
+
 def declaring(*declared: DeclaredHost, dpid_of: Mapping[str, Dpid | None] = MappingProxyType({})) -> TopologyState:
     state = TopologyState(TopologySettings((2, 60), 3, lambda *_: 1e9), declared, dpid_of)
     for dpid in (Dpid(1), Dpid(2)):

@@ -76,7 +76,7 @@ class Loop:
     def _put(self, message: Any, counted_by: Any = None) -> None:
         self.heard.append(message)
         if counted_by:
-            counted_by.taken += 1
+            counted_by.take()
 
     def wait(self, seconds: float) -> list[Any]:
         """Return what the control loop gets to know in this time."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from controller.core.messages import Command, Message, Reply, Tick
-from controller.fabric.messages import LinkLost
+from controller.fabric.messages import LinkLost, SwitchFloods
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.serving.garbage import ALL_EVERY_S, MANY, SETTLE_S, THRESHOLDS, Garbage, loading
 from controller.serving.inbox import Inbox
@@ -120,10 +120,20 @@ def test_messages_come_in_order_and_no_more_than_asked_for() -> None:
     assert inbox.take(3, 0.0) == []
 
 
+def test_requests_do_not_wait_for_messages_of_switches_and_leave_half_of_the_places_to_them() -> None:
+    inbox, floods, ticks = Inbox(), [SwitchFloods(Dpid(n)) for n in range(5)], [Tick(float(n)) for n in range(3)]
+    for flood in floods:
+        inbox.put(flood)
+    for tick in ticks:
+        inbox.put(tick)
+    assert inbox.take(4, 0.0) == [*ticks[:2], *floods[:2]]
+    assert inbox.take(9, 0.0) == [ticks[2], *floods[2:]]
+
+
 def test_what_was_not_taken_is_counted_for_each_connection() -> None:
     inbox, one, other = Inbox(), Backlog(), Backlog()
     for backlog in (one, None, other, one):
-        inbox.put(Tick(0.0), backlog)
+        inbox.put(SwitchFloods(Dpid(1)), backlog)
     assert (one.waiting, other.waiting) == (2, 1)
     inbox.take(2, 0.0)
     assert (one.waiting, other.waiting) == (1, 1)

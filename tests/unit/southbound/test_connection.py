@@ -16,9 +16,9 @@ import pytest
 
 from controller.config import OpenFlowConfig
 from controller.southbound import connection
-from controller.southbound.connection import MOST_WAITING, Connection
+from controller.southbound.connection import Connection
 from controller.southbound.framework import Events, HubSocket, green_socket, kill, pause, spawn
-from controller.southbound.limits import Limits
+from controller.southbound.limits import MOST_WAITING, Limits
 from controller.southbound.openflow_framing import VERSION
 from controller.southbound.outbox import Outbox
 

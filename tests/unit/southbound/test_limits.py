@@ -6,7 +6,16 @@ import pytest
 
 from controller.config import OpenFlowConfig
 from controller.fabric.topology import Dpid, Port, PortNo
-from controller.southbound.limits import AT_ONCE, MAX_SWITCH_PORTS, PERIOD_S, Limits, PortChanges
+from controller.southbound.limits import (
+    AT_ONCE,
+    MAX_SWITCH_PORTS,
+    MOST_IN_ALL,
+    MOST_WAITING,
+    PERIOD_S,
+    Backlog,
+    Limits,
+    PortChanges,
+)
 
 ONE, OTHER = "192.0.2.1", "192.0.2.2"
 SWITCHES = [Dpid(number) for number in range(1, 5)]
@@ -156,3 +165,21 @@ def test_a_switch_floods_when_its_changes_wait_again_and_again(changes: PortChan
     changes.switch_left(A)
     assert not changes.floods(A)
     assert list(changes.tick(100.0)) == []
+
+
+def test_fewer_messages_of_each_connection_wait_while_many_of_all_do() -> None:
+    of_all = Backlog()
+    one, other = Backlog(of_all), Backlog(of_all)
+    for _ in range(MOST_WAITING):
+        one.add()
+    assert not one.exceeds()
+    assert one.exceeds(0.5)
+    for _ in range(MOST_IN_ALL):
+        other.add()
+    assert one.exceeds()
+    assert other.exceeds()
+    for _ in range(MOST_WAITING):
+        one.take()
+    assert not one.exceeds(), "all messages of its peer were taken"
+    one.add()
+    assert not one.exceeds()

@@ -61,7 +61,7 @@ class Link:
     def take(self) -> None:
         """Have the control loop take all messages."""
         while self.not_taken:
-            self.not_taken.popleft().taken += 1
+            self.not_taken.popleft().take()
 
     def arrive(self) -> None:
         """Let all packets arrive."""
