@@ -76,6 +76,10 @@ class _Held:
     free_since: float = math.inf
 
 
+MOST_HELD = 1 << 14
+"""Largest number of cables with a hold-down; the oldest one makes room, because a switch can invent cables."""
+
+
 class HoldDowns:
     """Hold-downs of cables: the times for which cables that failed and returned are not used yet.
 
@@ -94,6 +98,8 @@ class HoldDowns:
         hold_s = self._first_s
         if known and now < known.free_since + FORGIVEN_AFTER * known.hold_s:
             hold_s = max(self._first_s, min(2 * known.hold_s, self._longest_s))
+        if known is None and len(self._cables) >= MOST_HELD:
+            del self._cables[next(iter(self._cables))]
         self._cables[cable] = _Held(hold_s, math.inf)
 
     def failed_again(self, cable: Cable) -> None:
@@ -168,6 +174,7 @@ class TopologyState:
         self._one_way = settings.one_way
         self._allowed: Mapping[PortRef, PortRef] = {}
         self._links: dict[LinkId, Link] = {}
+        self._links_of = Counter[Dpid]()
         self._hosts: dict[str, Host] = {}
         self._hosts_at: defaultdict[PortRef, set[str]] = defaultdict(set)
         self._hosts_of = Counter[Dpid]()
@@ -293,7 +300,7 @@ class TopologyState:
         for at in (src, dst):
             for ip in self._hosts_at.pop(at, ()):
                 del self._hosts[ip]
-                self._hosts_of[at.dpid] -= 1
+                _subtract(self._hosts_of, at.dpid)
                 self._changed = True
         self._heard[src] = dst
         self._arriving[dst].add(src)
@@ -321,7 +328,7 @@ class TopologyState:
             return False
         changed = [src for src in before.keys() | links.keys() if before.get(src) != links.get(src)]
         for src in changed:
-            self._changed |= self._links.pop(LinkId(*src), None) is not None
+            self._changed |= self._remove_link(LinkId(*src))
         self._recheck(changed)  # probes may have arrived before the link was allowed
         return bool(changed)
 
@@ -346,10 +353,10 @@ class TopologyState:
                 self._up_since[at] = now  # not an edge port until discovery had time to find a link
                 self._last_heard[at] = other.dpid
         if src in self._one_way:
-            self._changed |= self._links.pop(LinkId(*src), None) is not None
+            self._changed |= self._remove_link(LinkId(*src))
             return
         ids = (LinkId(src.dpid, src.port), LinkId(dst.dpid, dst.port))
-        usable = [self._links.pop(link) for link in ids if link in self._links]
+        usable = [link for link in ids if self._remove_link(link)]
         if usable:
             self._hold_downs.failed(frozenset((src, dst)), now)
             self._changed = True
@@ -368,8 +375,15 @@ class TopologyState:
             for a, b in ((src, dst),) if one_way else ((src, dst), (dst, src)):
                 switch = self._switches[a.dpid]
                 capacity = self.settings.capacity_bps(switch, switch.ports[a.port], False)
-                self._links[LinkId(a.dpid, a.port)] = Link(a, b, capacity, one_way)
+                self._links_of[a.dpid] += LinkId(*a) not in self._links
+                self._links[LinkId(*a)] = Link(a, b, capacity, one_way)
             self._changed = True
+
+    def _remove_link(self, link: LinkId) -> bool:
+        if self._links.pop(link, None) is None:
+            return False
+        _subtract(self._links_of, link.dpid)
+        return True
 
     def _usable(self, src: PortRef, dst: PortRef) -> bool:
         if {src.dpid, dst.dpid} <= self._ready and src in self._up_since and dst in self._up_since:
@@ -380,10 +394,7 @@ class TopologyState:
 
     def _stranded(self, dpid: Dpid) -> bool:
         """Return whether the switch has hosts but no usable link to another switch."""
-        ports = self._switches[dpid].ports if dpid in self._switches else ()
-        return any(self._hosts_at.get(PortRef(dpid, port)) for port in ports) and not any(
-            LinkId(dpid, port) in self._links for port in ports
-        )
+        return dpid in self._switches and self._hosts_of[dpid] > 0 and not self._links_of[dpid]
 
     # ---- hosts
 
@@ -470,7 +481,7 @@ class TopologyState:
             self._hosts_at[before.at].discard(ip)
             if not self._hosts_at[before.at]:
                 del self._hosts_at[before.at]
-            self._hosts_of[before.at.dpid] -= 1
+            _subtract(self._hosts_of, before.at.dpid)
         self._hosts[ip] = Host(ip, mac, at, nic_bps)
         self._hosts_at[at].add(ip)
         self._hosts_of[at.dpid] += 1
@@ -496,6 +507,13 @@ class TopologyState:
         """Return whether another connected switch with the same name has this dpid."""
         other = self._switches.get(dpid)
         return dpid != switch.dpid and other is not None and other.name == switch.name
+
+
+def _subtract(counts: Counter[Dpid], dpid: Dpid) -> None:
+    """Subtract one. Counts of 0 are removed, because a peer may use any number of dpids."""
+    counts[dpid] -= 1
+    if not counts[dpid]:
+        del counts[dpid]
 
 
 def hosts_by_leaf(fabric: Fabric) -> dict[Dpid, list[Host]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -12,6 +13,7 @@ from controller.fabric.topology_state import (
     MAX_HOSTS_PER_PORT,
     MAX_HOSTS_PER_SWITCH,
     DeclaredHost,
+    HoldDowns,
     TopologySettings,
     TopologyState,
 )
@@ -282,6 +284,42 @@ def test_beyond_a_number_of_hosts_only_addresses_that_jobs_name_are_added(
     assert "10.0.2.1" in state.fabric.hosts
     state.port_changed(EDGE.dpid, port(EDGE.port, up=False), False, 6)
     assert state.host_seen("10.0.1.0", mac, OTHER_EDGE, 7) == "moved", "it is no new host"
+
+
+def calls_to_lose_all_links(links: int) -> int:
+    """Return the number of calls that a switch costs which leaves with this number of links."""
+    topology, calls = TopologyState(TopologySettings((2, 60), 3, lambda *_: 1e9)), 0
+    for dpid in (1, 2):
+        topology.switch_connected(Dpid(dpid), f"s{dpid}", map(port, range(links)), 0)
+        topology.switch_ready(Dpid(dpid))
+    for number in range(links):
+        a, b = (PortRef(Dpid(dpid), PortNo(number)) for dpid in (1, 2))
+        topology.link_seen(a, b, 1)
+        topology.link_seen(b, a, 1)
+    assert len(topology.fabric.links) == 2 * links
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    topology.switch_left(Dpid(1), 2)
+    sys.setprofile(None)
+    assert not topology.fabric.links
+    return calls
+
+
+def test_a_switch_that_leaves_costs_as_much_per_link_however_many_it_has() -> None:
+    assert calls_to_lose_all_links(400) < 2.5 * calls_to_lose_all_links(200)
+
+
+def test_the_hold_downs_of_cables_that_never_return_take_limited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.fabric.topology_state.MOST_HELD", 3)
+    held = HoldDowns(2, 60)
+    cables = [frozenset((PortRef(Dpid(1), PortNo(n)), PortRef(Dpid(2), PortNo(n)))) for n in range(5)]
+    for cable in cables:
+        held.failed(cable, 0)
+    assert held.held == cables[2:]
 
 
 def declaring(*declared: DeclaredHost, dpid_of: Mapping[str, Dpid | None] = MappingProxyType({})) -> TopologyState:
