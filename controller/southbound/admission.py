@@ -274,7 +274,7 @@ class Admission:
     def _go_on(self, entry: _Dpid, now: float) -> None:
         """Claim the switch, if that is possible by now, or ask it again for its generation id."""
         if isinstance(entry.roles, Mastership):
-            if self._holding.may_claim(Dpid(entry.holder.id), entry.since):
+            if self._may_claim(entry):
                 entry.roles.claim()
                 entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
             elif entry.late_at <= now:
@@ -287,6 +287,11 @@ class Admission:
             entry.roles.look()
             entry.late_at, entry.ends_at = now + LOOK_AGAIN_S, now + self._patience_s
 
+    def _may_claim(self, entry: _Dpid) -> bool:
+        """Return whether the generation id of the entry is certain; it is compared last, as a thread may change it."""
+        dpid = Dpid(entry.holder.id)
+        return self._holding.may_claim(dpid, entry.since) and self._holding.generation(dpid) == entry.generation
+
     def _take_dpid(self, connection: Connection, waiting: list[Connection], now: float) -> None:
         generation = self._holding.generation(Dpid(connection.id))
         entry = self._dpids[connection.id] = _Dpid(connection, now, generation, None, inf, inf, waiting)
@@ -296,8 +301,7 @@ class Admission:
         if entry.generation is None:
             entry.roles = Standing(entry.holder)
         else:
-            may_claim = self._holding.may_claim(Dpid(entry.holder.id), entry.since)
-            entry.roles = Mastership(entry.holder, entry.generation, may_claim)
+            entry.roles = Mastership(entry.holder, entry.generation, self._may_claim(entry))
         entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
 
     def _give_up(self, entry: _Dpid, now: float) -> None:

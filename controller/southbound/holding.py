@@ -24,11 +24,11 @@ class Holding(Protocol):
         """Return the generation id for the claim of a switch; None for a switch that this process does not hold."""
 
     def may_claim(self, dpid: Dpid, since: float) -> bool:
-        """Return whether no process had a larger generation id for the switch at some moment after ``since``.
+        """Return whether the generation id is certain: the one that ``generation`` returns after this call.
 
-        ``since``: monotonic seconds at which the switch was connected. A switch that restarts forgets its generation
-        id, so it would also accept an older one. After False this process tries to become certain, and the caller asks
-        again."""
+        It is certain if no process had a larger one for the switch at some moment after ``since``, the monotonic
+        seconds at which the switch was connected. A switch that restarts forgets its generation id, so it would also
+        accept an older one. After False this process tries to become certain, and the caller asks again."""
 
 
 @dataclass(frozen=True, slots=True)

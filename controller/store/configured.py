@@ -11,6 +11,8 @@ from importlib.metadata import version
 from controller.config import Config, EtcdConfig
 from controller.jobs.messages import SavedState
 from controller.store import lease_secret
+from controller.store.assignment import Holder
+from controller.store.etcd_assignments import EtcdAssignments
 from controller.store.etcd_client import EtcdAccess
 from controller.store.etcd_members import EtcdMembership
 from controller.store.etcd_store import EtcdStore
@@ -111,6 +113,15 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
     own = Member(store.id, _name(config), config.members.api or "", version("signalbox-controller"), time.time())
     access = _access(config.etcd_endpoints, config.etcd)
     return EtcdMembership(access, config.etcd.prefix, config.etcd.lease_s, own, store.fence())
+
+
+def assignments_of(config: Config, store: EtcdStore, membership: EtcdMembership) -> EtcdAssignments:
+    """Return the assignments of switches to members, of which ``membership`` is one.
+
+    Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
+    own = Holder(membership.own.name, membership.own.id)
+    access = _access(config.etcd_endpoints, config.etcd)
+    return EtcdAssignments(access, config.etcd.prefix, own, membership.is_live, store.fence())
 
 
 def _name(config: Config) -> str:

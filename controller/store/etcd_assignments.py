@@ -110,6 +110,10 @@ class EtcdAssignments:
         """Whether all assignments were read at least once."""
         return self._revision > 0
 
+    def holders(self) -> dict[Dpid, Holder]:
+        with self._lock:
+            return {dpid: found.holder for dpid, found in self._assigned.items()}
+
     def holder(self, dpid: Dpid) -> Holder | None:
         found = self._assigned.get(dpid)
         return found.holder if found else None

@@ -371,6 +371,18 @@ def test_a_holder_of_a_forgetful_switch_first_learns_whether_it_still_holds_it(d
     assert (peer.role_requests(), door.admitted) == ([(NOCHANGE, 0), (MASTER, EPOCH)], [peer])
 
 
+def test_an_assignment_that_is_read_while_a_claim_begins_is_not_overlooked(door: Door) -> None:
+    """The same reading makes the member certain and takes the switch from it."""
+    door.certain_at = 0.0
+    peer = door.arrived(Peer("a"), 1.0)
+    door.role(peer, EQUAL, NO_GENERATION)
+    door.certain_at, door.assigned[0x2A] = 2.0, None  # its version is not seen yet
+    door.admission.tick(3.0)
+    assert peer.role_requests() == [(NOCHANGE, 0)]
+    door.assign(None, 4.0)
+    assert peer.role_requests() == [(NOCHANGE, 0), (NOCHANGE, 0)]
+
+
 # ---- one connection per dpid
 
 

@@ -1,0 +1,142 @@
+"""Assignment of switches by the leader: a thread that writes new holders into etcd when members or connections change.
+
+In: the members that live or drain, and the switches that each member is connected to. Out: assignments in etcd, which
+every member reads (``store.etcd_assignments``). A failed write is repeated with the state of then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from controller.fabric.topology import Dpid
+from controller.log_limit import LimitedLog
+from controller.store.assignment import MOST_MOVES, Holder, Site, assign
+from controller.store.members import Members
+
+log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log)
+
+LOOK_S = 0.25
+"""Seconds between two looks at members and connections."""
+MOVES_S = 1.0
+"""Seconds after a change of holders in which no switch moves without need."""
+BACK_S = 2.0
+"""Seconds that a switch may take to connect to its holder again. All members lose a switch that restarts."""
+
+Reach = Mapping[Dpid, Collection[Holder]]
+"""Members that each switch is connected to."""
+
+
+class Assignments(Protocol):
+    """Assignments as they are stored (``store.etcd_assignments``)."""
+
+    @property
+    def is_read(self) -> bool: ...
+    def holders(self) -> Mapping[Dpid, Holder]: ...
+    def write(self, base: int, changes: Mapping[Dpid, Holder | None]) -> None: ...
+
+
+@dataclass
+class Connections:
+    """Connections of switches to members, with patience for holders whose connection or report is missing.
+
+    ``away_s``: seconds that a holder which lives may take to report again. Pure; ``now`` is in monotonic seconds."""
+
+    away_s: float
+    began: float
+    """Start of this leader, from which a holder that has not reported is waited for."""
+    _reported: dict[Holder, float] = field(default_factory=dict)
+    """Time of the latest report of each member."""
+    _seen: dict[Dpid, float] = field(default_factory=dict)
+    """Time at which the holder of each switch was connected to it last."""
+
+    def connected(self, reach: Reach, holders: Mapping[Dpid, Holder], now: float) -> dict[Dpid, set[Holder]]:
+        """Return the members that count as connected to each switch."""
+        present = {member for members in reach.values() for member in members}
+        self._reported |= dict.fromkeys(present, now)
+        found = {dpid: set(members) for dpid, members in reach.items()}
+        for dpid, holder in holders.items():
+            if holder in found.get(dpid, ()):
+                self._seen[dpid] = now
+            elif dpid in found:
+                is_patient = now < self._seen.get(dpid, self.began) + BACK_S
+                if holder not in present:
+                    is_patient = now < self._reported.get(holder, self.began) + self.away_s
+                if is_patient:
+                    found[dpid].add(holder)
+        return found
+
+
+class Assigning:
+    """Thread that assigns switches while the context lasts; to be used by the leader only.
+
+    ``reach``: returns the connections as members report them. ``base``: see ``EtcdAssignments.write``. ``lease_s``:
+    duration of a member's lease in seconds."""
+
+    def __init__(
+        self,
+        assignments: Assignments,
+        members: Callable[[], Members],
+        reach: Callable[[], Reach],
+        base: int,
+        lease_s: float,
+        racks: Mapping[Dpid, str],
+    ) -> None:
+        self._assignments = assignments
+        self._members = members
+        self._reach = reach
+        self._base = base
+        self._racks = racks
+        self._connections = Connections(lease_s + BACK_S, time.monotonic())
+        self._moves_at = 0.0
+        self._settled: Site | None = None
+        """Latest site in which no switch had to move."""
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="assigning", daemon=True)
+
+    def __enter__(self) -> Assigning:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """Look at members and connections now; any thread may call this."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(LOOK_S)
+            self._wake.clear()
+            try:
+                if self._assignments.is_read:
+                    self.assign(time.monotonic())
+            except Exception as error:  # of etcd; or the channels are closed
+                limited_log.warning("switches cannot be assigned", why=str(error) or repr(error))
+                self._stopping.wait(LOOK_S)
+
+    def assign(self, now: float) -> None:
+        """Write the holders that differ from the best ones now. Raises ``EtcdError``."""
+        members, holders = self._members(), self._assignments.holders()
+        live = frozenset(Holder(member.name, member.id) for member in members.all)
+        connected = self._connections.connected(self._reach(), holders, now)
+        site = Site(live, connected, holders, members.draining, self._racks)
+        if site == self._settled:
+            return
+        changes = assign(site, MOST_MOVES if now >= self._moves_at else 0)
+        if changes:
+            self._moves_at = now + MOVES_S
+            self._assignments.write(self._base, changes)
+            log.info("switches assigned", count=len(changes))
+        elif now >= self._moves_at:
+            self._settled = site

@@ -1,0 +1,144 @@
+"""The leader's assignment of switches: what it waits for, and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from controller.fabric.topology import Dpid
+from controller.serving.assigning import BACK_S, LOOK_S, MOVES_S, Assigning, Connections, Reach
+from controller.store.assignment import MOST_MOVES, Holder
+from controller.store.members import Member, Members
+
+A, B, C = (Holder(name, f"id of {name}") for name in "abc")
+LEASE_S = 3.0
+AWAY_S = LEASE_S + BACK_S
+ONE, TWO = Dpid(1), Dpid(2)
+
+
+class Stored:
+    """Assignments that a test reads. ``fails``: whether the next write fails."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+        self.fails = False
+        self.assigned: dict[Dpid, Holder] = {}
+        self.writes: list[Mapping[Dpid, Holder | None]] = []
+
+    def holders(self) -> dict[Dpid, Holder]:
+        return dict(self.assigned)
+
+    def write(self, base: int, changes: Mapping[Dpid, Holder | None]) -> None:
+        assert base == 7
+        if self.fails:
+            self.fails = False
+            raise RuntimeError("etcd does not answer")
+        self.writes.append(changes)
+        self.assigned |= {dpid: holder for dpid, holder in changes.items() if holder}
+
+
+class Leader:
+    """Leader of members that a test sets, on a clock that it moves."""
+
+    def __init__(self, *members: Holder) -> None:
+        self.stored = Stored()
+        self.live = members
+        self.draining: frozenset[str] = frozenset()
+        self.reach: Reach = {}
+        self.assigning = Assigning(self.stored, self.members, lambda: self.reach, 7, LEASE_S, {})
+        self.now = self.assigning._connections.began
+
+    def members(self) -> Members:
+        all_ = tuple(Member(one.id, one.name, "", "1", 0.0) for one in self.live)
+        return Members(all_, None, 0.0, self.draining)
+
+    def after(self, seconds: float) -> dict[Dpid, Holder]:
+        """Let time pass, and return all holders."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += LOOK_S
+            self.assigning.assign(self.now)
+        return self.stored.assigned
+
+
+def everywhere(switches: int, *members: Holder) -> Reach:
+    return {Dpid(number): members for number in range(switches)}
+
+
+def test_switches_are_assigned_at_once_and_no_write_follows_when_nothing_changes() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(10, A, B)
+    assert set(leader.after(LOOK_S).values()) == {A, B}
+    leader.after(5 * MOVES_S)
+    writes = len(leader.stored.writes)
+    leader.after(60.0)
+    assert len(leader.stored.writes) == writes <= 2
+
+
+def test_a_member_that_joins_gets_few_switches_at_a_time() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(60, A)
+    assert set(leader.after(LOOK_S).values()) == {A}
+    leader.reach = everywhere(60, A, B)
+    leader.after(30 * MOVES_S)
+    sizes = [len(changes) for changes in leader.stored.writes[1:]]
+    assert max(sizes) == MOST_MOVES
+    assert list(leader.stored.assigned.values()).count(B) >= 22
+
+
+def test_the_switches_of_a_member_whose_lease_has_ended_get_other_holders_at_once() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(10, A, B)
+    leader.after(5 * MOVES_S)
+    leader.live, leader.reach = (B,), everywhere(10, B)
+    assert set(leader.after(LOOK_S).values()) == {B}
+
+
+def test_a_member_that_lives_and_does_not_report_keeps_its_switches_for_a_while() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(10, A, B)
+    before = dict(leader.after(5 * MOVES_S))
+    leader.reach = everywhere(10, B)
+    assert leader.after(AWAY_S - LOOK_S) == before
+    assert set(leader.after(2 * LOOK_S).values()) == {B}
+
+
+def test_a_new_leader_waits_for_the_reports_of_holders_that_live() -> None:
+    before = Leader(A, B)
+    before.reach = everywhere(10, A, B)
+    before.after(5 * MOVES_S)
+    leader = Leader(A, B)
+    leader.stored.assigned = dict(before.stored.assigned)
+    leader.reach = everywhere(10, B)
+    assert leader.after(AWAY_S - LOOK_S) == before.stored.assigned
+    assert set(leader.after(2 * LOOK_S).values()) == {B}
+
+
+def test_a_switch_that_restarts_stays_with_its_holder_whichever_member_it_reaches_first() -> None:
+    connections = Connections(AWAY_S, began=0.0)
+    holders = {ONE: A, TWO: A}
+    assert connections.connected({ONE: [A, B], TWO: [A]}, holders, 10.0) == {ONE: {A, B}, TWO: {A}}
+    assert connections.connected({TWO: [A]}, holders, 11.0) == {TWO: {A}}
+    assert connections.connected({ONE: [B], TWO: [A]}, holders, 10.0 + BACK_S - 0.1) == {ONE: {A, B}, TWO: {A}}
+    assert connections.connected({ONE: [B], TWO: [A]}, holders, 10.0 + BACK_S) == {ONE: {B}, TWO: {A}}
+    assert connections.connected({ONE: [A, B], TWO: [A]}, holders, 20.0) == {ONE: {A, B}, TWO: {A}}
+
+
+def test_a_member_that_drains_is_empty_after_a_while() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(40, A, B)
+    leader.after(5 * MOVES_S)
+    leader.draining = frozenset("a")
+    assert A not in leader.after(40 / MOST_MOVES * (MOVES_S + LOOK_S)).values()
+    leader.draining = frozenset()
+    assert A in leader.after(5 * MOVES_S).values()
+
+
+def test_a_write_that_failed_is_repeated() -> None:
+    leader = Leader(A)
+    leader.reach = everywhere(3, A)
+    leader.stored.fails = True
+    with pytest.raises(RuntimeError):
+        leader.after(LOOK_S)
+    assert len(leader.after(LOOK_S)) == 3
