@@ -152,7 +152,7 @@ def test_an_optical_switch_that_is_not_connected_is_described_with_its_alarm(sig
     fabric.run(1)
     with fabric.served() as address:
         text = signalbox("describe", "switch", "optical1", "--address", address).text
-        assert "connected no; circuits are as they were read last" in text
+        assert "connected no; circuits as of the last reading" in text
         assert "critical switch_down: switch optical1 (0x101) is down" in text
         assert "interface_dark" not in text
         other = signalbox("describe", "switch", "optical2", "--address", address).text

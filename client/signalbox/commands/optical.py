@@ -117,7 +117,7 @@ def panel(found: Mapping[str, Any], names: Names) -> RenderableType:
     about = {
         "optical switch": optical.name,
         "dpid": f"{optical.dpid:#x}",
-        "connected": "yes" if optical.connected else f"no{'; circuits are as they were read last' * bool(by_port)}",
+        "connected": "yes" if optical.connected else f"no{'; circuits as of the last reading' * bool(by_port)}",
         "ports up": _ports_up(optical),
         "circuits": f"{len(by_port)}, of which jobs own {of_jobs}",
     }

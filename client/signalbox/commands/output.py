@@ -207,7 +207,7 @@ class Fitted:
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         if not self._rows:
-            yield f"{self._title}: nothing yet" if self._title else "nothing yet"
+            yield f"{self._title}: none" if self._title else "none"
             return
         shown = self._that_fit(options.max_width)
         fits = self._width(shown) <= options.max_width

@@ -29,14 +29,14 @@ MOST_CHOICES = 5000
 """Largest number of switches or cables that a field offers; others can be chosen in the drawing."""
 
 KEYS = {
-    "?": "these keys",
-    "j, k": "next and previous job; Enter in the search field: the first match",
-    "e": "why is the job slow?",
-    "w": "what if the chosen switch or cable fails?",
-    "Escape": "choose nothing",
-    "d": "dark or light",
+    "?": "show these keys",
+    "j, k": "choose the next or previous job; Enter in the search field: the first match",
+    "e": "ask why the chosen job is slow",
+    "w": "ask what happens if the chosen switch or cable fails",
+    "Escape": "undo the choice",
+    "d": "change between dark and light",
     "p": "print",
-    "Tab": "through all fields and buttons",
+    "Tab": "go to the next field or button",
 }
 """Keys of the page with their effects."""
 
@@ -113,9 +113,9 @@ class Page:
         self._graph.on("componentClick", self._clicked, ["componentType", "dataType", "data", "value"])
         self._summary = ui.label().classes("text-caption")
         ui.label(
-            "Cables: colour and width: load of the fuller direction, grey: not measured; dashed: down, dotted: drained."
-            " Arrows: circuits of optical switches, one way; in their matrix rows send and columns receive."
-            " Switches: triangle: down, diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
+            "Cables: colour and width show the load of the fuller direction; grey: not measured, dashed: down, dotted: "
+            "drained. Arrows are one-way circuits of optical switches; in their matrix, rows send and columns receive. "
+            "Switches: a triangle is down, a diamond drained, a ring not in sync. In a matrix ✕ is down, D is drained."
         ).classes("text-caption")
         self._cables = ui.echart({}).classes("w-full h-60 chart-cables")
         self._cables.set_visibility(False)
@@ -221,7 +221,7 @@ class Page:
         shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # without predicted and iterations
         fill(self._jobs, shown, self._job)
         left = len(jobs) - len(shown)
-        self._jobs_left.set_text(f"and {left:,} more; find them by name" if left else "")
+        self._jobs_left.set_text(f"and {left:,} more jobs; find them by name" if left else "")
         self._show_wiring()
 
     def _show_wiring(self) -> None:

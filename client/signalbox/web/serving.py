@@ -208,7 +208,7 @@ class Guard:
         if "origin" in headers:
             origin = _parsed(_ORIGIN, headers["origin"])
             if origin is None or (origin != asked.over(origin.scheme) and origin.host not in self._names):
-                return "the request comes from another site's page"
+                return "a page of another site sent the request, which this page does not allow"
         return ""
 
 
