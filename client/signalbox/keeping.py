@@ -174,7 +174,7 @@ class Keeper:
             self._enter(job, 0.0 if job.again else time.monotonic() + (pause_s or 0.0))
         elif job.wanted is None or job.anew or job.ended is None:  # released; it may have been added again
             if not job.ended:
-                log.info("job '%s' is released", job.id)
+                log.info("job '%s' is deregistered", job.id)
             self._guarded(self._tokens.forget, job.id)
             del self._jobs[job.id]
             self._hurry_changes()

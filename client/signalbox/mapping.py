@@ -115,7 +115,7 @@ def checked(kind: type[Wire], path: str, /, **values: Any) -> Wire:
 def _allowed(field: Any) -> str:
     """Return the allowed values of a field in words."""
     bits = _UNSIGNED_BITS.get(field.cpp_type)
-    return f"a whole number from 0 to 2^{bits} - 1" if bits else "of another type"
+    return f"a whole number from 0 to 2^{bits} - 1" if bits else "of the field's type in the proto file"
 
 
 _UNSIGNED_BITS = {FieldDescriptor.CPPTYPE_UINT32: 32, FieldDescriptor.CPPTYPE_UINT64: 64}

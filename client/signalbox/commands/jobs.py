@@ -340,7 +340,7 @@ def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client
                 with suppress(NotFound, WrongLeaseToken):
                     client.deregister_job(job_id, leases.kept(job_id))
                 leases.forget(job_id)
-                log.info("job '%s' is released", job_id)
+                log.info("job '%s' is deregistered", job_id)
     except (SignalboxError, OSError) as error:
         log.warning("cannot deregister jobs whose files were removed earlier; their leases will run out: %s", error)
 

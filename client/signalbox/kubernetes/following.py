@@ -89,7 +89,7 @@ class Following:
     def _forget(self, key: JobKey) -> None:
         followed = self._jobs.pop(key, None)
         if followed and followed.kept:
-            log.info("job '%s' is released: its %s was removed", followed.kept.job_id, key.kind)
+            log.info("job '%s' is deregistered: its %s was removed", followed.kept.job_id, key.kind)
             self._keeper.release(followed.kept.job_id)
 
     def _look_at(self, key: JobKey) -> None:
@@ -104,7 +104,7 @@ class Following:
             self._keep(followed, outcome.spec)
         elif isinstance(outcome, Idle) and followed.kept:
             self._keeper.release(followed.kept.job_id)
-            self._say(followed, False, "Released", f"job '{followed.kept.job_id}' is released: {outcome.why}")
+            self._say(followed, False, "Released", f"job '{followed.kept.job_id}' is deregistered: {outcome.why}")
             followed.kept = None
         else:
             log.debug("%s %s/%s: %s", *key, outcome.why)

@@ -321,7 +321,7 @@ def test_a_job_that_stops_is_released_and_announced_again_when_it_goes_on(kept: 
     stopped["spec"]["suspend"] = True
     kept.see(job, *pods, stopped, stopped)
     assert kept.calls == ["keep", "release"]
-    assert kept.told[-1].startswith(f"ring Released: job '{ID}' is released: it ")
+    assert kept.told[-1].startswith(f"ring Released: job '{ID}' is deregistered: it ")
     kept.see(job)
     assert kept.calls == ["keep", "release", "keep"]
     annotate(job, announce="perhaps")
