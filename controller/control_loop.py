@@ -116,7 +116,7 @@ class ControlLoop:
         sent += self._answer_losses(now)
         sent += self._plan(now)
         sent += self._derive_rules(now)
-        saved = not s.commits.holding
+        saved = not s.commits.has_waiting
         rules_due = self._rules_due(now) or self.derived.pins_due()
         if not (rules_due or s.phases.adopting or s.sync.busy or s.sync.unsettled):
             sent += self.extension.change(now)
@@ -182,7 +182,7 @@ class ControlLoop:
             self._pending |= at_once(Work.PLAN)
         if s.cycle.solving or (s.phases.adopting and s.fabric.switches):
             return []
-        if s.cycle.rests(now) or not self._is_due(Work.PLAN, now):
+        if s.cycle.must_pause(now) or not self._is_due(Work.PLAN, now):
             return s.cycle.work_out_slowdowns(self.derived.snapshot()) if self._is_due(Work.SLOWDOWNS, now) else []
         self._is_due(Work.SLOWDOWNS, now)  # the plan brings new slowdowns
         self._move_more_drained(now)
@@ -267,7 +267,7 @@ class ControlLoop:
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
         # A configured mode is not saved: the next controller may be configured with another one.
-        mode = s.mode if s.commits.holding or s.commits.latest.mode else None
+        mode = s.mode if s.commits.has_waiting or s.commits.latest.mode else None
         of_operators = s.drains.parts, s.silences.of
         of_network = self.derived.registrations(), mode, s.routes.shares
         state = SavedState(*of_network, *of_jobs, *of_operators, self.derived.saved_parts())

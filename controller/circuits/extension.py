@@ -70,7 +70,7 @@ class CircuitExtension(Extension):
                                                             capacity_bps))
         self.unwired = Row(    unwired,            lambda: (s.jobs.jobs, s.fabric.hosts, self.interfaces(), cabling,
                                                             self.wirings.refused, self.wirings.new,
-                                                            self.optical.away, limits, s.commits.may_return))
+                                                            self.optical.away, limits, s.commits.restorable_jobs))
         self.job_wirings = Row(per_key(_wiring),   lambda: (s.jobs.jobs,))
         self.owned = Row(      _together,          lambda: (self.job_wirings(),))
         self.damaged = Row(    damaged,            lambda: (self.job_wirings(), s.fabric.switches, self.interfaces(),
@@ -85,9 +85,9 @@ class CircuitExtension(Extension):
             case WorkedOut():
                 return self._worked_out(message, arrange, now)
             case SwitchConnected(dpid, name, ports) | SwitchMoved(dpid, name, ports) if dpid in ours:
-                return commands(optical.connected(dpid, name, ports))
+                return commands(optical.switch_connected(dpid, name, ports))
             case SwitchLeft(dpid) | MastershipLost(dpid) if dpid in ours:
-                optical.left(dpid, now)
+                optical.switch_left(dpid, now)
             case PortChanged(dpid, port, removed) if dpid in ours:
                 optical.port_changed(dpid, port, removed)
             case SwitchRules(dpid) if dpid in ours:
@@ -158,11 +158,11 @@ class CircuitExtension(Extension):
 
         Circuits that the change ends are not in ``links`` any more, so that new rules lead around them."""
         s, optical = self._s, self.optical
-        optical.own(self.owned())
+        optical.set_owned(self.owned())
         if s.phases.adopting:
             return ()
         optical.begin(s.fabric.links)
-        asked = self.wirings.ask(
+        asked = self.wirings.next_question(
             self.unwired().next,
             self.damaged(),
             s.jobs.jobs,
@@ -182,7 +182,7 @@ class CircuitExtension(Extension):
         circuits: this job keeps its routes until the next plan."""
         if not self.wirings.new or self.optical.change:
             return {}
-        return self.wirings.made(self._s.jobs.jobs, self._s.fabric.links, now)
+        return self.wirings.ready(self._s.jobs.jobs, self._s.fabric.links, now)
 
     @property
     def links(self) -> Circuits:

@@ -159,8 +159,8 @@ class OpticalSwitches:
 
     # ---- optical switches
 
-    def connected(self, dpid: Dpid, name: str, ports: tuple[Port, ...]) -> ReadRules:
-        asked = self.sync.connected(dpid)
+    def switch_connected(self, dpid: Dpid, name: str, ports: tuple[Port, ...]) -> ReadRules:
+        asked = self.sync.switch_connected(dpid)
         self._up[dpid] = frozenset(port.number for port in ports if port.up)
         self._names[dpid] = name
         self.away_since.pop(dpid, None)
@@ -168,9 +168,9 @@ class OpticalSwitches:
         self._look_for_dark()
         return asked
 
-    def left(self, dpid: Dpid, now: float) -> None:
+    def switch_left(self, dpid: Dpid, now: float) -> None:
         """Record that an optical switch has disconnected; its cross-connects stay."""
-        self.sync.left(dpid)
+        self.sync.switch_left(dpid)
         self._up.pop(dpid, None)
         self.away_since.setdefault(dpid, now)
         self._forget_change(dpid)
@@ -225,7 +225,7 @@ class OpticalSwitches:
 
     # ---- wanted circuits
 
-    def own(self, circuits: Circuits) -> None:
+    def set_owned(self, circuits: Circuits) -> None:
         """Set the circuits that jobs own."""
         if circuits is not self._of_jobs:
             fibres = self.cabling.fibre_of

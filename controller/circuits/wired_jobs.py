@@ -103,7 +103,7 @@ class Wirings:
         self._mended: dict[JobId, _Mended] = {}
         self._others: dict[JobId, _Other] = {}
 
-    def ask(
+    def next_question(
         self,
         question: FindWiring | None,
         damaged: Mapping[JobId, Damage],
@@ -171,7 +171,7 @@ class Wirings:
             return wiring
         return None
 
-    def made(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes | None]:
+    def ready(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes | None]:
         """Return the jobs whose circuits have all become links, or which stop waiting for these circuits.
 
         The value of a job is the routes that were found with its wiring, or no routes when the job stops waiting. The

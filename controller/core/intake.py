@@ -208,7 +208,7 @@ class Intake:
                 return commands(Analyse(analysis(s, self._derived, self._extension, message), message.reply))
             case ForgetParts(names):
                 gone = s.parts.forget(names, now)
-                s.commits.hold(message.reply, gone, partial(s.parts.restore, gone))
+                s.commits.add_request(message.reply, gone, partial(s.parts.restore, gone))
                 return at_once(Work.SAVE)
 
     def _silence(self, message: SilenceAlarms | EndSilence) -> Effects:
@@ -218,7 +218,7 @@ class Intake:
             s.silences.add(message.silence)
         else:
             s.silences.end(message.key)
-        s.commits.hold(message.reply, None, lambda _: s.silences.restore(before))
+        s.commits.add_request(message.reply, None, lambda _: s.silences.restore(before))
         return at_once(Work.SAVE)
 
     def _refuse(self, message: Request, error: SignalboxError) -> Effects:
@@ -226,14 +226,14 @@ class Intake:
 
         One of these changes may be the reason for the error, and may still be undone."""
         commits = self._state.commits
-        if isinstance(error, InvalidInput) or not commits.holding:
+        if isinstance(error, InvalidInput) or not commits.has_waiting:
             return commands(Reply(message.reply, error, after_status=False))
-        commits.hold(message.reply, error, lambda _: None)
+        commits.add_request(message.reply, error, lambda _: None)
         return at_once(Work.SAVE)
 
     def _not_saved(self, why: str, now: float) -> Effects:
         """Undo and refuse the requests that waited for a failed commit."""
-        s, mode, held = self._state, self._state.mode, self._state.commits.holding
+        s, mode, held = self._state, self._state.mode, self._state.commits.has_waiting
         replies = s.commits.failed(why, now)
         if not held:
             return NO_EFFECTS
@@ -337,7 +337,7 @@ class Intake:
                 s.jobs.begin_lease(begun.id, begun.uid, now)
 
         jobs = tuple(known.job for known in before.values() if known.job)
-        s.commits.hold(reply, value, partial(s.jobs.restore, before), then, jobs)
+        s.commits.add_request(reply, value, partial(s.jobs.restore, before), then, jobs)
         return at_once(Work.SAVE)
 
     def _drain(self, message: DrainParts | UndrainParts) -> Effects:
@@ -357,7 +357,7 @@ class Intake:
             s.drains.undrain(message.names, s.fabric, down.values())
             if not s.drains.parts:
                 s.draining.forget()
-        s.commits.hold(message.reply, named, undo)
+        s.commits.add_request(message.reply, named, undo)
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
 
     def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
@@ -375,7 +375,7 @@ class Intake:
     def _set_mode(self, message: SetMode, now: float) -> Effects:
         s = self._state
         before = s.mode
-        s.commits.hold(None, None, lambda _: s.set_mode(before))
+        s.commits.add_request(None, None, lambda _: s.set_mode(before))
         s.set_mode(message.mode)
         if message.mode is Mode.ECMP:
             s.cycle.supersede()  # no plan will be adopted
@@ -402,10 +402,10 @@ class Intake:
             case SwitchLeft(dpid) | MastershipLost(dpid):
                 s.refusals.switch_left(message)
                 s.hosts.claims.refused.switch_left(dpid)
-                s.sync.left(dpid)
+                s.sync.switch_left(dpid)
                 s.counters.switch_left(dpid)
                 s.tables.switch_left(dpid)
-                return self._begin_adoption(now) if s.departures.left(dpid, s.fabric, now) else NO_EFFECTS
+                return self._begin_adoption(now) if s.departures.switch_left(dpid, s.fabric, now) else NO_EFFECTS
             case PortChanged(dpid, port, removed):
                 if removed:
                     s.counters.port_removed(PortRef(dpid, port.number))
@@ -447,12 +447,12 @@ class Intake:
         s, dpid = self._state, message.dpid
         if s.phases.adopting:
             s.adoption.switch_connected(dpid, now)
-        s.departures.returned(dpid)
+        s.departures.switch_returned(dpid)
         s.parts.switch_connected(dpid, now)
         s.topology.switch_connected(dpid, message.name, message.ports, now)
         s.refusals.switch_connected(dpid)
         s.counters.switch_connected(dpid, now)
-        return self._changed(now) | commands(s.sync.connected(dpid))
+        return self._changed(now) | commands(s.sync.switch_connected(dpid))
 
     def _rules_read(self, message: SwitchRules, now: float) -> Effects:
         s, dpid, rules = self._state, message.dpid, message.rules
@@ -523,7 +523,7 @@ class Intake:
         if self._derived.follows_uses():
             s.load.take_announced()  # in small steps, before the next counters arrive
         soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # not postponed by counters of other jobs
-        effects |= self._judge_demand(now, s.demand.look, soon)
+        effects |= self._judge_demand(now, s.demand.search, soon)
         effects |= self._evaluate_counters(now)
         if s.demand.waiting and now > s.load.measured_at:
             effects |= self._judge_demand(now, s.demand.judge_next)

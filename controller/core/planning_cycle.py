@@ -229,7 +229,7 @@ class PlanningCycle:
             self._next_at = min(self._next_at, now + config.interval_s)
         self._config = config
 
-    def rests(self, now: float) -> bool:
+    def must_pause(self, now: float) -> bool:
         """Return whether the next cycle must wait, because the planner pauses.
 
         The planner pauses for as long as its last answer took, at most for ``MOST_REST_S``. Jobs that are added and

@@ -226,7 +226,7 @@ class Departures:
         self._waiting: dict[Dpid, float] = {}
         self._left_at: dict[Dpid, float] = {}
 
-    def left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
+    def switch_left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
         """Record that a switch disconnected, and return whether many switches of the ``fabric`` did so together.
 
         ``fabric`` still contains this switch. Switches without links do not count: programs that connect as switches
@@ -243,7 +243,7 @@ class Departures:
         """Whether the links of some disconnected switches are still in use."""
         return bool(self._waiting)
 
-    def returned(self, dpid: Dpid) -> None:
+    def switch_returned(self, dpid: Dpid) -> None:
         self._waiting.pop(dpid, None)
 
     def due(self, now: float) -> list[Dpid]:

@@ -67,7 +67,7 @@ class KnownJobs(NamedTuple):
     demands: Mapping[JobId, JobDemand] = {}
 
 
-class _Held(NamedTuple):
+class _WaitingRequest(NamedTuple):
     reply: Future[Any] | None
     value: object
     undo: Callable[[float], object]
@@ -97,8 +97,8 @@ class Commits:
         self._given_known = self.known
         self._given_at = 0.0
         self._trial_at = 0.0
-        self._under_way: list[_Held] = []
-        self._next: list[_Held] = []
+        self._under_way: list[_WaitingRequest] = []
+        self._next: list[_WaitingRequest] = []
 
     def start(self, known: KnownJobs) -> None:
         """Record the jobs and demands of the saved state; called once, before any request."""
@@ -110,11 +110,11 @@ class Commits:
         return self._given or self.on_disk
 
     @property
-    def holding(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether some request is not on disk yet."""
         return bool(self._next or self._under_way)
 
-    def hold(
+    def add_request(
         self,
         reply: Future[Any] | None,
         value: object,
@@ -127,10 +127,10 @@ class Commits:
         If the commit succeeds, ``then`` is called and ``value`` is the reply. If the commit fails, ``undo`` is called
         and the request is refused. Both functions get the time. ``reply``: None if another component replies.
         ``jobs``: jobs that ``undo`` restores."""
-        self._next.append(_Held(reply, value, undo, then, jobs))
+        self._next.append(_WaitingRequest(reply, value, undo, then, jobs))
 
     @property
-    def may_return(self) -> tuple[Job, ...]:
+    def restorable_jobs(self) -> tuple[Job, ...]:
         """Jobs, as they were before, that a failed commit would restore; only jobs that an extension has arranged."""
         held = (*self._under_way, *self._next)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)

@@ -211,7 +211,7 @@ class MeasuredDemand:
                 judged.append(watched.job.id)
         self._publish(judged, now)
 
-    def look(self, now: float) -> None:
+    def search(self, now: float) -> None:
         """Search the counters of the next ``BATCH`` jobs that are being learnt for unknown pairs.
 
         Every such job is examined once per reading of counters."""
@@ -222,7 +222,7 @@ class MeasuredDemand:
         found = []
         for _ in range(min(BATCH, len(self._unseen))):
             watched = self._jobs.get(self._unseen.popleft())
-            if watched is not None and watched.learns and watched.look(self._totals(watched), now):
+            if watched is not None and watched.learns and watched.search(self._totals(watched), now):
                 found.append(watched.job.id)
         if found:
             self._publish(found, now)

@@ -211,11 +211,11 @@ class WatchedJob:
         planned = self._patterns.links.pairs
         self._besides = frozenset(pair for pair in self.pairs if planned.isdisjoint((pair, pair[::-1])))
 
-    def look(self, totals: Totals, now: float) -> bool:
+    def search(self, totals: Totals, now: float) -> bool:
         """Evaluate the latest counters of a job that learns, and return whether they show unknown pairs."""
         iteration_s = (self._measurement and self._measurement.iteration_s) or 1.0
         known = self.demand.virtual_links.pairs
-        if not self._learning or not self._first.look(self.pairs, totals, known, iteration_s, now):
+        if not self._learning or not self._first.search(self.pairs, totals, known, iteration_s, now):
             return False
         if self.job.spec.observed:
             self._windows.start_anew()  # earlier counters do not show how much these pairs send
@@ -252,7 +252,7 @@ class WatchedJob:
 
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """Judge the counters so far. ``suspicious``: addresses that send more than is announced for them."""
-        self.look(totals, now)
+        self.search(totals, now)
         # A reading from before the job began is of another job's rule: this job's rule may not exist yet.
         self._windows.add(totals._replace(at=np.where(totals.at > self._began, totals.at, np.nan)), now)
         spans = self._windows.spans(now)
@@ -498,7 +498,7 @@ class FirstBytes:
             unknown = np.full((1, 3), np.nan)
             self._last = Totals(*np.concatenate([np.stack(self._last, axis=1), unknown])[rows].T)
 
-    def look(self, pairs: Sequence[Pair], totals: Totals, known: Set[Pair], iteration_s: float, now: float) -> bool:
+    def search(self, pairs: Sequence[Pair], totals: Totals, known: Set[Pair], iteration_s: float, now: float) -> bool:
         """Evaluate the latest counters and return whether they show pairs that are neither ``known`` nor found yet.
 
         ``iteration_s``: duration of an iteration in seconds, for which the bytes of found pairs are computed."""

@@ -251,7 +251,7 @@ class HostDiscovery:
                 return []
             self._waiting_at[asker.at] += 1
         self._waiting[ip] = waiting | {asker.ip: asker}
-        return self.ask([ip], now)
+        return self.request([ip], now)
 
     def adopt(self, ip: str, at: PortRef) -> None:
         """Place an unknown host where the rules of a switch say that it is (``TopologyState.adopt_host``)."""
@@ -279,7 +279,7 @@ class HostDiscovery:
             ip = self._turns.next()
             if self._asked_at.get(ip, -math.inf) <= now - ASK_AGAIN_S:
                 due[ip] = None
-        return self.ask(due, now)
+        return self.request(due, now)
 
     def _ask_silent(self, now: float) -> list[SendArpRequest]:
         """Return requests, once a second, to some of the declared or adopted hosts whose MAC address is unknown."""
@@ -297,7 +297,7 @@ class HostDiscovery:
         self._silent_asked_at |= {host.ip: now for host in asked}
         return [SendArpRequest(host.ip, (host.at,)) for host in asked]
 
-    def ask(self, ips: Iterable[str], now: float) -> list[SendArpRequest]:
+    def request(self, ips: Iterable[str], now: float) -> list[SendArpRequest]:
         """Return requests for these addresses at every edge port; each address is requested at most once a second."""
         self._forget_old(now)
         due = [ip for ip in dict.fromkeys(ips) if self._asked_at.get(ip, -math.inf) <= now - ASK_AGAIN_S]

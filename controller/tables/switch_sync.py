@@ -179,8 +179,8 @@ class SwitchSync:
 
     # ---- connections and read-backs
 
-    def connected(self, dpid: Dpid) -> ReadRules:
-        self.left(dpid)
+    def switch_connected(self, dpid: Dpid) -> ReadRules:
+        self.switch_left(dpid)
         switch = self._connected[dpid] = _Connected()
         return self._read(dpid, switch)
 
@@ -189,7 +189,7 @@ class SwitchSync:
         switch = self._connected.get(dpid)
         return [self._read(dpid, switch)] if switch else []
 
-    def left(self, dpid: Dpid) -> None:
+    def switch_left(self, dpid: Dpid) -> None:
         self._connected.pop(dpid, None)
         self._forget(dpid)
         for change in list(self._under_way):

@@ -211,10 +211,10 @@ class SlowDisk(OpticalFabric):
 
 def test_packets_that_are_queued_have_time_to_leave_after_the_last_rule_is_confirmed() -> None:
     circuits = OpticalSwitches(cabling_of({(9, 1): (1, 2), (9, 2): (2, 2)}), dark_s=0.01, drain_s=0.1)
-    circuits.connected(Dpid(9), "optical", ())
+    circuits.switch_connected(Dpid(9), "optical", ())
     held = cross_connects({PortNo(1): PortNo(1), PortNo(2): PortNo(2)})
     circuits.rules_read(SwitchRules(Dpid(9), held, 0), 0.0)
-    circuits.own({ref(1, 2): ref(2, 2)})
+    circuits.set_owned({ref(1, 2): ref(2, 2)})
     circuits.begin({LinkId(Dpid(1), PortNo(2))})
     assert not circuits.send(now=5.0)
     assert circuits.send(now=5.2)

@@ -263,13 +263,13 @@ def made() -> OpticalSwitches:
 def test_an_optical_switch_is_unable_and_without_a_name_until_it_has_connected() -> None:
     state = made()
     assert (state.unable, state.name(MIRROR)) == (frozenset({MIRROR}), "0x101")
-    assert state.connected(MIRROR, "mirror1", ()) == ReadRules(MIRROR)
+    assert state.switch_connected(MIRROR, "mirror1", ()) == ReadRules(MIRROR)
     assert (state.unable, state.name(MIRROR)) == (frozenset(), "mirror1")
 
 
 def test_an_optical_switch_is_read_once_an_interval_and_once_until_it_answers() -> None:
     state = made()
-    state.connected(MIRROR, "mirror1", ())
+    state.switch_connected(MIRROR, "mirror1", ())
     assert state.tick(0.0) == [], "it was asked when it connected"
     for begun_at in (0.0, AUDIT_S):
         state.rules_read(SwitchRules(MIRROR, RuleSet(), 0), begun_at)

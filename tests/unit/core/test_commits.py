@@ -391,7 +391,7 @@ class Requests:
             def then(now: float, name: str = name) -> None:
                 self.did.append(("done", name, now))
 
-            self.commits.hold(self.replies[name], name, undo, then)
+            self.commits.add_request(self.replies[name], name, undo, then)
 
     def begin(self) -> None:
         (save,) = self.commits.begin(SavedState(mode=Mode.ECMP), KnownJobs(), 1.0)
@@ -412,7 +412,7 @@ def test_what_is_under_way_and_what_waits_is_taken_back_the_newest_first(request
     assert requests.did == [("undone", name, 7.0) for name in "dcba"]
     assert [reply.future for reply in replies] == [requests.replies[name] for name in "abcd"]
     assert {type(reply.value) for reply in replies} == {Unavailable}
-    assert not requests.commits.holding
+    assert not requests.commits.has_waiting
     assert not requests.commits.busy
 
 
@@ -433,7 +433,7 @@ def test_what_comes_while_a_commit_is_under_way_waits_for_the_next_one(requests:
     requests.begin()
     requests.hold("b")
     assert [reply.value for reply in requests.commits.done(1, 8.0)] == ["a"]
-    assert requests.commits.holding
+    assert requests.commits.has_waiting
     requests.commits.begin(SavedState(), KnownJobs(), 9.0)
     assert [reply.value for reply in requests.commits.failed("disk full", 10.0)] != ["b"]
     assert requests.did == [("done", "a", 8.0), ("undone", "b", 10.0)]

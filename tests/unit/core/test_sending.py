@@ -254,7 +254,7 @@ def fabric() -> FakeFabric:
 
 def test_a_switch_is_given_up_once() -> None:
     departures = Departures()
-    departures.left(Dpid(1), Fabric(), 0.0)
+    departures.switch_left(Dpid(1), Fabric(), 0.0)
     assert (departures.waiting, departures.due(0.0)) == (True, [])
     assert departures.due(GRACE_S) == [Dpid(1)]
     assert (departures.waiting, departures.due(GRACE_S)) == (False, [])

@@ -51,7 +51,7 @@ def test_another_collective_of_a_small_job_is_planned_for_at_its_first_counters(
     cluster.train(2 * INTERVAL_S, {}, pause=True)
     cluster.train(0.5, BROADCAST)
     assert cluster.of_job.source is DemandSource.DECLARED
-    cluster.demand.look(cluster.now)
+    cluster.demand.search(cluster.now)
     assert cluster.of_job.pairs == {*RIGHT, (FOUR[1], FOUR[3])}, "only the second leaf is polled by now"
     assert not cluster.demand.counters.news, "the same counters are not examined again"
     cluster.until(lambda demand: demand.pairs >= BROADCAST.keys(), BROADCAST, 2 * INTERVAL_S)
@@ -256,7 +256,7 @@ class Counted:
             self.at[pair] = self.now
             self.bytes[pair] += packets * kind[0]
             self.packets[pair] += packets
-        return self.first.look(PAIRS, self.totals, known.pairs, 1.0, self.now)
+        return self.first.search(PAIRS, self.totals, known.pairs, 1.0, self.now)
 
     def found(self, known: VirtualLinks = VirtualLinks()) -> dict[Pair, int]:  # noqa: B008
         """Return the phase of each known pair and of each pair that was found."""

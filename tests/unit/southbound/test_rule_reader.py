@@ -132,7 +132,7 @@ def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right(wire: 
     (read,) = wire.reported
     wanted = RuleSet.of((), [GroupRule(1, "select", (Bucket(Output(PortNo(1))),))], [MeterRule(1, 50, 50)])
     sync = SwitchSync()
-    sync.connected(A)
+    sync.switch_connected(A)
     sync.rules_read(read, Fabric(), 0.0)
     assert sync.foreign == {A: 4}
     stage = sync.next_stage({A: wanted})

@@ -42,7 +42,7 @@ def synced(sync: SwitchSync, **rules: RuleSet) -> SwitchSync:
     """Connect switches that hold these rules, and read them back."""
     for name, held in rules.items():
         dpid = {"leaf": LEAF, "spine": SPINE}[name]
-        sync.connected(dpid)
+        sync.switch_connected(dpid)
         read_back(sync, dpid, held)
     return sync
 
@@ -65,7 +65,7 @@ def done(stage: InstallStage | None, **results: SwitchResult) -> StageDone:
 
 def test_switches_that_are_not_read_back_are_left_alone() -> None:
     sync = SwitchSync()
-    sync.connected(LEAF)
+    sync.switch_connected(LEAF)
     assert sync.next_stage({LEAF: RuleSet.of([flow(1)])}) is None
     assert not sync.all_read
 
@@ -185,7 +185,7 @@ def test_the_stages_that_are_left_are_not_sent_to_a_switch_that_has_left() -> No
     first = sent(sync, wanted)
     assert list(first.stage.mods) == [SPINE]
     sync.stage_done(done(first), 0)
-    sync.left(LEAF)
+    sync.switch_left(LEAF)
     assert sync.next_stage(wanted) is None
     assert sync.settled == {SPINE}
 
@@ -193,7 +193,7 @@ def test_the_stages_that_are_left_are_not_sent_to_a_switch_that_has_left() -> No
 def test_a_switch_that_returns_gets_what_was_on_its_way_to_it_again() -> None:
     sync, wanted = synced(SwitchSync(), leaf=RuleSet.of(groups=[group(1, 2)])), {LEAF: RuleSet.of(groups=[group(1)])}
     lost = sent(sync, wanted)
-    sync.left(LEAF)
+    sync.switch_left(LEAF)
     synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]))
     again = sent(sync, wanted)
     assert again.stage == lost.stage
@@ -506,7 +506,7 @@ def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_
 
 def test_an_entry_of_somebody_else_is_not_overwritten() -> None:
     sync = SwitchSync(audit_interval_s=60)
-    sync.connected(LEAF)
+    sync.switch_connected(LEAF)
     wanted = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])}
     theirs = SwitchRules(LEAF, RuleSet(), 1, frozenset([flow(1).key]))
     sync.rules_read(theirs, NO_FABRIC, 0)
@@ -529,7 +529,7 @@ def test_groups_and_meters_that_nobody_of_ours_uses_are_left_alone() -> None:
     theirs = replace(group(1), group_id=99)
     meter = MeterRule(44, 5, 5)
     sync = SwitchSync()
-    sync.connected(LEAF)
+    sync.switch_connected(LEAF)
     read = RuleSet.of([to_group()], [group(1), theirs], [meter])
     read_back(sync, LEAF, read)
     wanted = {LEAF: RuleSet.of([to_group()], [group(1)])}
@@ -545,7 +545,7 @@ def test_of_many_groups_and_meters_of_others_most_are_only_counted(monkeypatch: 
     monkeypatch.setattr(switch_sync, "MOST_OTHERS", 10)
     theirs = [replace(group(1), group_id=number) for number in range(1000)]
     sync = SwitchSync()
-    sync.connected(LEAF)
+    sync.switch_connected(LEAF)
     read_back(sync, LEAF, RuleSet.of((), theirs, [MeterRule(number, 5, 5) for number in range(500)]))
     assert sync.foreign == {LEAF: 1500}
     assert sum(map(len, sync.held(LEAF))) == 20
@@ -567,7 +567,7 @@ def test_of_many_groups_and_meters_of_others_most_are_only_counted(monkeypatch: 
 
 def test_groups_that_a_partial_read_lacks_are_as_they_were() -> None:
     sync = SwitchSync(audit_interval_s=60)
-    sync.connected(LEAF)
+    sync.switch_connected(LEAF)
     rules = RuleSet.of([to_group()], [group(1)])
     read_back(sync, LEAF, rules)
     audited(sync, 0)
@@ -588,7 +588,7 @@ def test_a_group_that_only_we_can_have_made_is_ours_without_a_flow() -> None:
     fabric = Fabric(switches={LEAF: switch, SPINE: Switch(SPINE, "leaf2", {})})
     orphan = replace(group(3), group_id=path_group_id(SPINE, PortNo(3)))
     sync = SwitchSync()
-    sync.connected(LEAF)
+    sync.switch_connected(LEAF)
     sync.rules_read(SwitchRules(LEAF, RuleSet.of(groups=[orphan]), 0), fabric, 0)
     stage = sent(sync, {LEAF: RuleSet()})
     assert [(mod.op, mod.rule) for mod in stage.stage.mods[LEAF]] == [("delete", orphan)]

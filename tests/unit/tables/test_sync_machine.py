@@ -255,7 +255,7 @@ class Syncing(RuleBasedStateMachine):
             switch.flows, switch.groups, switch.foreign = {}, {}, set()
         if how == "away":
             self._drain()
-            self.sync.left(dpid)
+            self.sync.switch_left(dpid)
         else:
             self._connect(dpid)
         self._next()
@@ -263,7 +263,7 @@ class Syncing(RuleBasedStateMachine):
     def _connect(self, dpid: Dpid) -> None:
         self.switches[dpid].connected = True
         self._drain()
-        self._ask(self.sync.connected(dpid))
+        self._ask(self.sync.switch_connected(dpid))
 
     def _hang_up(self, dpid: Dpid, switch: Switch) -> None:
         switch.connected = False
