@@ -109,7 +109,7 @@ class EtcdMembership:
         if name not in names | members.draining:
             raise InvalidInput.of("name", f"'{cut(name)}' is no member; members are {', '.join(sorted(names))}")
         if drains and not names - members.draining - {name}:
-            raise Conflict(f"no other member would hold switches: '{name}' is the last one that does not drain")
+            raise Conflict(f"'{name}' is the last member that is not drained, so no other could hold its switches")
         of_name = key(self._root, "draining", name)
         operation = put(of_name, str(time.time()).encode()) if drains else delete(of_name)
         try:

@@ -51,7 +51,7 @@ def test_a_member_that_drains_does_so_until_the_leader_ends_it(etcd: EtcdProcess
         leader.drain("b", drains=True)
         assert leader.newest.draining == {"b"}
         until(lambda: other.newest.draining == {"b"})
-        with pytest.raises(Conflict, match="'a' is the last one that does not drain"):
+        with pytest.raises(Conflict, match="'a' is the last member that is not drained"):
             leader.drain("a", drains=True)
         with membership(etcd, prefix, "c", "3") as third:
             until(lambda: third.newest.draining == {"b"} and len(leader.newest.all) == 3)
