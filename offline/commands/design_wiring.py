@@ -135,11 +135,11 @@ def _verdict(job: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     else:
         other_s = min(each["alternative_s"] for each in job["parallelizations"])
         most = best["most_ratio"]
-        limit = "whatever pairs send" if most is None else f"if pairs send up to {most:.3g} times the bytes of rings"
+        limit = "" if most is None else f" as long as pairs of servers send at most {most:.3g} times the bytes of rings"
         lines.append(
             f"parallelization {escape(job['parallelization'])}: {best['iteration_s']:.4g} s, "
             f"within {best['gap']:.1%} of its lower bound; {alternative(found)}: {other_s:.4g} s. "
-            f"Fully used circuits are faster {limit}"
+            f"If all circuits are fully used, they are faster than the switch{limit}"
         )
     if exact := job["exact"]:
         proven = "proven" if exact["proven"] else "not proven"
