@@ -82,9 +82,7 @@ class _Surroundings(NamedTuple):
 
 
 class Draining:
-    """Progress of all drains.
-
-    ``probe_interval_s``: seconds between two probes over a link."""
+    """Progress of all drains. ``probe_interval_s``: seconds between two probes over a link."""
 
     def __init__(self, load: LinkLoad, sync: SwitchSync, counters: CounterIntake, probe_interval_s: float) -> None:
         self._load = load

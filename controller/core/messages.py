@@ -198,9 +198,7 @@ class Extension:
     # ---- output
 
     def work(self) -> Sequence[Command]:
-        """Return the commands that have become due, and bring ``links`` up to date.
-
-        The core calls this before it derives rules."""
+        """Bring ``links`` up to date, and return the commands that are due. Called before rules are derived."""
         return ()
 
     def change(self, now: float) -> Sequence[Command]:

@@ -186,9 +186,7 @@ class PlanningCycle:
         self._began_at = 0.0
         self._rests_until = -math.inf
         self.unplanned: frozenset[JobId] = frozenset()
-        """New jobs whose first cycle is not over.
-
-        They get no rules until then, because the plan would soon replace those rules."""
+        """New jobs whose first cycle is not over. They get no rules yet, because the plan would soon replace them."""
         self.generation = 0
         """Number of the latest problem."""
         self.slowdowns = Slowdowns(0)

@@ -76,9 +76,7 @@ class _WaitingRequest(NamedTuple):
 
 
 class Commits:
-    """Requests that wait for the disk, and the state of the commits.
-
-    ``now`` is monotonic seconds."""
+    """Requests that wait for the disk, and the state of the commits. ``now`` is monotonic seconds."""
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved

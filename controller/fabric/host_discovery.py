@@ -42,17 +42,14 @@ A host that makes up addresses thus delays no other host."""
 ASK_SILENT_AGAIN_S = 60.0
 """Shortest time in seconds between two requests to a host whose port is known and whose MAC address is unknown."""
 MAX_SILENT_QUESTIONS = 16
-"""Largest number of requests in one second to hosts with a known port and an unknown MAC address.
-
-No host waits for the answers."""
+"""Largest number of these requests in one second; no host waits for their answers."""
 
 NO_ADDRESS = "0.0.0.0"
 """Sender address of an ARP probe (RFC 5227), which claims no address."""
 
 QUESTIONS = 3
-"""Number of requests to the known port of a claimed address; without any answer, the host has moved."""
 ASK_EVERY_S = 1.0
-"""Seconds between these requests."""
+"""Number of requests to the known port of a claimed address, and seconds between them. Without answer, it moves."""
 SETTLED_FOR_S = 10.0
 """Seconds after a refusal in which further claims to the address are refused without a request."""
 RECENT_S = 60.0

@@ -320,9 +320,7 @@ class _Pairs(NamedTuple):
         return _Pairs(self.links[wanted], self.flows[wanted], self.until[wanted])
 
     def at(self, links: Rows, count: int) -> _Pairs:
-        """Return the pairs on these links, with each link replaced by its index in ``links``.
-
-        ``count``: number of all links."""
+        """Return the pairs on these links, each link as its index in ``links``. ``count``: number of all links."""
         number = np.full(count, -1)
         number[links] = np.arange(len(links))
         here = self.of(number[self.links] >= 0)

@@ -305,9 +305,7 @@ def _of_bundle(a: str, b: str, number: int) -> Part:
 # ---- memory
 
 MOST_OF_A_KIND = 16_384
-"""Largest number of remembered parts of a kind.
-
-A switch that invents other switches, or hosts, must not fill the memory."""
+"""Largest number of remembered parts of a kind. Invented switches or hosts must not fill the memory."""
 
 CAUSE_S = 1.0
 """Longest time in seconds by which the loss of a switch is noticed later than the loss of its cables and hosts."""
@@ -462,6 +460,7 @@ class KnownParts:
         return key in self._known or self._count[key.kind] < MOST_OF_A_KIND
 
     def _appeared(self, part: Part, now: float) -> None:
+        """Record that the part is present, and its switches too; forget absent cables that used its ports."""
         key = part.key
         if not self._has_room(key):
             return

@@ -344,6 +344,7 @@ class TopologyState:
             self._recheck(cable)
 
     def _unhear(self, src: PortRef, now: float) -> None:
+        """Forget where the probes of ``src`` arrived, and stop using the links of its cable."""
         dst = self._heard.pop(src)
         self._arriving[dst].discard(src)
         if not self._arriving[dst]:
@@ -367,6 +368,7 @@ class TopologyState:
                 self._hold_downs.release_switch(dpid, now)
 
     def _recheck(self, ports: Iterable[PortRef]) -> None:
+        """Add the links that leave these ports and may be used now."""
         for src in ports:
             dst = self._heard.get(src)
             if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst):

@@ -157,9 +157,7 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Job:
-    """An accepted job.
-
-    ``vitals`` belongs to the registration and is shared by all snapshots of the job."""
+    """An accepted job. ``vitals`` belongs to the registration, and all snapshots of the job share it."""
 
     registration: Registration
     virtual_links: VirtualLinks

@@ -94,9 +94,7 @@ class JobEnd:
     """Id of the request that made the registration; empty if it had none."""
 
     def error(self, id_in_use: bool = False) -> NotFound:
-        """Return the error for a call about this registration.
-
-        ``id_in_use``: whether another registration has the job id."""
+        """Return the error for a call about this end. ``id_in_use``: whether another registration has the job id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has the id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
         return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})

@@ -361,9 +361,7 @@ class JobRegistry:
         self.jobs = updated(self.jobs, back)
 
     def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[JobReplacement]:
-        """Accept the requested jobs in place of the present ones, all or none.
-
-        Raises the errors of ``_judged``."""
+        """Accept the requested jobs in place of the present ones, all or none. Raises the errors of ``_judged``."""
         changes = self._judged(wanted, quota)
         for change in changes:  # release all first: one job may take a pair that another gives up
             if change.held:
@@ -395,9 +393,7 @@ class JobRegistry:
             del self._announced_by[pair]
 
     def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA, places: Places = NO_PLACES) -> Job:
-        """Return the job with these connections, and record that they belong to it.
-
-        Raises the errors of ``report_connections``."""
+        """Return the job with these connections, and record them. Raises the errors of ``report_connections``."""
         if not job.spec.reports_connections:
             raise NotAnnounced(
                 f"job '{job.id}' was registered without reports_connections: set it in the spec", {"jobId": job.id}

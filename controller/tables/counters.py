@@ -65,9 +65,7 @@ LATE_INTERVALS = 2
 """Number of intervals after which counters are late: they do not show the present load of a switch any more."""
 
 STALE_INTERVALS = 10
-"""Number of intervals after which counters are stale.
-
-An unanswered poll takes three intervals (``southbound.pollers``)."""
+"""Number of intervals after which counters are stale; an unanswered poll takes three (``southbound.pollers``)."""
 
 CountersKind = Literal["ports", "flows"]
 

@@ -319,6 +319,7 @@ class SwitchDerivation:
     def of(
         self, control: RuleSet, default: DefaultPart, ways: Ways, hosts: Mapping[str, Host], pins: PinsOf
     ) -> RuleSet:
+        """Return the rules of the switch; the same object while nothing changes. ``pins``: pins on it, by owner."""
         known, base = self._base, _Base(control, default, ways)
         if known is None:
             self._begin(base)

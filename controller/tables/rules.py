@@ -484,6 +484,7 @@ def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, Rul
 
 
 def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
+    """Return the stage of a change as (rank, distance): 0 narrows, 1 installs, 2 deletes flows, 3 deletes groups."""
     rule = mod.rule
     if mod.op == "delete":
         return (2, 0) if isinstance(rule, FlowRule) else (3, 0)

@@ -208,6 +208,7 @@ def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterato
 def _follow(
     fabric: Fabric, installed: Mapping[Dpid, RuleSet], flow: FlowId, rule: FlowRule, towards: Mapping[Dpid, Hops]
 ) -> Path | None:
+    """Return the path on which the installed rules lead the flow from its source; None if it does not arrive."""
     if rule.goto is not None:
         return None
     here, leaf = fabric.hosts[flow.src_ip].at.dpid, fabric.hosts[flow.dst_ip].at.dpid

@@ -396,6 +396,7 @@ class SwitchSync:
         return InstallStage(self._changes, stage)
 
     def _is_possible(self, dpid: Dpid, mod: RuleMod) -> bool:
+        """Return whether the change may be sent: not refused or due again, and no rule uses the group to delete."""
         rule = dpid, mod.rule.key
         if mod.op == "delete" and isinstance(mod.rule, GroupRule) and self._is_still_used(dpid, mod.rule.group_id):
             return False
@@ -444,7 +445,7 @@ class SwitchSync:
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:
-                self._record_result(message.change_id, dpid, mods_of[dpid], result, now)
+                self._record(message.change_id, dpid, mods_of[dpid], result, now)
         self._late.add(message.change_id)
         self._answered(message.change_id, message.results)
 
@@ -458,9 +459,7 @@ class SwitchSync:
                 del self._under_way[change]
         self._late &= self._under_way.keys()
 
-    def _record_result(
-        self, change: int, dpid: Dpid, mods: tuple[RuleMod, ...], result: SwitchResult, now: float
-    ) -> None:
+    def _record(self, change: int, dpid: Dpid, mods: tuple[RuleMod, ...], result: SwitchResult, now: float) -> None:
         latest = self._newest[dpid]
         newest = [mod for mod in mods if latest.get(mod.rule.key, (None,))[0] == change]
         if len(newest) == len(latest):
