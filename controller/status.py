@@ -364,6 +364,9 @@ class StatusBoard:
         """Function that returns whether this controller still has the claim of the saved state."""
         self.membership: Membership | None = None
         """Controllers that share the state in etcd; None where it is not in etcd."""
+        self.held: Callable[[], Mapping[str, int]] | None = None
+        """Function that returns the number of switches that each member holds, by its id; None if the leader holds all.
+        """
         self.stands_by = False
         """Whether this controller waits for the end of another one."""
         self.planning_replaced: Callable[[], int] = lambda: 0
@@ -377,6 +380,13 @@ class StatusBoard:
     @property
     def status(self) -> Status:
         return self._status
+
+    def held_switches(self) -> Mapping[str, int]:
+        """Return the number of switches that each member holds, by the member's id."""
+        if self.held:
+            return self.held()
+        leader = self.membership.leader() if self.membership else None
+        return {leader.id: len(self._status.fabric.switches)} if leader else {}
 
     def publish(self, status: Status) -> None:
         with self._lock:

@@ -426,6 +426,14 @@ class Client(ClientConnection):
         """Return the controllers that share a state in etcd, ordered by name; empty for a state outside of etcd."""
         return tuple(self._call(self._controller.ListMembers, pb.ListMembersRequest()).members)
 
+    def drain_member(self, name: str) -> tuple[pb.Member, ...]:
+        """Move all switches of a member to other members, and return all members."""
+        return tuple(self._call(self._controller.DrainMember, pb.DrainMemberRequest(name=name)).members)
+
+    def undrain_member(self, name: str) -> tuple[pb.Member, ...]:
+        """Let a member hold switches again, and return all members."""
+        return tuple(self._call(self._controller.UndrainMember, pb.UndrainMemberRequest(name=name)).members)
+
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
         """Stop expecting parts of the fabric that are down, and return all parts that were forgotten.
 

@@ -76,6 +76,8 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/ListRules": Rule(_READS),
     "/signalbox.v1.ControllerService/ForgetParts": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/ListMembers": Rule(_READS),
+    "/signalbox.v1.ControllerService/DrainMember": Rule(_OPERATOR, audited=True),
+    "/signalbox.v1.ControllerService/UndrainMember": Rule(_OPERATOR, audited=True),
 }
 """Rule of each method; a method without a rule is refused to everyone."""
 

@@ -8,7 +8,7 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from google.protobuf.duration_pb2 import Duration
@@ -326,21 +326,21 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
     ]
 
 
-def members_message(members: Members) -> pb.ListMembersResponse:
-    """Return the answer of ``ListMembers``."""
+def member_messages(members: Members, held: Mapping[str, int]) -> list[pb.Member]:
+    """Return all members. ``held``: number of switches that each member holds, by its id."""
     leader = members.leader.id if members.leader else ""
-    return pb.ListMembersResponse(
-        members=[
-            pb.Member(
-                name=one.name,
-                role=pb.MEMBER_ROLE_LEADER if one.id == leader else pb.MEMBER_ROLE_STANDBY,
-                address=one.api,
-                version=one.version,
-                start_time=timestamp(one.since),
-            )
-            for one in members.all
-        ]
-    )
+    return [
+        pb.Member(
+            name=one.name,
+            role=pb.MEMBER_ROLE_LEADER if one.id == leader else pb.MEMBER_ROLE_STANDBY,
+            address=one.api,
+            version=one.version,
+            start_time=timestamp(one.since),
+            switches=held.get(one.id, 0),
+            draining=one.name in members.draining,
+        )
+        for one in members.all
+    ]
 
 
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:

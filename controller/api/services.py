@@ -49,6 +49,7 @@ from controller.store.members import NO_MEMBERS
 from controller.tables.purpose import ordered
 from signalbox import mapping
 from signalbox.errors import (
+    Conflict,
     Gone,
     InvalidInput,
     NotFound,
@@ -421,8 +422,30 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         )
 
     async def ListMembers(self, _request: pb.ListMembersRequest, _: Context) -> pb.ListMembersResponse:  # noqa: N802
+        return pb.ListMembersResponse(members=self._members())
+
+    @by_leader
+    async def DrainMember(self, request: pb.DrainMemberRequest, _: Context) -> pb.DrainMemberResponse:  # noqa: N802
+        await self._drain_member(request.name, drains=True)
+        return pb.DrainMemberResponse(members=self._members())
+
+    @by_leader
+    async def UndrainMember(  # noqa: N802
+        self, request: pb.UndrainMemberRequest, _: Context
+    ) -> pb.UndrainMemberResponse:
+        await self._drain_member(request.name, drains=False)
+        return pb.UndrainMemberResponse(members=self._members())
+
+    async def _drain_member(self, name: str, drains: bool) -> None:
+        """Save whether a member drains. The call to etcd waits in a thread of its own."""
+        if (membership := self._board.membership) is None or self._board.held is None:
+            raise Conflict("the switches are not divided among members: the leader holds all of them")
+        await asyncio.to_thread(membership.drain, name, drains)
+        audit.note_parts((name,))
+
+    def _members(self) -> list[pb.Member]:
         membership = self._board.membership
-        return convert.members_message(membership.newest if membership else NO_MEMBERS)
+        return convert.member_messages(membership.newest if membership else NO_MEMBERS, self._board.held_switches())
 
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())

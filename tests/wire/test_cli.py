@@ -16,8 +16,10 @@ from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.messages import AnalyseFailures, FabricNames, FailureAnalysis, Network, Parts
 from controller.planning.problem import PlanLimits, whole
 from controller.status import DrainStatus
+from controller.store.members import Member
 from signalbox.words import EventKind
 from tests.support.command_line import Result, Signalbox, api
+from tests.support.known_members import KnownMembers
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, Running, running_api
@@ -321,3 +323,24 @@ def test_the_environment_may_name_the_client(
         monkeypatch.delenv("SIGNALBOX_TLS_CA")
         away = signalbox("jobs", "list")
         assert (away.status, away.err.startswith("error: no answer from the controller at ")) == (7, True)
+
+
+def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox: Signalbox, api: Running) -> None:
+    assert "is not in etcd" in signalbox("members").out
+    board = api.control.board
+    a, b = (Member(str(n), name, f"{name}:1", "1.2", 1e9) for n, name in enumerate("ab", 1))
+    board.membership = KnownMembers((a, b), leading="1")
+    try:
+        assert [row[:3] for row in signalbox("members").rows[2:]] == [["a", "leader", "3"], ["b", "standby", "0"]]
+        refused = signalbox("members", "drain", "b")
+        assert refused.status
+        assert "the leader holds all of them" in refused.err
+        board.held = lambda: {"1": 1, "2": 2}
+        assert [row[2:4] for row in signalbox("members", "drain", "b").rows[2:]] == [["1", "-"], ["2", "draining"]]
+        listed = json.loads(signalbox("members", "--json").out)["members"]
+        assert [(one["name"], one["switches"], one["draining"]) for one in listed] == [("a", 1, False), ("b", 2, True)]
+        assert [row[2:4] for row in signalbox("members", "undrain", "b").rows[2:]] == [["1", "-"], ["2", "-"]]
+        for words in (("drain",), ("undrain",), ("b",), ("drain", "b", "c")):
+            assert signalbox("members", *words).status == 2
+    finally:
+        board.membership = board.held = None

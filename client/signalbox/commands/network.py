@@ -190,13 +190,51 @@ def forget(
     show(gone, lambda: escape("forgot " + ", ".join(part.name for part in gone)))
 
 
+class MemberAction(StrEnum):
+    """Change of a member."""
+
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+
+
 @commands.command(cls=AskingCommand)
-def members() -> None:
-    """List the controllers that share a state in etcd: which one is active, and which ones stand by."""
+def members(
+    action: Annotated[
+        MemberAction | None,
+        typer.Argument(
+            metavar="[drain|undrain]",
+            help="drain: move the switches of a member to other members. undrain: let it hold switches again.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Member to drain or undrain.", show_default=False)] = "",
+) -> None:
+    """List the controllers that share a state in etcd, with their roles and the number of switches that each holds."""
+    if bool(action) != bool(name):
+        raise typer.BadParameter("name the member to drain or undrain, as in: signalbox members drain NAME")
     with connect() as client:
-        found = client.list_members()
-    columns = (Column("name"), Column("role"), Column("version", 2), Column("since", 1), Column("address", 3))
-    rows = [(one.name, word_in(one, "role"), one.version, when(one.start_time), one.address or "-") for one in found]
+        if action is MemberAction.DRAIN:
+            found = client.drain_member(name)
+        elif action is MemberAction.UNDRAIN:
+            found = client.undrain_member(name)
+        else:
+            found = client.list_members()
+    columns = (
+        Column("name"), Column("role"), Column("switches", number=True), Column("drain"), Column("version", 2),
+        Column("since", 1), Column("address", 3),
+    )  # fmt: skip
+    rows = [
+        (
+            one.name,
+            word_in(one, "role"),
+            str(one.switches),
+            "draining" if one.draining else "-",
+            one.version,
+            when(one.start_time),
+            one.address or "-",
+        )
+        for one in found
+    ]
     show({"members": found}, lambda: Fitted(columns, rows) if rows else "This controller's state is not in etcd.")
 
 

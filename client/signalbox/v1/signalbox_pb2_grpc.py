@@ -711,6 +711,16 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListMembersRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListMembersResponse.FromString,
                 _registered_method=True)
+        self.DrainMember = channel.unary_unary(
+                '/signalbox.v1.ControllerService/DrainMember',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.DrainMemberRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.DrainMemberResponse.FromString,
+                _registered_method=True)
+        self.UndrainMember = channel.unary_unary(
+                '/signalbox.v1.ControllerService/UndrainMember',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -871,6 +881,23 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainMember(self, request, context):
+        """Move all switches of a member to other members, some at a time, until UndrainMember. The member goes on as before
+        otherwise. It keeps a switch that is connected to no other member. Return when the change is saved.
+        INVALID_ARGUMENT: no member has the name. FAILED_PRECONDITION: all other members drain, or the leader holds all
+        switches because they are not divided among members.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainMember(self, request, context):
+        """Let a member hold switches again. Errors and time of the return are as for DrainMember.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -973,6 +1000,16 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.ListMembers,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListMembersRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListMembersResponse.SerializeToString,
+            ),
+            'DrainMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainMember,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.DrainMemberRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.DrainMemberResponse.SerializeToString,
+            ),
+            'UndrainMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainMember,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1516,6 +1553,60 @@ class ControllerService:
             '/signalbox.v1.ControllerService/ListMembers',
             signalbox_dot_v1_dot_signalbox__pb2.ListMembersRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.ListMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/DrainMember',
+            signalbox_dot_v1_dot_signalbox__pb2.DrainMemberRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.DrainMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndrainMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/UndrainMember',
+            signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberResponse.FromString,
             options,
             channel_credentials,
             insecure,

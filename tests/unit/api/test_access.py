@@ -25,6 +25,7 @@ METHODS = {
 CHANGES = {
     "RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob", "RenewLease", "ReportIterations", "ReportConnections",
     "Replan", "SetMode", "Drain", "Undrain", "SilenceAlarms", "EndSilence", "ForgetParts",
+    "DrainMember", "UndrainMember",
 }  # fmt: skip
 BLUE = Caller("trainers", Role.TENANT, "blue")
 
