@@ -120,7 +120,7 @@ def _of_jobset(spec: Body, workers: Sequence[str]) -> Iterator[Place]:
     replicated = {each["name"]: each for each in spec.get("replicatedJobs") or ()}
     for name in workers:
         if name not in replicated:
-            message = f"there is no replicated job '{name}'; there are: {', '.join(replicated)}"
+            message = f"there is no replicated job '{cut(name)}'; there are: {cut(', '.join(replicated))}"
             raise InvalidInput.of(WORKERS, message)
     for name, each in replicated.items():
         if name in workers or not workers:
@@ -269,7 +269,15 @@ def is_annotated(job: Body) -> bool:
 def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
     """Return the spec to announce for a job, or why there is none. ``pods``: all known pods of the job.
 
-    Raises ``InvalidInput`` when the job's annotations are wrong, also before the job has pods."""
+    Raises ``InvalidInput`` when the job's annotations are wrong, also before the job has pods, and when the objects do
+    not have the form of their kind: users of the cluster write them, and some definitions check little."""
+    try:
+        return _outcome(key, job, pods)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise InvalidInput.of("spec", f"the {key.kind} cannot be read: {cut(str(error))}") from None
+
+
+def _outcome(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
     if why := stopped(job):
         return Idle(why)
     given = _annotations(job)
@@ -326,8 +334,8 @@ def _address(pod: Pod, network: str) -> str:
     addresses = _addresses_in(pod, network) if network else pod.addresses
     found = usable(addresses) or ""
     if addresses and not found:
-        where = f"network '{network}'" if network else "the network of the cluster"
-        text = f"pod '{pod.name}' has no {VERSION} address in {where}; it has {', '.join(addresses)}"
+        where = f"network '{cut(network)}'" if network else "the network of the cluster"
+        text = f"pod '{pod.name}' has no {VERSION} address in {where}; it has {cut(', '.join(addresses))}"
         raise InvalidInput.of(NETWORK, text)
     return found
 
@@ -340,12 +348,12 @@ def _addresses_in(pod: Pod, network: str) -> tuple[str, ...]:
         return ()
     try:
         ips = {str(each["name"]): tuple(map(str, each.get("ips") or ())) for each in reversed(json.loads(pod.networks))}
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InvalidInput.of(NETWORK, f"{NETWORK_STATUS} of pod '{pod.name}' cannot be read") from None
     for name in (network, f"{pod.namespace}/{network}"):
         if name in ips:
             return ips[name]
-    text = f"pod '{pod.name}' is not in network '{network}'; it is in {', '.join(reversed(ips)) or 'none'}"
+    text = f"pod '{pod.name}' is not in network '{cut(network)}'; it is in {cut(', '.join(reversed(ips))) or 'none'}"
     raise InvalidInput.of(NETWORK, text)
 
 

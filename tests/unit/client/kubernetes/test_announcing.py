@@ -1,5 +1,6 @@
 """Annotated jobs of a Kubernetes cluster: their specs, and which of them are kept registered."""
 
+import json
 from copy import deepcopy
 from itertools import permutations
 from typing import Any
@@ -10,6 +11,7 @@ from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec, Library
 from signalbox.kubernetes.announcing import (
     KINDS,
+    NETWORK_STATUS,
     Body,
     Idle,
     JobKey,
@@ -44,6 +46,33 @@ def refused(job: Object, pods: list[Object]) -> str:
     with pytest.raises(InvalidInput) as caught:
         outcome(job, pods)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("PyTorchJob", {"nprocPerNode": "9" * 5000}),
+        ("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"replicas": None}}}),
+        ("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"replicas": "many"}}}),
+        ("PyTorchJob", {"pytorchReplicaSpecs": ["Worker"]}),
+        ("MPIJob", {"slotsPerWorker": "many"}),
+        ("JobSet", {"replicatedJobs": [{}]}),
+        ("Job", {"completionMode": "Indexed", "completions": 2, "parallelism": None}),
+    ],
+)
+def test_a_job_whose_form_its_definition_does_not_check_is_refused(kind: str, changes: dict[str, object]) -> None:
+    job, pods = recorded(kind)
+    job["spec"] |= changes
+    assert f"the {kind} cannot be read: " in refused(job, pods)
+
+
+@pytest.mark.parametrize("networks", ["[" * 100_000, json.dumps([{"name": "other" * 10_000}])])
+def test_a_pod_whose_networks_are_unusual_gets_a_short_message(networks: str) -> None:
+    job, pods = recorded("JobSet")
+    annotate(job, network="n" * 10_000)
+    for pod in pods:
+        pod["metadata"]["annotations"] = {NETWORK_STATUS: networks}
+    assert len(refused(job, pods)) < 500
 
 
 # ---- ranks and addresses
