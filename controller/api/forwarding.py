@@ -139,7 +139,7 @@ class Forwarder(Servers):
         if (path := socket_path(leader.api)) and _is_of_another_user(path):
             return f"and {path}, the socket of the active one, {leader.name}, belongs to another user"
         if not path and self._certificates.newest is None:
-            return f"and has no members.certificate to call the active one at {leader.api}: call that one directly"
+            return f"and has no members.certificate to call the active one at {leader.api}: call it directly"
         return ""
 
     def _no_link(self) -> NoLeader:

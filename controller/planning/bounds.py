@@ -79,7 +79,7 @@ class Bounds:
         return self.with_worst(self.worst, frozenset() if self.worst > self.fluid * (1 + _TIGHT) else self.tight)
 
     def with_worst(self, worst: float, tight: Set[JobId] = frozenset()) -> tuple[float, ...]:
-        """Return ``vector`` for another bound of the worst slowdown, which the ``tight`` jobs have too."""
+        """Return ``vector`` with another bound of the worst slowdown; it also bounds each of the ``tight`` jobs."""
         own = sorted((worst if job in tight else slowdown for job, slowdown in self.job.items()), reverse=True)
         return (worst, *own[1:]) if own else ()
 

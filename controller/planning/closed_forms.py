@@ -26,12 +26,12 @@ a leaf on the same side get different colours; as many colours as the largest de
   are alike, this load is the lower bound of the leaf's cut (``bounds``). If no segment is shorter than 1, a flow
   touches at most two segments. With the slowest links first, segments may even be a little shorter.
 - *Residual links* serve equal flows too. Flows are coloured as if each spine with residual links were one more common
-  link, and the flows of its colours take its links. A few *late* flows cannot take these links, because one of their
-  leaves has no link to the spine. When flows are split, late flows get further colours, and all remaining colours are
-  cut onto the common links. When flows are whole, each late flow takes the common link where it meets the fewest flows.
-  Among several such links it takes the link where it slows the fewest other jobs.
-- *Whole flows first* serves flows in equal numbers of equal subflows: as many whole flows on every link as the slowdown
-  allows, and the subflows of the other flows on the remaining capacity.
+  link; the flows of the spine's colours take the spine's links. A few *late* flows cannot take these links, because one
+  of their leaves has no link to the spine. When flows are split, late flows get further colours, and all remaining
+  colours are cut onto the common links. When flows are whole, each late flow takes the common link where it meets the
+  fewest flows. Among several such links it takes the link where it slows the fewest other jobs.
+- *Whole flows first* serves flows that all have the same number of equal subflows: as many whole flows on every link as
+  the slowdown allows, and the subflows of the other flows on the remaining capacity.
 
 Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. The capacity of a common
 link is the smallest capacity of its links at any leaf. The slowdowns are computed from the routes and include
@@ -544,7 +544,7 @@ def _fewest_late(
 def _whole_over_residual_links(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes | None:
     """Return routes of whole flows over common and residual links.
 
-    Return None unless every residual spine is as fast as the common links, and residual links reduce the flows per
+    Return None when a residual spine is slower than the common links, or residual links do not reduce the flows per
     link."""
     residual = find_residual(common)
     if residual is None or residual.bps < common.bps[0] * (1 - _EQUAL):

@@ -428,7 +428,7 @@ def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
 
 
 Nest = Sequence[Sequence[int]]
-"""Nested sets of one side: for each level the number of each edge's set."""
+"""Nested sets of one side: for each level, the number of the set that contains each edge."""
 
 
 def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int]) -> list[int]:

@@ -59,8 +59,8 @@ def verify(plan: Any) -> tuple[str, int]:
             bound = max([whole, *(bound for jobs, bound in bounds if jobs >= place)])
             _require(
                 slowdown * whole <= bound * near,
-                f"no proof covers slowdown number {place} from the worst: it is {slowdown / whole:.9g}, and proofs "
-                f"show at least {bound / whole:.9g}",
+                f"slowdown number {place} from the worst is {slowdown / whole:.9g}, but the proofs show only that it "
+                f"is at least {bound / whole:.9g}",
             )
         worst, least = max([whole, *slowdowns]), max([whole, *(bound for _, bound in bounds)])
         known = proven + sum(slowdown <= near for slowdown in slowdowns[proven + searched :])

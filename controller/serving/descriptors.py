@@ -16,7 +16,7 @@ from signalbox.errors import InvalidInput
 log = structlog.get_logger(__name__)
 
 OWN = 128
-"""Descriptors of the controller itself: state, logs, analyses, gRPC's and the hub's own files, pipes and queues."""
+"""Descriptors for the controller itself: state, logs, analyses, pipes, queues, and files of gRPC and the hub."""
 LEAST = 256
 
 

@@ -83,9 +83,9 @@ def _socket(api: ApiConfig) -> str:
 def _members(config: Config) -> str:
     members = config.members
     if str(members.api).startswith("unix:"):
-        return "users who may open it, as any caller"
+        return "users who may open it can pose as any caller"
     names = ", ".join(members.certificate_names or ())
-    return f"whoever has a certificate for {names} that {members.ca_certificates} signed, as any caller"
+    return f"whoever has a certificate for {names} that {members.ca_certificates} signed can pose as any caller"
 
 
 def _metrics(config: Config) -> str:

@@ -73,7 +73,7 @@ SOUTHBOUND = ("controller.southbound.run_hub", "controller.southbound.app")
 
 TICK_S = 0.1
 USUALLY_SILENT = 1.5
-"""Largest number of periods of counters or echo requests that pass without an answer while a switch can answer."""
+"""Largest silence of a switch that can answer, as a multiple of the time between counter polls or echo requests."""
 BATCH = 1000
 """Largest number of messages in one turn of the control loop."""
 
@@ -108,7 +108,7 @@ def _serve(
     store = store_of(config)
     if stand_by and isinstance(store, NothingSaved):
         raise InvalidInput.of(
-            "state_dir", "is missing; --standby needs it or etcd as store, because the claim decides who is active"
+            "state_dir", "is missing; --standby needs state_dir or etcd, where a claim decides who is active"
         )
     logs.configure(json=config.log.json_lines, level=config.log.level)
     for doubt in preflight.doubts(config):

@@ -8,15 +8,15 @@ lose its dpid to another switch. ``now`` is in monotonic seconds.
 
 Only one controller may write to a switch, so the controller claims the role of its master (OpenFlow 1.3.5 sections
 6.3.5 and 7.3.9). ``Holding`` names the generation id of each claim. A switch refuses the claims and the messages of a
-controller with a smaller one. Such a controller never takes the switch back by itself, and nothing is written before
-the switch has confirmed the role. When the generation id changes, the connection stays, and the switch is claimed anew.
+controller with a smaller id. Such a controller never takes the switch back by itself, and nothing is written before the
+switch has confirmed the role. When the generation id changes, the connection stays, and the switch is claimed anew.
 
 A switch that has restarted has forgotten its generation id, and would accept an older one. So while this controller is
 not certain that it still holds the switch (``Holding.may_claim``), it claims only a switch that has its generation id.
 A switch cannot restart on an open connection, so the check stays right until the claim arrives (``tests/model``).
 
-A switch that this controller does not hold gets the role SLAVE, with the generation id that the switch has already. A
-smaller or larger one could bring a replaced holder back. Until it has one, its connection stays EQUAL and unused.
+A switch that this controller does not hold gets the role SLAVE, with the generation id that the switch has already.
+Another id could bring a replaced holder back. Until the switch has an id, its connection stays EQUAL and unused.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ class Connection:
     def _hand_on(self, frame: Frame) -> None:
         """Pass the message to the app's handlers for its type."""
         if frame.version != VERSION:
-            raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
+            raise Malformed(f"a message has version {frame.version}, but {VERSION} was agreed on")
         kind = EVENTS.get(frame.kind)
         if frame.kind == ofp.OFPT_ECHO_REPLY:
             self._unanswered = 0

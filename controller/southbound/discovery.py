@@ -384,13 +384,13 @@ class Discovery:
     # ---- probes between switches of several southbounds
 
     def share(self, key: bytes) -> None:
-        """Sign all later probes with a key that other southbounds have, and report those that they sent."""
+        """Sign all later probes with the key of all southbounds, and report the probes that other southbounds sent."""
         if not self._is_shared or key != self._frames.key:
             self._frames = ProbeFrames(key)
         self._is_shared = True
 
     def expect(self, links: Iterable[tuple[PortRef, PortRef]]) -> None:
-        """Take these links as just seen, so that their loss is noticed. A link that is new here is announced again."""
+        """Treat these links as just seen, so that their loss is noticed. A link that is new here is announced again."""
         for src, dst in links:
             if (port := self._ports.get(src)) and port.peer in (None, dst):
                 if port.peer is None:
@@ -399,7 +399,7 @@ class Discovery:
                 self._suspects.discard(port)
 
     def take_elsewhere(self, with_alive: bool) -> ProbesHeard | None:
-        """Return the probes of other southbounds since the last call, or None if there is nothing to report.
+        """Return the probes of other southbounds that arrived since the last call; None if there is nothing to report.
 
         ``with_alive``: whether to name the switches that have sent messages since this was last done."""
         probes, self._elsewhere = tuple(self._elsewhere), []

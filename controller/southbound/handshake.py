@@ -69,7 +69,7 @@ class Handshake:
         After the hello, messages that are not part of the handshake are ignored. Raises ``Malformed``,
         ``NoCommonVersion`` and ``TooManyPorts``."""
         if self._state is not _State.HELLO and frame.version != VERSION:
-            raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
+            raise Malformed(f"a message has version {frame.version}, but {VERSION} was agreed on")
         if frame.kind == ofp.OFPT_ERROR:
             raise _refused(frame) if self._state is _State.HELLO else Malformed("the switch answers with an error")
         step = _STEPS.get((self._state, frame.kind))

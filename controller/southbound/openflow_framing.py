@@ -59,7 +59,7 @@ class Splitter:
         while end - start >= HEADER.size:
             version, kind, length, xid = HEADER.unpack_from(stream, start)
             if version == 0 or kind >= KINDS or length < HEADER.size:
-                raise Malformed(f"no OpenFlow header: version {version}, type {kind}, length {length}")
+                raise Malformed(f"a header is not valid: version {version}, type {kind}, length {length}")
             if end - start < length:
                 break
             yield Frame(version, kind, xid, bytes(stream[start : start + length]))

@@ -5,12 +5,12 @@ holders of the switches whose holder changes. The result does not depend on the 
 
 Each switch ranks the members by a hash of its dpid, or of its rack, and the member's name (rendezvous hashing). So when
 a member is added or removed, only switches that it gets or had need to move. A member may hold ``SLACK`` times its
-share of all known switches. A switch takes the first member of its rank that has room. Without any such member the
-least loaded one takes it, because a switch without a holder is worse than a member with too many.
+share of all known switches. A switch takes the first member of its rank that has room. If none has room, the least
+loaded member takes it: an overloaded member is better than a switch without a holder.
 
 A switch whose holder cannot control it moves at once. Other moves only improve the assignment, and at most
 ``MOST_MOVES`` of them are made at a time: from members that drain, from those that hold too many, and to the member
-that the switch ranks first. Each of them brings the assignment closer to one in which nothing moves.
+that the switch ranks first. Each move brings the assignment closer to a state in which nothing moves.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class _Plan:
                 self._move(dpid, whole or self._best(dpid))
 
     def improve(self, most_moves: int) -> None:
-        """Make at most so many moves without need."""
+        """Make at most ``most_moves`` moves that only improve the assignment."""
         for _, (dpid, member) in zip(range(most_moves), self._improvements(), strict=False):
             self._move(dpid, member)
 
@@ -141,7 +141,7 @@ class _Plan:
 
 
 def _choices(site: Site, dpid: Dpid) -> list[Holder]:
-    """Return the members that may hold the switch, the best first; those that drain only if there are no others."""
+    """Return the members that may hold the switch, the best first; draining members only if there are no others."""
     able = [member for member in set(site.connected[dpid]) if member in site.members]
     able = [member for member in able if member.name not in site.draining] or able
     group = _group(site, dpid)

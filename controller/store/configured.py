@@ -56,7 +56,7 @@ class NothingSaved:
         pass
 
     def raise_epoch(self, above: int) -> None:  # noqa: ARG002
-        raise InvalidInput.of("state_dir", "is missing; without a saved state, epochs follow the clock")
+        raise InvalidInput.of("state_dir", "is missing; without it, the clock sets the epochs")
 
     def written(self) -> Written:
         raise InvalidInput.of("state_dir", "is missing, so no state is saved")
@@ -88,7 +88,7 @@ def store_of(config: Config) -> Store:
 
 
 def prepare_access(store: Store, config: Config, membership: EtcdMembership | None = None) -> Callable[[], None]:
-    """Read the files of the section ``etcd`` again, and return a function after which store and membership use them.
+    """Read the files of the section ``etcd`` again, and return a function that makes store and membership use them.
 
     Raises ``InvalidInput`` for a file that is wrong, and when etcd does not accept what has changed."""
     if not isinstance(store, EtcdStore):

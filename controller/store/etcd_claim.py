@@ -61,7 +61,7 @@ class EtcdClaim:
         self._created = 0
         """Revision of etcd at which the claim was made, for the epoch; 0 without a claim."""
         self._valid_until = 0.0
-        """Time of ``_now`` until which the claim exists for certain."""
+        """Time, on the clock of ``_now``, until which the claim exists for certain."""
         self._has_ended = False
         """Whether another process has claimed the state after this one."""
         self._has_answered = False
@@ -145,7 +145,7 @@ class EtcdClaim:
         return False
 
     def prepare(self, access: EtcdAccess) -> Callable[[], None]:
-        """Try another access to etcd, and return a function after which all calls use it.
+        """Try another access to etcd, and return a function that makes all calls use it.
 
         Raises ``InvalidInput`` when etcd refuses the access, or does not answer."""
         if access == self._etcd.access:
@@ -169,7 +169,7 @@ class EtcdClaim:
 
     @property
     def _unclaimed(self) -> str:
-        """Reason why this process does not have the claim that it had."""
+        """Reason why this process has lost its claim."""
         if self._has_ended:
             return "another controller has claimed the state"
         return f"this controller may have lost its claim of the state, which it cannot renew: {self._trouble}"
@@ -253,14 +253,14 @@ class EtcdClaim:
         return claim is not None and claim.value == self._claim
 
     def _adopt(self, claim: pb.KeyValue) -> None:
-        """Use this process's claim, whose request may have had no answer. Raises ``EtcdError``."""
+        """Use the claim that this process has made, perhaps by a request without an answer. Raises ``EtcdError``."""
         self._lease, self._created = claim.lease, claim.create_revision
         began = _now()
         if self._etcd.renew(self._lease, self._quick_s):
             self._valid_until = began + self._lease_s
 
     def _renew(self) -> None:
-        """Renew the lease until ``release``. A claim that ended is made again unless another process had one since."""
+        """Renew the lease until ``release``. A claim that ended is made again unless another process made one since."""
         # A thread of its own: the name of an endpoint may take longer to resolve than the lease lasts.
         threading.Thread(target=self._show_life, name="sign-of-life", daemon=True).start()
         pause, last_why = self._lease_s / RENEWALS, ""

@@ -59,7 +59,7 @@ _LOGIN_ENDED = ("invalid auth token", "revision of auth store is old")
 class EtcdError(Exception):
     """etcd has refused a call, or no endpoint has answered. ``code``: status of the last answer, if it has one.
 
-    A change may have been made nevertheless when no endpoint has answered."""
+    When no endpoint has answered, the change may have been made nevertheless."""
 
     def __init__(self, message: str, code: grpc.StatusCode | None) -> None:
         super().__init__(message)
@@ -140,7 +140,7 @@ class Etcd:
     ) -> pb.TxnResponse:
         """Carry out the operations if all comparisons hold; ``succeeded`` of the response says whether they did.
 
-        A slow endpoint may carry them out once more at any later time, when another one has answered. Raises
+        After another endpoint has answered, a slow endpoint may carry them out once more, at any later time. Raises
         ``EtcdError``."""
         return self._call("KV/Txn", pb.TxnRequest(compare=compare, success=operations), pb.TxnResponse, within_s)
 
@@ -197,7 +197,7 @@ class _Connections:
         self._channels = [_channel(endpoint, access, most_bytes) for endpoint in access.endpoints]
         self._lock = threading.Lock()
         self._first = 0
-        """Place of the endpoint that has answered last."""
+        """Index of the endpoint that has answered last."""
         self._token = ""
 
     def close(self) -> None:

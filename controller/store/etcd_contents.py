@@ -78,7 +78,7 @@ class Contents(NamedTuple):
 
 
 def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Contents:
-    """Return what all keys below ``root`` mean together. Raises ``Malformed``."""
+    """Return the contents that all keys below ``root`` together describe. Raises ``Malformed``."""
     of_keys = {each.key: each.value for each in keys}
     commit = next((each for each in keys if each.key == key(root, "commit")), None)
     has_parts = any(name.startswith(key(root, "part", "")) for name in of_keys)
@@ -196,5 +196,5 @@ def compressed(text: bytes) -> bytes:
 
 
 def expanded(value: bytes) -> bytes:
-    """Return the text that ``compressed`` has made a value of. Raises ``zlib.error``."""
+    """Return the text of a value that ``compressed`` has returned. Raises ``zlib.error``."""
     return zlib.decompress(value) if value.startswith(COMPRESSED) else value

@@ -39,7 +39,7 @@ class EtcdStore(EtcdClaim):
         self.events = EtcdEvents(self._etcd, self._root, self.where, self.fence())
         self._commits: CommitQueue | None = None
         self._base: int | None = None
-        """Number below all epochs, to which etcd's revisions are added; None before the state was read."""
+        """Number below all epochs: an epoch is this number plus a revision of etcd. None before the state was read."""
 
     def close(self) -> None:
         if self._commits is not None:
@@ -70,7 +70,7 @@ class EtcdStore(EtcdClaim):
             return self._state(self._records.read())
 
     def written(self) -> Written:
-        self._claim_now("stop it, and any that stands by")
+        self._claim_now("stop it, and any controller that stands by")
         with self._refusals():
             found = self._records.read()
             texts = tuple(records(self._root, found.texts))
@@ -114,7 +114,7 @@ class EtcdStore(EtcdClaim):
         with self._refusals():
             if not (found := self._etcd.get(name)):
                 if in_use:
-                    why = "is missing, and jobs are registered whose owners could not renew them without it"
+                    why = "is missing, and without it the owners of registered jobs cannot renew their leases"
                     raise InvalidInput.of("store", f"the secret of lease tokens {why} ({self.where})")
                 made = secrets.token_bytes(SECRET_BYTES)
                 self._etcd.transaction([self.fence(), was_created(name, 0)], [put(name, made)])

@@ -21,7 +21,7 @@ FORMAT = 1
 """The only version of the text that is read and written."""
 
 NAME = "signalbox state"
-"""Name of the first line's field with the format, by which the text is known."""
+"""Name of the first line's field with the format; it identifies the text as an exported state."""
 
 
 class Exported(NamedTuple):

@@ -49,7 +49,7 @@ def _found(path: Path, in_use: bool) -> bytes:
     try:
         if not path.exists():
             if in_use:
-                why = "is missing, and jobs are registered whose owners could not renew them without it"
+                why = "is missing, and without it the owners of registered jobs cannot renew their leases"
                 raise InvalidInput.of("state_dir", _instructions(path, why))
             return b""
         found, problem = path.read_bytes(), of_another_user(path) or open_to_others(path)

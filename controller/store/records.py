@@ -1,6 +1,6 @@
 """Records of the saved state, each with a kind and a key, so that a commit writes changes only.
 
-In: two ``SavedState``. Out: the records that differ, as text; and the reverse.
+From two ``SavedState`` objects it makes the records that differ, as text; from records as text, a ``SavedState``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMAT = 7
 """The only version of the format that is read and written."""
 
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
-"""Present names of a spec's fields by their names in format 7, for the fields whose two names differ.
+"""Present name of each field of a spec that has another name in format 7, by that other name.
 
 Saved states also keep the earlier name of two other things. The mode is the record ``strategy``, and the
 parallelization of a wired job is ``strategy`` in its arrangement (``circuits.job_wiring``)."""
@@ -72,7 +72,7 @@ class Unreadable(ValueError):
 
 
 def forget(error: Exception, options: str) -> str:
-    """Return the advice to forget single jobs, where it helps against the error. ``options``: of the command."""
+    """Return the advice to forget single jobs; empty if the error has another cause. ``options``: of the command."""
     return f", or forget single jobs (signalbox state drop {options} JOB)" if isinstance(error, Unreadable) else ""
 
 

@@ -41,8 +41,8 @@ log = structlog.get_logger(__name__)
 FILE = "state.db"
 
 IMPORTED, IMPORTED_SECRET = "state.import", "lease.import"
-"""Database and secret of an imported state. Once the database exists, the import is decided, and the next process that
-claims the directory finishes it."""
+"""Database and secret of an imported state. Once the database exists, the import is final; the next process that claims
+the directory completes it."""
 
 FileNumber = tuple[int, int]
 """Identity of a file, whatever its name: device and inode."""
@@ -95,7 +95,7 @@ class SqliteStore(DirectoryClaim):
     def written(self) -> Written:
         if not any(path.exists() for path in (self._path, self._imported)):
             raise InvalidInput.of("state_dir", f"there is no {FILE} in {self._directory}")
-        self._claim_now("stop it, and any that stands by")
+        self._claim_now("stop it, and any controller that stands by")
         try:
             return read(self._path)
         except (sqlite3.Error, OSError, ValueError) as error:

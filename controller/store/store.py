@@ -23,13 +23,13 @@ A thread of the store calls it."""
 EPOCHS_PER_S = 1 << 20
 """Number of epochs that begin in a second, so that commits hardly ever reach the epochs of later seconds.
 
-All epochs of this century are exact as floating-point numbers, as which metrics are read."""
+Metrics are read as floating-point numbers, which represent all epochs of this century exactly."""
 
 
 LARGEST_EPOCH = 1 << 62
-"""Generation id above which epochs cannot be raised: commits and restarts have as many epochs again.
+"""Generation id from which epochs cannot be raised, so that 2**62 larger epochs are left for commits and restarts.
 
-A switch compares generation ids by their signed difference, so 2**63 more would count as less."""
+Epochs end below 2**63, because a switch compares generation ids by their signed difference of 64 bits."""
 
 
 def refuse_above(above: int) -> None:

@@ -131,7 +131,7 @@ def spines(
         int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Largest number of subflows per flow; 1: whole flows.")
     ] = 1,
     export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Directory for the fabric, for --graph, and its workload.")
+        Path | None, typer.Option(metavar="DIR", help="Write the fabric (for --graph) and its workload.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

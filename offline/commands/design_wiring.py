@@ -50,7 +50,7 @@ def wiring(
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the planner.")] = 1,
     export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the fabric, for --graph, and the jobs as they run on it.")
+        Path | None, typer.Option(metavar="DIR", help="Write the fabric (for --graph), and the jobs as they run on it.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -118,9 +118,7 @@ def simulate_command(
     ctx: typer.Context,
     scheme: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME,…", help="Routing schemes; each gives a row. May be repeated.", show_default="planned"
-        ),
+        typer.Option(metavar="NAME,…", help="Routing schemes to compare. May be repeated.", show_default="planned"),
     ] = None,
     iterations: Annotated[
         int, typer.Option(min=1, help="Iterations of every job, after which the job ends.")
@@ -221,9 +219,7 @@ def _trained(
 def generate_workload(
     folder: Annotated[
         Path,
-        typer.Argument(
-            metavar="DIR", help="Directory for the files, created if missing; it may have no files of other jobs."
-        ),
+        typer.Argument(metavar="DIR", help="Directory for the files, created if missing; without files of other jobs."),
     ],
     leaves: Annotated[int, typer.Option(min=1, help="Leaves of the fabric.")],
     spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; their numbers precede those of hosts.")],

@@ -85,7 +85,7 @@ def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
 
 
 def cheapest_more(question: Question) -> float | None:
-    """Return the growth of the least cost of using up the total, per Gbit/s that is added to the total.
+    """Return by how much the least cost at which the total is used up grows per Gbit/s that is added to the total.
 
     Return None where this is unknown: the total is already the most that the dimensions may have."""
     limits = replace(question.limits, budget=None)

@@ -15,10 +15,10 @@ of the vector, an NPU sends:
 - broadcast: m, since each NPU passes on the whole vector.
 
 A group may have only k of the n places of a dimension. With direct links it can use only the links between its places.
-Its load counts (n-1)/(k-1) times, and adds up only with other traffic on the same links. In a ring its bytes go all the
-way round, over the links of all NPUs there. If its places are adjacent and at most half of the ring, the bytes may
-instead turn back at the first and the last place. A link then carries twice the bytes. In a phase, either all groups
-that can turn back do so, or none of them does: the choice with the smaller load counts.
+Its load is therefore (n-1)/(k-1) times as large, and adds up only with other traffic on the same links. In a ring its
+bytes go all the way round, over the links of all NPUs there. If its places are adjacent and at most half of the ring,
+the bytes may instead turn back at the first and the last place. A link then carries twice the bytes. In a phase, either
+all groups that can turn back do so, or none of them does: the choice with the smaller load counts.
 
 A transfer changes its coordinates dimension by dimension. In a ring it takes the shorter direction (half each way in a
 tie). With direct links it takes the link between the two places.

@@ -84,7 +84,7 @@ def test_epochs_are_never_lowered(etcd: EtcdProcess, prefix: str) -> None:
 def test_a_secret_that_is_missing_while_jobs_need_it_is_not_made_again(etcd: EtcdProcess, prefix: str) -> None:
     with opened(etcd.access, prefix) as store:
         store.load()
-        with pytest.raises(InvalidInput, match="the secret of lease tokens is missing, and jobs are registered"):
+        with pytest.raises(InvalidInput, match="the secret of lease tokens is missing, and without it"):
             store.secret(True)
 
 

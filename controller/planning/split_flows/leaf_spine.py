@@ -19,7 +19,7 @@ subgraph in which no leaf has more flows than the cable has room for. Flows of l
 off first. The remaining flows are coloured with N colours, where N is their largest degree, and laid on the line of the
 common links, as in ``closed_forms``. If the colours are longer than the line, some of them are *shortened*: each flow
 of a shortened colour puts a share on a residual cable that still has room. With p shortened colours the total length is
-N - p * share; the slowdown is the one at which the line has this length. When flows may have only two subflows, each
+N - p * share, and the slowdown is such that the line has this length. When flows may have only two subflows, each
 shortened colour must lie on a single common link.
 
 The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows

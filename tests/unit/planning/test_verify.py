@@ -106,12 +106,12 @@ def test_whole_flows_are_counted_in_units(whole: dict[str, Any]) -> None:
 
 def test_a_proof_for_one_job_says_nothing_of_the_second(split: dict[str, Any]) -> None:
     split["proofs"] = [proof(1, 1500, [0, 1], 2)]
-    assert refusal(split).endswith("slowdown number 2 from the worst: it is 1.5, and proofs show at least 1")
+    assert refusal(split).endswith("number 2 from the worst is 1.5, but the proofs show only that it is at least 1")
     split["proven"] = 1
     assert verify(split) == ("worst slowdown 1.5, at least 1.5 with any routes; 1 of 2 slowdowns proven", 0)
     split["proofs"].append(proof(2, 1400, [0, 1], 2))
     split["proven"] = 2
-    assert refusal(split).endswith("it is 1.5, and proofs show at least 1.4"), "only what is lower"
+    assert refusal(split).endswith("is 1.5, but the proofs show only that it is at least 1.4"), "only what is lower"
 
 
 def test_the_smallest_share_is_one() -> None:
@@ -157,7 +157,7 @@ def test_what_a_search_has_proven_is_not_accepted_as_proof(whole: dict[str, Any]
     assert searched == 1
     assert text.startswith("worst slowdown 2, at least 1 with any routes; 1 of 2 slowdowns proven, 1 more by a search")
     whole |= {"proven": 1, "searched": 0}
-    assert refusal(whole).endswith("number 1 from the worst: it is 2, and proofs show at least 1")
+    assert refusal(whole).endswith("number 1 from the worst is 2, but the proofs show only that it is at least 1")
 
 
 def test_weighted_groups_need_more_jobs_together() -> None:
@@ -211,7 +211,7 @@ CHANGES = {
     "a job that is not there": (at("flows", 0, "job", value=2), "the route of flow 0"),
     "a job counted from the end": (at("flows", 0, "job", value=-1), "the route of flow 0"),
     "a bound above the plan": (at("proofs", 0, "bound", value=2001), f"{BOUND} 1 from the worst"),
-    "a bound below": (at("proofs", 0, "bound", value=1999), "no proof covers slowdown number 1 from the worst"),
+    "a bound below": (at("proofs", 0, "bound", value=1999), "slowdown number 1 from the worst is 2, but"),
     "a bound for more jobs": (at("proofs", 0, "jobs", value=2), f"{BOUND} 2 from the worst"),
     "a bound for no job": (at("proofs", 0, "jobs", value=0), f"{BOUND} 0"),
     "a larger least": (at("proofs", 0, "groups", 0, "least", value=2), "cut 0 does not prove 2 for 2 of 2 jobs"),

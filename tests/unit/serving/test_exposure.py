@@ -126,9 +126,9 @@ def test_members_are_believed_whoever_they_say_calls() -> None:
     tls = Config.model_validate({**store, "members": {"api": "10.0.0.1:2", **MUTUAL, "certificate_names": ["a", "b"]}})
     socket = Config.model_validate({**store, "members": {"api": "unix:/m"}})
     assert [list(exposure.who_may(config))[1] for config in (tls, socket)] == [
-        "members 10.0.0.1:2: whoever has a certificate for a, b that ca.pem signed, as any caller, "
+        "members 10.0.0.1:2: whoever has a certificate for a, b that ca.pem signed can pose as any caller, "
         "while this controller is active",
-        "members unix:/m: users who may open it, as any caller, while this controller is active",
+        "members unix:/m: users who may open it can pose as any caller, while this controller is active",
     ]
 
 

@@ -142,7 +142,7 @@ def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_c
     jobs = registered(Registration(ring_job("a", ["10.0.0.1", "10.0.0.2"])))
     store.commit(changes(SavedState(), SavedState(jobs)), done.set_result)
     assert isinstance(done.result(60), int)
-    with pytest.raises(InvalidInput, match=r"lease\.key is missing, and jobs are registered"):
+    with pytest.raises(InvalidInput, match=r"lease\.key is missing, and without it"):
         preflight.check_saved(config)
     key = tmp_path / "state" / "lease.key"
     assert not key.exists()

@@ -40,7 +40,7 @@ def test_a_free_directory_is_taken_at_once_and_without_one_there_is_nothing_to_w
     assert wait_for_turn(store)
     assert not SqliteStore(tmp_path).claim()
     store.close()
-    with pytest.raises(InvalidInput, match="state_dir: is missing; --standby needs it"):
+    with pytest.raises(InvalidInput, match="state_dir: is missing; --standby needs state_dir or etcd"):
         serve(Config(), stand_by=True)
 
 
