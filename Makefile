@@ -59,7 +59,8 @@ test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken 
 	@SIGNALBOX_OPENFLOW=os_ken $(LABS) -m 'not long'
 
 test-real: libraries  ## What takes too long for `make test`: long tests, every fault, the demo and the lab ended at 20 instants (root)
-	@$(WITH_OVS) $(PY) -m pytest tests -m long
+	@$(LABS) -m long
+	@$(PY) -m pytest tests/unit tests/wire -m long -n auto --dist loadfile
 	@$(PY) -m benchmarks interrupts
 	@$(WITH_OVS) $(PY) -m benchmarks faults
 
