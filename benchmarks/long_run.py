@@ -147,7 +147,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 def measured(folder: Path, load: Load, cycles: int) -> list[Sample]:
     """Return a sample before the load, and one after each tenth of it.
 
-    Raises ``SignalboxError``, also when jobs are left at the end."""
+    Raises ``SignalboxError``, for example when jobs are left at the end."""
     credentials = _secured(folder)
     address = f"127.0.0.1:{reserve_port()}"
     controller = ControllerProcess(folder)

@@ -287,7 +287,7 @@ class PlainSwitch:
 class Connection:
     """Connection to the controller at ``port`` on loopback.
 
-    Raises ``OSError``, also when the controller sends nothing for ``timeout_s``."""
+    Raises ``OSError``, for example when the controller sends nothing for ``timeout_s``."""
 
     def __init__(self, port: int, timeout_s: float) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)

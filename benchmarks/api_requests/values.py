@@ -288,7 +288,7 @@ def _repeat(items: Any, count: int) -> None:
 
 
 def fill(rng: Random, message: Message, depth: int = 0) -> None:
-    """Set random fields, also of nested messages, to boundary values that ignore the meaning of the fields."""
+    """Set random fields, including those of nested messages, to boundary values that ignore the fields' meaning."""
     message.SetInParent()
     fields: Sequence[Any] = message.DESCRIPTOR.fields
     for chosen in fields:

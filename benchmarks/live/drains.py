@@ -1,4 +1,4 @@
-"""Drains of a spine while three jobs train: it is drained, pulled and used again, also across a controller restart.
+"""Drains of a spine while three jobs train: it is drained, pulled and used again, even across a controller restart.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks drains [--times N] [--out DIR] [--json]
 

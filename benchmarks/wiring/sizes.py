@@ -4,7 +4,7 @@ A wiring with steps connects interface k of server n to server n + step k, modul
 of servers and interfaces a row has the hops of
 
 - near-geometric steps;
-- the finder's steps, also as counted by networkx's search on the finder's circuits;
+- the finder's steps, and as counted by networkx's search on the finder's circuits;
 - the best steps, for few servers.
 
 The row also has a lower bound for all wirings.

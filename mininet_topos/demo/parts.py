@@ -1,6 +1,6 @@
 """Programs of the demo: the training jobs, and a listener to the routes.
 
-This module owns the processes and threads of these programs. Every part ends with its ``with`` block, also after an
+This module owns the processes and threads of these programs. Every part ends with its ``with`` block, even after an
 error.
 """
 

@@ -207,7 +207,7 @@ class Slurm:
             self._kill_programs(namespace)
 
     def _kill_programs(self, namespace: str) -> None:
-        """Kill the programs that Slurm has started in the namespace, also those that it starts meanwhile."""
+        """Kill the programs that Slurm has started in the namespace, including those that it starts meanwhile."""
         while found := _pids_in(namespace) - self._others.get(namespace, set()):
             for pid in found:
                 with suppress(ProcessLookupError):

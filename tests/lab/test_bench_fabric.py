@@ -1,4 +1,4 @@
-"""The fabric benchmark on real switches: it measures everything and removes everything, also when it is stopped."""
+"""The fabric benchmark on real switches: it measures everything and removes everything, even when it is stopped."""
 
 import json
 import signal

@@ -91,7 +91,7 @@ def test_a_certificate_has_the_role_of_its_name_and_others_have_none(secured: Se
         ):
             status_of(api.addresses[0], secured.credentials(secured.ours.sign("stranger")))
         assert [line["certificate"] for line in lines if line["event"] == "audit"] == ["stranger"]
-        # A token takes precedence over the certificate, also when it is wrong.
+        # A token takes precedence over the certificate, even when it is wrong.
         assert status_of(api.addresses[0], secured.credentials(secured.ours.sign("stranger"), TOKEN))
         with pytest.raises(Unauthenticated, match="the token is not known"):
             status_of(api.addresses[0], secured.credentials(secured.ours.sign("scheduler"), "sbx_wrong"))

@@ -1,4 +1,4 @@
-"""Commits in a real etcd: they are whole or not made, also when etcd is full, and access to an etcd that is guarded."""
+"""Commits in a real etcd: they are whole or not made, even when etcd is full, and access to an etcd that is guarded."""
 
 import itertools
 import random

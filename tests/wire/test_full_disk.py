@@ -130,7 +130,7 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
     """The file size limit acts like a file system that became read-only: no file can be written beyond its first bytes.
 
     Afterwards the process has no free descriptors, which changes nothing. An exchange of hosts is saved as a whole or
-    not at all, also when the controller is killed while it answers."""
+    not at all, even when the controller is killed while it answers."""
     controller, answered = ControllerProcess(tmp_path), Event()
     with controller.running() as client:
         acknowledged = register(client, range(4))

@@ -4,7 +4,7 @@
 
 The command collects the tests of the folders once, and runs them once to record the lines that each test executes. It
 then makes each change in a fork of this process. The fork runs the tests that execute the changed statement, the
-quickest first, until one fails. The same seed gives the same changes, also after changes elsewhere in the code.
+quickest first, until one fails. The same seed gives the same changes, even after changes elsewhere in the code.
 
 *killed*: a test failed that passes without the change, or a test took ten times as long. *accepted*: ``accepted.toml``
 beside this file gives the reason why no test has to fail; no test is run. *SURVIVED*: no test failed; the run fails.

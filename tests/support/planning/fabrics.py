@@ -1,4 +1,4 @@
-"""Fabrics, also of circuits, jobs and problems for planner tests, and the optimum by brute force."""
+"""Fabrics (some of circuits), jobs and problems for planner tests, and the optimum by brute force."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

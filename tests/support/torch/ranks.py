@@ -235,7 +235,7 @@ def main(folder: str, *kinds: str) -> None:
                 time.sleep(0.02)
         logging.info("%s ended", kind)
     # These models outlive the process groups, after a call such as the barrier. With PyTorch 2.13 and Gloo the end of
-    # the program otherwise hangs one time in ten, also without Signalbox.
+    # the program otherwise hangs one time in ten, even without Signalbox.
     del given, iteration, job
     gc.collect()
     dist.barrier()

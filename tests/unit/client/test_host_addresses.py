@@ -1,4 +1,4 @@
-"""Addresses that jobs announce for named hosts, also in job specs that name hosts as launchers write them."""
+"""Addresses that jobs announce for named hosts, including job specs that name hosts as launchers write them."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""Routes that the controller publishes, also when its stream breaks off or goes silent."""
+"""Routes that the controller publishes, even when its stream breaks off or goes silent."""
 
 from __future__ import annotations
 

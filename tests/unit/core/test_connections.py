@@ -144,7 +144,7 @@ def test_queue_pairs_of_roce_send_from_one_port_both_ways_and_to_one(fabric: Fak
 
 
 def test_connections_that_take_the_place_of_others_are_a_change_of_the_routes(fabric: FakeFabric) -> None:
-    """Watchers learn which connections take a path, also when the path stays the same."""
+    """Watchers learn which connections take a path, even when the path stays the same."""
     fabric.send(RegisterJob(ring_job("first", [A, B], lease_s=600, reports_connections=True)))
     report(fabric, "first", PORTS[:1])
     before, way = fabric.job("first"), route(fabric, "first")

@@ -40,7 +40,7 @@ def fabric() -> FakeFabric:
 def test_what_is_sent_to_the_routers_mac_reaches_it_and_nothing_else_does(fabric: FakeFabric) -> None:
     assert all(leaves(fabric, src) for src in SOURCES)
     assert not any(fabric.follow(Packet(src, OUTSIDE), to=ROUTER) for src in SOURCES)
-    assert leaves(fabric, SOURCES[0], dst=SOURCES[1]), "the router decides, also about a host that is known"
+    assert leaves(fabric, SOURCES[0], dst=SOURCES[1]), "the router decides, even about a host that is known"
     assert leaves(fabric, SOURCES[0], dst="10.0.2.77"), "or that is not, in the prefix of a leaf"
     assert fabric.follow(Packet(ROUTER, SOURCES[0])), "and back, by the address of the host"
 

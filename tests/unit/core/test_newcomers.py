@@ -399,7 +399,7 @@ def test_an_all_to_all_for_which_hashing_is_as_good_is_pinned_once_and_stays() -
     assert (fabric.status.moved_flows_total, fabric.rule_changes) == (0, changes)
 
 
-# ---- a job's own bytes are not background (traffic of no job), also those before it registered or changed its path
+# ---- a job's own bytes are not background (traffic of no job), not even those before it registered or changed its path
 
 
 OURS = ("controller.core.", "controller.fabric.", "controller.jobs.", "controller.tables.", "signalbox.")

@@ -1,4 +1,4 @@
-"""Accepted jobs of a registry: their pairs, limits, leases, snapshots and updates, also of several at once."""
+"""Accepted jobs of a registry: their pairs, limits, leases, snapshots and updates, even of several at once."""
 
 from __future__ import annotations
 

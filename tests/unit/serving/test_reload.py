@@ -1,4 +1,4 @@
-"""Settings that a reload applies, also while a controller waits, and settings that need a restart."""
+"""Settings that a reload applies, even while a controller waits, and settings that need a restart."""
 
 from concurrent.futures import Future
 from pathlib import Path

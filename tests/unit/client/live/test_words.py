@@ -1,4 +1,4 @@
-"""Words and pictures of the live state, also for any message that the API may send."""
+"""Words and pictures of the live state, for any message that the API may send."""
 
 from __future__ import annotations
 
