@@ -127,7 +127,7 @@ def _efficiency(times_s: Mapping[int, float], slowdown: float, of_phase: Mapping
 def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | None]) -> JobState:
     crossing = [route for flow, route in routes.items() if hosts[flow.src_ip].at.dpid != hosts[flow.dst_ip].at.dpid]
     pinned = sum(route is not None for route in crossing)
-    if pinned == 0:
+    if pinned == 0 and (crossing or not routes):  # flows inside a leaf have no choice of paths, so none is hashed
         return "ecmp"
     return "pinned" if pinned == len(crossing) else "partly_pinned"
 

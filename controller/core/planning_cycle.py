@@ -26,8 +26,9 @@ from controller.histogram import Histogram
 from controller.jobs.job import Job
 from controller.planning.messages import ReplanOutcome, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import GoalPlanLeft, NoPlan, Plan, Planned, Slowdowns
-from controller.planning.problem import PlanLimits
+from controller.planning.problem import PlanLimits, Routes
 from controller.planning.snapshot import Snapshot, left_bps
+from controller.shared_map import differing
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 from signalbox.jobs.spec import JobId
@@ -345,7 +346,7 @@ class PlanningCycle:
         if decision.adopt:
             self.moved_flows_total += answer.moves
             self._adopt(planned)
-        self.adopted = self._routes.routes == answer.routes
+        self.adopted = _holds(self._routes.routes, answer.routes)
         return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
 
     def forget_repair(self) -> None:
@@ -378,3 +379,11 @@ class PlanningCycle:
         self.reason = f"{outcome}: {reason}"
         waiters, self._waiters = self._waiters, []
         return [Reply(future, ReplanOutcome(outcome, reason, self.plan)) for future in waiters]  # type: ignore[arg-type]
+
+
+def _holds(running: Routes, planned: Routes) -> bool:
+    """Return whether the running routes are the planned ones; flows inside a leaf have nothing to pin."""
+    return all(
+        was == route or (was is None and route is not None and not any(path for path, _ in route))
+        for _, was, route in differing(running, planned)
+    )

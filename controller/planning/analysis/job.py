@@ -264,8 +264,14 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     for a proof."""
     network = request.network.sending
     problem = network.problem
-    waiting = (flow for flow in problem.flows if problem.reachable(flow) and not problem.is_in_force(flow))
-    hashed = Counter({flow.id.joined: flow.job_id for flow in waiting}.values())
+    with_path = [flow for flow in problem.flows if problem.reachable(flow)]
+    hashed = Counter(
+        {
+            flow.id.joined: flow.job_id
+            for flow in with_path
+            if flow.src_leaf != flow.dst_leaf and not problem.is_in_force(flow)
+        }.values()
+    )
     if hashed:
         job_id, flows = hashed.most_common(1)[0]
         others = f" (other jobs with such flows: {len(hashed) - 1})" if len(hashed) > 1 else ""
@@ -274,7 +280,7 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
             "can be proven; retry after the next plan in the mode planned"
         )
         raise NotKnownYet(text, {"jobId": job_id})
-    if not problem.in_force:
+    if not with_path:
         raise NotKnownYet("no route is in force: no flow of a job has a path", {})
     as_they_are = answered(plan(problem, replace(network.limits, max_moves=0, ecmp_draws=0)))
     try:

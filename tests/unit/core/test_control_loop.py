@@ -188,6 +188,20 @@ def test_ecmp_counts_and_pins_nothing_also_after_a_restart(fabric: FakeFabric) -
     assert fabric.route_mods == []
 
 
+def test_a_job_inside_a_leaf_is_pinned_and_its_plan_installed_without_pins(fabric: FakeFabric) -> None:
+    before = fabric.status.pins
+    fabric.send(RegisterJob(ring_job("inside", ["10.0.1.1", "10.0.1.2", "10.0.1.3"])))
+    fabric.run(3)
+    plan = fabric.status.plan
+    assert plan
+    assert JobId("inside") in plan.job_slowdown
+    assert (fabric.job("inside").state, fabric.status.pins) == ("pinned", before)
+    assert fabric.status.plan_installed
+    fabric.send(SetMode(Mode.SHADOW))
+    fabric.request(Replan())
+    assert not fabric.status.plan_installed
+
+
 def test_a_pair_that_passes_to_another_job_carries_its_name(fabric: FakeFabric) -> None:
     before = spines_used(fabric)
     fabric.send(DeregisterJob(JobId("job0")))

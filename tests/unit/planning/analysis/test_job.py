@@ -516,6 +516,14 @@ def test_routes_that_are_best_are_proven_and_others_are_reported_as_they_are() -
     assert said == "worst slowdown 2, at least 1 with any routes; 0 of 2 slowdowns proven"
 
 
+def test_flows_inside_a_leaf_are_in_a_proof_although_no_route_of_them_is_in_force() -> None:
+    inside = ring("b", [(1, 8), (1, 9)])
+    said, form = proof(problem_of(FABRIC, inside))
+    assert (said, len(form["flows"])) == ("worst slowdown 1, at least 1 with any routes; 1 of 1 slowdowns proven", 2)
+    said, form = proof(on_paths(problem_of(FABRIC, [*MEETING.flows, *inside]), [0, 1]))
+    assert (said, len(form["flows"])) == ("worst slowdown 1, at least 1 with any routes; 2 of 2 slowdowns proven", 4)
+
+
 def test_a_flow_without_any_path_is_left_out() -> None:
     apart = replace(FABRIC, links={})
     near = flow("c", (2, 1), (2, 2), RATE)
