@@ -176,7 +176,7 @@ class ControlLoop:
         """Begin a planning cycle when it is due, or at once when lost links have broken routes."""
         s = self.state
         steady = not (s.phases.adopting or s.phases.urgent)
-        broken = steady and self._rules_due(now) and self._break_more_routes(now)
+        broken = steady and self._rules_due(now) and self._record_broken(now)
         if broken:
             s.cycle.supersede()
             self._pending |= at_once(Work.PLAN)
@@ -189,7 +189,7 @@ class ControlLoop:
         snapshot = self.derived.snapshot()
         s.load_events.plan_begins(self.derived.background())
         if is_loss := bool(self.derived.routed_lost_links()):
-            self._break_more_routes(now)  # this cycle reacts to the loss
+            self._record_broken(now)  # this cycle reacts to the loss
         # Flows on drained links need no repair: they are still delivered, and move once, to their paths in the plan.
         repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
@@ -198,13 +198,13 @@ class ControlLoop:
             s.phases.transition(Input.REPAIR_ASKED, now)
         return asked
 
-    def _break_more_routes(self, now: float) -> bool:
+    def _record_broken(self, now: float) -> bool:
         """Return whether routes use more lost links than at the last call.
 
         If all routes were intact before, the latest repair is forgotten, because the new loss may not be repairable."""
         s = self.state
         was_whole = not s.losses.broken
-        more = s.losses.break_more_routes(self.derived.routed_lost_links(), now)
+        more = s.losses.record_broken(self.derived.routed_lost_links(), now)
         if was_whole and s.losses.broken:
             s.cycle.forget_repair()
         return more
@@ -225,7 +225,7 @@ class ControlLoop:
         if s.phases.adopting:
             s.draining.forget()
         else:
-            s.draining.follow(self.derived.what_is_drained(), s.fabric, rules_due, now)
+            s.draining.follow(self.derived.drained(), s.fabric, rules_due, now)
 
     def _derive_rules(self, now: float) -> list[Command]:
         """Derive the rules of switches if due, and return the commands that send the next stage of changes."""
@@ -236,7 +236,7 @@ class ControlLoop:
                 s.want_rules(d.adopting_rules())
             else:
                 rules = d.rules_and_unknown() if now < s.adoption.unknown_kept_until else d.rules()
-                other_uses = d.pins() is not s.wanted.pins or not d.follows_uses()
+                other_uses = d.pins() is not s.wanted.pins or not d.only_pins_changed()
                 s.want(d.jobs(), d.pins(), rules, d.counted_links.later() if other_uses else None, now)
                 d.flows()  # for the next plan: deriving the flows of all changed jobs together would take long
         return self._stage(now)

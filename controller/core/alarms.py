@@ -99,7 +99,7 @@ def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
         reasons[dpid][refusal.reason] += 1
     for dpid, of_switch in reasons.items():
         yield Alarm(AlarmKind.RULES_REFUSED, fabric.name(dpid), {"reasons": of_switch})
-    for name in s.refusals.taken.values():
+    for name in s.refusals.other_masters.values():
         yield Alarm(AlarmKind.MASTERSHIP_LOST, name)
     for dpid, (peer, last_at) in s.refusals.duplicates.items():
         if now < last_at + DUPLICATES_RECENT_S:

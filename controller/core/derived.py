@@ -215,7 +215,7 @@ class Derived:
         """Rules that every switch should hold while the controller adopts the installed rules."""
         self.counted_links = Row(counted_links, lambda: (s.fabric.hosts, s.fabric.links, self.pins(), self.paths()))
         """Links that the packets of each counting rule may use."""
-        self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(
+        self.only_pins_changed: Callable[[], bool] = lambda: counted_links.is_quick(
             s.fabric.hosts, s.fabric.links, self.plannable()
         )
         """Whether at most the pins among the inputs of ``counted_links`` have changed, so that deriving it is quick."""
@@ -245,13 +245,13 @@ class Derived:
         """Reason why the extension makes a published job wait, by job."""
         self.islands = Row(islands_beside_the_largest, lambda: (s.fabric.switches, self.plannable(), s.fabric.hosts))
         """Hosts that cannot reach the largest group of connected hosts."""
-        self.parted = Row(
+        self.flows_without_path = Row(
             joined(lambda job: job.virtual_links.addresses, count_without_path),
             lambda: (self.published_jobs(), s.fabric.hosts, self.islands()),
         )
         """Number of flows without a path, by job; a job without such flows has no entry."""
-        self.without_path = Row(_without, lambda: (self.parted(), frozenset(self.published_waiting())))
-        """The entries of ``parted`` except those of jobs that wait for the extension."""
+        self.without_path = Row(_without, lambda: (self.flows_without_path(), frozenset(self.published_waiting())))
+        """The entries of ``flows_without_path`` except those of jobs that wait for the extension."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (
@@ -268,11 +268,11 @@ class Derived:
         """Published status of each job."""
         self.demand_alarms = Row(per_key(demand_alarm), lambda: (self.published_demands(),))
         """Alarms of jobs whose traffic contradicts their announcement."""
-        self.missed = Row(not_awaited, lambda: (self.published_missing(), s.parts.awaited))
+        self.missing_for_alarm = Row(not_awaited, lambda: (self.published_missing(), s.parts.awaited))
         """Addresses, by job, of the unknown hosts that have had enough time to appear since the start."""
-        self.host_alarms = Row(per_key(host_alarm), lambda: (self.missed(),))
+        self.host_alarms = Row(per_key(host_alarm), lambda: (self.missing_for_alarm(),))
         """Alarms of jobs whose hosts are missing."""
-        self.cut_off = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))
+        self.without_path_for_alarm = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))
         """Number of flows without a path, by job; empty while parts may still appear after the start."""
 
         # ---- published values of the fabric
@@ -295,7 +295,7 @@ class Derived:
         """Drained switches, and the drained cables that are down."""
         self.excepted = Row(
             excepted,
-            lambda: (s.parts.explained, tuple(s.refusals.taken), self.drained_keys(), self.down_parts()),
+            lambda: (s.parts.explained, tuple(s.refusals.other_masters), self.drained_keys(), self.down_parts()),
         )
         """Parts that raise no alarm when they are down."""
         self.part_alarms = Row(per_key(part_alarm), lambda: (self.down_parts(), self.excepted(), self.named_hosts()))
@@ -316,7 +316,7 @@ class Derived:
         )
         """Alarms of parts with a unique subject for each part."""
 
-        self.what_is_drained: Callable[[], Drained] = lambda: Drained(
+        self.drained: Callable[[], Drained] = lambda: Drained(
             self.drained_parts(), self.drained_flows(), s.drains.waiting
         )
         """Drained parts with the flows on them."""
@@ -400,20 +400,20 @@ def drained_keys(drains: Mapping[str, Drain], down: Mapping[PartKey, Part]) -> f
 
 def excepted(
     explained: Mapping[PartKey, bool],
-    taken: tuple[Dpid, ...],
+    other_masters: tuple[Dpid, ...],
     drained: frozenset[PartKey],
     down: Mapping[PartKey, Part],
 ) -> Mapping[PartKey, bool]:
     """Return the parts of ``down`` that raise no alarm, each with the value True.
 
     ``explained``: parts that are down because of another part.
-    ``taken``: switches with another controller as master, for which there is a separate alarm.
+    ``other_masters``: switches whose master is another controller, for which there is a separate alarm.
     ``drained``: drained switches and cables. A host that is down at a drained switch still raises its alarm, because a
     drained switch should have no hosts."""
     silent = {down[key].name for key in drained & down.keys() if key.kind is PartKind.SWITCH}
     hosts = (key for key in explained if key.kind is PartKind.HOST) if silent else ()
     changes: dict[PartKey, bool | None] = {key: None for key in hosts if down[key].ends[0].switch in silent}
-    return updated(explained, {**changes, **dict.fromkeys((*map(switch_key, taken), *drained), True)})
+    return updated(explained, {**changes, **dict.fromkeys((*map(switch_key, other_masters), *drained), True)})
 
 
 def shared_names(known: Mapping[PartKey, Part], switches: Mapping[Dpid, Switch]) -> frozenset[str]:

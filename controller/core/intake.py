@@ -520,7 +520,7 @@ class Intake:
             s.routes.drop_orphans()
             effects |= at_once(Work.RULES)
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
-        if self._derived.follows_uses():
+        if self._derived.only_pins_changed():
             s.load.take_announced()  # in small steps, before the next counters arrive
         soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # not postponed by counters of other jobs
         effects |= self._judge_demand(now, s.demand.search, soon)

@@ -37,7 +37,7 @@ The controller reads rules, and switches confirm routes, within tenths of a seco
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:
     """Return the alarms that are raised now, in groups, without times. ``now`` is monotonic seconds."""
     fabric = d.fabric_with_unique_names()
-    others = (*raised_alarms(s, fabric, d.cut_off(), now), *extension.alarms(fabric))
+    others = (*raised_alarms(s, fabric, d.without_path_for_alarm(), now), *extension.alarms(fabric))
     return (
         {alarm.key: alarm for alarm in others},
         d.demand_alarms(),
@@ -95,7 +95,7 @@ def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules
         state_failures=s.commits.failures,
         alarms=alarms.alarms,
         alarms_before=alarms.before,
-        drains=s.draining.statuses(d.what_is_drained(), s.fabric, s.parts.parts, down.keys()),
+        drains=s.draining.statuses(d.drained(), s.fabric, s.parts.parts, down.keys()),
         drained=d.excluded() | s.drains.waiting | d.drained_keys(),
         parts=s.parts.parts,
         down_parts=down,

@@ -278,7 +278,7 @@ class LinkLosses:
         """Whether routes that use lost links are not yet replaced on the switches."""
         return self._broken_since is not None
 
-    def break_more_routes(self, unrouted: frozenset[LinkId], now: float) -> bool:
+    def record_broken(self, unrouted: frozenset[LinkId], now: float) -> bool:
         """Return whether routes use more lost links than at the last call. ``unrouted``: all lost links in use."""
         more, self._unrouted = unrouted - self._unrouted, unrouted
         if more and self._broken_since is None:

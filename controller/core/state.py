@@ -91,12 +91,12 @@ class Commits:
         """Reason why the last commit failed; empty when it succeeded."""
         self.is_claimed = True
         """Whether this process had the claim of the state at the latest tick."""
-        self._given: SavedState | None = None
-        self._given_known = self.known
-        self._given_at = 0.0
+        self._writing: SavedState | None = None
+        self._writing_known = self.known
+        self._writing_since = 0.0
         self._trial_at = 0.0
         self._under_way: list[_WaitingRequest] = []
-        self._next: list[_WaitingRequest] = []
+        self._waiting: list[_WaitingRequest] = []
 
     def start(self, known: KnownJobs) -> None:
         """Record the jobs and demands of the saved state; called once, before any request."""
@@ -105,12 +105,12 @@ class Commits:
     @property
     def latest(self) -> SavedState:
         """State of the commit under way, else the state on disk."""
-        return self._given or self.on_disk
+        return self._writing or self.on_disk
 
     @property
     def has_waiting(self) -> bool:
         """Whether some request is not on disk yet."""
-        return bool(self._next or self._under_way)
+        return bool(self._waiting or self._under_way)
 
     def add_request(
         self,
@@ -125,12 +125,12 @@ class Commits:
         If the commit succeeds, ``then`` is called and ``value`` is the reply. If the commit fails, ``undo`` is called
         and the request is refused. Both functions get the time. ``reply``: None if another component replies.
         ``jobs``: jobs that ``undo`` restores."""
-        self._next.append(_WaitingRequest(reply, value, undo, then, jobs))
+        self._waiting.append(_WaitingRequest(reply, value, undo, then, jobs))
 
     @property
     def restorable_jobs(self) -> tuple[Job, ...]:
         """Jobs, as they were before, that a failed commit would restore; only jobs that an extension has arranged."""
-        held = (*self._under_way, *self._next)
+        held = (*self._under_way, *self._waiting)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
@@ -140,30 +140,30 @@ class Commits:
         process does not have the claim of the state, an empty difference is written too: it shows whether changes can
         be saved. Must not be called while ``busy``."""
         changed = changes(self.on_disk, state)
-        self._under_way, self._next = self._next, []
+        self._under_way, self._waiting = self._waiting, []
         if not changed and not self.why and self.is_claimed:
             return list(self._answered(now))
-        self._given, self._given_known, self._given_at = state, known, now
+        self._writing, self._writing_known, self._writing_since = state, known, now
         return [SaveState(state, changed)]
 
     @property
     def busy(self) -> bool:
         """Whether a commit is under way."""
-        return self._given is not None
+        return self._writing is not None
 
     def done(self, revision: int, now: float) -> list[Reply]:
         """Record that the commit under way is on disk and return the replies."""
-        assert self._given is not None
-        self.on_disk, self._given, self.revision, self.why = self._given, None, revision, ""
-        self.known = self._given_known
+        assert self._writing is not None
+        self.on_disk, self._writing, self.revision, self.why = self._writing, None, revision, ""
+        self.known = self._writing_known
         return self._answered(now)
 
     def failed(self, why: str, now: float) -> list[Reply]:
         """Record that the commit under way failed: undo all requests that wait and return their refusals."""
-        self._given, self.why = None, why
+        self._writing, self.why = None, why
         self.failures += 1
         self._trial_at = now + RETRY_S
-        held, self._under_way, self._next = [*self._under_way, *self._next], [], []
+        held, self._under_way, self._waiting = [*self._under_way, *self._waiting], [], []
         for request in reversed(held):
             request.undo(now)
         return [Reply(request.reply, self.error) for request in held if request.reply]
@@ -188,7 +188,7 @@ class Commits:
         """Return why a restart would lose changes made now; empty when commits succeed."""
         if self.why:
             return self.why
-        waited = now - self._given_at if self.busy else 0.0
+        waited = now - self._writing_since if self.busy else 0.0
         return f"the store has not answered for {waited:.0f} s" if waited > SLOW_S else ""
 
     def _answered(self, now: float) -> list[Reply]:

@@ -507,16 +507,16 @@ class KnownParts:
         InvalidInput.refuse(
             FieldProblem(f"names[{n}]", problem, "" if name in by_name else NO_SUCH_NAME)
             for n, name in enumerate(names)
-            if (problem := _not_one(name, by_name.get(name, ())))
+            if (problem := _name_problem(name, by_name.get(name, ())))
         )
         wanted = {name: _meant(by_name[name]) for name in names}
-        if problems := [text for name, part in wanted.items() if (text := self._stays(name, part))]:
+        if problems := [text for name, part in wanted.items() if (text := self._why_not_forgotten(name, part))]:
             raise Conflict("; ".join(problems))
         gone = {part.key: part for part in wanted.values()}
         for part in wanted.values():
             if part.kind is PartKind.SWITCH:
                 plugged = (self._known[key] for key in sorted(self._plugged.get(part.ends[0].at.dpid, ())))
-                gone |= {one.key: one for one in plugged if not self._stays("", one)}
+                gone |= {one.key: one for one in plugged if not self._why_not_forgotten("", one)}
         for key in gone:
             self._set(key, None)
         self._publish(now)
@@ -536,7 +536,7 @@ class KnownParts:
                 found[name].append(part)
         return found
 
-    def _stays(self, name: str, part: Part) -> str:
+    def _why_not_forgotten(self, name: str, part: Part) -> str:
         """Return the error text if the part cannot be forgotten, else an empty string."""
         if part.down_since is None:
             return f"{name} is not down; only parts that are down can be forgotten"
@@ -632,7 +632,7 @@ def _change(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
             del index[key]
 
 
-def _not_one(name: str, parts: Sequence[Part]) -> str:
+def _name_problem(name: str, parts: Sequence[Part]) -> str:
     """Return the error text if the name means no part or is ambiguous, else an empty string."""
     if not parts:
         return f"no remembered part of the fabric has the name '{cut(name)}'"

@@ -75,7 +75,7 @@ class Refusals:
 
         The peer is the first one that was refused after ``CONNECTIONS_RECENT_S`` without refusals. The time is the time
         of the last refusal."""
-        self.taken: dict[Dpid, str] = {}
+        self.other_masters: dict[Dpid, str] = {}
         """Names of the switches whose master is another controller."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
         """Address of a second switch with the same dpid, and the time of its last attempt to connect."""
@@ -120,14 +120,14 @@ class Refusals:
     def switch_left(self, message: SwitchLeft | MastershipLost) -> None:
         """Forget the floods and packets of a switch that has disconnected, or whose master is another controller now.
 
-        In the second case, the switch is added to ``taken``."""
+        In the second case, the switch is added to ``other_masters``."""
         for of_reason in self.packets.values():
             of_reason.switch_left(message.dpid)
         self.floods.pop(message.dpid, None)
-        self.taken.pop(message.dpid, None)
+        self.other_masters.pop(message.dpid, None)
         if isinstance(message, MastershipLost):
-            self.taken[message.dpid] = message.name
+            self.other_masters[message.dpid] = message.name
 
     def switch_connected(self, dpid: Dpid) -> None:
         """Record that this controller is the master of the switch again."""
-        self.taken.pop(dpid, None)
+        self.other_masters.pop(dpid, None)

@@ -521,8 +521,8 @@ class CountedLinks:
                 again[name] = again.get(name, set()) | pairs
         return again
 
-    def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]) -> bool:
-        """Return whether hosts and links are the objects of the last call, so that only changed pins are examined."""
+    def is_quick(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]) -> bool:
+        """Return whether the next call is quick: with the hosts and links of the last call, it examines only pins."""
         return hosts is self._hosts and links is self._links and usable is self._usable
 
 

@@ -308,7 +308,7 @@ class SwitchSync:
         self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
         self.settled = frozenset(self.installed) - self.unsettled
         if self._under_way:
-            filtered = (s.only(self._overtakes if s.name == NARROW else self._goes_now) for s in stages)
+            filtered = (s.only(self._may_overtake if s.name == NARROW else self._may_be_sent_now) for s in stages)
             stages = [stage for stage in filtered if stage.mods]
         elif not self.refused:
             self._next = desired, stages[1:]
@@ -425,14 +425,14 @@ class SwitchSync:
             and mod.rule.key in read.foreign_keys
         )
 
-    def _overtakes(self, dpid: Dpid, mod: RuleMod) -> bool:
+    def _may_overtake(self, dpid: Dpid, mod: RuleMod) -> bool:
         """Return whether a change may be sent before others are confirmed.
 
         It may if the same change was not sent before, and no deletion of its rule is under way."""
         sent = self._newest[dpid].get(mod.rule.key)
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
-    def _goes_now(self, dpid: Dpid, _mod: RuleMod) -> bool:
+    def _may_be_sent_now(self, dpid: Dpid, _mod: RuleMod) -> bool:
         return not self.busy and not self._is_waited_for(dpid)
 
     # ---- results of stages
