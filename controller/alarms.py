@@ -119,7 +119,7 @@ def text(alarm: Alarm) -> str:
         case AlarmKind.HOSTS_MISSING:
             hosts = list(facts["hosts"])
             count = "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"
-            return f"job {alarm.subject} waits for {count}: {', '.join(hosts[:4])}"
+            return f"job {alarm.subject} waits for {count}: {', '.join(hosts[:4])}{', ...' * (len(hosts) > 4)}"
         case AlarmKind.DEMAND_DIFFERS:
             return f"job {alarm.subject} {_contradiction_text(facts['difference'])}"
         case AlarmKind.RULES_REFUSED:

@@ -1,8 +1,8 @@
 """Client of a Signalbox controller, for training jobs and operators, with the definitions that both sides share.
 
-``signalbox.join`` announces a training job. Its module is imported at the first use of ``join``, so a program that
-needs only another part of the package does not wait for that import. The controller imports this package; nothing here
-imports the controller.
+``signalbox.join`` announces a training job. Its module is imported at the first use of ``join``; programs that need
+only another part of the package do not wait for it. The controller imports this package; nothing here imports the
+controller.
 
 Shared definitions:
 

@@ -56,7 +56,7 @@ class ActiveChannel:
 
     - ``addresses``: ``HOST:PORT`` of each controller
     - ``open_channel``: opens a channel to an address
-    - ``stream_s``: seconds that a stream may take to find a controller; calls have their time-outs"""
+    - ``stream_s``: seconds that a stream may take to find a controller; each call has its own time-out"""
 
     def __init__(self, addresses: Sequence[str], open_channel: Callable[[str], Any], stream_s: float) -> None:
         self._addresses = addresses

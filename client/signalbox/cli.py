@@ -6,10 +6,10 @@ Added commands load slowly, so they are loaded only when one is called or all ar
 A command prints tables or, with ``--json``, the messages of the API as JSON, with field names as in the proto file and
 default values included. Each error is one line on stderr; the exit status says what kind of error it is.
 
-``for_bash`` undoes the division of words at the characters of ``COMP_WORDBREAKS`` while bash completes a command:
-``leaf1:5`` arrives as three words, and a completion replaces only the last one. ``COMP_WORDS`` has a word per line, and
-``COMP_CWORD`` the index of the current word, as the script of ``--show-completion bash`` sets them. Both variables get
-whole words, and each completion loses the part that bash keeps."""
+While bash completes a command, it divides words at the characters of ``COMP_WORDBREAKS``: ``leaf1:5`` arrives as three
+words, and a completion replaces only the last one. ``for_bash`` joins the words in ``COMP_WORDS`` (one per line) again,
+and corrects ``COMP_CWORD``, the index of the current word. It also removes from each completion the part that bash
+keeps. The script of ``--show-completion bash`` sets both variables."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _BY_REASON: dict[str, type[SignalboxError]] = {
     "NOT_KNOWN_YET": NotKnownYet,
     "SUPERSEDED": Superseded,
 }
-"""Errors by reason, for statuses that stand for several errors."""
+"""Errors by the API's reason, where one gRPC status stands for several errors."""
 
 NOT_SAVED = "NOT_SAVED"
 """Reason in the error of a controller that could not save a change."""

@@ -140,7 +140,10 @@ class Credentials:
             if self.tls_ca is None and not address.startswith("unix:") and not _only_here(address):
                 text = f"a token is sent to {address} only through TLS: give --tls-ca too"
                 raise InvalidInput.of("--token-file", text)
-        token = (_read_secret(Path(self.token_file)) or b"").decode(errors="replace").strip()
+        try:
+            token = (_read_secret(Path(self.token_file)) or b"").decode(errors="replace").strip()
+        except OSError as error:
+            raise InvalidInput.of("--token-file", f"cannot read {self.token_file}: {error.strerror or error}") from None
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise InvalidInput.of(str(self.token_file), "must contain exactly one token")
         return (("authorization", f"Bearer {token}"),)

@@ -333,15 +333,16 @@ def _message(error: Any, model: type[BaseModel]) -> str:
     unit = " s" if kind in _BOUNDS and str(location[-1]).endswith("_s") else ""
     hidden = kind in ("missing", "json_invalid") or model.model_config.get("hide_input_in_errors")
     shown = "" if hidden else _given(error["input"])
-    near = _nearest(error["input"], context["expected"]) if shown and kind in ("enum", "literal_error") else ""
+    words = context["expected"].split("'")[1::2] if shown and kind in ("enum", "literal_error") else ()
+    near = nearest(error["input"], words)
     return f"{message}{unit} (given: {shown}{unit}{near})" if shown else message + unit
 
 
-def _nearest(value: object, expected: str) -> str:
-    """Return a question that suggests the expected word most like a wrong value; empty when no word is like it."""
+def nearest(value: object, words: Iterable[str]) -> str:
+    """Return a question that suggests the word most like a wrong value; empty when no word is like it."""
     from difflib import get_close_matches  # its import takes a moment
 
-    near = get_close_matches(str(value).lower(), expected.split("'")[1::2], n=1)
+    near = get_close_matches(str(value).lower().replace("-", "_"), list(words), n=1)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 

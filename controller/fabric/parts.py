@@ -635,7 +635,7 @@ def _change(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
 def _name_problem(name: str, parts: Sequence[Part]) -> str:
     """Return the error text if the name means no part or is ambiguous, else an empty string."""
     if not parts:
-        return f"no remembered part of the fabric has the name '{cut(name)}'"
+        return f"no remembered part of the fabric has the name '{cut(name)}'; signalbox fabric lists what is down"
     if sum(part.down_since is not None for part in parts) > 1:
         return f"'{cut(name)}' is the name of {len(parts)} parts; name one of {', '.join(p.key.id for p in parts[:4])}"
     return ""

@@ -237,7 +237,9 @@ def test_errors_of_the_api_name_the_options_and_arguments_of_the_command(signalb
 
 def test_the_mode_is_shown_and_set(signalbox: Signalbox) -> None:
     assert signalbox("mode").out == "planned\n"
-    assert signalbox("mode", "ecmp").out == "ecmp, in 0.25 s; 4 pins, including those for acknowledgements\n"
+    assert (
+        signalbox("mode", "ecmp").out == "ecmp, in force after 0.25 s; 4 pins, including those for acknowledgements\n"
+    )
     assert signalbox("mode", "--json").json == {"mode": "ecmp"}
     assert signalbox("status", "--json").json["mode"] == "ecmp"
     assert "3 of 4, 1 in sync" in signalbox("status").out

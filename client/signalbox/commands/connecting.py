@@ -246,7 +246,7 @@ def none_such(kind: Kind, name: str, down: Sequence[pb.DownPart] = ()) -> NotFou
         if word_in(part, "kind") == kind.name and name in (part.id, *_names_of_part(part)):
             since = f" since {when(part.down_time)}" if part.HasField("down_time") else ""
             return NotFound(f"{kind.name} {part.name} is down{since}; signalbox fabric lists what is down")
-    return NotFound(f"there is no {kind.name} '{name}'; {kind.listed_by} lists what there is")
+    return NotFound(f"there is no {kind.name} '{name}'; {kind.listed_by} lists all")
 
 
 def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[pb.DownPart] = ()) -> None:

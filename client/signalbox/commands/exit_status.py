@@ -55,7 +55,7 @@ _OF: Mapping[type[BaseException], ExitStatus] = {
     Unavailable: ExitStatus.REFUSED,
     SignalboxError: ExitStatus.ERROR,
 }
-"""Status by class of error; a subclass without an entry has the status of the nearest class with an entry."""
+"""Status by class of error; a class without an entry has the status of its nearest base class with one."""
 
 
 def exit_status(error: SignalboxError) -> ExitStatus:

@@ -168,7 +168,7 @@ def mode(
             return
         with waiting("waiting for the switches to confirm"):
             done = client.set_mode(name)
-    show(done, lambda: f"{name}, in {seconds(done.install_time):.2f} s; {printing.pins(done.pins)}")
+    show(done, lambda: f"{name}, in force after {seconds(done.install_time):.2f} s; {printing.pins(done.pins)}")
 
 
 @commands.command(cls=AskingCommand)

@@ -25,6 +25,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.status import Status
 from rich.table import Table
 
+from signalbox.errors import nearest
 from signalbox.files import STANDARD_INPUT
 from signalbox.live.shown import printable as printable
 from signalbox.mapping import is_duration, seconds, word_of
@@ -59,7 +60,8 @@ def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
         try:
             return kinds(text.replace("-", "_"))
         except ValueError:
-            raise typer.BadParameter(f"there is no {what} '{text}'; choose {', '.join(kinds)}") from None
+            known = f"choose {', '.join(kinds)}{nearest(text, kinds)}"
+            raise typer.BadParameter(f"there is no {what} '{text}'; {known}") from None
 
     return parse
 

@@ -40,7 +40,7 @@ Steps = list[list[Sent]]
 
 @dataclass(frozen=True, slots=True)
 class VirtualLink:
-    """An elephant flow: all ``bytes`` that a job sends from ``src_ip`` to ``dst_ip`` in ``phase`` of one iteration."""
+    """A large flow: all ``bytes`` that a job sends from ``src_ip`` to ``dst_ip`` in ``phase`` of one iteration."""
 
     src_ip: str
     dst_ip: str

@@ -231,7 +231,8 @@ def analysis_request(
     missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
         named = missing[:4]
-        text = f"job '{job.id}' waits for {', '.join(named)}: these hosts are not in the fabric yet"
+        more = f" and {len(missing) - len(named)} more" if len(missing) > len(named) else ""
+        text = f"job '{job.id}' waits for hosts that are not in the fabric yet: {', '.join(named)}{more}"
         raise NotKnownYet(text, {"jobId": job.id, "missingHosts": ",".join(named)})
     if not job.pairs:
         text = f"job '{job.id}' is being learnt: counters show no traffic of it yet, and the switches hash its flows"

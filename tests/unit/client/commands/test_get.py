@@ -184,7 +184,7 @@ def test_what_is_not_there_is_named_and_each_kind_of_error_has_its_exit_status(
 ) -> None:
     some = signalbox("get", "jobs", "nix", "ring", "--json")
     assert (some.status, [job["spec"]["job_id"] for job in some.json["jobs"]]) == (3, ["ring"])
-    assert some.err == "error: there is no job 'nix'; signalbox get jobs lists what there is\n"
+    assert some.err == "error: there is no job 'nix'; signalbox get jobs lists all\n"
     assert signalbox("get", "links", "leaf1:9").status == 5
     for kind, name in (("job", "nix"), ("link", "leaf1:9"), ("switch", "leaf"), ("host", "10.0.0.0")):
         result = signalbox("describe", kind, name)
