@@ -124,7 +124,7 @@ def _with_unique_names(fabric: Fabric) -> Fabric:
 def _names_of_down(fabric: Fabric, down: Mapping[PartKey, Part]) -> dict[PartKey, Labels]:
     """Return the switch names of each part that is down.
 
-    Connected switches have their names in the fabric. Others get their dpid as a suffix if not unique."""
+    A connected switch has its name in ``fabric``. Any other name that is not unique gets the dpid as a suffix."""
     count = Counter(switch.name for switch in fabric.switches.values())
     count.update(part.name for part in down.values() if part.kind is PartKind.SWITCH)
 

@@ -64,7 +64,7 @@ def published_greedy(choices: PathChoices) -> Ints:
 
     The flows out of a leaf form a set, and the flows into the leaf form another set. The sets are served from the
     largest to the smallest, the flows of a set in their order. Every flow takes the path whose most loaded link has the
-    fewest flows; of several such paths it takes the first.
+    fewest flows, the first of several such paths.
 
     On an intact leaf-spine the largest number of flows on a link is at most twice the optimum."""
     taken = choices.no_links()

@@ -304,7 +304,7 @@ class Witnesses:
         - all jobs of the cut, when at least two of them must be slow;
         - the smallest number of jobs with the largest needs of which one must be slow.
 
-        Both last groups are also made from the jobs that are not in ``alone``."""
+        The last two groups are also made from only the jobs that are not in ``alone``."""
         cut = self._cut(at)
         jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
         if not jobs or not cut.proves(set(jobs), 1, bound, worst):

@@ -274,7 +274,7 @@ _BLOCK = 512
 class EcmpSlowdown:
     """Statistics of a slowdown under ECMP hashing, over seeded random draws on one snapshot.
 
-    The slowdown is that of one job, or in a plan that of the worst job."""
+    The slowdown is of one job; in a plan it is of the worst job."""
 
     mean: float
     p95: float
@@ -308,7 +308,7 @@ def ecmp_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int) 
 def hashed_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, EcmpSlowdown]:
     """Return statistics of the slowdown of every job with a routable flow.
 
-    Flows in ``pinned`` take their routes. Flows that are missing there, or whose route has a lost link, are hashed. The
+    ``pinned``: routes of flows. Flows that are not in ``pinned``, or whose route has a lost link, are hashed. The
     result is exact when every flow is pinned."""
     in_force = {flow.id: pinned[flow.id] for flow in problem.flows if _is_in_force(problem, pinned, flow)}
     if len(in_force) == len(problem.flows):

@@ -14,7 +14,7 @@ Some senders stripe the same number of bytes over each connection. A flow of suc
 subflows*, each a whole flow to the planner (``signalbox.jobs.subflows``). Each further path of a flow costs switch
 rules, and most flows need only one path. So the plan of the equal subflows shows which slowdowns can be reached.
 Further candidates divide only the flows that must be divided to reach these slowdowns. They come from a *joined*
-problem, in which one flow replaces all equal subflows of a flow that do not run on several paths now.
+problem: in it, one flow replaces the equal subflows of a flow, unless these run on several paths now.
 ``closed_forms.color_whole_first`` is a closed form with the same purpose.
 
 In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
@@ -127,8 +127,8 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
 def _collecting_later() -> Iterator[None]:
     """Run without garbage collections.
 
-    While routes are made, collections would scan all of them again and again. They would free next to nothing, since
-    hardly any object here is in a cycle of references."""
+    While routes are made, collections would scan all of them again and again. The collections would free next to
+    nothing, since hardly any of these objects is in a cycle of references."""
     collects = gc.isenabled()
     gc.disable()
     try:

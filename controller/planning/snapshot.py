@@ -5,8 +5,8 @@ computed anew only where something has changed, and its ``Problem``.
 
 The busiest NIC of a phase sets the phase's ideal time, from which the demands follow.
 
-The control loop and the planning process exchange only the changes since the previous request. To pack and unpack a
-problem of tens of thousands of flows takes a second, and little changes from one cycle to the next."""
+The control loop and the planning process exchange only the changes since the previous request. Packing and unpacking a
+problem of tens of thousands of flows takes a second, but little changes between cycles."""
 
 from __future__ import annotations
 

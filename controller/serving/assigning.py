@@ -1,7 +1,7 @@
 """Assignment of switches by the leader: a thread that writes new holders into etcd when members or connections change.
 
 In: the members that live or drain, and the switches that each member is connected to. Out: assignments in etcd, which
-every member reads (``store.etcd_assignments``). A failed write is repeated with the state of then.
+every member reads (``store.etcd_assignments``). After a failed write, the assignment is computed and written anew.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Connections:
 
     away_s: float
     began: float
-    """Start of this leader, from which a holder that has not reported is waited for."""
+    """Start of this leader, at which the patience with holders that have not reported begins."""
     _reported: dict[Holder, float] = field(default_factory=dict)
     """Time of the latest report of each member."""
     _seen: dict[Dpid, float] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Assigning:
                 self._stopping.wait(LOOK_S)
 
     def assign(self, now: float) -> None:
-        """Write the holders that differ from the best ones now. Raises ``EtcdError``."""
+        """Write the new holders of switches whose holder should change. Raises ``EtcdError``."""
         members, holders = self._members(), self._assignments.holders()
         live = frozenset(Holder(member.name, member.id) for member in members.all)
         connected = self._connections.connected(self._reach(), holders, now)

@@ -41,8 +41,8 @@ LARGE_OF_CLIENT, LARGE = 8, 16
 """Concurrent requests larger than HAProxy's buffer, of one address and of all: each may grow to ``max_message_bytes``
 in the controller's memory. The second limit applies to streams of requests too."""
 CONNECTION_STREAMS = 128
-"""Largest number of streams of one connection. HAProxy begins all calls that it has read before it refuses any call,
-and each call holds a buffer: without this limit one address can make HAProxy hold 20 GB."""
+"""Largest number of streams of one connection. HAProxy begins all calls that it has read before it refuses the first
+one, and each call needs a buffer. Without this limit one address can make HAProxy use 20 GB."""
 PATIENCE = 4
 """Multiple of ``max_client_calls_per_s`` above which HAProxy closes a client's connections and refuses new connections.
 Otherwise refusing calls could take all of HAProxy's time."""

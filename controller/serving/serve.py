@@ -151,7 +151,7 @@ def _run(
 ) -> None:
     """Run the controller with the state directory, if there is one, until SIGTERM or SIGINT.
 
-    ``free_ports``: closes the ports of a standby, just before those of the active controller are opened."""
+    ``free_ports``: closes the ports of a standby, just before the ports of the active controller are opened."""
     with ExitStack() as ends:
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop
@@ -228,9 +228,9 @@ def _run(
 
 
 def hand_over(config: Config, board: StatusBoard, outbox: Outbox, silent_s: float) -> None:
-    """Stop the controller if its state is in etcd, no switch has answered for a lease, and another one stands by.
+    """Stop the controller if its state is in etcd, a standby exists, and no switch has answered for a lease.
 
-    The other one may reach the switches. A controller that no switch has reached yet continues, so that controllers do
+    The standby may reach the switches. A controller that no switch has reached yet continues, so that controllers do
     not replace each other while all switches are down."""
     usual_s = min(config.counters.interval_s, config.openflow.echo_interval_s)
     if board.membership and silent_s > max(config.etcd.lease_s, USUALLY_SILENT * usual_s) and board.has_standby():

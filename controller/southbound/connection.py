@@ -245,7 +245,7 @@ class Connection:
         self._held_s += time.monotonic() - began
 
     def take_held_s(self) -> float:
-        """Return the seconds since the last call during which reading paused because the peer had sent too much."""
+        """Return for how many seconds reading has paused since the last call, because the peer had sent too much."""
         held_s, self._held_s = self._held_s, 0.0
         return held_s
 

@@ -26,9 +26,9 @@ class Holding(Protocol):
     def may_claim(self, dpid: Dpid, since: float) -> bool:
         """Return whether the generation id is certain: the one that ``generation`` returns after this call.
 
-        It is certain if no process had a larger one for the switch at some moment after ``since``, the monotonic
-        seconds at which the switch was connected. A switch that restarts forgets its generation id, so it would also
-        accept an older one. After False this process tries to become certain, and the caller asks again."""
+        It is certain if, at some moment after ``since``, no process had a larger id for the switch. ``since``:
+        monotonic seconds at which the switch connected. A switch that restarts forgets its generation id, so it would
+        also accept an older one. After False this process tries to become certain, and the caller asks again."""
 
 
 @dataclass(frozen=True, slots=True)

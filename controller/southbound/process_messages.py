@@ -30,7 +30,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Question about a switch, and the answer of the parent, which follows again when it has changed.
+    """Question about a switch, or the parent's answer, which is sent again whenever it has changed.
 
     The fields are as in ``Holding``."""
 

@@ -104,7 +104,7 @@ class _Plan:
         return next((member for member in choices if self._room(member) > 0), fallback)
 
     def place_homeless(self) -> None:
-        """Find a holder for each switch that has none, for those of a rack together if one member has room for all."""
+        """Find a holder for each switch that has none; one holder for all such switches of a rack if it has room."""
         groups: defaultdict[str, list[Dpid]] = defaultdict(list)
         for dpid, choices in self._choices.items():
             if choices and dpid not in self.holders:

@@ -1,8 +1,8 @@
 """Assignments in etcd: which member holds each switch, with the generation id of its claim.
 
 In etcd, below ``assign/`` of the prefix, each switch has a key with its dpid. The value names the holder and the base
-of generation ids. The generation id is the base plus the revision of the key's last change, so each later holder of a
-switch has a larger one. Only the leader writes, and every write demands that the claim is still its own.
+of generation ids. The generation id is the base plus the revision of the key's last change, so it grows with each new
+holder of a switch. Only the leader writes, and every write demands that the claim is still its own.
 
 One thread watches the keys. A watch may be late, so another thread reads all keys: each minute, and when a switch waits
 for its claim (``southbound.holding``).
@@ -196,7 +196,7 @@ class EtcdAssignments:
             self._stopping.wait(PAUSE_S if self._revision else PAUSE_S / 10)
 
     def _watch(self) -> None:
-        """Take all changes after those that are known, for ``RECONCILE_S``. Raises ``EtcdError``."""
+        """Process all changes after the known revision, for ``RECONCILE_S``. Raises ``EtcdError``."""
         for events, revision in self._etcd.changes(self._prefix, self._revision, RECONCILE_S):
             for event in events:
                 if (dpid := self._dpid(event.kv.key)) is not None:
@@ -206,9 +206,10 @@ class EtcdAssignments:
         self._wanted.set()  # the watch has ended; what it missed may be compacted
 
     def _take(self, found: Mapping[Dpid, Assigned | None], revision: int, is_all: bool = False) -> None:
-        """Take what etcd had at a revision, unless something newer is known. None: there was no assignment.
+        """Use the assignments that etcd had at a revision, unless newer ones are known. None: no assignment.
 
-        ``is_all``: whether these are all keys at that revision; otherwise it is the revision of a change."""
+        ``is_all``: whether ``found`` has all keys at that revision; otherwise ``found`` is one change of that
+        revision."""
         with self._lock:
             own = False
             for dpid, new in found.items():

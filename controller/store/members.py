@@ -60,7 +60,7 @@ class Membership(Protocol):
         Returns None if nobody has the claim, or if the last reading is older than a lease."""
 
     def drain(self, name: str, drains: bool) -> None:
-        """Save whether members of this name should hold no switch. It returns when ``newest`` shows that.
+        """Save whether members of this name should hold no switch, and return when ``newest`` shows it.
 
         Only the leader may call it. Raises ``InvalidInput`` for an unknown name, ``Conflict`` if no other member would
         be left to hold switches, and ``Unavailable`` when etcd does not save it."""

@@ -349,7 +349,7 @@ class LeafCut:
     subflows: int
     """Number of subflows that are planned as whole flows: the equal subflows of a flow, otherwise one per flow."""
     drained: int = 0
-    """Number of links of the switches on this side of the cut that work, but are taken out of service."""
+    """Number of links that work, but are taken out of service, of the switches on this side of the cut."""
 
     @property
     def slowdown(self) -> float:
@@ -384,7 +384,7 @@ class FoundRoutes:
 class Arranged:
     """Statements of an extension about a job that it has arranged (``jobs.arrangement``).
 
-    All fields but ``sentences`` are set only when nothing but the links of the arrangement limits the job."""
+    The fields other than ``sentences`` are set when only the links of the arrangement limit the job."""
 
     sentences: tuple[str, ...]
     """Sentences to print after all other sentences of the analysis."""

@@ -16,8 +16,8 @@ The search of one part:
 
 A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with k - 1
 subflows, or with whole flows. When the plan misses its bound, fewer subflows per flow are tried, down to whole flows.
-Near the bound of the worst slowdown this is done only when the problem has few flows, because each number of subflows
-takes another search.
+Near the bound of the worst slowdown only problems with few flows try this, because each number of subflows needs
+another search.
 
 In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds that are proven."""
 

@@ -69,7 +69,7 @@ _AVOIDANCE = 3.0
 _MOVE = 0.5
 """Cost of ejecting a flow from its pinned path, as a multiple of the excess load of the link.
 
-It applies when all flows on the link are on their pinned paths."""
+The cost applies when all flows on the link are on their pinned paths."""
 _EXTRA_MOVE = 100.0
 """Cost that replaces ``_MOVE`` when no more flows may move."""
 _NOISE = 1e-3
