@@ -11,7 +11,7 @@ duration of a lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,8 +68,16 @@ class _Link(NamedTuple):
 class Forwarder(Servers):
     """API of a standby. ``certificates``: TLS between members."""
 
-    def __init__(self, config: ApiConfig, files: ApiFiles, membership: Membership, certificates: Certificates) -> None:
+    def __init__(
+        self,
+        config: ApiConfig,
+        files: ApiFiles,
+        membership: Membership,
+        certificates: Certificates,
+        beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         super().__init__(config, files)
+        self._beside = beside
         self._membership = membership
         self._certificates = certificates
         self._link: _Link | None = None
@@ -87,11 +95,13 @@ class Forwarder(Servers):
         return addresses
 
     async def _serve(self) -> None:
-        following = asyncio.create_task(self._follow())
+        tasks = [asyncio.create_task(run()) for run in (self._follow, self._beside) if run]
         try:
             await super()._serve()
         finally:
-            following.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _add_handlers(self, server: grpc.aio.Server, proxied: bool) -> None:
         server.add_generic_rpc_handlers((_EveryMethod(self._forward, proxied_peer if proxied else direct_peer),))
@@ -120,7 +130,7 @@ class Forwarder(Servers):
             await self._unlink()
         elif self._link is None or (self._link.leader, self._link.tls) != (leader, tls):
             await self._unlink()
-            self._link = _Link(leader, tls, _channel(leader.api, tls), set())
+            self._link = _Link(leader, tls, channel_to(leader.api, tls), set())
             log.info("forwarding calls", leader=leader.name, address=leader.api)
 
     async def _unlink(self) -> None:
@@ -131,16 +141,7 @@ class Forwarder(Servers):
             await link.channel.close()
 
     def _obstacle(self, leader: Member) -> str:
-        """Return why calls cannot be forwarded to the leader, as words after "stands by,"; empty when they can."""
-        if leader.id == self._membership.own.id:
-            return "but takes over now"
-        if not leader.api:
-            return f"and the active one, {leader.name}, has no members.api: call it directly"
-        if (path := socket_path(leader.api)) and _is_of_another_user(path):
-            return f"and {path}, the socket of the active one, {leader.name}, belongs to another user"
-        if not path and self._certificates.newest is None:
-            return f"and has no members.certificate to call the active one at {leader.api}: call it directly"
-        return ""
+        return obstacle(leader, self._membership.own, self._certificates)
 
     def _no_link(self) -> NoLeader:
         if (leader := self._membership.leader()) is None:
@@ -175,6 +176,19 @@ class Forwarder(Servers):
             finally:
                 link.calls.discard(call)
                 call.cancel()
+
+
+def obstacle(leader: Member, own: Member, certificates: Certificates) -> str:
+    """Return why calls cannot be forwarded to the leader, as words after "stands by,"; empty when they can."""
+    if leader.id == own.id:
+        return "but takes over now"
+    if not leader.api:
+        return f"and the active one, {leader.name}, has no members.api: call it directly"
+    if (path := socket_path(leader.api)) and _is_of_another_user(path):
+        return f"and {path}, the socket of the active one, {leader.name}, belongs to another user"
+    if not path and certificates.newest is None:
+        return f"and has no members.certificate to call the active one at {leader.api}: call it directly"
+    return ""
 
 
 class _EveryMethod(grpc.GenericRpcHandler):
@@ -224,7 +238,8 @@ async def _answers(call: Call, context: Context) -> None:
     context.set_trailing_metadata(tuple(await call.trailing_metadata()))
 
 
-def _channel(address: str, tls: TlsContents | None) -> Channel:
+def channel_to(address: str, tls: TlsContents | None) -> Channel:
+    """Return a connection to the leader."""
     if socket_path(address):
         return grpc.aio.insecure_channel(address, _OPTIONS)
     assert tls, "the configuration requires certificates"

@@ -25,11 +25,13 @@ from controller.api.files import ApiFiles, Certificates
 from controller.api.gate import Debts, Gate
 from controller.api.guard import GuardedServer
 from controller.api.identities import Identities
+from controller.api.leader_link import NewLink, add_links
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.peers import direct_peer, forwarded_peer, proxied_peer
 from controller.api.servers import MOST_CALLS, Servers
 from controller.api.services import Services
 from controller.config import ApiConfig
+from controller.link.codec import MOST_BYTES
 from controller.planning.messages import Request
 from controller.status import StatusBoard
 from signalbox.v1 import signalbox_pb2 as pb
@@ -51,6 +53,10 @@ class MemberPort(NamedTuple):
     """Names, one of which a member's certificate must have."""
     is_leader: Callable[[], bool]
     """Function that returns False while another controller may be active; calls are then refused."""
+    new_link: NewLink | None = None
+    """Function for the links to southbounds of members; None if they have none."""
+    silent_s: float = 3.0
+    """Seconds without a packet after which the link to a member's southbound ends."""
 
 
 class ApiServer(Servers):
@@ -103,7 +109,10 @@ class ApiServer(Servers):
     async def _listen(self, servers: list[grpc.aio.Server]) -> tuple[str, ...]:
         addresses = await super()._listen(servers)
         if members := self._members:
-            server = self._new_server(servers, MOST_CALLS)  # a member has one connection for all of its clients
+            # A member has one connection for all of its clients.
+            server = self._new_server(servers, MOST_CALLS, max(MOST_BYTES, self._config.max_message_bytes))
+            if members.new_link:
+                add_links(server, members.new_link, members.names, members.is_leader, members.silent_s)
             await self._add_behind(server, self._gates[-1])
             if path := listening.socket_path(members.address):
                 listening.add_socket(server, path, 0o600)

@@ -111,9 +111,16 @@ class Servers(ABC):
             listening.add_socket(server, path, listening.proxy_mode(path))
         return tuple(addresses)
 
-    def _new_server(self, servers: list[grpc.aio.Server], streams: int) -> grpc.aio.Server:
-        """Add a server without handlers, and return it. ``streams``: largest number of calls of one connection."""
-        server = grpc.aio.server(options=_options(self._config, streams), maximum_concurrent_rpcs=MOST_CALLS)
+    def _new_server(
+        self, servers: list[grpc.aio.Server], streams: int, most_bytes: int | None = None
+    ) -> grpc.aio.Server:
+        """Add a server without handlers, and return it.
+
+        ``streams``: largest number of calls of one connection. ``most_bytes``: largest message; by default as
+        configured."""
+        server = grpc.aio.server(
+            options=_options(self._config, streams, most_bytes), maximum_concurrent_rpcs=MOST_CALLS
+        )
         servers.append(server)
         return server
 
@@ -136,14 +143,14 @@ async def _summaries() -> None:
         guard.log.summarise()
 
 
-def _options(config: ApiConfig, streams: int) -> tuple[tuple[str, int], ...]:
+def _options(config: ApiConfig, streams: int, most_bytes: int | None) -> tuple[tuple[str, int], ...]:
     """Return gRPC's own limits.
 
     The limit of HTTP/2 pings keeps gRPC's default: more than two unnecessary pings end the connection."""
     return (
         # Fail when another process uses the port.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_receive_message_length", most_bytes or config.max_message_bytes),
         # Allow no compression: 600 bytes of gzip can be a job that takes a second to process.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         # Limit of one connection.

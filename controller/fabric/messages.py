@@ -46,6 +46,13 @@ class SwitchLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchesInReach:
+    """All switches that are connected to a southbound, also those that it does not hold. Sent when they change."""
+
+    dpids: frozenset[Dpid]
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchMoved:
     """Another southbound has the connection to the switch from now on. The switch kept its rules and links."""
 
@@ -192,9 +199,11 @@ class ProbesHeard:
 
 @dataclass(frozen=True, slots=True)
 class ExpectLinks:
-    """Links that the control loop knows, and over which no probes were reported for a while."""
+    """Watch links that the control loop knows, and over which no probes were reported for a while."""
 
     links: tuple[tuple[PortRef, PortRef], ...]
+    known: frozenset[Dpid] = frozenset()
+    """Switches that may hold any number of rules, which another southbound has installed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from controller.link.codec import pack, packet
+from controller.fabric.topology import Dpid
+from controller.link.codec import Refused, pack, packet
 from controller.link.messages import FROM_SOUTHBOUND, Report, Taken, Welcome
 from controller.link.routing import Router
 from controller.tables.messages import Counters, FromSwitches, LearningCounters, ToSwitches
@@ -23,19 +24,29 @@ _SESSIONS = itertools.count(1)
 class LinkEnd:
     """Link to one southbound, from ``begin`` to ``close``.
 
-    ``write``: queues a packet; any thread calls it. ``probe_key``: see ``Welcome``. ``same_clock``: whether the
-    southbound has the monotonic clock of this machine."""
+    ``write``: queues a packet; any thread calls it. ``probe_key`` and ``known``: see ``Welcome``. ``member``: see
+    ``End``. ``same_clock``: whether the southbound has the monotonic clock of this machine."""
 
-    def __init__(self, router: Router, write: Callable[[bytes], None], probe_key: bytes, same_clock: bool) -> None:
+    def __init__(
+        self,
+        router: Router,
+        probe_key: bytes,
+        known: frozenset[Dpid],
+        member: str,
+        write: Callable[[bytes], None],
+        same_clock: bool = False,
+    ) -> None:
+        self.member = member
         self._router = router
         self._write = write
         self._probe_key = probe_key
+        self._known = known
         self._same_clock = same_clock
         self._session = next(_SESSIONS)
         self._received = 0
 
     def begin(self) -> None:
-        self._write(packet([pack(Welcome(self._session, self._probe_key, time.monotonic()))]))
+        self._write(packet([pack(Welcome(self._session, self._probe_key, time.monotonic(), self._known))]))
         self._router.add(self)
 
     def close(self) -> None:
@@ -44,8 +55,10 @@ class LinkEnd:
     def send(self, commands: Iterable[ToSwitches]) -> None:
         self._write(packet(map(pack, commands)))
 
-    def received(self, data: bytes) -> None:
-        """Handle a packet. One thread calls this. Raises ``Refused`` for bytes that are no packet."""
+    def received(self, data: bytes | None) -> None:
+        """Handle a packet. One thread calls this. Raises ``Refused`` for bytes that are no packet, and for None."""
+        if data is None:
+            raise Refused("the southbound cannot read a packet of this process")
         report, *messages = FROM_SOUTHBOUND.read(data) or [None]
         if not isinstance(report, Report) or report.session != self._session:
             return

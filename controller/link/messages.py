@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controller.fabric.topology import Dpid
 from controller.link.codec import Reader
 from controller.tables.messages import FromSwitches, ToSwitches
 
@@ -18,6 +19,8 @@ class Welcome:
     """Key that signs the probes of all southbounds."""
     now: float
     """Monotonic time of the control loop in seconds, so that all southbounds poll at the same moments."""
+    known: frozenset[Dpid] = frozenset()
+    """Switches that may hold any number of rules from before."""
 
 
 @dataclass(frozen=True, slots=True)

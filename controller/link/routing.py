@@ -33,6 +33,7 @@ from controller.fabric.messages import (
     ProbesHeard,
     SendArpReply,
     SwitchConnected,
+    SwitchesInReach,
     SwitchLeft,
     SwitchMoved,
 )
@@ -54,7 +55,9 @@ TIMED_OUT = SwitchResult(timed_out=True)
 
 
 class End(Protocol):
-    """Southbound, as the control loop's process sees it."""
+    """Southbound, as the control loop's process sees it. ``member``: name and id of its member, as NAME/ID."""
+
+    member: str
 
     def send(self, commands: Iterable[ToSwitches]) -> None:
         """Queue the commands, in order; never waits."""
@@ -112,6 +115,19 @@ class Router:
         """Links as the loop knows them, by their first port."""
         self._stages: dict[int, _Stage] = {}
         self._learning = PollLearning(frozenset())
+        self._in_reach: dict[End, frozenset[Dpid]] = {}
+        self.changed: Callable[[], None] = lambda: None
+        """Called by a thread when ``in_reach`` has changed; must not wait."""
+
+    @property
+    def in_reach(self) -> dict[Dpid, list[str]]:
+        """Members that each switch is connected to."""
+        found: defaultdict[Dpid, list[str]] = defaultdict(list)
+        with self._lock:
+            for end, dpids in self._in_reach.items():
+                for dpid in dpids:
+                    found[dpid].append(end.member)
+        return dict(found)
 
     # ---- commands
 
@@ -166,6 +182,8 @@ class Router:
         """Stop using a southbound that is lost."""
         with self._lock:
             self._ends.pop(end, None)
+            self._in_reach.pop(end, None)
+            self.changed()
             for dpid in [dpid for dpid, holder in self._holders.items() if holder is end]:
                 self._release(dpid, SwitchLeft(dpid))
 
@@ -196,6 +214,9 @@ class Router:
                 else:
                     self._forget_links(dpid)
                     yield message
+            case SwitchesInReach(dpids):
+                self._in_reach[end] = dpids
+                self.changed()
             case ProbesHeard():
                 self._pass_on(end, message)
             case ConnectionRefused() | PacketsRefused():
@@ -296,8 +317,10 @@ class Router:
         """Have the links of a switch that has moved watched again: probes over them were not reported meanwhile."""
         links = [link for link in self._links.items() if dpid in (link[0].dpid, link[1].dpid)]
         for end in self._ends:
-            if own := tuple(link for link in links if self._holders.get(link[0].dpid) is end):
-                end.send([ExpectLinks(own)])
+            own = tuple(link for link in links if self._holders.get(link[0].dpid) is end)
+            known = frozenset({dpid} if self._holders[dpid] is end else ())
+            if own or known:
+                end.send([ExpectLinks(own, known)])
 
     def _forget_links(self, dpid: Dpid, at: PortRef | None = None) -> None:
         """Forget the links of a switch, or of one port, and have other southbounds find theirs again.

@@ -218,10 +218,10 @@ def _run(
             if router is None:
                 run_hub(config, inbox.put, outbox, loaded.openflow_tls, holding, on_ready, known, silent)
                 return
-            process = SouthboundProcess(config, known, holding, loaded.logging, on_ready, silent, outbox.fail)
+            process = SouthboundProcess(config, known, holding, loaded.logging, outbox.fail, on_ready, silent)
             ends.callback(process.stop)
             loaded.southbound = process
-            local = LinkEnd(router, process.write, token_bytes(32), same_clock=True)
+            local = LinkEnd(router, token_bytes(32), frozenset(known), "", process.write, same_clock=True)
             process.link = local.received
             local.begin()
             outbox.wait()

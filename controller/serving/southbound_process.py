@@ -19,7 +19,7 @@ from controller.child import Child
 from controller.config import Config
 from controller.fabric.topology import Dpid
 from controller.southbound.holding import AllSwitches, Holding
-from controller.southbound.process_messages import CannotListen, Claim, Ready, Silent, Stop
+from controller.southbound.process_messages import Broken, CannotListen, Claim, Ready, Silent, Stop
 from signalbox.errors import SignalboxError
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,6 @@ END_S = 5.0
 """Seconds that the process may take to end the connections of the switches."""
 LOOK_S = 0.05
 """Seconds between two looks at the holding."""
-IDLE: Callable[[bytes], None] = lambda _: None  # noqa: E731
 
 
 def run(*arguments: Any) -> None:
@@ -41,9 +40,9 @@ def run(*arguments: Any) -> None:
 class SouthboundProcess:
     """A southbound in a process of its own.
 
-    ``holding``: switches to claim. ``ready``: called when switches can connect. ``silent``: called with the seconds
-    since the last message of any switch. ``fail``: called with the error when the process ends by itself. These
-    functions are called by a thread."""
+    ``holding``: switches to claim. ``fail``: called with the error when the process ends by itself. ``ready``: called
+    when switches can connect. ``silent``: called with the seconds since the last message of any switch. A thread calls
+    these functions."""
 
     def __init__(
         self,
@@ -51,14 +50,14 @@ class SouthboundProcess:
         known: Collection[Dpid],
         holding: Holding,
         logging: Callable[[], object],
-        ready: Callable[[], None],
-        silent: Callable[[float], None],
         fail: Callable[[BaseException], None],
+        ready: Callable[[], None] = lambda: None,
+        silent: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._holding = holding
-        self._ready, self._silent, self._fail = ready, silent, fail
-        self.link = IDLE
-        """Function that gets the packets of the southbound."""
+        self._ready, self._silent, self.fail = ready, silent, fail
+        self.link: Callable[[bytes | None], None] = lambda _: None
+        """Function that gets the packets of the southbound, or None when it could not read a packet."""
         epoch = holding.epoch if isinstance(holding, AllSwitches) else None
         self._child = Child("southbound", run, config, known, epoch, logging, niceness=0)
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -75,6 +74,10 @@ class SouthboundProcess:
         """Queue a packet, or a message of ``southbound.own_process``; never waits."""
         self._queue.put(message)
 
+    def broken(self) -> None:
+        """Tell the southbound that the link to the control loop is broken."""
+        self.write(Broken())
+
     def stop(self) -> None:
         """End the connections of all switches, and the process."""
         self._stopping = True
@@ -89,7 +92,7 @@ class SouthboundProcess:
             body()
         except Exception as error:
             log.exception("the link to the southbound failed; stopping")
-            self._fail(error)
+            self.fail(error)
 
     def _send(self) -> None:
         version = self._holding.version
@@ -110,6 +113,8 @@ class SouthboundProcess:
                 match self._child.receive():
                     case bytes() as packet:
                         self.link(packet)
+                    case Broken():
+                        self.link(None)
                     case Claim() as asked:
                         self._answer(asked)
                     case Ready():
@@ -118,7 +123,7 @@ class SouthboundProcess:
                         self._silent(seconds)
                     case CannotListen(why):
                         self._stopping = True
-                        self._fail(OSError(why))
+                        self.fail(OSError(why))
         if not self._stopping:
             raise SignalboxError(f"the process of the southbound ended with status {self._child.end(END_S)}")
 

@@ -191,6 +191,11 @@ class Admission:
         self._dpids: dict[int, _Dpid] = {}
         self._version = holding.version
 
+    @property
+    def connected(self) -> frozenset[Dpid]:
+        """Switches that have completed the handshake, held or not."""
+        return frozenset(map(Dpid, self._dpids))
+
     def arrived(self, connection: Connection, now: float) -> None:
         entry = self._dpids.get(connection.id)
         if entry is None:

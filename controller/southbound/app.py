@@ -26,6 +26,7 @@ from controller.fabric.messages import (
     SendArpReply,
     SendArpRequest,
     SwitchConnected,
+    SwitchesInReach,
     SwitchFloods,
     SwitchLeft,
 )
@@ -114,6 +115,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._taken: dict[Dpid, Connection] = {}
         """Connections that were reported or admitted, and that may not be used now."""
         self._report_at = 0.0
+        self._in_reach: frozenset[Dpid] | None = None
+        """Connected switches as reported last; None for a control loop that wants no such report."""
 
     def start(self) -> None:
         super().start()
@@ -159,6 +162,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif isinstance(command, Welcome):
             self._announce(command)
         elif isinstance(command, ExpectLinks):
+            self._given.expect(command.known)
             self._discovery.expect(command.links)
         elif isinstance(command, ProbesHeard):
             for change in self._discovery.heard_elsewhere(command):
@@ -173,8 +177,10 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         now = time.monotonic()
         for dpid in self._switches:
             self._given.switch_left(dpid)
+        self._given.expect(welcome.known)
         self._begin(now - welcome.now)
         self._discovery.share(welcome.probe_key)
+        self._in_reach = frozenset()
         for switch in self._switches.values():
             self._report_switch(switch)
         for dpid, connection in self._taken.items():
@@ -230,6 +236,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
                 self._switches[dpid].connection.close()
             for change in self._port_changes.tick(now):
                 self._port_changed(change)
+            if self._in_reach not in (None, self._admission.connected):
+                self._in_reach = self._admission.connected
+                self._put(SwitchesInReach(self._in_reach))
             if heard := self._discovery.take_elsewhere(with_alive=now >= self._report_at):
                 self._put(heard)
             self._report(now)

@@ -15,8 +15,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+import structlog
+
 from controller.config import Config
 from controller.fabric.topology import Dpid
+from controller.link.codec import Refused
 from controller.southbound.framework import HubSocket, green_socket, spawn
 from controller.southbound.holding import AllSwitches, Holding
 from controller.southbound.outbox import Outbox
@@ -24,6 +27,8 @@ from controller.southbound.process_messages import Broken, CannotListen, Claim, 
 from controller.southbound.run_hub import ListenError, run_hub
 from controller.southbound.uplink import Uplink
 from controller.tls import TlsContext
+
+log = structlog.get_logger(__name__)
 
 _SIZE = struct.Struct("!i")
 """Number of bytes before each message, as in ``multiprocessing.connection``."""
@@ -78,7 +83,12 @@ def run(
     def received(message: Any) -> None:
         match message:
             case bytes():
-                uplink.received(message)
+                try:
+                    uplink.received(message)
+                except Refused as error:
+                    log.error("a packet of the control loop cannot be read", why=str(error))
+                    uplink.broken()
+                    pipe.write(Broken())
             case Claim():
                 asked.answered(message)
             case Broken():

@@ -24,6 +24,7 @@ from controller.fabric.messages import (
     SendArpReply,
     SendArpRequest,
     SwitchConnected,
+    SwitchesInReach,
     SwitchFloods,
     SwitchLeft,
     SwitchMoved,
@@ -187,6 +188,7 @@ FromSwitches = (
     | PacketsRefused
     | SwitchFloods
     | ProbesHeard
+    | SwitchesInReach
 )
 """Reports of the southbound."""
 

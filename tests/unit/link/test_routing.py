@@ -19,6 +19,7 @@ from controller.fabric.messages import (
     ProbesHeard,
     SendArpReply,
     SwitchConnected,
+    SwitchesInReach,
     SwitchFloods,
     SwitchLeft,
     SwitchMoved,
@@ -46,8 +47,9 @@ MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
 class Southbound:
     """Southbound that records its commands."""
 
-    def __init__(self, fabric: "Loop", *holds: Dpid) -> None:
+    def __init__(self, fabric: "Loop", *holds: Dpid, member: str = "one/1") -> None:
         self.fabric = fabric
+        self.member = member
         self.sent: list[ToSwitches] = []
         fabric.router.add(self)
         for dpid in holds:
@@ -180,10 +182,11 @@ def test_a_switch_moves_to_another_southbound_without_leaving(loop: Loop) -> Non
     assert loop.wait(GRACE_S - 0.1) == []
     two = Southbound(loop)
     assert two.says(SwitchConnected(A, "a", ())) == [SwitchMoved(A, "a", ())]
-    assert two.sent == [ExpectLinks(((A1, B1),))]
+    assert two.sent == [ExpectLinks(((A1, B1),), frozenset({A}))]
     three = Southbound(loop)
     assert three.says(SwitchConnected(B, "b", ())) == [SwitchMoved(B, "b", ())]
-    assert (two.sent[1:], three.sent) == ([ExpectLinks(((A1, B1),))], [ExpectLinks(((B1, A1),))])
+    assert two.sent[1:] == [ExpectLinks(((A1, B1),))]
+    assert three.sent == [ExpectLinks(((B1, A1),), frozenset({B}))]
     three.says(SwitchLeft(B, released=True))
     loop.heard.clear()
     assert loop.wait(GRACE_S) == [SwitchLeft(B, released=True)]
@@ -263,6 +266,18 @@ def test_a_port_that_stays_up_changes_no_link(loop: Loop) -> None:
     one.says(LinkSeen(A1, B1))
     assert two.says(PortChanged(B, port(True))) == [PortChanged(B, port(True))]
     assert one.sent == []
+
+
+def test_the_leader_knows_which_members_can_reach_a_switch(loop: Loop) -> None:
+    one, two = Southbound(loop, member="one/1"), Southbound(loop, member="two/2")
+    changes: list[None] = []
+    loop.router.changed = lambda: changes.append(None)
+    assert one.says(SwitchesInReach(frozenset({A, B}))) == []
+    two.says(SwitchesInReach(frozenset({B})))
+    assert loop.router.in_reach == {A: ["one/1"], B: ["one/1", "two/2"]}
+    loop.router.remove(one)
+    assert loop.router.in_reach == {B: ["two/2"]}
+    assert len(changes) == 3
 
 
 def test_messages_are_taken_when_the_loop_has_taken_the_last_or_wants_none(loop: Loop) -> None:

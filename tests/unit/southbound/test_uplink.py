@@ -46,7 +46,7 @@ class Link:
         self.connect()
 
     def connect(self) -> None:
-        self.end = LinkEnd(self.router, self.down.append, b"key", self.same_clock)
+        self.end = LinkEnd(self.router, b"key", frozenset(), "one/1", self.down.append, self.same_clock)
         self.end.begin()
         self.arrive()
 

@@ -1,0 +1,203 @@
+"""Link between the southbounds of members and the leader: one stream of packets per member, at ``members.api``.
+
+In: packets, which this module does not read. Out: the same packets at the other end, in order. An empty packet says
+that its sender lives, so that each end notices a silent one within a lease.
+
+A member keeps its link while etcd is away, as long as the leader answers. It follows another leader as soon as etcd
+names one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any, Protocol
+
+import grpc
+import structlog
+
+from controller.api.errors import TooSlow
+from controller.api.files import Certificates
+from controller.api.forwarding import Channel, channel_to, obstacle
+from controller.api.guard import Context, errors_answered, freed
+from controller.api.peers import forwarded_peer
+from controller.link.codec import Refused
+from controller.log_limit import LimitedLog
+from controller.store.members import Member, Membership
+
+log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log)
+
+SERVICE, METHOD = "signalbox.members.Southbound", "Link"
+MEMBER = "signalbox-member"
+"""Header field with the member whose southbound it is."""
+LIVES_S = 1.0
+"""Seconds between two packets at most."""
+LOOK_S = 0.25
+"""Seconds between two looks at who the leader is."""
+
+Packets = asyncio.Queue[bytes | None]
+"""Packets to send; None ends the link."""
+
+
+class Link(Protocol):
+    """Leader's end of a link (``link.ends``)."""
+
+    def begin(self) -> None: ...
+    def received(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
+NewLink = Callable[[str, Callable[[bytes], None]], Link]
+"""Function that returns the leader's end of a new link, from the member and a function that queues a packet for it.
+
+The member is its name and id, as NAME/ID."""
+
+
+class Southbound(Protocol):
+    """Southbound of this member. ``link``: called by a thread with each packet of the southbound.
+
+    Instead of a packet it gets None when the southbound cannot read what it got."""
+
+    link: Callable[[bytes | None], None]
+
+    def write(self, packet: bytes, /) -> None: ...
+    def broken(self) -> None: ...
+
+
+def _queue() -> tuple[Packets, Callable[[bytes | None], None]]:
+    """Return a queue, and a function that adds to it from any thread."""
+    loop, packets = asyncio.get_running_loop(), Packets()
+
+    def write(packet: bytes | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(packets.put_nowait, packet)
+
+    return packets, write
+
+
+async def _send(packets: Packets, write: Callable[[bytes], Any]) -> None:
+    """Send all packets, and empty ones while there are none. Raises ``Refused`` at the end of the packets."""
+    while True:
+        try:
+            packet = await asyncio.wait_for(packets.get(), LIVES_S)
+        except TimeoutError:
+            packet = b""
+        if packet is None:
+            raise Refused("the southbound cannot read a packet of the leader, whose version may be another one")
+        await write(packet)
+
+
+async def _receive(read: Callable[[], Any], silent_s: float, received: Callable[[bytes], None]) -> None:
+    """Receive packets until the other end ends the stream. Raises ``TimeoutError`` when it is silent."""
+    while (packet := await asyncio.wait_for(read(), silent_s)) is not grpc.aio.EOF:
+        if packet:
+            received(packet)
+
+
+async def _exchange(
+    packets: Packets,
+    write: Callable[[bytes], Any],
+    read: Callable[[], Any],
+    silent_s: float,
+    received: Callable[[bytes], None],
+) -> None:
+    """Send and receive until the other end ends the stream. Raises the exception that ended it otherwise."""
+    sending = asyncio.create_task(_send(packets, write))
+    receiving = asyncio.create_task(_receive(read, silent_s, received))
+    try:
+        done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+        packets.put_nowait(None)  # gRPC sends no status for a call with a write that was cancelled
+        await asyncio.wait({sending}, timeout=LIVES_S)
+        for task in done:
+            task.result()
+    finally:
+        sending.cancel()
+        receiving.cancel()
+        await asyncio.gather(sending, receiving, return_exceptions=True)
+
+
+# ---- leader
+
+
+def add_links(
+    server: grpc.aio.Server,
+    new_link: NewLink,
+    names: Collection[str],
+    is_leader: Callable[[], bool],
+    silent_s: float,
+) -> None:
+    """Accept links of members. ``names`` and ``is_leader``: see ``MemberPort``."""
+
+    async def answer(_requests: object, context: Context) -> None:
+        async with errors_answered(METHOD, context):
+            forwarded_peer(names, is_leader, context)
+            packets, write = _queue()
+            member = dict(context.invocation_metadata() or ()).get(MEMBER, "")
+            link = new_link(str(member), write)
+            log.info("the southbound of a member is linked", member=ascii(member))
+            try:
+                link.begin()
+                await _exchange(packets, context.write, context.read, silent_s, link.received)
+            except TimeoutError:
+                raise TooSlow(f"nothing arrived for {silent_s:g} s") from None
+            finally:
+                link.close()
+                log.info("the southbound of a member is no longer linked", member=ascii(member))
+
+    handler: Any = grpc.stream_stream_rpc_method_handler(freed(answer))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+
+
+# ---- member
+
+
+class LeaderLink:
+    """Link of this member's southbound to the leader, whoever that is. ``silent_s``: duration of a lease."""
+
+    def __init__(
+        self, membership: Membership, certificates: Certificates, southbound: Southbound, silent_s: float
+    ) -> None:
+        self._membership = membership
+        self._certificates = certificates
+        self._southbound = southbound
+        self._silent_s = silent_s
+
+    async def run(self) -> None:
+        """Keep the link until the task is cancelled."""
+        while True:
+            leader = self._membership.leader()
+            if leader and not obstacle(leader, self._membership.own, self._certificates):
+                try:
+                    await self._follow(leader)
+                except Exception as error:
+                    why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error) or repr(error)
+                    limited_log.warning("the link to the leader is broken", leader=leader.name, why=why)
+            await asyncio.sleep(LOOK_S)
+
+    async def _follow(self, leader: Member) -> None:
+        """Pass packets on until another member is the leader. Raises an exception when the link breaks."""
+        channel = channel_to(leader.api, self._certificates.newest)
+        relaying = asyncio.create_task(self._relay(channel))
+        try:
+            while not relaying.done() and (self._membership.leader() or leader) == leader:
+                await asyncio.wait({relaying}, timeout=LOOK_S)
+            if relaying.done():
+                relaying.result()
+        finally:
+            relaying.cancel()
+            await asyncio.gather(relaying, return_exceptions=True)
+            await channel.close()
+
+    async def _relay(self, channel: Channel) -> None:
+        begin: Any = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        own = self._membership.own
+        call = begin(metadata=((MEMBER, f"{own.name}/{own.id}"),))
+        packets, self._southbound.link = _queue()
+        try:
+            await _exchange(packets, call.write, call.read, self._silent_s, self._southbound.write)
+            raise ConnectionError(f"the leader has ended the link: {await call.details()}")
+        finally:
+            self._southbound.broken()
+            call.cancel()

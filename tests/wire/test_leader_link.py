@@ -1,0 +1,271 @@
+"""Southbounds of members at the leader: real processes, gRPC and TCP.
+
+The test is the control loop, and assigns the switches."""
+
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from controller.api.files import ApiFiles, Certificates
+from controller.api.forwarding import Forwarder
+from controller.api.leader_link import METHOD, SERVICE, LeaderLink
+from controller.api.server import MemberPort
+from controller.config import ApiConfig, Config, MembersConfig, OpenFlowConfig
+from controller.fabric.messages import SwitchConnected, SwitchLeft, SwitchMoved
+from controller.fabric.topology import Dpid
+from controller.link.ends import LinkEnd
+from controller.link.routing import Router
+from controller.serving.southbound_process import SouthboundProcess
+from controller.store.members import Member
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult
+from controller.tables.rules import MeterRule, RuleMod, Stage
+from mininet_topos.controller_process import reserve_port
+from tests.support.known_members import KnownMembers
+from tests.support.waiting import until
+from tests.support.wire.control_stand_in import running_api
+from tests.support.wire.fake_switch import FakeSwitch
+from tests.support.wire.secured import Secured
+
+A = Dpid(1)
+NO_CHANGE, EQUAL, MASTER, NO_GENERATION = 0, 1, 2, (1 << 64) - 1
+BARRIER_REQUEST, BARRIER_REPLY, ROLE_REQUEST, ROLE_REPLY, FLOW = 20, 21, 24, 25, 1
+GRACE_S = 600.0
+SILENT_S = 30.0
+PLAIN = Certificates("members", None)
+
+
+@dataclass
+class Assigned:
+    """``Holding`` that the test decides."""
+
+    claims: dict[Dpid, int] = field(default_factory=dict)
+    version: int = 0
+
+    def generation(self, dpid: Dpid) -> int | None:
+        return self.claims.get(dpid)
+
+    def may_claim(self, dpid: Dpid, since: float) -> bool:  # noqa: ARG002
+        return True
+
+    def set(self, dpid: Dpid, generation: int | None) -> None:
+        self.claims = {dpid: generation} if generation else {}
+        self.version += 1
+
+
+class Follower:
+    """Member whose southbound has a process of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.port = name, reserve_port()
+        self.holding = Assigned()
+        self.failed: list[BaseException] = []
+        self.members: KnownMembers
+        ready = threading.Event()
+        config = Config(openflow=OpenFlowConfig(port=self.port))
+        self.process = SouthboundProcess(config, (), self.holding, int, self.failed.append, ready.set)
+        assert ready.wait(60)
+
+
+class Leader:
+    """Control loop that records what it hears."""
+
+    def __init__(self, address: str, certificates: Certificates = PLAIN) -> None:
+        self.heard: list[Any] = []
+        self.links: list[Recorded] = []
+        self.router = Router(self._put, GRACE_S, 10.0)
+        names = frozenset({"controller"})
+        self.port = MemberPort(address, certificates, names, lambda: True, self._new_link, SILENT_S)
+
+    def _put(self, message: Any, counted_by: Any = None) -> None:
+        self.heard.append(message)
+        if counted_by:
+            counted_by.taken += 1
+
+    def _new_link(self, member: str, write: Callable[[bytes], None]) -> "Recorded":
+        return Recorded(self, member, write)
+
+    def hears(self, wanted: Any) -> None:
+        """Wait for a message, or for one of a type."""
+        until(lambda: wanted in self.heard or wanted in map(type, self.heard), str(wanted))
+
+    def kinds(self, *types: type) -> list[type]:
+        """Return the types of the messages so far, of these types only."""
+        return [type(message) for message in self.heard if isinstance(message, types)]
+
+    @property
+    def linked(self) -> int:
+        return len(self.links)
+
+
+class Recorded(LinkEnd):
+    """Link that the leader records while it lasts."""
+
+    def __init__(self, leader: Leader, member: str, write: Callable[[bytes], None]) -> None:
+        super().__init__(leader.router, b"key", frozenset(), member, write)
+        self.leader = leader
+
+    def begin(self) -> None:
+        super().begin()
+        self.leader.links.append(self)
+
+    def close(self) -> None:
+        super().close()
+        self.leader.links.remove(self)
+
+
+def channel(address: str, secured: Secured, shown: Any) -> grpc.Channel:
+    files = (secured.ours.certificate, shown.private_key, shown.certificate)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(*(Path(file).read_bytes() for file in files)))
+
+
+@contextmanager
+def following(follower: Follower, members: KnownMembers, certificates: Certificates = PLAIN) -> Iterator[None]:
+    settings = ApiConfig(listen=("127.0.0.1:0",))
+    link = LeaderLink(members, certificates, follower.process, SILENT_S)
+    server = Forwarder(settings, ApiFiles(settings), members, certificates, link.run)
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop(0.0)
+
+
+class Switch:
+    """Fake switch, with a connection to a member for each test step. It answers role requests as a switch does."""
+
+    def __init__(self, dpid: Dpid) -> None:
+        self.dpid = dpid
+        self.generation = NO_GENERATION
+
+    def connect(self, follower: Follower) -> FakeSwitch:
+        return FakeSwitch(follower.port, self.dpid, mute=True).connect()
+
+    def becomes(self, connection: FakeSwitch, wanted: int) -> None:
+        """Answer role requests until the connection has the role, which it gets."""
+        while True:
+            asked = connection.expect(ROLE_REQUEST)
+            role, generation = struct.unpack("!I4xQ", asked.body)
+            if role != NO_CHANGE:
+                self.generation = generation
+            connection.send(ROLE_REPLY, struct.pack("!I4xQ", role or EQUAL, self.generation), asked.xid)
+            if role == wanted:
+                return
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def member(name: str, api: str) -> Member:
+    return Member(name, name, api, "1", 0.0)
+
+
+def started(stack: ExitStack, leader: Leader, *names: str, certificates: Certificates = PLAIN) -> list[Follower]:
+    """Start a leader and followers, which are linked when this returns."""
+    stack.enter_context(running_api(members=leader.port))
+    followers = [Follower(name) for name in names]
+    for follower in followers:
+        stack.callback(follower.process.stop)
+        members = KnownMembers((member(follower.name, ""), member("a", leader.port.address)), "a")
+        stack.enter_context(following(follower, members, certificates))
+        follower.members = members
+    until(lambda: leader.linked == len(names), "the links")
+    return followers
+
+
+def confirm(connection: FakeSwitch) -> None:
+    """Confirm the next stage."""
+    barrier = connection.expect(BARRIER_REQUEST)
+    connection.send(BARRIER_REPLY, b"", barrier.xid)
+
+
+MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
+
+
+def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Path, stack: ExitStack) -> None:
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    b, c = started(stack, leader, "b", "c")
+    switch = Switch(A)
+    at_b, at_c = (stack.enter_context(closing(switch.connect(follower))) for follower in (b, c))
+    until(lambda: sorted(leader.router.in_reach.get(A, ())) == ["b/b", "c/c"])
+    assert leader.heard == [], "nobody holds the switch"
+    b.holding.set(A, 5)
+    switch.becomes(at_b, MASTER)
+    leader.hears(SwitchConnected)
+    leader.router.send([ReadRules(A), InstallStage(3, Stage("install", {A: MODS}))])
+    assert at_b.expect_multipart(FLOW)
+    confirm(at_b)
+    leader.hears(StageDone(3, {A: SwitchResult()}))
+
+    leader.router.send([InstallStage(4, Stage("install", {A: MODS}))])
+    at_b.expect(BARRIER_REQUEST)
+    b.holding.set(A, None)
+    c.holding.set(A, 6)
+    switch.becomes(at_c, MASTER)
+    leader.hears(SwitchMoved)
+    leader.hears(StageDone(4, {A: SwitchResult(timed_out=True)}))
+    leader.router.send([InstallStage(5, Stage("install", {A: MODS}))])
+    confirm(at_c)
+    leader.hears(StageDone(5, {A: SwitchResult()}))
+    at_c.close()
+    leader.hears(SwitchLeft(A))
+    assert leader.kinds(SwitchConnected, SwitchLeft) == [SwitchConnected, SwitchLeft]
+
+
+def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(tmp_path: Path, stack: ExitStack) -> None:
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    (b,) = started(stack, leader, "b")
+    b.holding.set(A, 5)
+    connection = stack.enter_context(closing(Switch(A).connect(b)))
+    Switch(A).becomes(connection, MASTER)
+    leader.hears(SwitchConnected)
+    b.members.lead("")
+    assert leader.linked == 1, "a link stays while etcd is away"
+    b.members.lead("b")
+    until(lambda: leader.linked == 0)
+    b.members.lead("a")
+    leader.hears(SwitchMoved)
+    leader.router.send([InstallStage(3, Stage("install", {A: MODS}))])
+    confirm(connection)
+    leader.hears(StageDone(3, {A: SwitchResult()}))
+    assert leader.kinds(SwitchConnected, SwitchLeft) == [SwitchConnected]
+
+
+def test_members_show_certificates(tmp_path: Path, stack: ExitStack) -> None:
+    secured = Secured.made(tmp_path)
+    files = {"ca_certificates": secured.ours.certificate, **secured.settings}
+    certificates = Certificates("members", MembersConfig(**files).tls_files)
+    leader = Leader(f"127.0.0.1:{reserve_port()}", certificates)
+    started(stack, leader, "b", certificates=certificates)
+
+
+def test_callers_without_the_name_of_a_member_get_no_link(tmp_path: Path, stack: ExitStack) -> None:
+    secured = Secured.made(tmp_path)
+    files = {"ca_certificates": secured.ours.certificate, **secured.settings}
+    leader = Leader(f"127.0.0.1:{reserve_port()}", Certificates("members", MembersConfig(**files).tls_files))
+    stack.enter_context(running_api(members=leader.port))
+    stranger = secured.ours.sign("stranger")
+    with channel(leader.port.address, secured, stranger) as open_channel:
+        call: Any = open_channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        with pytest.raises(grpc.RpcError, match="only members may call here"):
+            next(call(iter([b""])))
+    assert leader.linked == 0
+
+
+def test_a_packet_that_is_none_ends_the_link(tmp_path: Path, stack: ExitStack) -> None:
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    stack.enter_context(running_api(members=leader.port))
+    with grpc.insecure_channel(leader.port.address) as open_channel:
+        call: Any = open_channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        with pytest.raises(grpc.RpcError, match="cannot be read"):
+            list(call(iter([b"?"])))
+    until(lambda: leader.linked == 0)
