@@ -41,7 +41,7 @@ class Event:
     """An event of the controller."""
 
     number: int
-    """Number that grows with each event, across restarts too."""
+    """Number that grows with each event, even across restarts."""
     at: float
     """Time in seconds since 1970."""
     kind: EventKind
@@ -68,8 +68,8 @@ class EventHistory:
     """Latest events of each kind.
 
     ``kept``: events of earlier controllers. ``keep``: function that is called with each new event. ``begun_at``: start
-    of this controller in seconds since 1970. A later event has a larger number than every earlier event, also of
-    earlier controllers, unless the clock was set back."""
+    of this controller in seconds since 1970. A later event has a larger number than every earlier event, including
+    those of earlier controllers, unless the clock was set back."""
 
     def __init__(
         self, kept: Iterable[Event] = (), keep: Callable[[Event], object] = lambda _: None, begun_at: float = 0.0

@@ -114,7 +114,7 @@ class FibreState:
     misrouted: Circuits = field(default_factory=dict)
     """Interfaces whose probes arrive where neither their circuit nor a swap leads, each with the receiving one."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
-    """Circuits over which no probe has arrived yet, as (sender, receiver), unless either is in one of the ``swaps``.
+    """Circuits over which no probe has arrived yet, as (sender, receiver); without interfaces in ``swaps``.
 
     A circuit is removed when probes of its sender have arrived somewhere and probes have arrived at its receiver."""
     _seen: tuple[Circuits, Circuits] = field(default_factory=lambda: ({}, {}))

@@ -39,7 +39,7 @@ MOST_NAMED = 4
 RETRY_S = 30.0
 """Seconds after a failure until the next attempt."""
 MAKING_S = 5.0
-"""Seconds for which a job waits for circuits that optical switches should have made."""
+"""Seconds after a change of circuits for which its jobs wait until their circuits become links."""
 BOUNDARY_S = 60.0
 """Seconds for which new circuits wait for the end of an iteration, if the job has reported iterations."""
 

@@ -55,7 +55,7 @@ class _Progress:
     """Obstacles that the part waits for, in words."""
 
     def wait_for(self, names: Mapping[str, None], now: float) -> None:
-        """Record the obstacles in ``names``. Without any, the part is empty since the first such call in a row."""
+        """Record the obstacles in ``names``. The part is empty since the first of the latest calls without any."""
         self.waits_for = _some(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 

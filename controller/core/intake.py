@@ -139,7 +139,7 @@ class Intake:
                 return self._network(message, now)
 
     def pass_time(self, now: float) -> Effects:
-        """Give up disconnected switches and end phases whose time is over; return the effects.
+        """Stop using switches that left ``GRACE_S`` ago, end phases whose time is over, and return the effects.
 
         Called after every batch of messages and not only at ticks, because such a time may end between two ticks."""
         s = self._state

@@ -304,7 +304,7 @@ class State:
     adoption: Adoption
     """Progress of adopting the rules that switches hold."""
     departures: Departures
-    """Switches that have disconnected and whose links are not given up yet."""
+    """Switches that have disconnected and whose links are still in use."""
     refusals: Refusals
     """Packets and connections that the controller refused."""
     silences: Silences

@@ -123,7 +123,7 @@ class JobDemand:
     pattern: int = 0
     """Number of the pattern that the job sends now, from 1; 0 if none."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` in which the current pattern sends nothing; empty unless it is expected to last."""
+    """Phases of ``virtual_links`` in which the current pattern sends nothing; empty if the pattern may change soon."""
 
     @property
     def contradicted(self) -> bool:

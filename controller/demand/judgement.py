@@ -250,7 +250,7 @@ class Judge:
     def _among(self, spans: Spans, own: Flags) -> Bounds:
         """Return bounds of the iterations in each window for a job that reports no iterations.
 
-        Every pair is assumed to have done as many iterations as the median pair, except for one partial iteration at
+        Every pair is assumed to have done as many iterations as the median pair, more or less one partial iteration at
         either end."""
         seconds = np.where(spans.seconds > 0, spans.seconds, 0.0)
         longest_s = seconds.max(initial=0.0) or 1.0

@@ -40,7 +40,7 @@ BATCH = 64
 """Largest number of jobs that are judged at one time; all at once would block the control loop."""
 
 FORGET_AFTER_S = 30.0
-"""Seconds after which pairs that no job uses any more are forgotten, all together."""
+"""Seconds after which pairs that no job uses any more are forgotten together."""
 
 SOON_S = 60.0
 """Seconds for which counters of a job are polled more often after its pairs began to be counted."""
@@ -49,7 +49,7 @@ SOON_RULES = 1024
 """Largest number of rules whose counters are polled more often; jobs that began to be learnt last have precedence."""
 
 TURN_S = 120.0
-"""Seconds for which a job may be learnt while others wait for its rules."""
+"""Seconds for which a job may be learnt while other jobs wait for learning rules."""
 
 
 class MeasuredDemand:

@@ -213,7 +213,7 @@ VALUES = 20_000
 FEWEST_SNAPSHOTS = 6
 """Smallest number of snapshots that a judgement compares."""
 LONGEST = 6
-"""Length of a window in intervals, unless three iterations take longer."""
+"""Usual length of a window in intervals; a window is longer if three iterations take longer."""
 MOST = 60
 """Largest length of a window in intervals, for a job whose known pairs appear and vanish."""
 FEWEST_ITERATIONS = 3
@@ -488,7 +488,7 @@ class PayloadWindows:
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
         """Return the window with the smallest error, or None if there is none.
 
-        ``since``: earliest start of the window, unless enough iterations need an earlier start."""
+        ``since``: earliest start of the window; it starts earlier if enough iterations need it."""
         iteration_s = self._iteration_s(now)
         ends = self._ends(now, since, iteration_s)
         if ends is None:
@@ -546,7 +546,7 @@ class PayloadWindows:
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
         """Return the number of iterations in the window, None if none was reported.
 
-        Iterations that were skipped in the numbering count too. A program may also report only some iterations, and
+        The number includes iterations that the numbering skips. But a program may report only some iterations, and
         number its reports. This is assumed if more than two iterations fit into the gaps between reports, and the bytes
         match only if iterations fill the gaps. The result is then the length of the window divided by the mean
         duration. ``planned_bytes``: bytes of one iteration, 0 if unknown."""

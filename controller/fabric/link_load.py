@@ -161,7 +161,7 @@ class LinkLoad:
             self.measured = self.measured.of([link for link in self.measured.place if link.at in ports])
 
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
-        """Record that from ``now`` on each rule uses no links except those that ``uses`` returns for the rule.
+        """Record that, from ``now`` on, each rule uses at most the links that ``uses`` returns for the rule.
 
         A rule that ``uses`` does not return is forgotten when the window ends. ``uses`` is called later, by ``update``
         or ``take_announced``, because computing the links must not delay the change of rules. Rules that lasted for
@@ -426,7 +426,7 @@ def _carrying(measured: Measured, links: frozenset[LinkId]) -> Rows:
 # ---- links that were busy
 
 HOLD_S = 15.0
-"""Seconds for which a link counts as busy after its background has ended, unless pinned flows use the link.
+"""Seconds for which a link without pinned flows counts as busy after its background has ended.
 
 Intermittent traffic would otherwise attract flows between its bursts and drive them away again with each burst."""
 

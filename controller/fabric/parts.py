@@ -460,7 +460,7 @@ class KnownParts:
         return key in self._known or self._count[key.kind] < MOST_OF_A_KIND
 
     def _appeared(self, part: Part, now: float) -> None:
-        """Record that the part is present, and its switches too; forget absent cables that used its ports."""
+        """Record that the part is present, and that its switches are. Forget absent cables that used its ports."""
         key = part.key
         if not self._has_room(key):
             return

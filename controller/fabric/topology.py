@@ -120,7 +120,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Usable topology at one moment. Each change except of MAC addresses adds one to ``generation``."""
+    """Usable topology at one moment. Each change adds one to ``generation``; only new MAC addresses do not."""
 
     generation: int = 0
     switches: Mapping[Dpid, Switch] = field(default_factory=dict)

@@ -180,7 +180,7 @@ class Job:
     of_pattern: VirtualLinks | None = None
     """Virtual links of the current traffic pattern, a part of ``virtual_links``; None if there is only one pattern."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` in which the current pattern sends nothing; empty unless it is expected to last."""
+    """Phases of ``virtual_links`` in which the current pattern sends nothing; empty if the pattern may change soon."""
 
     @property
     def sending(self) -> VirtualLinks:
@@ -276,7 +276,7 @@ class Announcements:
     def found(self, job: Job, pairs: Iterable[Pair]) -> None:
         """Record that the job was seen to send on these pairs.
 
-        The pairs stay with the job unless other jobs announce the same pairs later."""
+        The pairs belong to the job until other jobs announce them."""
         if job.dividing.owner:
             return
         new = {pair for pair in pairs if pair not in self._found} - job.pairs

@@ -251,8 +251,8 @@ def links_of(job: Job) -> int:
 def size(spec: JobSpec, links: int) -> int:
     """Return the memory that a job takes, as a number of virtual links. ``links``: number of its virtual links.
 
-    A large spec may have few links. Therefore its addresses and names count too, and the groups, collectives, transfers
-    and computing times of all its parallelizations."""
+    A large spec may have few links. The size therefore includes its addresses and names, and the groups, collectives,
+    transfers and computing times of all its parallelizations."""
     addresses = len(spec.endpoints) + sum(len(rail.endpoints) for rail in spec.rails)
     for way in spec.parallelizations:
         links += len(way.groups) + len(way.collectives) + len(way.transfers) + len(way.compute)
