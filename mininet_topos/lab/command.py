@@ -91,8 +91,8 @@ def lab(
     train: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS",
-            help="Train jobs on a leaf-spine or fat-tree, with occasional faults; ADDRESS is the controller's API.",
+            metavar="unix:PATH",
+            help="Train jobs on a leaf-spine or fat-tree, with occasional faults, over a socket of the API.",
         ),
     ] = None,
 ) -> None:
@@ -103,6 +103,9 @@ def lab(
     optical = fabric is LabKind.DIRECT_CONNECT and graph is None
     if optical and train:
         raise typer.BadParameter("does not work on a direct-connect fabric", param_hint="--train")
+    if train and not train.startswith("unix:"):
+        message = "must be unix:PATH; the hosts' network namespaces reach no address of this machine"
+        raise typer.BadParameter(message, param_hint="--train")
     if circuits and not optical:
         raise typer.BadParameter("needs --fabric direct-connect, which has optical switches", param_hint="--circuits")
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}

@@ -133,10 +133,11 @@ def test_a_port_without_a_fibre_is_empty() -> None:
     assert [switch["fibres"] for switch in read["switch"]] == [["0x1:2", "", "0x3:2"], []]
 
 
-def test_the_lab_has_a_file_for_it_only_with_optical_switches(tmp_path: Path) -> None:
+def test_options_of_the_lab_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     for argv, reason in (
         (["--circuits", str(tmp_path / "circuits.toml")], "needs --fabric direct-connect"),
-        (["--fabric", "direct-connect", "--train", "localhost:50051"], "does not work on a direct-connect fabric"),
+        (["--fabric", "direct-connect", "--train", "unix:api.sock"], "does not work on a direct-connect fabric"),
+        (["--train", "127.0.0.1:50051"], "must be unix:PATH"),
     ):
         refused = CliRunner().invoke(app, ["lab", *argv])
         assert refused.exit_code == 2
