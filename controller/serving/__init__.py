@@ -10,6 +10,7 @@ In: the configuration, and the files that it names. Out: a controller that runs 
 - ``preflight``, ``exposure``, ``validity``: checks of the configuration before anything is started.
 - ``inventory``: declared hosts, switches and cables.
 - ``event_log``: the events between two statuses. ``kept_events``, ``event_file``: they are kept over a restart.
+- ``alarm_lines``: events of alarms that have a line in the log.
 - ``haproxy``: the configuration of HAProxy before the API.
 - ``descriptors``, ``garbage``: shares of file descriptors; the schedule of Python's garbage collector.
 """

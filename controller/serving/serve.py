@@ -44,8 +44,9 @@ from controller.planning.analysis.messages import Analyse
 from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.process import MakePlanner, PlanRequestHandler
 from controller.serving import descriptors, exposure, preflight, readiness, standby
+from controller.serving.alarm_lines import AlarmLines
 from controller.serving.event_file import EventFile
-from controller.serving.event_log import ALARM, at_start, events, not_over
+from controller.serving.event_log import ALARM, OF_ALARMS, Event, at_start, events, not_over
 from controller.serving.garbage import Garbage, loading
 from controller.serving.inbox import Inbox
 from controller.serving.kept_events import MOST_KEPT, EventKeys
@@ -300,6 +301,7 @@ class _Driver:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
         self._publishing = Publishing()
+        self._alarm_lines = AlarmLines()
 
     def start(self) -> None:
         self._thread.start()
@@ -352,11 +354,18 @@ class _Driver:
     def publish(self, status: Status) -> None:
         """Publish the status, and log the events since the previous one."""
         before, self.logged = self.logged, status
+        now = time.monotonic()
         for kind, event, details in events(before, status):
-            (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
+            lines = self._alarm_lines.of(event, details, now) if kind in OF_ALARMS else ((event, details),)
+            self._log(lines)
             self.board.history.add(kind, event, details, time.time())
+        self._log(self._alarm_lines.due(now))
         limited_log.summarise()
         self.board.publish(status)
+
+    def _log(self, lines: Iterable[Event]) -> None:
+        for event, details in lines:
+            (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
         southbound: list[ToSwitches] = []

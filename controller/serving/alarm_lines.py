@@ -1,0 +1,60 @@
+"""Choice of the alarm events that get a line in the log: a switch can make alarms begin and end again and again.
+
+An alarm that begins has a line, and so has its end. Further events of the alarm within ``AGAIN_S`` are left out. After
+that time the log gets the latest of them, if it tells something else than the last line. In: events of alarms, and
+``now`` in monotonic seconds. Out: lines. The history has all events (``controller.events``). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.events import LEFT_OUT
+from controller.serving.event_log import OVER, Event
+
+AGAIN_S = 60.0
+
+
+@dataclass(slots=True)
+class _Alarm:
+    """An alarm that had a line within ``AGAIN_S``."""
+
+    since: float
+    """Time of the line that began ``AGAIN_S``, in monotonic seconds."""
+    line: str
+    """Name of the event with the last line."""
+    latest: Event
+    left_out: int = 0
+    """Number of events without a line."""
+
+
+class AlarmLines:
+    def __init__(self) -> None:
+        self._alarms: dict[tuple[str, str], _Alarm] = {}
+
+    def of(self, event: str, details: Mapping[str, Any], now: float) -> Iterator[Event]:
+        """Yield the event of an alarm if it gets a line now. ``details``: with ``kind`` and ``subject``."""
+        key, line = (details["kind"], details["subject"]), (event, dict(details))
+        alarm = self._alarms.get(key)
+        if alarm is None:
+            self._alarms[key] = _Alarm(now, event, line)
+            yield line
+            return
+        alarm.latest = line
+        if event == OVER and not alarm.left_out and alarm.line != OVER:
+            alarm.line = OVER
+            yield line
+        else:
+            alarm.left_out += 1
+
+    def due(self, now: float) -> Iterator[Event]:
+        """Yield the latest events that had no line, of alarms whose ``AGAIN_S`` is over."""
+        for key, alarm in [(key, alarm) for key, alarm in self._alarms.items() if now >= alarm.since + AGAIN_S]:
+            event, details = alarm.latest
+            if event != alarm.line:
+                self._alarms[key] = _Alarm(now, event, alarm.latest)
+                yield event, {**details, LEFT_OUT: alarm.left_out - 1}
+            else:
+                del self._alarms[key]
