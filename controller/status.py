@@ -262,6 +262,8 @@ class Status:
     """Number of refused packets by port and reason."""
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
     """Number of refused claims to addresses of other ports, by port."""
+    masterships_lost: int = 0
+    """Number of times that a switch has refused the claims or the writes of this controller for another master."""
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
     """Number of packets to the controller that exceeded the limit of their port, by port; only ports with any."""
     plan_at: float | None = None

@@ -85,6 +85,7 @@ def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules
         dropped_packets=dict(s.counters.dropped),
         refused_connections=dict(s.refusals.connections),
         refused_packets=s.refusals.packet_totals(),
+        masterships_lost=s.refusals.masterships_lost,
         refused_claims=dict(s.hosts.claims.refused.totals),
         plan_at=s.cycle.plan_at if s.cycle.plan else None,
         plan_times=s.cycle.plan_times,

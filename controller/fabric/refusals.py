@@ -75,6 +75,8 @@ class Refusals:
 
         The peer is the first one that was refused after ``CONNECTIONS_RECENT_S`` without refusals. The time is the time
         of the last refusal."""
+        self.masterships_lost = 0
+        """Number of times since the start that a switch has refused this controller for another master."""
         self.other_masters: dict[Dpid, str] = {}
         """Names of the switches whose master is another controller."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
@@ -127,6 +129,7 @@ class Refusals:
         self.other_masters.pop(message.dpid, None)
         if isinstance(message, MastershipLost):
             self.other_masters[message.dpid] = message.name
+            self.masterships_lost += 1
 
     def switch_connected(self, dpid: Dpid) -> None:
         """Record that this controller is the master of the switch again."""

@@ -75,6 +75,23 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: [((), snapshot.now - one.newest.began) for one in samples.membership(snapshot)],
     ),
     Family(
+        "signalbox_member_switches",
+        "Switches that the member holds, as the leader assigned them; no series at standbys and without etcd.",
+        samples.member_switches,
+        ("member",),
+    ),
+    Family(
+        "signalbox_member_draining",
+        "1 while the member should hold no switch; no series at standbys and without etcd.",
+        samples.member_draining,
+        ("member",),
+    ),
+    one(
+        "signalbox_masterships_lost_total",
+        "Refusals of this controller's claims and writes by switches whose master is another controller.",
+        lambda s: s.masterships_lost,
+    ),
+    Family(
         "signalbox_processes_ended_total",
         "Processes of the controller that were replaced because they ended or did not reply in time; the log says why.",
         lambda snapshot: [(("planning",), snapshot.board.planning_replaced())],

@@ -147,6 +147,28 @@ def membership(snapshot: Snapshot) -> tuple[Membership, ...]:
     return (snapshot.board.membership,) if snapshot.board.membership else ()
 
 
+def member_switches(snapshot: Snapshot) -> Iterator[Sample]:
+    held = snapshot.board.held_switches()
+    for name, ids in _members(snapshot):
+        yield (name,), sum(held.get(one, 0) for one in ids)
+
+
+def member_draining(snapshot: Snapshot) -> Iterator[Sample]:
+    for one in membership(snapshot):
+        draining = one.newest.draining
+        for name, _ in _members(snapshot):
+            yield (name,), name in draining
+
+
+def _members(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each member, with the ids of its processes."""
+    found: dict[str, list[str]] = {}
+    for one in membership(snapshot):
+        for member in one.newest.all:
+            found.setdefault(member.name, []).append(member.id)
+    yield from found.items()
+
+
 def counters_age(snapshot: Snapshot) -> Iterator[Sample]:
     if snapshot.status.counters_at is not None:
         yield (), snapshot.now - snapshot.status.counters_at

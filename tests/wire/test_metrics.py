@@ -237,3 +237,15 @@ def test_critical_alerts_go_to_who_is_on_call_others_to_operators_and_their_end_
                 wanted = (to, name, status)
                 until(lambda: wanted in {(t.receiver, t.alert, t.status) for t in told}, str(wanted))  # noqa: B023
         assert {(t.receiver, t.alert) for t in told} == {(to, name) for name, (_, to) in alerts.items()}
+
+
+def test_each_member_has_a_series_with_its_switches(target: str, board: StatusBoard) -> None:
+    assert f'signalbox_member_switches{{member="one"}} {len(board.status.fabric.switches)}\n' in get(
+        f"http://{target}/metrics"
+    )
+    board.held = lambda: {"1": 4, "2": 5}
+    assert board.membership
+    board.membership.drain("one", drains=True)
+    shown = get(f"http://{target}/metrics")
+    assert 'signalbox_member_switches{member="one"} 4\n' in shown
+    assert 'signalbox_member_draining{member="one"} 1\n' in shown
