@@ -403,7 +403,7 @@ class PlanningConfig(TomlTable):
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
     """Fraction by which a new plan must reduce the largest of the slowdowns that it changes."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
-    """Pinned flows that one cycle may move; repairs do not count."""
+    """Pinned flows, or equal subflows, that one cycle may move; repairs do not count."""
     max_paths: int = Field(default=64, ge=1)
     """Candidate paths between two distant switches."""
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
