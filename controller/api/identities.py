@@ -108,7 +108,7 @@ class _Identity(_Table):
     @model_validator(mode="after")
     def _tenant_for_tenants(self) -> Self:
         if (self.role is Role.TENANT) != (self.tenant is not None):
-            raise PydanticCustomError("tenant", "the role 'tenant' needs a tenant, and no other role has one")
+            raise PydanticCustomError("tenant", "the role 'tenant' requires a tenant; other roles allow none")
         return self
 
 

@@ -182,7 +182,7 @@ def _scraped(url: str, credentials: Credentials) -> str:
         with urllib.request.urlopen(url, timeout=SCRAPE_S, context=context) as answer:
             text: str = answer.read().decode(errors="replace")
     except OSError as error:
-        raise SignalboxError(f"no answer from {url}: {getattr(error, 'reason', error)}") from None
+        raise SignalboxError(f"no answer from {url} (see --metrics): {getattr(error, 'reason', error)}") from None
     return text
 
 

@@ -119,7 +119,7 @@ def export_saved(
     files.write(file, text_of(Exported(saved, secret, saved.revision)))
     typer.echo(f"exported {_size(saved)} of {where}", err=file == STANDARD_INPUT)
     if not is_idle:
-        typer.echo(f"warning: a controller may use the state ({owner}); later changes are not in the file", err=True)
+        typer.echo(f"warning: a controller may use the state (owner {owner}); later changes are not exported", err=True)
 
 
 @commands.command("import")

@@ -23,7 +23,7 @@ def token(
 
     The table contains only the token's SHA-256. After SIGHUP, or a restart, the controller accepts the token."""
     if (role is Role.TENANT) != (tenant is not None):
-        raise typer.BadParameter("the role 'tenant' needs a tenant, and no other role has one", param_hint="--tenant")
+        raise typer.BadParameter("the role 'tenant' requires a tenant; other roles allow none", param_hint="--tenant")
     made, sha256 = new_token()
     typer.echo(token_table(name, role, tenant, sha256), err=True)
     typer.echo(made)
