@@ -295,7 +295,7 @@ def reverse_path(fabric: Fabric, path: Path) -> Path | None:
     return tuple(back)
 
 
-class Way(NamedTuple):
+class Routed(NamedTuple):
     """Route of a flow, and the reverse path of each of its subflows."""
 
     flow: FlowId
@@ -303,7 +303,7 @@ class Way(NamedTuple):
     back: tuple[Path | None, ...]
 
 
-def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool) -> tuple[Pin, ...]:
+def both_directions(ways: Sequence[Routed], announced: Announcement, answered: bool) -> tuple[Pin, ...]:
     """Return the pins of an announced virtual link and of its acknowledgements.
 
     ``ways``: the flow, or its equal subflows. ``answered``: whether rules of another virtual link serve the

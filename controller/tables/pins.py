@@ -17,7 +17,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, S
 from controller.jobs.job import Announcements, Job
 from controller.planning.problem import FlowId, Route, Routes, flow_ids
 from controller.shared_map import Index, Memo, SharedMap, differing, updated
-from controller.tables.flow_tables import Announcement, FlowPart, Pin, Way, both_directions, reverse_path
+from controller.tables.flow_tables import Announcement, FlowPart, Pin, Routed, both_directions, reverse_path
 from controller.tables.rules import job_owner
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
@@ -253,7 +253,7 @@ class Pins:
         for path in (path for _, route in flows for path, _ in route or ()):
             if path and path not in self._back and (back := reverse_path(fabric, path)):
                 self._back[path] = back
-        ways = tuple(Way(flow, route, tuple(self._back.get(path) for path, _ in route or ())) for flow, route in flows)
+        ways = tuple(Routed(flow, of, tuple(self._back.get(path) for path, _ in of or ())) for flow, of in flows)
         opposite = pair[1], pair[0]
         alone = self._announced.first(pair) == job.id
         announcement = Announcement(job_owner(job.id), parts_of(job, pair), alone)

@@ -6,7 +6,7 @@ permutation of the servers. Any directed graph with at most d circuits out of an
 permutations (König). Servers forward for each other. Servers and interfaces are numbered from 0.
 
 *Hops* are the numbers of circuits on shortest paths from server to server. A set of servers is a Python integer with
-one bit per server. A breadth-first search from all 1,024 servers at once then takes milliseconds.
+one bit per server, so that a breadth-first search from all of 1,024 servers takes milliseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Peers = tuple[int | None, ...]
-"""Receiving server of each server through one interface; None for a dark interface."""
+"""Server to which each server sends through one interface; None for a dark interface."""
 
 
 class Port(NamedTuple):
@@ -92,7 +92,7 @@ class Wiring:
         return tuple(tuple(peer for peer in of if peer is not None) for of in zip(*self.peers, strict=True))
 
     def placed(self, at: Sequence[int], servers: int) -> Wiring:
-        """Return the wiring as a part of a fabric with ``servers`` servers: server i gets the number ``at[i]`` there.
+        """Return the wiring on a fabric with ``servers`` servers, where server i has the number ``at[i]``.
 
         The other servers have no circuits. Raises ``ValueError`` when numbers in ``at`` repeat or are out of range."""
         if len(set(at)) < len(at) or len(at) != self.servers or not all(0 <= place < servers for place in at):
@@ -162,8 +162,8 @@ def hops_between(wiring: Wiring) -> Ints:
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
     """Return for each offset the hops from any server i to server (i + offset) mod n, over circuits of these steps.
 
-    If steps are values of coins, the hops are the least number of coins that add up to the offset modulo the number of
-    servers. An offset that no coins add up to is ``UNREACHED``."""
+    The hops are the smallest number of steps that add up to the offset modulo n, as of coins that add up to an amount.
+    The value is ``UNREACHED`` where no steps do."""
     hops: Ints = np.full(servers, UNREACHED)
     for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count
@@ -239,8 +239,8 @@ def _unpacked(sets: Sequence[int], servers: int) -> NDArray[np.bool_]:
 def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
     """Return the bytes that each interface sends into its circuit; shape (interfaces, servers).
 
-    Every server divides its traffic evenly over all shortest paths. These loads are the average result of hashing.
-    Their maximum is an upper bound for the best routing with subflows of any size.
+    Every server divides its traffic evenly over all shortest paths, as hashing does on average. The best routing with
+    subflows of any size has a largest load that is at most as high.
 
     ``hops``, ``sent``: hops and bytes from the row's server to the column's server; the columns may be only some of the
     servers. Pairs that are not connected are left out."""

@@ -2,11 +2,12 @@
 
 In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization of every job: its
 wiring, the planner's routes there, the time of an iteration with its bound, and the time on the alternative, one
-switch. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization has the wiring that was
-found for it. A search that alternates between parallelizations and wirings could therefore end only at one of these
-pairs. docs/wiring.md has the model.
+switch. ``Answer.best`` is the parallelization with the shortest iteration. Each parallelization is evaluated on the
+wiring that was found for it, so a search that alternates between parallelizations and wirings finds nothing better.
+docs/wiring.md has the model.
 
-Above its break-even, forwarding costs a job more than the higher rate of direct connection gains:
+Servers forward for each other, so circuits carry some bytes several times. Above a *break-even*, this costs more than
+the higher rate of direct connection gains:
 
 - d: number of interfaces per server; B: rate of an interface.
 - r: bytes of pairs / bytes of rings; h: mean number of hops of pairs.
@@ -224,8 +225,8 @@ class Answer:
     def refused(self) -> bool:
         """True when the job should run on the alternative, for one of two reasons.
 
-        Either all circuits together cannot carry all traffic, including forwarded bytes, as fast as the alternative
-        carries what servers send (``BreakEven``). Or an iteration is shorter on the alternative."""
+        Either all circuits together need longer for all traffic, including forwarded bytes, than the alternative needs
+        for what servers send (``BreakEven``). Or an iteration is shorter on the alternative."""
         return self.best.break_even.loses or rounded(self.best.planned_s) > rounded(self.other.other_s)
 
 
@@ -323,7 +324,7 @@ def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
 def _phase_times(
     way: Way, found: Found, spec: JobSpec, problem: Problem, made: Plan, rates: Rates
 ) -> tuple[PhaseTime, ...]:
-    """Return the times of the phases of the spec; the planner may divide each into several phases, one per step."""
+    """Return the times of the phases of the spec. The planner may have several phases for one of them, one per step."""
     direct_gbps = rates.interface_gbps * found.wiring.interfaces
     ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, direct_gbps * GIGABIT))
     slowdown = phase_slowdowns(problem, made.routes).get(JobId(spec.job_id), {})

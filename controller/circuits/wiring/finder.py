@@ -3,9 +3,9 @@
 In: ``Traffic``, the number of interfaces per server and their rate. Out: ``Found``: a wiring, the rings that run on it,
 a lower bound of the time over all routings, and the expected time. Candidates follow TopoOpt (Wang et al., NSDI 2023,
 algorithm 1): the rings get a number of interfaces in proportion to the bytes of all-reduces, with near-geometric steps.
-Each remaining interface gets a matching of maximum weight for the pairs; the bytes that the matching serves count half
-for the next matching. Other divisions of the interfaces are tried too, and circulant wirings with steps chosen for the
-pairs. The candidate with the least expected time wins.
+Each remaining interface gets a matching of maximum weight for the pairs; the bytes that a matching serves count half
+for the next matching. Further candidates have other divisions of the interfaces, or are circulant wirings with steps
+chosen for the pairs. The candidate with the least expected time is chosen.
 
 An optical switch connects the sending side of each server to the receiving side of another server. Therefore a matching
 is one of maximum weight in a bipartite graph, not in a graph of servers as for duplex links. OR-Tools finds the
@@ -46,10 +46,10 @@ MOST_SPREAD = 1 << 22
 _SERVERS_TRIED = 256 * 16
 """Largest product of servers and interfaces for which circulant wirings are tried for every division."""
 _DIVISIONS_TRIED = 1 << 14
-"""Largest product of divisions between several ``Rings`` and servers for which all divisions are tried."""
+"""Largest product of servers and divisions between several ``Rings`` for which all divisions are tried."""
 
 Orders = tuple[tuple[Order, ...], ...]
-"""Rings of one ``Rings`` object: for each of its interfaces, one ring per group."""
+"""Rings of one ``Rings``: for each interface that it has, one ring per group."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Found:
         if math.isinf(self.least_s[phase]):
             return 0.0
         if self.wiring.steps is not None and self.traffic.even and all(self.orders):
-            # By symmetry, the traffic to all servers loads one circuit as much as the traffic to one server loads all
-            # circuits of that interface together.
+            # By symmetry, traffic to all servers loads one circuit of an interface as much as traffic to one server
+            # loads all circuits of this interface together.
             loads = spread(self.wiring, self.hops[:, :1], self._sent_in(phase)[:, :1]).sum(axis=1)
         elif self.hops.size * self.wiring.interfaces * int(self.hops.max()) <= MOST_SPREAD:
             loads = spread(self.wiring, self.hops, self._sent_in(phase))
@@ -193,7 +193,7 @@ def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -
 
 
 def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """Return the wiring of TopoOpt's division: ceil(d x bytes of rings / all bytes) interfaces for rings."""
+    """Return the wiring of TopoOpt, which gives ceil(d x bytes of rings / all bytes) interfaces to rings."""
     in_rings, of_pairs = traffic.in_rings, float(traffic.of_pairs.sum())
     share = math.ceil(interfaces * in_rings / (in_rings + of_pairs) - 1e-9) if in_rings else 0
     shares = _shares(traffic, max(min(1, len(traffic.rings)), share))
@@ -202,7 +202,7 @@ def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
 
 
 def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
-    """Yield candidates, connected or not; those that are not connected take infinite time."""
+    """Yield candidates. Some do not connect all servers; their expected time is infinite."""
     spans = _spans(traffic)
     if not (traffic.even and spans and len(traffic.rings) == 1):
         matchings = _matchings(traffic.of_pairs, interfaces)
@@ -255,8 +255,8 @@ def _divided(
 ) -> tuple[Wiring, tuple[Orders, ...]]:
     """Return a wiring with ``shares`` interfaces for each ``Rings``, and the others for ``matchings``.
 
-    ``connected``: whether one of the other interfaces gets a ring over all servers when no ring spans them, so that
-    every server reaches every other."""
+    ``connected``: whether one of the other interfaces gets a ring over all servers if there is no such ring yet, so
+    that every server reaches every other."""
     orders = tuple(_orders(rings, count) for rings, count in zip(traffic.rings, shares, strict=True))
     layers = [_layer(traffic.servers, layer) for of in orders for layer in of]
     over_all = any(len(order) == traffic.servers for of in orders for layer in of for order in layer)
@@ -353,10 +353,10 @@ def heaviest_matching(weights: Floats) -> Peers:
 
 
 def completed(peers: Peers, hops: Ints) -> Peers:
-    """Return the matching with its dark interfaces connected too, as far as possible.
+    """Return the matching with circuits at its dark interfaces, as far as possible.
 
-    All rotations of the free receivers against the free senders are tried; the result saves the most hops between the
-    newly connected servers. ``hops``: shape (servers, servers), negative for pairs that no circuits connect."""
+    Free senders are connected to free receivers in the order of their numbers, shifted by the offset that saves most
+    hops between them. ``hops``: shape (servers, servers), negative for pairs that no circuits connect."""
     senders = [server for server, peer in enumerate(peers) if peer is None]
     receivers = sorted(set(range(len(peers))) - set(peers))
     saved = np.where(hops < 0, len(peers), hops)[np.ix_(senders, receivers)]

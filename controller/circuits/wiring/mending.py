@@ -1,9 +1,10 @@
 """Replacement of lost interfaces or circuits in a job's wiring, with few new circuits.
 
 In: the bytes between the job's servers, with its rings as they run; its wiring; the circuits that cannot be made. Out:
-another wiring. When a server is missing at an optical switch, its predecessor in the permutation is connected to its
-successor. Then pairs of circuits are exchanged as long as an exchange lowers the cost. For example, a circuit for other
-traffic replaces a lost circuit of a ring (TopoOpt, NSDI 2023, section 5.6, repairs rings in this way)."""
+another wiring. First, free ports are connected: for example, the predecessor of a server that is missing at an optical
+switch is connected to its successor. Then pairs of circuits are exchanged as long as an exchange lowers the cost. For
+example, a circuit for other traffic replaces a lost circuit of a ring (TopoOpt, NSDI 2023, section 5.6, repairs rings
+in this way)."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ The entries are:
 4. the negated number of circuits."""
 
 MOST_JOINED = 5
-"""Largest number of free ports of an optical switch for which all ways to connect the ports are tried.
+"""Largest number of free ports of an optical switch for which all ways to connect them are tried.
 
-More free ports are connected in one ring."""
+If there are more, they are connected in one ring."""
 
 
 def mended(
@@ -68,7 +69,7 @@ def _joined(
     lost: Collection[Circuit],
     dead: Collection[Port],
 ) -> Wiring:
-    """Return the wiring with the free ports connected at the least cost, one optical switch after the other."""
+    """Return the wiring with its free ports connected, one optical switch after the other, each at the least cost."""
     for interface in interfaces:
         ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
         wiring = min(ways, key=lambda each: _cost(sent, each))
@@ -118,8 +119,8 @@ def _exchanged(
 ) -> Iterator[Wiring]:
     """Yield wirings in which one lost pair of servers is connected again through another interface.
 
-    A new circuit from server a to server b ends the present circuits a to c and d to b. If possible, d is connected to
-    c instead."""
+    A new circuit from server a to server b replaces the present circuits from a to c and from d to b. If possible, d is
+    then connected to c."""
     pairs = dict.fromkeys((each.src.server, each.dst.server) for each in gone)
     for interface, (src, dst) in product(interfaces, pairs):
         peers = wiring.peers[interface]

@@ -7,10 +7,10 @@ Co-optimizing Network Topology and Parallelization Strategy for Distributed Trai
 SelectPermutations). Near-geometric steps keep the diameter of d rings within d n^(1/d).
 
 A route from server i to server (i + offset) mod n is a way to pay the amount ``offset``, modulo n, with steps as coins.
-The shortest paths use the fewest coins (CoinChangeMod, also there). First, all servers take the same steps for the same
-offset. When all servers send alike, all circuits of one interface then have the same load; the steps are chosen so that
-the loads of different interfaces are as equal as possible. Then single flows take other steps, or the same steps in
-another order, where loads are lower.
+The shortest paths use the fewest coins (CoinChangeMod in the same paper). First, all servers use the same steps for the
+same offset. If all servers send alike, all circuits of one interface then have the same load. The steps are chosen so
+that the loads of different interfaces are as equal as possible. Then single flows change to other steps, or to another
+order of the same steps, where loads are lower.
 
 In: servers, steps, bytes or rates. Out: steps of rings, of each offset, and of each flow; paths of flows.
 """
@@ -93,7 +93,7 @@ def chosen_steps(
     start += [1] * (rings + others - len(start))
     cost = _cost(servers, weights)
     best, now = cost(start), list(start)
-    # Multiplying all steps by a number coprime to n permutes the hops. So with equal weights one ring can have step 1.
+    # Multiplying all steps by a number coprime to n permutes the hops. With equal weights, one ring can have step 1.
     left, fixed = tried, rings > 0 and weights is None
     kinds = [totient_steps(servers)] * rings + [tuple(range(1, servers))] * others
     better = True
@@ -156,25 +156,25 @@ _ROUNDS = 8
 _ROUNDING = 1e-9
 
 MOST_EVENED = 20_000
-"""Largest number of flows for which single flows may leave the common way of their offset."""
+"""Largest number of flows for which single flows may take another way than the others of their offset."""
 _WAYS_OF_ONE = 16
 """Number of ways that single flows of an offset may take, each in as many orders as the way has hops."""
 
-Way = tuple[int, ...]
+InterfacePath = tuple[int, ...]
 """Way of a packet: the interface by which it leaves each server, in order."""
 Sends = Mapping[tuple[int, int], float]
 """Amount that each server sends to the server at each offset, in any unit; the keys are (server, offset)."""
 
 
-def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) -> tuple[Way | None, ...]:
+def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) -> tuple[InterfacePath | None, ...]:
     """Return a shortest way for each offset, with ascending interfaces; None for an offset that no circuits reach.
 
     Ways are chosen so that the largest load of any interface is small, starting with the offset that loads circuits
     most. ``sent``: amount by offset, in any unit."""
     hops = hops_by_offset(servers, steps)
     carried = np.zeros(len(steps))
-    chosen: list[Way | None] = [() if offset == 0 else None for offset in range(servers)]
-    uses: dict[int, list[tuple[Way, Floats]]] = {}
+    chosen: list[InterfacePath | None] = [() if offset == 0 else None for offset in range(servers)]
+    uses: dict[int, list[tuple[InterfacePath, Floats]]] = {}
     order = sorted((o for o in range(1, servers) if hops[o] != UNREACHED), key=lambda o: (-sent[o] * hops[o], o))
     for offset in order:
         ways = list(islice(_ways(offset, 0, servers, steps, hops), MOST_WAYS))
@@ -194,7 +194,7 @@ def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) ->
     return tuple(chosen)
 
 
-def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple[int, int], Way]:
+def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple[int, int], InterfacePath]:
     """Return a shortest way for each (server, offset) of ``sent``; offsets that no circuits reach are left out."""
     by_offset = defaultdict[int, float](float)
     for (_, offset), amount in sent.items():
@@ -209,8 +209,8 @@ def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple
 
 
 def _evened(
-    servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], Way]
-) -> dict[tuple[int, int], Way]:
+    servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], InterfacePath]
+) -> dict[tuple[int, int], InterfacePath]:
     """Return the ways after flows have changed, one by one, to the way with the least loaded circuits.
 
     This ends when no flow improves, or after ``_ROUNDS`` rounds. The sum of squares of all loads decreases with each
@@ -262,7 +262,7 @@ def coin_change_routes(problem: Problem, wiring: Wiring, dpids: Sequence[Dpid], 
     return routes
 
 
-def _circuits(server: int, way: Way, steps: Sequence[int], servers: int) -> Iterator[tuple[int, int]]:
+def _circuits(server: int, way: InterfacePath, steps: Sequence[int], servers: int) -> Iterator[tuple[int, int]]:
     """Yield the server and interface of each circuit on the way."""
     for interface in way:
         yield server, interface
@@ -270,7 +270,7 @@ def _circuits(server: int, way: Way, steps: Sequence[int], servers: int) -> Iter
 
 
 def _carried(
-    servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], Way]
+    servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], InterfacePath]
 ) -> defaultdict[tuple[int, int], float]:
     """Return the load of each circuit, by sending server and interface, in the unit of ``sent``."""
     found = defaultdict[tuple[int, int], float](float)
@@ -280,12 +280,12 @@ def _carried(
     return found
 
 
-def _in_other_orders(ways: Iterable[Way]) -> list[Way]:
+def _in_other_orders(ways: Iterable[InterfacePath]) -> list[InterfacePath]:
     """Return each way in all cyclic orders of its hops."""
     return list(dict.fromkeys(way[first:] + way[:first] for way in ways for first in range(len(way))))
 
 
-def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Sequence[int]) -> Iterator[Way]:
+def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Sequence[int]) -> Iterator[InterfacePath]:
     """Yield the shortest ways for the offset, with ascending interfaces from ``first`` on."""
     if offset == 0:
         yield ()

@@ -3,9 +3,9 @@
 In: a ``JobSpec``. Ranks with the same address are on one server, and servers are numbered in the order in which ranks
 name them. Out: ``Traffic``. An all-reduce, and its halves (reduce-scatter and all-gather), may run over any ring of its
 servers, and over several rings at once, each with a part of the bytes. All other traffic (all-to-all, pipelines and
-transfers) is counted pair by pair.
+transfers) is counted per pair of servers.
 
-``in_rings`` describes the job as it runs on chosen rings: a normal spec for planner, checker and simulator."""
+``in_rings`` returns the spec of the job on chosen rings, for planner, checker and simulator."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ Order = tuple[int, ...]
 """Servers in the order of a ring."""
 
 
-class Part(NamedTuple):
-    """Group of a collective, as positions in the spec's ``collectives`` and ``groups``."""
+class CollectiveGroup(NamedTuple):
+    """A group of a collective: index of the collective and index of the group in the spec."""
 
     collective: int
     group: int
@@ -48,14 +48,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Rings:
-    """All-reduces of disjoint groups of servers, which can share interfaces."""
+    """All-reduces of disjoint groups of servers. One interface can have a ring of each group."""
 
     groups: tuple[Order, ...]
     """Servers of each group, at least two."""
     sent: tuple[Mapping[int, float], ...]
     """Bytes that each server of a group sends in each phase, per group."""
-    parts: tuple[tuple[Part, ...], ...]
-    """Parts of the spec that each group stands for."""
+    parts: tuple[tuple[CollectiveGroup, ...], ...]
+    """Collectives of the spec, with their groups, whose bytes each group sends."""
 
     @property
     def bytes(self) -> float:
@@ -117,7 +117,7 @@ def traffic_of(spec: JobSpec) -> Traffic:
     of_rank = [servers[address] for address in spec.endpoints]
     places = {group.name: number for number, group in enumerate(spec.groups)}
     parts = [
-        (Part(number, places[name]), collective)
+        (CollectiveGroup(number, places[name]), collective)
         for number, collective in enumerate(spec.collectives)
         if collective.algorithm in RINGS
         for name in collective.groups
@@ -130,7 +130,7 @@ def traffic_of(spec: JobSpec) -> Traffic:
 
 
 def traffic_as_it_runs(spec: JobSpec) -> Traffic:
-    """Return the traffic without free rings: all-reduces count as pairs, in the order of their ranks.
+    """Return the traffic with all-reduces as bytes of pairs, in rings of the order in which the spec lists the ranks.
 
     Raises ``InvalidInput`` as ``virtual_links`` does."""
     servers = servers_of(spec)
@@ -156,7 +156,7 @@ def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order
         of_server[servers[address]].append(rank)
     name_of: dict[tuple[int, ...], str] = {}
     added: list[Collective] = []
-    gone: set[Part] = set()
+    gone: set[CollectiveGroup] = set()
     taken = {group.name for group in spec.groups}
     free = (name for n in count(len(spec.groups)) if (name := f"ring {n}") not in taken)
     for which, orders in rings:
@@ -186,7 +186,7 @@ def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order
     return JobSpec.parse(held.model_dump())
 
 
-def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
+def _without(spec: JobSpec, number: int, gone: set[CollectiveGroup]) -> Collective | None:
     """Return a collective without the groups that run in other rings."""
     whole = spec.collectives[number]
     left = {part.group for part in gone if part.collective == number}
@@ -195,9 +195,9 @@ def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
 
 
 def _together(collectives: Iterable[Collective]) -> list[Collective]:
-    """Return the collectives, merged where they differ only in their groups: a spec has a limit of collectives.
+    """Merge collectives that differ only in their groups, because a spec has a limited number of collectives.
 
-    A group that two of the given collectives have stays in two collectives."""
+    A group that occurs in two of the collectives stays in two."""
     alike = defaultdict[tuple[Algorithm, int, int], list[list[str]]](list)
     for each in collectives:
         rows = alike[each.algorithm, each.bytes_per_iteration, each.phase]
@@ -212,12 +212,11 @@ def _together(collectives: Iterable[Collective]) -> list[Collective]:
     ]
 
 
-def _merged(parts: Iterable[tuple[Part, Collective, Sequence[int]]]) -> tuple[Rings, ...]:
+def _merged(parts: Iterable[tuple[CollectiveGroup, Collective, Sequence[int]]]) -> tuple[Rings, ...]:
     """Return the ``Rings`` of these collectives.
 
-    Collectives of the same servers run in the same rings. Groups without a common server are in the same ``Rings``,
-    because one interface can have a ring of each group."""
-    of_group = defaultdict[Order, list[tuple[Part, Collective, int]]](list)
+    Collectives of the same servers run in the same rings. Groups without a common server are in the same ``Rings``."""
+    of_group = defaultdict[Order, list[tuple[CollectiveGroup, Collective, int]]](list)
     for part, collective, of_ranks in parts:
         if len(servers := tuple(sorted(set(of_ranks)))) > 1:
             of_group[servers].append((part, collective, len(of_ranks)))

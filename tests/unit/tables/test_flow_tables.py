@@ -20,7 +20,7 @@ from controller.tables.flow_tables import (
     Announcement,
     FlowPart,
     Pin,
-    Way,
+    Routed,
     adopting_rules,
     both_directions,
     control_rules,
@@ -240,9 +240,9 @@ def test_a_pin_stands_at_its_source_and_where_the_default_table_may_choose_anoth
 def test_acknowledgements_ride_on_a_flow_unless_the_other_direction_is_announced() -> None:
     announced = Announcement(OWNER, ())
     back = (LinkId(Dpid(2), PortNo(1)),)
-    pins = both_directions([Way(FLOW, whole(PATH), (back,))], announced, answered=False)
+    pins = both_directions([Routed(FLOW, whole(PATH), (back,))], announced, answered=False)
     assert pins == (Pin(FLOW, OWNER, PATH), Pin(BACK, OWNER, back))
-    assert both_directions([Way(FLOW, whole(PATH), (back,))], announced, answered=True) == pins[:1]
+    assert both_directions([Routed(FLOW, whole(PATH), (back,))], announced, answered=True) == pins[:1]
 
 
 def test_a_split_flow_has_a_pin_per_subflow_and_one_that_counts_the_rest() -> None:
@@ -250,7 +250,7 @@ def test_a_split_flow_has_a_pin_per_subflow_and_one_that_counts_the_rest() -> No
     announced = Announcement(OWNER, tuple((part,) for part in parts))
     other = (LinkId(Dpid(1), PortNo(3)),)
     route = (PathShare(PATH, 0.5), PathShare(other, 0.5))
-    pins = both_directions([Way(FLOW, route, (None, None))], announced, answered=True)
+    pins = both_directions([Routed(FLOW, route, (None, None))], announced, answered=True)
     assert pins == (Pin(FLOW, OWNER, None), Pin(FLOW, OWNER, PATH, parts[0]), Pin(FLOW, OWNER, other, parts[1]))
 
 
@@ -259,7 +259,7 @@ def test_equal_subflows_on_one_path_share_the_pin_of_all_packets_and_others_have
     flows, other = [FLOW._replace(subflow=number) for number in range(3)], (LinkId(Dpid(1), PortNo(3)),)
 
     def pins(*paths: Path) -> tuple[Pin, ...]:
-        ways = [Way(flow, whole(path), (None,)) for flow, path in zip(flows, paths, strict=False)]
+        ways = [Routed(flow, whole(path), (None,)) for flow, path in zip(flows, paths, strict=False)]
         return both_directions(ways, announced, answered=True)
 
     shared = Pin(flows[0], OWNER, PATH, subflows=(flows[0], flows[2]))

@@ -24,7 +24,7 @@ from controller.circuits.wiring.circuits import (
     total_and_most,
 )
 from controller.circuits.wiring.rings import (
-    Way,
+    InterfacePath,
     chosen_steps,
     coin_change_routes,
     geometric_steps,
@@ -167,7 +167,7 @@ def test_single_flows_go_other_ways_until_circuits_carry_alike(
 
     With the same paths for all servers (``alike``), one interface would have six hops."""
 
-    def most(ways: Mapping[tuple[int, int], Way]) -> int:
+    def most(ways: Mapping[tuple[int, int], InterfacePath]) -> int:
         carried = Counter[tuple[int, int]]()
         for (server, _), way in ways.items():
             for interface in way:
