@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from controller.api.convert_explain import count, way
+from controller.api.convert_explain import count, in_cycles
 from controller.fabric.parts import MAX_NAMES
 from controller.fabric.topology import Fabric
 from controller.planning.analysis.messages import (
@@ -168,7 +168,7 @@ def _worst(found: FailureAnalysis) -> str:
     begin = f"Without {which} the worst job has" if named else f"The worst failure is that of {which}, with"
     if worst.slowdown is None or worst.ecmp is None:
         return f"{begin} a slowdown of at least {worst.bound:.2f}."
-    cycles = way(worst.cycles, worst.first_slowdown or worst.slowdown)
+    cycles = in_cycles(worst.cycles, worst.first_slowdown or worst.slowdown)
     planned = "after the repair" if worst.repaired_only else f"after planning{cycles}"
     return (
         f"{begin} a slowdown of {worst.slowdown:.2f} {planned} "

@@ -184,7 +184,7 @@ def _gain(found: JobAnalysis) -> str:
         moved = f", with {count(best.moves, 'flow', 'flows')} moved" if best.moves else ""
         return (
             f"Routing can gain {1 - best.slowdown / found.slowdown:.0%}: the planner's routes reduce the job's "
-            f"slowdown to {best.slowdown:.2f}{moved}{way(best.cycles, best.first_slowdown)}. "
+            f"slowdown to {best.slowdown:.2f}{moved}{in_cycles(best.cycles, best.first_slowdown)}. "
             f"{_limit(found, best.slowdown)}"
         )
     return (
@@ -193,7 +193,7 @@ def _gain(found: JobAnalysis) -> str:
     )
 
 
-def way(cycles: int | None, first_slowdown: float) -> str:
+def in_cycles(cycles: int | None, first_slowdown: float) -> str:
     if cycles is None:
         return ", which planning.max_moves does not allow"
     return f" in at most {cycles} planning cycles ({first_slowdown:.2f} after the first)" if cycles > 1 else ""

@@ -52,12 +52,12 @@ _WHY = {
 class _Client:
     """Connection of a client.
 
-    ``asked``: whether the request is complete. ``ended``: whether the connection no longer occupies a place."""
+    ``has_requested``: whether the request is complete. ``ended``: whether the connection no longer occupies a place."""
 
     sock: socket.socket
     address: tuple[Any, ...]
     since: float
-    asked: bool = False
+    has_requested: bool = False
     ended: bool = False
 
 
@@ -139,9 +139,9 @@ class _Server(ThreadingWSGIServer):
             return False
         return True
 
-    def asked(self) -> None:
-        """Mark the client of this thread as being served, so that it keeps its place until it is answered."""
-        self._of_thread.client.asked = True
+    def mark_requested(self) -> None:
+        """Record that the request of this thread's client is complete, so that the client keeps its place."""
+        self._of_thread.client.has_requested = True
 
     def service_actions(self) -> None:
         """End clients that have taken too long; called every half second."""
@@ -174,12 +174,12 @@ def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
 
     def may_go(client: _Client) -> bool:
         other = held[client.address[0]]
-        if client.asked:
+        if client.has_requested:
             return other > own + 1
         return other > own or client.address[0] == newcomer.address[0]
 
     going = [client for client in places if may_go(client)]
-    return min(going, key=lambda client: (-held[client.address[0]], client.asked, client.since), default=None)
+    return min(going, key=lambda client: (-held[client.address[0]], client.has_requested, client.since), default=None)
 
 
 def _name(address: Any) -> str:
@@ -268,13 +268,13 @@ class MetricsServer:
         except OSError as error:
             message = f"cannot listen on {host}:{port}: {error.strerror or error}"
             raise InvalidInput.of("metrics", message) from None
-        server.set_app(self._answered(server.asked))
+        server.set_app(self._answered(server.mark_requested))
         thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
         thread.start()
         self._running = server, thread
         return server.server_port
 
-    def _answered(self, asked: Callable[[], None]) -> Any:
+    def _answered(self, mark_requested: Callable[[], None]) -> Any:
         """Return the WSGI application.
 
         Scrapes are rendered one at a time, so that all scrapes together use no more of the interpreter than one scrape.
@@ -282,7 +282,7 @@ class MetricsServer:
         rendering = Lock()
 
         def answer(environ: Any, start_response: Any) -> list[bytes]:
-            asked()
+            mark_requested()
             if environ["REQUEST_METHOD"] != "GET":
                 start_response("405 Method Not Allowed", [("Allow", "GET")])
                 return []

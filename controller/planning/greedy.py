@@ -363,8 +363,8 @@ class _Relief:
             self.slowdown = found
             return True
         for flow, route in self._before.items():
-            self._take(flow)
-            self._set(flow, route)
+            self._remove_load(flow)
+            self._add_load(flow, route)
         self._moves_left = left
         return False
 
@@ -413,14 +413,14 @@ class _Relief:
         """Move a flow off the link, wholly or in part; return False when no route was found that keeps to ``goal``."""
         for flow in self._to_leave(link)[:_TRIED]:
             was = self._at.get(flow)
-            self._take(flow)
+            self._remove_load(flow)
             route = self._that_keeps_to(goal, flow)
             if route is not None:
                 self._before.setdefault(flow, was)
                 self._moves_left -= was is None and self._problem.flows[flow].id in self._problem.in_force
-                self._set(flow, route)
+                self._add_load(flow, route)
                 return True
-            self._set(flow, was)
+            self._add_load(flow, was)
         return False
 
     def _to_leave(self, link: int) -> list[int]:
@@ -455,14 +455,14 @@ class _Relief:
         subflows = that_fit(at.reshape(links.shape), spare, ends.max_subflows)
         return None if subflows is None else exactly_one({paths[of]: share for of, share in subflows})
 
-    def _take(self, flow: int) -> None:
+    def _remove_load(self, flow: int) -> None:
         for links, share in self._subflows(flow):
             self._increments.count(flow, links, -share)
             self.load[links] -= self._increments.added(flow, np.array(links), share)
             for link in links:
                 self._moved_to[link].pop(flow, None)
 
-    def _set(self, flow: int, route: Route | None) -> None:
+    def _add_load(self, flow: int, route: Route | None) -> None:
         """Add the load of a flow that is on no link now; the route None means the flow's route in ``start``."""
         self._at.pop(flow, None)
         if route is not None:

@@ -63,9 +63,9 @@ class Loaded:
             lambda new: self.api.prepare_identities(new.api),
             self._prepare_inventory,
             self._check_saved,
-            lambda new: partial(self._take_logging, _logging(new)),
+            lambda new: partial(self._apply_logging, _logging(new)),
             lambda new: partial(self._tell_southbound, new),
-            lambda new: partial(self._take_settings, new),
+            lambda new: partial(self._apply_settings, new),
         )
 
     def planning_process(self, put: Put, on_crash: OnCrash) -> PlanningProcess:
@@ -79,13 +79,13 @@ class Loaded:
             self._put = put
             return self._settings
 
-    def _take_settings(self, config: Config) -> None:
+    def _apply_settings(self, config: Config) -> None:
         with self._settings_lock:
             self._settings = config
             if self._put:
                 self._put(NewSettings(config))
 
-    def _take_logging(self, configure: Configure) -> None:
+    def _apply_logging(self, configure: Configure) -> None:
         self.logging = configure
         configure()
         if self._planning:

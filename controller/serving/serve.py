@@ -322,9 +322,9 @@ class _Driver:
                     tick_at = now + TICK_S
                     messages.append(Tick(is_claimed=self.store.is_claimed))
                 taken = self.loop.apply(messages, now)
-                self._give(taken, now)  # before the work that follows, which may take long
+                self._execute(taken, now)  # before the work that follows, which may take long
                 done = self.loop.work(now)
-                self._give(done, now)
+                self._execute(done, now)
                 commands = [*taken, *done]
                 self._publishing.note(messages, commands)
                 if self._publishing.is_due(self.loop.published_routes, now) and not self.loop.urgent:
@@ -335,7 +335,7 @@ class _Driver:
             log.exception("the control loop failed; stopping")
             self.fail(error)
 
-    def _give(self, commands: Sequence[Command], now: float) -> None:
+    def _execute(self, commands: Sequence[Command], now: float) -> None:
         """Carry out the commands. A reply with an effect on the status is sent after the status was published."""
         self._carry_out(commands)
         replies = [command for command in commands if isinstance(command, Reply)]

@@ -44,7 +44,7 @@ class CertificatesInUse:
     def __init__(self, config: Config, board: StatusBoard) -> None:
         self._board = board
         self._in_use: Mapping[str, Validity] = {}
-        self._take(config, _found(config))
+        self._use(config, _found(config))
 
     def prepare(self, config: Config) -> Callable[[], None]:
         """Read the certificates, and return a function that puts them in use.
@@ -54,9 +54,9 @@ class CertificatesInUse:
         found = _found(config)
         new = {section: validity for section, validity in found.items() if validity != self._in_use.get(section)}
         InvalidInput.refuse(_problems(config, new, time.time()))
-        return partial(self._take, config, found)
+        return partial(self._use, config, found)
 
-    def _take(self, config: Config, found: Mapping[str, Validity]) -> None:
+    def _use(self, config: Config, found: Mapping[str, Validity]) -> None:
         for problem in _problems(config, found, time.time()):
             log.error("the certificate is not valid", what=str(problem))
         self._in_use = found

@@ -19,7 +19,7 @@ CHECKSUM_BYTES = 8
 FILE = "lease.key"
 
 
-def kept(directory: Path, in_use: bool) -> bytes:
+def secret_in(directory: Path, in_use: bool) -> bytes:
     """Return the secret in the directory, which the caller has claimed. Raises ``InvalidInput``.
 
     ``in_use``: whether tokens of the secret are in use; otherwise a missing secret is created. A secret without a
@@ -36,7 +36,7 @@ def kept(directory: Path, in_use: bool) -> bytes:
 
 
 def check(directory: Path, in_use: bool) -> None:
-    """Raise ``InvalidInput`` where ``kept`` would, without creating anything.
+    """Raise ``InvalidInput`` where ``secret_in`` would, without creating anything.
 
     The directory may be claimed by another process."""
     _found(directory / FILE, in_use)

@@ -150,7 +150,7 @@ class SqliteStore(DirectoryClaim):
         self._finish_import()
 
     def secret(self, in_use: bool) -> bytes:
-        return lease_secret.kept(self._directory, in_use)
+        return lease_secret.secret_in(self._directory, in_use)
 
     def begin(self, lost: Callable[[], None] = lambda: None) -> int:  # noqa: ARG002
         saved = self._loaded

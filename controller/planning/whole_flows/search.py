@@ -349,7 +349,7 @@ class _Search:
         """Put every flow on its path in ``at``."""
         changed = [flow for flow, path in enumerate(at) if path != self._loads.at[flow]]
         for flow in changed:
-            self._loads.take(flow)
+            self._loads.remove(flow)
         for flow in changed:
             path = at[flow]
             if path is not None:
@@ -440,13 +440,13 @@ class _Search:
         path = self._loads.at[flow]
         if path is not None:
             self._before.setdefault(flow, path)
-            self._loads.take(flow)
+            self._loads.remove(flow)
 
     def _undo(self) -> None:
         """Restore the routing that was last accepted."""
         for flow in self._before:
             if self._loads.at[flow] is not None:
-                self._loads.take(flow)
+                self._loads.remove(flow)
         for flow, path in self._before.items():
             self._loads.put(flow, path)
         self._before.clear()
@@ -543,7 +543,7 @@ class CappedLoads:
             self.off_pin[link] += off_pin
         self.at[flow] = path
 
-    def take(self, flow: int) -> None:
+    def remove(self, flow: int) -> None:
         """Remove the flow from its path."""
         path = self.at[flow] or ()
         job = self.job[flow]

@@ -60,7 +60,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Running) -> Itera
     server = ours.sign("controller", also="IP:127.0.0.1")
     state = tmp_path / "state_dir"
     state.mkdir(0o700)
-    leases = LeaseTokens(lease_secret.kept(state, in_use=False))
+    leases = LeaseTokens(lease_secret.secret_in(state, in_use=False))
     metrics = MetricsServer(MetricsConfig(port=0), StatusBoard())
     port = metrics.start()
     given = secret_file(tmp_path / "token", PLAIN)

@@ -11,7 +11,7 @@ from controller.core.state import initial
 from controller.fabric.parts import Declared
 from controller.jobs.messages import Registration, SavedState
 from controller.store.exported import parsed
-from controller.store.lease_secret import kept
+from controller.store.lease_secret import secret_in
 from controller.store.records import FORMAT, changes
 from controller.store.sqlite_database import checksum, opened, sealed
 from controller.store.sqlite_store import FILE, SqliteStore
@@ -168,7 +168,7 @@ def test_either_option_names_the_state(signalbox: Signalbox, state: Path, tmp_pa
 @pytest.fixture
 def exported(signalbox: Signalbox, state: Path, tmp_path: Path) -> Path:
     """Return a file with the exported state of three jobs."""
-    kept(state, in_use=False)
+    secret_in(state, in_use=False)
     file = tmp_path / "exported"
     done = signalbox("state", "export", file, "--state-dir", state)
     assert done == Result(0, f"exported 3 jobs and 0 other records of {state}\n", "")
@@ -194,7 +194,7 @@ def test_an_imported_state_has_jobs_and_secret(
     above = (1 << 61) + 1
     assert done == Result(0, f"imported 3 jobs and 0 other records into {other}; later epochs are above {above}\n", "")
     assert imported(other)[0] == saved("first", "second", "third")
-    assert imported(other)[1] == kept(state, in_use=True)
+    assert imported(other)[1] == secret_in(state, in_use=True)
     assert imported(other)[2] > above
     assert {path.name for path in other.iterdir()} == {"state.db", "lease.key", "lock"}
 
@@ -203,7 +203,7 @@ def test_a_state_is_replaced_when_asked_and_not_in_use(signalbox: Signalbox, exp
     other = tmp_path / "other"
     other.mkdir()
     save(other, saved("fourth"))
-    secret = kept(other, in_use=False)
+    secret = secret_in(other, in_use=False)
     refused = signalbox("state", "import", exported, "--state-dir", other)
     assert (refused.status, refused.out) == (1, "")
     assert refused.err.startswith(f"error: state: {other} has 1 job and 0 other records already. Nothing was changed.")
@@ -211,7 +211,7 @@ def test_a_state_is_replaced_when_asked_and_not_in_use(signalbox: Signalbox, exp
         before = running.load()
         refused = signalbox("state", "import", exported, "--state-dir", other, "--replace")
         assert (refused.status, "another controller uses" in refused.err) == (1, True)
-    assert (before, kept(other, in_use=True)) == (saved("fourth"), secret)
+    assert (before, secret_in(other, in_use=True)) == (saved("fourth"), secret)
     done = signalbox("state", "import", exported, "--state-dir", other, "--replace")
     assert " in place of 1 job and 0 other records; later epochs" in done.out
     assert imported(other)[0] == saved("first", "second", "third")
@@ -223,7 +223,7 @@ def test_a_running_controller_is_exported_with_a_warning(signalbox: Signalbox, s
         running.load()
         refused = signalbox("state", "export", tmp_path / "exported", "--state-dir", state)
         assert (refused.status, "lease.key is missing" in refused.err) == (1, True)
-        kept(state, in_use=False)
+        secret_in(state, in_use=False)
         done = signalbox("state", "export", tmp_path / "exported", "--state-dir", state)
     assert done.status == 0
     assert done.err.startswith("warning: a controller may use the state (")
@@ -262,7 +262,7 @@ def test_interrupted_imports_are_whole_or_not_made(
     other = tmp_path / "other"
     other.mkdir()
     save(other, saved("fourth"))
-    secret, (state, new_secret, epoch) = kept(other, in_use=False), parsed(exported.read_bytes())
+    secret, (state, new_secret, epoch) = secret_in(other, in_use=False), parsed(exported.read_bytes())
     left = [calls]
 
     def interrupting(change: Callable[..., object]) -> Callable[..., object]:

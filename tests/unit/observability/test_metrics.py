@@ -333,7 +333,7 @@ class Clients:
     def one(self, name: str) -> _Client:
         self._made += 1
         sock = self._sockets.enter_context(socket.socket())
-        return _Client(sock, (name.lower(), 1), float(self._made), asked=name.isupper())
+        return _Client(sock, (name.lower(), 1), float(self._made), has_requested=name.isupper())
 
 
 @pytest.fixture

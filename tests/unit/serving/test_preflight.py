@@ -146,7 +146,7 @@ def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_c
         preflight.check_saved(config)
     key = tmp_path / "state" / "lease.key"
     assert not key.exists()
-    lease_secret.kept(tmp_path / "state", in_use=False)
+    lease_secret.secret_in(tmp_path / "state", in_use=False)
     preflight.check_saved(config)
     right = key.read_bytes()
     key.write_bytes(bytes([right[0] ^ 1]) + right[1:])

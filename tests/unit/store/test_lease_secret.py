@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from controller.api.lease_tokens import LeaseTokens
-from controller.store.lease_secret import SECRET_BYTES, kept
+from controller.store.lease_secret import SECRET_BYTES, secret_in
 from signalbox.errors import InvalidInput
 
 UID = "f31d4a67-9f4a-4a3a-8a3c-0f5e3d1f2b11"
 
 
 def tokens(directory: Path, in_use: bool = False) -> LeaseTokens:
-    return LeaseTokens(kept(directory, in_use))
+    return LeaseTokens(secret_in(directory, in_use))
 
 
 def test_the_secret_outlives_the_process_in_a_file_for_its_owner(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_loads_and_slowdowns_are_those_of_the_routes(problem: Problem, data: st.
         f = problem.flows[number]
         path = data.draw(st.sampled_from(range(len(problem.candidates(f)))))
         if loads.at[number] is not None:
-            loads.take(number)
+            loads.remove(number)
         loads.put(number, tuple(loads.paths(number)[path].tolist()))
         routes[f.id] = whole(problem.candidates(f)[path])
     expected = np.zeros(len(problem.capacity_bps))
@@ -236,10 +236,10 @@ def test_a_link_has_the_lowest_ceiling_of_the_jobs_on_it() -> None:
     assert set(loads.all_full()) == set(path)
     assert loads.relieves(1, path[0])
     assert not loads.relieves(0, path[0])
-    loads.take(1)
+    loads.remove(1)
     assert loads.ceiling[list(path)].tolist() == [2, 2]
-    loads.take(0)
-    loads.take(2)
+    loads.remove(0)
+    loads.remove(2)
     assert loads.ceiling[list(path)].tolist() == [math.inf, math.inf]
     loads.put(0, path)
     loads.limit([0.5, 1.0])
