@@ -117,7 +117,7 @@ class OpenFlowConfig(_TlsSection):
     barrier_timeout_s: Seconds = 10.0
     """Seconds after which a switch that has not confirmed its rules is synchronised again."""
     own_process: bool = False
-    """Whether a separate process, beside that of the control loop, serves the switches."""
+    """Whether a separate process serves the switches. With members.api, members then divide them."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
     """Seconds in which every switch is read back once, and changed rules are restored."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields

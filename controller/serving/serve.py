@@ -17,7 +17,6 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any
 
 import numpy.ma  # noqa: F401 - numpy imports it at its first use, which would be in the control loop
@@ -26,6 +25,7 @@ import structlog
 from controller import config as configuration
 from controller.alarms import AlarmKey
 from controller.answerer import Answerer, resolve
+from controller.api.leader_link import NewLink
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer, MemberPort
 from controller.config import Config
@@ -53,12 +53,13 @@ from controller.serving.kept_events import MOST_KEPT, EventKeys
 from controller.serving.loaded import Loaded
 from controller.serving.publishing import Publishing
 from controller.serving.reload import Hangups, Prepare, Reload, hangups, reloading
+from controller.serving.sharing import TAKEN_OVER_S, Sharing, probe_key, shares, sharing
 from controller.serving.southbound_process import SouthboundProcess
 from controller.southbound.holding import AllSwitches, Holding
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
-from controller.store.configured import NothingSaved, membership_of, prepare_access, store_of
+from controller.store.configured import NothingSaved, assignments_of, membership_of, prepare_access, store_of
 from controller.store.store import Store
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
@@ -121,14 +122,24 @@ def _serve(
     board.membership = membership = membership_of(config, store)
     board.is_active = lambda: store.is_claimed
     board.has_standby = membership.has_standby if membership else store.has_standby
-    prepare: tuple[Prepare, ...] = (*loaded.prepare, partial(prepare_access, store, membership=membership))
+    assigned = assignments_of(config, store, membership) if shares(config) else None
+    access = partial(prepare_access, store, membership=membership, assignments=assigned[0] if assigned else None)
+    prepare: tuple[Prepare, ...] = (*loaded.prepare, access)
     reload = Reload(config_file, given, prepare, partial(setattr, board, "reload_refused"))
-    with reloading(received, reload), membership or nullcontext(), ExitStack() as waiting:
+    with (
+        reloading(received, reload),
+        membership or nullcontext(),
+        sharing(config, loaded, membership, assigned) as shared,
+        ExitStack() as waiting,
+    ):
         if stand_by:
             for module in SOUTHBOUND:
                 import_module(module)  # slow to import: do it now, so that neither jobs nor switches wait for it later
-            waiting.enter_context(standby.forwarding(config, loaded, board, membership))
-            if membership:  # the controllers have different addresses, so that switches try to reach all of them
+            beside = shared.leader_link(loaded).run if shared else None
+            waiting.enter_context(standby.forwarding(config, loaded, board, membership, beside))
+            if (
+                membership and not shared
+            ):  # the controllers have different addresses, so that switches try to reach all of them
                 from controller.southbound.waiting_room import waiting_room
 
                 waiting.enter_context(waiting_room(config.openflow, loaded.openflow_tls))
@@ -137,7 +148,7 @@ def _serve(
                     store.close()  # SIGTERM may have arrived just after the claim
                     return 0
                 reload.once(partly=True)  # files that are wrong by now stay as they were read before
-        _run(config, make_planner or loaded.planning_process, answer, store, board, loaded, waiting.close)
+        _run(config, make_planner or loaded.planning_process, answer, store, board, loaded, waiting.close, shared)
     return 0
 
 
@@ -149,10 +160,12 @@ def _run(
     board: StatusBoard,
     loaded: Loaded,
     free_ports: Callable[[], None],
+    shared: Sharing | None,
 ) -> None:
     """Run the controller with the state directory, if there is one, until SIGTERM or SIGINT.
 
-    ``free_ports``: closes the ports of a standby, just before the ports of the active controller are opened."""
+    ``free_ports``: closes the ports of a standby, just before the ports of the active controller are opened.
+    ``shared``: southbound of this member, if members divide the switches."""
     with ExitStack() as ends:
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop
@@ -175,7 +188,8 @@ def _run(
             board.history = events_kept.history
             alarms_before = _alarms_before(board.history)
             loop = ControlLoop(config, saved, loaded.declared, time.monotonic(), alarms_before)
-            tokens = LeaseTokens(store.secret(bool(saved.jobs)))
+            secret = store.secret(bool(saved.jobs))
+            tokens = LeaseTokens(secret)
             epoch = store.begin(partial(outbox.fail, SignalboxError("another controller has claimed the state")))
             first = loop.status(time.monotonic())
         # control loop -> process that answers the extension's questions -> inbox
@@ -187,7 +201,8 @@ def _run(
             EventKind.CONTROLLER, "controller started", {"version": version("signalbox-controller")}, time.time()
         )
         # control loop -> southbounds in processes of their own
-        router = Router(inbox.put, 0.0, config.openflow.barrier_timeout_s) if config.openflow.own_process else None
+        grace_s = config.etcd.lease_s + TAKEN_OVER_S if shared else 0.0
+        router = Router(inbox.put, grace_s, config.openflow.barrier_timeout_s) if config.openflow.own_process else None
         to_switches = router.send if router else outbox.send
         driver = _Driver(
             loop,
@@ -202,7 +217,10 @@ def _run(
             at_start(first, alarms_before),
         )
         driver.publish(first)  # so that the first request of a client already sees saved jobs
-        api = ApiServer(config.api, board, inbox.put, tokens, loaded.api, _member_port(config, loaded, store))
+        known = frozenset(part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen)
+        new_link = partial(LinkEnd, router, probe_key(secret), known) if router else None
+        port = _member_port(config, loaded, store, new_link if shared else None)
+        api = ApiServer(config.api, board, inbox.put, tokens, loaded.api, port)
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
         with stop_signals(outbox.stop):
             driver.start()
@@ -214,18 +232,22 @@ def _run(
             metrics_port = metrics.start()
             holding = AllSwitches(epoch, lambda: store.is_claimed)
             on_ready = partial(_ready, config, addresses, metrics_port, loop.state.mode)
-            known = [part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen]
             silent = partial(hand_over, config, board, outbox)
-            if router is None:
+            if router is None or new_link is None:
                 run_hub(config, inbox.put, outbox, loaded.openflow_tls, holding, on_ready, known, silent)
-                return
-            process = SouthboundProcess(config, known, holding, loaded.logging, outbox.fail, on_ready, silent)
-            ends.callback(process.stop)
-            loaded.southbound = process
-            local = LinkEnd(router, token_bytes(32), frozenset(known), "", process.write, same_clock=True)
-            process.link = local.received
-            local.begin()
-            outbox.wait()
+            elif shared:
+                shared.process.fail = outbox.fail
+                with shared.leading(router, new_link, board):
+                    on_ready()
+                    outbox.wait()
+            else:
+                process = SouthboundProcess(config, known, holding, loaded.logging, outbox.fail, on_ready, silent)
+                ends.callback(process.stop)
+                loaded.southbound = process
+                local = new_link("", process.write, same_clock=True)
+                process.link = local.received
+                local.begin()
+                outbox.wait()
 
 
 def hand_over(config: Config, board: StatusBoard, outbox: Outbox, silent_s: float) -> None:
@@ -238,11 +260,13 @@ def hand_over(config: Config, board: StatusBoard, outbox: Outbox, silent_s: floa
         outbox.fail(SignalboxError(f"no switch has answered for {silent_s:.1f} s, and another controller stands by"))
 
 
-def _member_port(config: Config, loaded: Loaded, store: Store) -> MemberPort | None:
+def _member_port(config: Config, loaded: Loaded, store: Store, new_link: NewLink | None) -> MemberPort | None:
     if not config.members.api:
         return None
     names = frozenset(config.members.certificate_names or ())
-    return MemberPort(config.members.api, loaded.members_tls, names, lambda: store.is_claimed)
+    return MemberPort(
+        config.members.api, loaded.members_tls, names, lambda: store.is_claimed, new_link, config.etcd.lease_s
+    )
 
 
 def _ready(config: Config, addresses: Sequence[str], metrics_port: int, mode: Mode) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -53,8 +53,16 @@ def wait_for_turn(store: Store) -> bool:
 
 
 @contextmanager
-def forwarding(config: Config, loaded: Loaded, board: StatusBoard, membership: Membership | None) -> Iterator[None]:
+def forwarding(
+    config: Config,
+    loaded: Loaded,
+    board: StatusBoard,
+    membership: Membership | None,
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> Iterator[None]:
     """Forward calls to the active controller and serve metrics, while the context lasts, if the configuration says so.
+
+    ``beside``: runs in the same asyncio loop.
 
     Raises ``OSError`` and ``InvalidInput`` when an address cannot be listened on."""
     if membership is None or not config.members.api:
@@ -62,7 +70,7 @@ def forwarding(config: Config, loaded: Loaded, board: StatusBoard, membership: M
         return
     board.stands_by = True
     with ExitStack() as ends:
-        forwarder = Forwarder(config.api, loaded.api, membership, loaded.members_tls)
+        forwarder = Forwarder(config.api, loaded.api, membership, loaded.members_tls, beside)
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls, OF_STANDBY)
         ends.callback(forwarder.stop, 0.0)
         ends.callback(metrics.stop)

@@ -87,8 +87,13 @@ def store_of(config: Config) -> Store:
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
 
 
-def prepare_access(store: Store, config: Config, membership: EtcdMembership | None = None) -> Callable[[], None]:
-    """Read the files of the section ``etcd`` again, and return a function that makes store and membership use them.
+def prepare_access(
+    store: Store,
+    config: Config,
+    membership: EtcdMembership | None = None,
+    assignments: EtcdAssignments | None = None,
+) -> Callable[[], None]:
+    """Read the files of the section ``etcd`` again, and return a function that makes all of these use them.
 
     Raises ``InvalidInput`` for a file that is wrong, and when etcd does not accept what has changed."""
     if not isinstance(store, EtcdStore):
@@ -100,6 +105,8 @@ def prepare_access(store: Store, config: Config, membership: EtcdMembership | No
         use()
         if membership:
             membership.use(access)
+        if assignments:
+            assignments.use(access)
 
     return take
 
@@ -115,13 +122,20 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
     return EtcdMembership(access, config.etcd.prefix, config.etcd.lease_s, own, store.fence())
 
 
-def assignments_of(config: Config, store: EtcdStore, membership: EtcdMembership) -> EtcdAssignments:
-    """Return the assignments of switches to members, of which ``membership`` is one.
+def assignments_of(
+    config: Config, store: Store, membership: EtcdMembership | None
+) -> tuple[EtcdAssignments, Callable[[], int]] | None:
+    """Return the assignments of switches to members, of which ``membership`` is one, and the base of generation ids.
+
+    The base is known once the state was loaded. Returns None where the state is not in etcd.
 
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
+    if not isinstance(store, EtcdStore) or membership is None:
+        return None
     own = Holder(membership.own.name, membership.own.id)
     access = _access(config.etcd_endpoints, config.etcd)
-    return EtcdAssignments(access, config.etcd.prefix, own, membership.is_live, store.fence())
+    assignments = EtcdAssignments(access, config.etcd.prefix, own, membership.is_live, store.fence())
+    return assignments, lambda: store.base
 
 
 def _name(config: Config) -> str:

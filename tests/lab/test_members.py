@@ -1,0 +1,133 @@
+"""Two controllers on one etcd that divide the switches: routes, packets and rules while switches get other holders."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import run
+from mininet_topos.lab.running_fabric import explained, fabric_links, settled
+from mininet_topos.leaf_spine import LeafSpine
+from signalbox.client import Client, Unreachable
+from signalbox.errors import SignalboxError
+from tests.support.lab.fabric import pinned, ring, routes
+from tests.support.lab.pings import assert_pings
+from tests.support.lab.snoop import Snoop
+from tests.support.lab.waits import wait_for
+from tests.support.wire.etcd import running_etcd
+
+LEAVES, SPINES, HOSTS = 4, 2, 1
+HOLD_S = 120.0
+
+
+def member(folder: Path, name: str, etcd: str) -> ControllerProcess:
+    (folder / name).mkdir()
+    settings: Settings = {
+        "openflow": {"own_process": True},
+        "members": {"name": name, "api": f"unix:{folder / name / 'members.sock'}"},
+        "etcd": {"lease_s": 3},
+        "discovery": {"edge_after_s": 1.0},
+        "fabric": {"link_bps": 5e6, "host_link_bps": 5e6},
+    }
+    return ControllerProcess(folder / name, settings=settings, store=f"etcd://{etcd}")
+
+
+@dataclass
+class Pair:
+    """Lab whose switches connect to two members. ``client``: of the first one, which is the leader."""
+
+    lab: Lab
+    one: ControllerProcess
+    two: ControllerProcess
+    client: Client
+    folder: Path
+
+    def held(self) -> dict[str, int]:
+        """Return the number of switches that each member holds, by its name."""
+        return {found.name: found.switches for found in self.client.list_members() if found.switches}
+
+    def roles(self) -> Counter[tuple[str, str]]:
+        """Return how many switches say that a member has a role, by its name and the role."""
+        found = run("ovs-vsctl", "--format=csv", "--no-headings", "--columns=target,role", "list", "controller")
+        names = {self.one.target: "one", self.two.target: "two"}
+        lines = (line.replace('"', "").split(",") for line in found.splitlines())
+        return Counter((names[target], role) for target, role in lines)
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        def holds() -> bool:
+            try:
+                return condition()
+            except (Unreachable, SignalboxError):
+                return False
+
+        with explained(self.one, self.client):
+            wait_for(holds, what, HOLD_S, 0.1)
+
+    def wait_settled(self) -> None:
+        links = fabric_links(self.lab)
+        self.wait(lambda: settled(self.client, links), f"{links} directed links")
+
+
+@pytest.fixture
+def pair(lab_prefix: str, tmp_path: Path) -> Iterator[Pair]:
+    topo = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=5.0, fabric_mbps=5.0, prefix=lab_prefix)
+    with ExitStack() as stack:
+        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        one, two = member(tmp_path, "one", etcd.endpoint), member(tmp_path, "two", etcd.endpoint)
+        for controller, options in ((one, ()), (two, ("--standby",))):
+            stack.callback(controller.kill)
+            controller.start(*options)
+            own = stack.enter_context(Client(controller.address))
+            wait_for(partial(is_answered, own), "an answer", HOLD_S, 0.1)
+        lab = stack.enter_context(Lab(topo, one.target))
+        for switch in lab.switches:
+            run("ovs-vsctl", "set-controller", lab.bridge(switch.name), one.target, two.target)
+        client = stack.enter_context(Client(one.address))
+        found = Pair(lab, one, two, client, tmp_path)
+        found.wait_settled()
+        yield found
+
+
+def is_answered(client: Client) -> bool:
+    try:
+        client.get_status()
+    except (Unreachable, SignalboxError):
+        return False
+    return True
+
+
+def test_switches_are_divided_and_handed_over_without_a_change_of_rules(pair: Pair) -> None:
+    lab, client, switches = pair.lab, pair.client, LEAVES + SPINES
+    pair.wait(lambda: len(pair.held()) == 2, "switches at both members")
+    held = pair.held()
+    pair.wait(lambda: pair.roles()["two", "master"] == held["two"], "masters as assigned")
+    assert pair.roles() == Counter(
+        {("one", "master"): held["one"], ("one", "slave"): held["two"]}
+        | {("two", "master"): held["two"], ("two", "slave"): held["one"]}
+    )
+    client.register_job(ring(lab, "ring", [f"h{leaf}_1" for leaf in range(1, LEAVES + 1)]))
+    pair.wait(lambda: pinned(client, "ring") == LEAVES, "pins")
+    before = sorted(str(route) for route in routes(client, "ring"))
+    assert_pings(lab, "h1_1", f"h{LEAVES}_1")
+    with Snoop(lab, pair.folder) as snoop:
+        client.drain_member("two")
+        pair.wait(lambda: pair.held() == {"one": switches}, "all switches at one")
+        pair.wait(lambda: pair.roles()["one", "master"] == switches, "one as master everywhere")
+        pair.wait_settled()
+        client.undrain_member("two")
+        pair.wait(lambda: pair.held() == held, "switches at both members again")
+        pair.wait(lambda: pair.roles()["two", "master"] == held["two"], "masters as assigned")
+        pair.wait_settled()
+        pair.two.kill()
+        pair.wait(lambda: pair.held() == {"one": switches}, "the switches of a killed member at the other one")
+        pair.wait(lambda: pair.roles()["one", "master"] == switches, "one as master everywhere")
+        pair.wait_settled()
+        assert_pings(lab, "h1_1", f"h{LEAVES}_1", count=10)
+        assert (snoop.count("OFPT_FLOW_MOD"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
+    assert sorted(str(route) for route in routes(client, "ring")) == before
