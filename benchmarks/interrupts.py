@@ -155,7 +155,8 @@ class Terminal:
         self.output = b""
         self._master, slave = pty.openpty()
         # setsid instead of preexec_fn: eventlet, which some tests import, warns about code between fork and exec.
-        words = ["setsid", "--ctty", *argv]
+        # A shell starts commands with the default signals, also if this benchmark runs in the background without them.
+        words = ["setsid", "--ctty", "env", "--default-signal", *argv]
         self.process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
         while os.tcgetpgrp(self._master) != self.process.pid and self.process.poll() is None:
