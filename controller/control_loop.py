@@ -257,7 +257,7 @@ class ControlLoop:
         return sent
 
     def _poll_soon(self) -> list[Command]:
-        """Return the command that sets the switches to poll more often, if they have changed."""
+        """Return the command that selects the switches to poll more often, if the selection has changed."""
         before, self._polled_soon = self._polled_soon, self.derived.polled_soon()
         return [] if self._polled_soon == before else [PollLearning(self._polled_soon)]
 

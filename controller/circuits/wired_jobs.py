@@ -58,7 +58,7 @@ class Unwired(NamedTuple):
     """Jobs without all of their circuits."""
 
     why: Mapping[JobId, str]
-    """Reason for each job without all of its circuits whose servers have interfaces at optical switches."""
+    """Reason why a job lacks circuits, by job; only jobs whose servers have interfaces at optical switches."""
     next: FindWiring | None
     """Question about the job that gets circuits next; None when no job can."""
 
@@ -309,7 +309,7 @@ def _fits(wiring: JobWiring, servers: Collection[Dpid], cabling: Cabling) -> boo
 def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
     """Return the servers of the job's addresses, in the order in which ranks name them.
 
-    Empty when one is unknown, when two addresses are at one server, or when a server has no interfaces."""
+    The result is empty if a host is unknown, if two addresses are at one server, or if a server has no interfaces."""
     found: list[Dpid] = []
     for ip in dict.fromkeys(job.spec.endpoints):
         host = hosts.get(ip)

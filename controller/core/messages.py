@@ -168,7 +168,7 @@ def commands(*to_give: Command) -> Effects:
 Arrange = Callable[[Job, Arrangement, float], Effects]
 """Callback with which an extension replaces the traffic of a job by that of an ``Arrangement``.
 
-The third argument is now, in monotonic seconds. The callback changes nothing if it raises ``SignalboxError``."""
+The third argument is the present time in monotonic seconds. If it raises ``SignalboxError``, it changes nothing."""
 
 
 class Extension:

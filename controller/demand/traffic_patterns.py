@@ -28,7 +28,7 @@ LASTING = 2
 """Number of windows that must show a pattern alone for it to be known."""
 
 LONG_S = 15.0
-"""Seconds that the previous period of a pattern must have lasted for its present period to be expected to last.
+"""Shortest previous period of a pattern, in seconds, for its present period to be expected to last.
 
 Routes for this pattern alone may then be worth their moves. The limit is about twice the time that it takes to
 recognise a change of patterns, which is 4 to 8 s."""

@@ -218,8 +218,8 @@ def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tup
 def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
     """Return the divisions of interfaces to try. Each has one number of interfaces for each ``Rings``.
 
-    The sum of a division is at least 1 if there are rings. The result has all divisions when they are few, otherwise
-    for each sum one division in proportion to the bytes."""
+    The sum of a division is at least 1 if there are rings. If there are few divisions, all are returned; otherwise one
+    for each sum, in proportion to the bytes."""
     kinds = len(traffic.rings)
     if not kinds:
         return [()]

@@ -130,7 +130,7 @@ def traffic_of(spec: JobSpec) -> Traffic:
 
 
 def traffic_as_it_runs(spec: JobSpec) -> Traffic:
-    """Return the traffic with all-reduces as bytes of pairs, in rings of the order in which the spec lists the ranks.
+    """Return the traffic with all-reduces as bytes of pairs, in rings in the order of the ranks.
 
     Raises ``InvalidInput`` as ``virtual_links`` does."""
     servers = servers_of(spec)
