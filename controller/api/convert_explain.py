@@ -286,7 +286,7 @@ def _measured(found: JobAnalysis) -> str:
 def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> str:
     """Return a comparison of the measured efficiency with the predicted one, and possible causes of a difference."""
     demand = found.demand
-    of = ", of the bytes that switches count," if demand and demand.source is DemandSource.MEASURED else ""
+    of = " (for the bytes that switches count)" if demand and demand.source is DemandSource.MEASURED else ""
     text = f"The measured efficiency{of} is {measured:.1%}"
     if measured > MOST_EFFICIENT:
         why = _too_many_bytes(found, measured)
@@ -310,7 +310,7 @@ def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> s
                 "Otherwise look for slow ranks, lost packets, or unannounced traffic."
             )
         return (
-            f"{text}, {expected}: the difference is not the routing. Look for slow ranks, lost packets, or unannounced "
+            f"{text}, {expected}: the routes do not explain this. Look for slow ranks, lost packets, or unannounced "
             "traffic."
         )
     if measured > predicted * (1 + MEASURED_TOLERANCE):

@@ -183,11 +183,11 @@ def plan_facts(plan: pb.Plan) -> dict[str, object]:
         "installed": "yes" if plan.installed else "no",
         "worst slowdown": f"{slowdown(plan.max_slowdown)} ({certificate}, bound {slowdown(plan.bound)}, "
         f"gap {percent(plan.gap, 1)}, {proven})",
-        "ecmp instead": f"{slowdown(ecmp.mean)} on average, 95th percentile {slowdown(ecmp.p95)}"
+        "under ECMP": f"{slowdown(ecmp.mean)} on average, 95th percentile {slowdown(ecmp.p95)}"
         if plan.HasField("ecmp_slowdown")
         else "not compared",
         # ECMP has a separate line. Names are those of --scheme.
-        "others instead": ", ".join(" ".join(each) for each in schemes if each[0] != "ecmp") or "not compared",
+        "other schemes": ", ".join(" ".join(each) for each in schemes if each[0] != "ecmp") or "not compared",
         "flows": f"{len(plan.routes)}, in {plan.subflows} subflows",
         "moves": plan.moves,
         **({"goal": leads_to} if plan.HasField("goal") else {}),

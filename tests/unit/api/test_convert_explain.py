@@ -119,12 +119,12 @@ def test_the_answer_begins_with_what_it_rests_on(of_job: JobDemand | None, expec
 
 
 LOOK = "slow ranks, lost packets, or unannounced traffic."
-NOT_ROUTING = f"the predicted efficiency 100.0%: the difference is not the routing. Look for {LOOK}"
+NOT_ROUTING = f"the predicted efficiency 100.0%: the routes do not explain this. Look for {LOOK}"
 NOT_POSSIBLE = (
     "which is not possible: the job announced too much, about {} times what it sends, or the job reports its "
     "iterations as too short."
 )
-OF_BYTES = ", of the bytes that switches count,"
+OF_BYTES = " (for the bytes that switches count)"
 
 
 @pytest.mark.parametrize(("of_job", "slowdown", "measured", "expected"), [
@@ -168,7 +168,7 @@ def test_a_measured_efficiency_is_judged(
 
 
 @pytest.mark.parametrize(("usual", "expected"), [
-    (0.6, "the difference is not the routing. Look for slow ranks, lost packets, or unannounced traffic."),
+    (0.6, "the routes do not explain this. Look for slow ranks, lost packets, or unannounced traffic."),
     (0.97, "some slow iterations, such as the first, reduce the mean. The efficiency of most iterations is 97.0%."),
     (None, "First iterations are often slow: ask again in a while."),
 ])  # fmt: skip

@@ -198,7 +198,7 @@ def test_each_pattern_is_compared_with_itself_and_the_all_to_all_with_ecmp() -> 
         (Announced.DOUBLE, "The announcement of job 'g1' is wrong: a pair carries less.", False),
         (Announced.REVERSED, "The announcement of job 'g1' is wrong: traffic in the other direction only.", True),
         (Announced.OTHER, "The announcement of job 'g1' is wrong: a pair carries traffic that is not announced.", True),
-        (Announced.OTHER, "The measured efficiency is 27.6 %; the difference is not the routing.", False),
+        (Announced.OTHER, "The measured efficiency is 27.6 %; the routes do not explain this.", False),
     ],
 )
 def test_what_names_a_wrong_announcement(announced: Announced, answer: str, named: bool) -> None:

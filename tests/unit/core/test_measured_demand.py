@@ -276,7 +276,7 @@ def explained(training: Training) -> tuple[list[str], pb.ExplainResponse]:
 
 @pytest.mark.parametrize(("announced", "factor"), [(0.5, 2.0), (2.0, 0.5)])
 def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(announced: float, factor: float) -> None:
-    """No sentence may say that the difference is not the routing while the demand is not measured.
+    """No sentence may say that the routes do not explain a difference while the demand is not measured.
 
     An efficiency above 105 % must come with the sentence that the job announced too much."""
     training = Training(announced)
@@ -289,7 +289,7 @@ def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(an
     assert message.demand.source == pb.DEMAND_SOURCE_DECLARED
     for _ in training.train(40):
         answer, message = explained(training)
-        assert not any("not the routing" in each for each in answer if message.demand.source != MEASURED)
+        assert not any("routes do not explain" in each for each in answer if message.demand.source != MEASURED)
         assert message.demand.source != pb.DEMAND_SOURCE_CONFIRMED
         assert message.efficiency_measured <= 1.05 or "the job announced too much" in answer[-1]
     assert message.demand.source == MEASURED
@@ -301,7 +301,7 @@ def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(an
     )
     assert said
     assert float(said[1]) == pytest.approx(factor, rel=0.1)
-    assert f"of the bytes that switches count, is {message.efficiency_measured:.1%}" in answer[-1]
+    assert f"for the bytes that switches count) is {message.efficiency_measured:.1%}" in answer[-1]
     assert message.efficiency_measured == pytest.approx(0.5, rel=0.06), "it sends at half of its hosts' rate"
 
 

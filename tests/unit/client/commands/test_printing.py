@@ -226,10 +226,10 @@ def test_a_plan_says_whether_it_was_cut_short_how_far_its_goal_is_and_what_other
     together = "goal worst slowdown 1.250; 300 of its moves would have to be made together"
     assert together in text(printing.plan(message))
     plan = pb.Plan()
-    assert "others instead not compared" in text(printing.plan(plan))
+    assert "other schemes not compared" in text(printing.plan(plan))
     for scheme, slowdown in ((pb.ROUTING_SCHEME_ECMP, 2.0), (pb.ROUTING_SCHEME_EDGE_COLORING, 1.0), (0, 1.5)):
         plan.schemes.add(scheme=scheme, slowdown=slowdown)
-    assert "others instead edge-coloring 1.000, - 1.500" in text(printing.plan(plan))
+    assert "other schemes edge-coloring 1.000, - 1.500" in text(printing.plan(plan))
 
 
 def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
