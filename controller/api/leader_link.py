@@ -1,7 +1,7 @@
 """Link between the southbounds of members and the leader: one stream of packets per member, at ``members.api``.
 
 In: packets, which this module does not read. Out: the same packets at the other end, in order. An empty packet says
-that its sender lives, so that each end notices a silent one within a lease.
+that its sender lives, so that each end notices within a lease when the other end is silent.
 
 A member keeps its link while etcd is away, as long as the leader answers. It follows another leader as soon as etcd
 names one.
@@ -31,11 +31,11 @@ limited_log = LimitedLog(log)
 
 SERVICE, METHOD = "signalbox.members.Southbound", "Link"
 MEMBER = "signalbox-member"
-"""Header field with the member whose southbound it is."""
+"""Header field that names the member whose southbound has the link."""
 LIVES_S = 1.0
-"""Seconds between two packets at most."""
+"""Largest number of seconds between two packets."""
 LOOK_S = 0.25
-"""Seconds between two looks at who the leader is."""
+"""Seconds between two checks of who the leader is."""
 
 Packets = asyncio.Queue[bytes | None]
 """Packets to send; None ends the link."""
@@ -50,15 +50,15 @@ class Link(Protocol):
 
 
 NewLink = Callable[[str, Callable[[bytes], None]], Link]
-"""Function that returns the leader's end of a new link, from the member and a function that queues a packet for it.
+"""Function that returns the leader's end of a new link.
 
-The member is its name and id, as NAME/ID."""
+Its arguments are the member as NAME/ID, and a function that queues a packet for the member."""
 
 
 class Southbound(Protocol):
     """Southbound of this member. ``link``: called by a thread with each packet of the southbound.
 
-    Instead of a packet it gets None when the southbound cannot read what it got."""
+    Its argument is None when the southbound cannot read a packet that it has received."""
 
     link: Callable[[bytes | None], None]
 
@@ -85,7 +85,7 @@ async def _send(packets: Packets, write: Callable[[bytes], Any]) -> None:
         except TimeoutError:
             packet = b""
         if packet is None:
-            raise Refused("the southbound cannot read a packet of the leader, whose version may be another one")
+            raise Refused("the southbound cannot read a packet of the leader, which may have another version")
         await write(packet)
 
 
@@ -103,7 +103,7 @@ async def _exchange(
     silent_s: float,
     received: Callable[[bytes], None],
 ) -> None:
-    """Send and receive until the other end ends the stream. Raises the exception that ended it otherwise."""
+    """Send and receive until the other end ends the stream. Raises the exception of a failure."""
     sending = asyncio.create_task(_send(packets, write))
     receiving = asyncio.create_task(_receive(read, silent_s, received))
     try:

@@ -1,8 +1,8 @@
 """Choice of the alarm events that get a line in the log: a switch can make alarms begin and end again and again.
 
 An alarm that begins has a line, and so has its end. Further events of the alarm within ``AGAIN_S`` are left out. After
-that time the log gets the latest of them, if it tells something else than the last line. In: events of alarms, and
-``now`` in monotonic seconds. Out: lines. The history has all events (``controller.events``). Pure.
+that time the latest of these events has a line, if it differs from the last line. In: events of alarms, and ``now`` in
+monotonic seconds. Out: lines. The history has all events (``controller.events``). Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Alarm:
     """An alarm that had a line within ``AGAIN_S``."""
 
     since: float
-    """Time of the line that began ``AGAIN_S``, in monotonic seconds."""
+    """Time of the line with which ``AGAIN_S`` began, in monotonic seconds."""
     line: str
     """Name of the event with the last line."""
     latest: Event

@@ -54,7 +54,7 @@ class Mastership:
 
     ``state`` is ``waiting`` until the controller may claim the switch, then ``asking``. It ends as ``master``, ``lost``
     to a controller with a newer generation id, or ``unsupported`` by the switch. ``why``: reason of the two last
-    states. A lost claim first asks for the generation id of the switch, which ``why`` names. ``may_claim``: see
+    states. After a lost claim, the switch is first asked for its generation id, which ``why`` names. ``may_claim``: see
     ``Holding``."""
 
     def __init__(self, connection: Connection, generation: int, may_claim: bool) -> None:

@@ -97,7 +97,7 @@ class GivenRules:
         self._invented: set[Dpid] = set()
 
     def expect(self, known: Iterable[Dpid]) -> None:
-        """Take the first replies of more switches at any size, because others may have installed rules there."""
+        """Accept first replies of any size from these switches too, because others may have installed rules there."""
         self._unknown.update(known)
 
     def read_begins(self, dpid: Dpid) -> None:

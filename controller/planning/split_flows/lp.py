@@ -103,8 +103,8 @@ class FluidModel:
     def improve(self, goal: Goal, limits: PlanLimits, start: Floats | None = None) -> Spread | None:
         """Return a better spread; None when the time ends before the first solution.
 
-        ``start``: amount of each column; None for the routes ``before``. When the amounts of a class add up to fewer
-        flows than it has, its other flows are placed too."""
+        ``start``: amount of each column; None for the routes ``before``. When the amounts of a class add up to less
+        than its number of flows, the missing flows are placed too."""
         of = self.of
         start = of.padded(self._before if start is None else start)
         best: Spread | None = None
