@@ -42,19 +42,19 @@ class SwitchConnected:
 class SwitchLeft:
     dpid: Dpid
     released: bool = False
-    """Whether the switch is still connected, but this process holds it no more."""
+    """Whether the switch is still connected, but another process serves it now."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchesInReach:
-    """All switches that are connected to a southbound, also those that it does not hold. Sent when they change."""
+    """Switches that are connected to a southbound, including those that another one serves. Sent when they change."""
 
     dpids: frozenset[Dpid]
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchMoved:
-    """Another southbound has the connection to the switch from now on. The switch kept its rules and links."""
+    """Another southbound serves the switch from now on. The switch has kept its rules and links."""
 
     dpid: Dpid
     name: str
@@ -180,12 +180,12 @@ class ProbeAnew:
 
 
 class HeardProbe(NamedTuple):
-    """A signed probe that arrived at a switch of another southbound than its sender."""
+    """A signed probe between switches of two southbounds, as the receiving one heard it."""
 
     src: PortRef
     dst: PortRef
     counter: int
-    """Number of the probe, which shows its sender how fresh it is."""
+    """Number of the probe, from which the sending southbound knows how old the probe is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +194,16 @@ class ProbesHeard:
 
     probes: tuple[HeardProbe, ...]
     alive: frozenset[Dpid] = frozenset()
-    """Switches of the southbound that heard the probes from which it has had a message since its last report."""
+    """Switches of the receiving southbound that have sent it a message since its last report."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectLinks:
-    """Watch links that the control loop knows, and over which no probes were reported for a while."""
+    """Expect probes over these links, which the control loop knows, but over which none were reported for a while."""
 
     links: tuple[tuple[PortRef, PortRef], ...]
     known: frozenset[Dpid] = frozenset()
-    """Switches that may hold any number of rules, which another southbound has installed."""
+    """Switches whose rules another southbound has installed, so that they may hold any number of rules."""
 
 
 @dataclass(frozen=True, slots=True)
