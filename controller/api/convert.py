@@ -338,6 +338,7 @@ def member_messages(members: Members, held: Mapping[str, int]) -> list[pb.Member
             start_time=timestamp(one.since),
             switches=held.get(one.id, 0),
             draining=one.name in members.draining,
+            state_format=one.format,
         )
         for one in members.all
     ]

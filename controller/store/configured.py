@@ -17,7 +17,7 @@ from controller.store.etcd_client import EtcdAccess
 from controller.store.etcd_members import EtcdMembership
 from controller.store.etcd_store import EtcdStore
 from controller.store.members import Member
-from controller.store.records import ChangedRecords, Written
+from controller.store.records import FORMAT, ChangedRecords, Written
 from controller.store.sqlite_store import FILE, SqliteStore
 from controller.store.store import Done, Store, epoch_at
 from signalbox.credentials import client_problems
@@ -117,7 +117,9 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if not isinstance(store, EtcdStore):
         return None
-    own = Member(store.id, _name(config), config.members.api or "", version("signalbox-controller"), time.time())
+    own = Member(
+        store.id, _name(config), config.members.api or "", version("signalbox-controller"), time.time(), FORMAT
+    )
     access = _access(config.etcd_endpoints, config.etcd)
     return EtcdMembership(access, config.etcd.prefix, config.etcd.lease_s, own, store.fence())
 

@@ -92,6 +92,12 @@ class EtcdClaim:
         with closing(self._watch):
             while not self.is_claimed:
                 try:
+                    if why := self._why_never():
+                        if not wait:
+                            raise InvalidInput.of("store", f"{why} ({self.where})")
+                        limited_log.error("this controller cannot take over", why=why)
+                        time.sleep(self._lease_s / RENEWALS)
+                        continue
                     is_made, revision = self._claim_once()
                     if not is_made:
                         self._refuse_endless()
@@ -217,6 +223,10 @@ class EtcdClaim:
         with suppress(EtcdError):
             self._etcd.revoke(lease)
         return False, reply.header.revision
+
+    def _why_never(self) -> str:
+        """Return why this process must not have the claim, or an empty text. Raises ``EtcdError``."""
+        return ""
 
     def _refuse_endless(self) -> None:
         """Raise ``InvalidInput`` for a claim without a lease, which no controller makes and which never ends."""

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 
 from controller.store.etcd_operations import Operations, delete, key, put
 from controller.store.etcd_v3 import etcd_pb2 as pb
-from controller.store.records import FORMAT, Key, Kind
+from controller.store.records import FORMAT, OLDEST_FORMAT, Key, Kind
 from controller.store.store import LARGEST_EPOCH
 
 MOST_RECORDS = 100
@@ -90,13 +90,23 @@ def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Content
         else:
             of_keys.pop(operation.request_delete_range.key, None)
     form = number("format", of_keys.get(key(root, "format")), FORMAT)
-    if form != FORMAT:
-        what = f"the state has format {form}; this version reads format {FORMAT}"
-        raise Malformed(f"{what}. Nothing was changed. Start the version that wrote it")
+    if why := why_unreadable(form):
+        raise Malformed(why)
     epoch = number("epoch", of_keys.get(key(root, "epoch")), 0)
     of_records = key(root, "record", ""), key(root, "section", "")
     texts = {name: value for name, value in of_keys.items() if name.startswith(of_records)}
     return Contents(texts, epoch, commit.mod_revision if commit else 0, parts, has_parts, revision)
+
+
+def why_unreadable(form: int) -> str:
+    """Return why this version does not read a state in the format, or an empty text."""
+    if OLDEST_FORMAT <= form <= FORMAT:
+        return ""
+    reads = f"format {FORMAT}" if OLDEST_FORMAT == FORMAT else f"formats {OLDEST_FORMAT} to {FORMAT}"
+    remedy = "Start the version that wrote it"
+    if form > FORMAT:
+        remedy += ", or stop all controllers and import a backup of this version's state"
+    return f"the state has format {form}; this version reads {reads}. Nothing was changed. {remedy}"
 
 
 def name_of_part(commit_id: str, number: int) -> str:

@@ -170,6 +170,7 @@ class _Member(_Value):
     api: _Text
     version: _Text
     since: float = Field(ge=0, le=1e11)
+    format: int = Field(default=0, ge=0, le=1 << 30)
 
 
 class _Claim(_Value):
@@ -182,7 +183,9 @@ def _member(found: pb.KeyValue) -> Member | None:
     """Return the member in a key, or None if the key is malformed."""
     try:
         value = _Member.model_validate_json(found.value)
-        return Member(found.key.decode().rpartition("/")[2], value.name, value.api, value.version, value.since)
+        return Member(
+            found.key.decode().rpartition("/")[2], value.name, value.api, value.version, value.since, value.format
+        )
     except ValueError:
         return None
 

@@ -19,7 +19,7 @@ from controller.store.commit_queue import CommitQueue
 from controller.store.etcd_claim import EtcdClaim
 from controller.store.etcd_client import EtcdAccess, EtcdError
 from controller.store.etcd_commits import EtcdCommits
-from controller.store.etcd_contents import Contents, Malformed, records
+from controller.store.etcd_contents import Contents, Malformed, records, why_unreadable
 from controller.store.etcd_events import EtcdEvents
 from controller.store.etcd_operations import put, was_created
 from controller.store.lease_secret import SECRET_BYTES
@@ -88,6 +88,12 @@ class EtcdStore(EtcdClaim):
         """Begin with these contents. Raises ``EtcdError``."""
         self._records.adopt(found)
         self._base = found.epoch or epoch_at(time.time())
+
+    def _why_never(self) -> str:
+        """Return the refusal of a state that a newer version has written, so that its members keep the claim."""
+        found = self._etcd.get(self._key("format"), self._quick_s)
+        form = int(found.value) if found and found.value.isdigit() else FORMAT  # ``load`` refuses a malformed one
+        return why_unreadable(form) if form > FORMAT else ""
 
     def _claim_now(self, else_: str) -> None:
         if not self.claim():

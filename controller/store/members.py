@@ -20,6 +20,8 @@ class Member:
     api: str
     version: str
     since: float
+    format: int = 0
+    """Newest format of the state that the member reads; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,12 @@ from signalbox.jobs.spec import NEWER_FIELDS, JobId, JobSpec
 from signalbox.words import Mode
 
 FORMAT = 7
-"""The only version of the format that is read and written."""
+"""Version of the format that is written."""
+
+OLDEST_FORMAT = 7
+"""Oldest version of the format that is read from etcd, where members of two versions may run side by side.
+
+A version that raises ``FORMAT`` must read the previous one. A state directory is read in ``FORMAT`` only."""
 
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
 """Present name of each field of a spec that has another name in format 7, by that other name.

@@ -1848,7 +1848,7 @@ class EndSilenceResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("name", "role", "address", "version", "start_time", "switches", "draining")
+    __slots__ = ("name", "role", "address", "version", "start_time", "switches", "draining", "state_format")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -1856,6 +1856,7 @@ class Member(_message.Message):
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: MemberRole
     address: str
@@ -1863,7 +1864,8 @@ class Member(_message.Message):
     start_time: _timestamp_pb2.Timestamp
     switches: int
     draining: bool
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., switches: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+    state_format: int
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., switches: _Optional[int] = ..., draining: _Optional[bool] = ..., state_format: _Optional[int] = ...) -> None: ...
 
 class ListMembersRequest(_message.Message):
     __slots__ = ()
