@@ -160,7 +160,7 @@ Cable = tuple[Dpid, int]
 class CommonLinks:
     """Common links of one part.
 
-    The path from a sender to a receiver over common link l is the sender's link out l and the receiver's link in l.
+    A path over common link l has two links: entry l of the sender in ``out``, and entry l of the receiver in ``into``.
 
     - ``senders``, ``receivers``: leaves that send and leaves that receive, ascending.
     - ``out``: number of each sender's link out by common link; shape (senders, common links).

@@ -21,7 +21,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._added: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """An entry per message in the two queues, to wait for."""
+        """Entry for each message in the two queues, so that ``take`` can wait for a message in either."""
         self._others = deque[Message]()
         self._of_switches = deque[tuple[Message, Backlog | None]]()
 

@@ -92,7 +92,7 @@ def sharing(
     membership: Membership | None,
     assigned: tuple[StoredAssignments, Callable[[], int]] | None,
 ) -> Iterator[Sharing | None]:
-    """Run the southbound of this member while the context lasts, if members divide the switches; None otherwise.
+    """Run the southbound of this member while the context lasts; yield None if members do not divide the switches.
 
     ``assigned``: assignments, and a function that returns the base of generation ids (``configured.assignments_of``).
     Raises the error that ended the process of the southbound."""
@@ -119,7 +119,7 @@ def sharing(
 
 
 def probe_key(secret: bytes | None) -> bytes:
-    """Return the key of the probes of all members, which follows from the secret of lease tokens, or a random one."""
+    """Return the key of the probes of all members, derived from the secret of lease tokens; without it a random key."""
     return blake2b(secret or token_bytes(32), digest_size=32, person=b"probes").digest()
 
 

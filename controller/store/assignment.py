@@ -27,7 +27,7 @@ from typing import NamedTuple
 from controller.fabric.topology import Dpid
 
 SLACK = Fraction(5, 4)
-"""Largest load of a member, relative to its share of all switches; the product is rounded up."""
+"""Largest number of switches of a member, as a multiple of an equal share of all switches; rounded up."""
 
 MOST_MOVES = 8
 """Largest number of switches that move at a time without need."""
@@ -72,7 +72,7 @@ def most_held(switches: int, members: int) -> int:
 
 
 class _Plan:
-    """Assignment in the making. ``holders``: holders so far of the switches that a member can control."""
+    """Assignment in progress. ``holders``: holder so far of each switch that some member can control."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

@@ -140,8 +140,8 @@ class Store(Protocol):
         ``lost`` is called from a thread of the store when another process has claimed the state, after which no commit
         succeeds.
 
-        The epoch is larger than that of every process that had the state before, on disk when this returns, and less
-        than 2**63. Switches accept it as the generation id of their master (``southbound.admission``). Raises
+        The epoch is larger than the epoch of every earlier process, and less than 2**63. It is on disk when this
+        returns. Switches accept it as the generation id of their master (``southbound.admission``). Raises
         ``InvalidInput`` when the state cannot be written."""
 
     def commit(self, changes: ChangedRecords, done: Done) -> None:

@@ -56,7 +56,7 @@ _AMPLE = 1.5
 """Room on a class's columns, relative to its need, above which the other classes on its paths need not change."""
 _LARGEST_PRICE = 10**9
 _LEAST_ROOM = 1e-6
-"""Room of a link that replaces a smaller room where rooms are divisors."""
+"""Smallest room of a link as a divisor; it replaces any smaller room."""
 
 
 @dataclass(frozen=True, slots=True)
