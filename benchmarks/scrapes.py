@@ -148,11 +148,11 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: 
             cpu_s = median(one.cpu_s for one in found)
             rows.append(
                 {
-                    "scrapes": encoding,
+                    "encoding": encoding,
                     "series": series,
                     "MB": found[-1].bytes / 1e6,
                     "CPU ms": 1000 * cpu_s,
-                    "over plain loop": cpu_s / median(loops),
+                    "CPU / plain loop": cpu_s / median(loops),
                 }
             )
         return rows

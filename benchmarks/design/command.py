@@ -67,8 +67,8 @@ Row = dict[str, Any]
 def libra_row(case: LibraCase, objective: Objective) -> Row:
     """Return the answer to one of LIBRA's cases, compared with the equal split.
 
-    ``gbps``: bandwidths in GB/s, the unit of LIBRA. ``better``: value of the equal split / value of the answer, where
-    the value is the communication time, or time x cost."""
+    ``gbps``: bandwidths in GB/s, the unit of LIBRA. ``equal_split``: value of the equal split / value of the
+    answer, where the value is the communication time, or time x cost."""
     question = case.question
     equal = (TOTAL / len(question.names),) * len(question.names)
     if objective is Objective.TIME:
@@ -85,7 +85,7 @@ def libra_row(case: LibraCase, objective: Objective) -> Row:
         "time_s": design.time_s,
         "cost": design.cost,
         "gap": gap,
-        "better": better,
+        "equal_split": better,
         "ms": solved_ms,
         "cpu_ms": cpu_ms,
     }
@@ -96,9 +96,9 @@ def random_summary(outcomes: Sequence[Outcome]) -> Row:
     return {
         "cases": len(outcomes),
         "largest_gap": max(outcome.gap for outcome in outcomes),
-        "others_at_best": min(others),
-        "others_median": median(others),
-        "others_within_1e-4": sum(other < 1e-4 for other in others),
+        "best_other": min(others),
+        "median_other": median(others),
+        "others_below_1e-4": sum(other < 1e-4 for other in others),
     }
 
 

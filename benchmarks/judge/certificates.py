@@ -104,19 +104,19 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
             "accepted": sum(plan["accepted"] and plan["follows"] for plan in of),
             "with proofs": sum(plan["proofs"] > 0 for plan in of),
             "slowdowns": sum(plan["jobs"] for plan in of),
-            "above 1": sum(plan["above_1"] for plan in of),
-            "proven": sum(min(plan["above_1"], plan["proven"]) for plan in of),
-            "by a search": sum(max(0, min(plan["searched"], plan["above_1"] - plan["proven"])) for plan in of),
+            "slowdowns above 1": sum(plan["above_1"] for plan in of),
+            "of these proven": sum(min(plan["above_1"], plan["proven"]) for plan in of),
+            "by a search only": sum(max(0, min(plan["searched"], plan["above_1"] - plan["proven"])) for plan in of),
         }
         for max_subflows in MAX_SUBFLOWS
         if (of := [plan for _, plan in plans if plan["max_subflows"] == max_subflows])
     ]
     counts: Counter[tuple[str, str, str]] = Counter(
-        (kind, what, f"{'harmless, ' if harmless else ''}{'refused' if refused else 'accepted'}")
+        (kind, what, f"{'harmless change, ' if harmless else ''}{'refused' if refused else 'accepted'}")
         for _, plan in plans
         for kind, what, refused, harmless in plan["mutants"]
     )
-    outcomes = ("refused", "accepted", "harmless, refused", "harmless, accepted")
+    outcomes = ("refused", "accepted", "harmless change, refused", "harmless change, accepted")
     mutants: list[dict[str, Any]] = [
         {"kind": kind, "changed": what, **{outcome: counts[kind, what, outcome] for outcome in outcomes}}
         for kind, what in sorted({(kind, what) for kind, what, _ in counts})

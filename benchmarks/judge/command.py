@@ -87,7 +87,7 @@ def main(
     left = records.fill(made, lambda name: judged(generate(made[name]), limits, solve), seconds)
     found = [records.known[name] for name in made if name in records.known]
     data = summary(found, left, time_limit)
-    named = ("refuted", "faults", "worse", "not_optimal", "lower_slowdowns")
+    named = ("refuted", "faults", "worse_than_with_fewer_subflows", "not_optimal", "lower_slowdowns_are_possible")
     show_verdicts(data, "random instances", named, as_json)
 
 
@@ -113,10 +113,10 @@ Line = dict[str, int | float | str]
 def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any]:
     """Return the verdicts by kind of fabric and number of subflows; times are CPU times.
 
-    - ``open``: optima and proven slowdowns that HiGHS did not decide in time.
-    - ``vectors``: number of plans for which the smallest possible slowdowns of all jobs are known.
-    - ``every slowdown``: share of these plans whose sorted slowdowns are each at most 1 % above the smallest possible.
-    - ``disturbed``: plans that got too little processor time in every try."""
+    - ``not decided in time``: optima and proven slowdowns that HiGHS did not decide.
+    - ``all optima known``: number of plans for which the smallest possible slowdowns of all jobs are known.
+    - ``of these, every slowdown within 1 %``: share of plans whose sorted slowdowns each exceed theirs by at most 1 %.
+    - ``without enough CPU time``: plans that got too little processor time in every try."""
     rows: dict[tuple[str, int], list[Record]] = {}
     for record in found:
         for plan in record["plans"]:
@@ -128,7 +128,7 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
         "rows": [_line(kind, max_subflows, rows[kind, max_subflows], limit_s) for kind, max_subflows in sorted(rows)],
         "refuted": _named(found, "refuted"),
         "faults": _named(found, "faults"),
-        "worse": _named(found, "worse"),
+        "worse_than_with_fewer_subflows": _named(found, "worse"),
         "not_optimal": [
             f"{record['name']}, {plan['max_subflows']} subflows: slowdown {plan['slowdown']:.6g}, "
             f"{plan['optimum']:.6g} is possible"
@@ -137,7 +137,7 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
                 key=lambda of: -of[0]["gap"],
             )
         ],
-        "lower_slowdowns": [
+        "lower_slowdowns_are_possible": [
             f"{record['name']}, {plan['max_subflows']} subflows: slowdowns {_shown(plan['vector'])}, "
             f"{_shown(plan['best_vector'])} are possible"
             for plan, record in sorted(
@@ -163,19 +163,19 @@ def _line(kind: str, max_subflows: int, plans: list[Record], limit_s: float) -> 
         "plans": len(plans),
         "refuted": count(lambda plan: bool(plan["refuted"])),
         "faults": count(lambda plan: bool(plan["faults"])),
-        "worse than fewer": count(lambda plan: bool(plan["worse"])),
+        "worse than with fewer subflows": count(lambda plan: bool(plan["worse"])),
         "optimal": count(lambda plan: plan["gap"] <= _SAME),
-        "within 1 %": count(lambda plan: plan["gap"] <= _NEAR),
-        "worst gap": f"{max(plan['gap'] for plan in plans):.2%}",
-        "vectors": len(vectors),
-        "every slowdown": f"{sum(gap <= _NEAR for gap in vectors) / max(1, len(vectors)):.1%}",
-        "all proven": count(lambda plan: plan["certificate"] == "optimal"),
+        "within 1 % of the optimum": count(lambda plan: plan["gap"] <= _NEAR),
+        "largest gap to the optimum": f"{max(plan['gap'] for plan in plans):.2%}",
+        "all optima known": len(vectors),
+        "of these, every slowdown within 1 %": f"{sum(gap <= _NEAR for gap in vectors) / max(1, len(vectors)):.1%}",
+        "all slowdowns proven": count(lambda plan: plan["certificate"] == "optimal"),
         "slowdowns proven": sum(plan["jobs_proven"] for plan in plans),
-        "open": count(lambda plan: not plan["decided"]) + sum(plan["undecided"] for plan in plans),
-        "over time": count(lambda plan: plan["cpu_s"] > _WITHIN_LIMIT * limit_s),
-        "disturbed": count(lambda plan: disturbed(plan["wall_s"], plan["cpu_s"], limit_s)),
-        "longest s": f"{max(plan['cpu_s'] for plan in plans):.2f}",
-        "all s": f"{sum(plan['cpu_s'] for plan in plans):.0f}",
+        "not decided in time": count(lambda plan: not plan["decided"]) + sum(plan["undecided"] for plan in plans),
+        "over the time limit": count(lambda plan: plan["cpu_s"] > _WITHIN_LIMIT * limit_s),
+        "without enough CPU time": count(lambda plan: disturbed(plan["wall_s"], plan["cpu_s"], limit_s)),
+        "CPU s of the longest": f"{max(plan['cpu_s'] for plan in plans):.2f}",
+        "CPU s of all": f"{sum(plan['cpu_s'] for plan in plans):.0f}",
     }
 
 
@@ -191,5 +191,5 @@ def _named(found: Iterable[Record], what: str) -> list[str]:
 def show_verdicts(data: dict[str, Any], title: str, named: Sequence[str], as_json: bool) -> None:
     """Print the verdicts: the rows, and the first entries of each list in ``named``."""
     lists = ((f"{what.replace('_', ' ')}: {len(data[what])}", *data[what][:_MOST_SHOWN]) for what in named)
-    said = f"{data['judged']} judged, {data['left']} left"
+    said = f"{data['judged']} judged, {data['left']} left for another run"
     report(data, None, as_json, {title: data["rows"]}, *chain.from_iterable(lists), said)

@@ -245,16 +245,18 @@ def summary(found: Sequence[Wrong]) -> list[dict[str, str | float]]:
                 rows.append(
                     {
                         "announced": way,
-                        "iterations s": f"{longer_than_s:g}+"
+                        "iteration s": f"{longer_than_s:g}+"
                         if np.isinf(longest_s)
                         else f"{longer_than_s:g}-{longest_s:g}",
                         "jobs": len(of),
-                        "median s": float(np.median(seconds)),
-                        "90 % s": float(np.quantile(seconds, QUANTILE, method="higher")),
-                        "in 5 s": float(np.mean(seconds <= SOON_S)),
-                        "after first: median s": float(np.median(after_s)),
-                        "90 % s after": float(np.quantile(after_s, QUANTILE, method="higher")),
-                        "in 5 s or 2 iterations": float(np.mean([one.within(SOON_S, SOON_ITERATIONS) for one in of])),
+                        "median s until found": float(np.median(seconds)),
+                        "90 % found after s": float(np.quantile(seconds, QUANTILE, method="higher")),
+                        "share in 5 s": float(np.mean(seconds <= SOON_S)),
+                        "median s after 1st iteration": float(np.median(after_s)),
+                        "90 % s after it": float(np.quantile(after_s, QUANTILE, method="higher")),
+                        "share in 5 s or 2 iterations": float(
+                            np.mean([one.within(SOON_S, SOON_ITERATIONS) for one in of])
+                        ),
                         "not found": int(np.isinf(seconds).sum()),
                     }
                 )

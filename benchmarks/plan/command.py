@@ -102,7 +102,7 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
     """Return a line for each group, failure and scheme that has rows.
 
     Slowdowns and subflows are means over the workloads; "mean of jobs" is the mean over the workloads of each
-    workload's mean over its jobs. "ms" is a median."""
+    workload's mean over its jobs."""
     grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.failure, scheme(row)].append(row)
@@ -113,15 +113,15 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
             "failed": failure,
             "scheme": name,
             "workloads": f"{len(of)}, {count} without" if (count := lost[group, failure, name]) else f"{len(of)}",
-            "proven": f"{sum(row.proven for row in of)}",
+            "plans proven": f"{sum(row.proven for row in of)}",
             "slowdown": f"{fmean(row.slowdown for row in of):.3f}",
-            "worst": f"{max(row.slowdown for row in of):.3f}",
+            "worst slowdown": f"{max(row.slowdown for row in of):.3f}",
             "mean of jobs": f"{fmean(row.mean_slowdown for row in of):.3f}",
             "bound": f"{fmean(row.bound for row in of):.3f}",
-            "subflows": f"{fmean(row.subflows for row in of):.3f}",
-            "most": f"{max(row.most_subflows for row in of)}",
-            "ms": f"{median(row.total_ms for row in of):.1f}",
-            "longest": f"{max(row.total_ms for row in of):.0f}",
+            "subflows per flow": f"{fmean(row.subflows for row in of):.3f}",
+            "most subflows": f"{max(row.most_subflows for row in of)}",
+            "median ms": f"{median(row.total_ms for row in of):.1f}",
+            "longest ms": f"{max(row.total_ms for row in of):.0f}",
         }
         for (group, failure, name), of in grouped.items()
     ]
@@ -140,17 +140,17 @@ def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
             "change": change,
             "flows": f"up to {max_subflows} subflows" if max_subflows > 1 else "whole",
             "workloads": f"{len(of)}",
-            "displaced": f"{fmean(row.displaced for row in of):.1f}",
-            "repair": f"{fmean(row.repair_slowdown for row in of):.3f}",
+            "flows that lost their path": f"{fmean(row.displaced for row in of):.1f}",
+            "slowdown after the repair": f"{fmean(row.repair_slowdown for row in of):.3f}",
             "repair ms": f"{median(row.repair_ms for row in of):.1f}",
             "slowdown": f"{fmean(row.slowdown for row in of):.3f}",
             "bound": f"{fmean(row.bound for row in of):.3f}",
-            "proven": f"{sum(row.certificate == 'optimal' for row in of)}",
+            "plans proven": f"{sum(row.certificate == 'optimal' for row in of)}",
             "moves": f"{fmean(row.moves for row in of):.1f}",
-            "most": f"{max(row.moves for row in of)}",
-            "fewest proven": f"{sum(row.fewest for row in of)}",
-            "ms": f"{median(row.total_ms for row in of):.1f}",
-            "moves from scratch": f"{fmean(row.scratch_moves for row in of):.1f}",
+            "most moves": f"{max(row.moves for row in of)}",
+            "moves proven the fewest": f"{sum(row.fewest for row in of)}",
+            "median ms": f"{median(row.total_ms for row in of):.1f}",
+            "moves of a plan from scratch": f"{fmean(row.scratch_moves for row in of):.1f}",
         }
         for (group, change, max_subflows), of in grouped.items()
     ]

@@ -191,7 +191,7 @@ def names(announced: Announced, answer: str) -> bool:
 
 
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per planned job. ``settled_s``: see ``settled_after``."""
+    """Return a line per planned job. ``slow_until_s``: see ``settled_after``."""
     lines = []
     for row, alone_s in with_flat_s(rows):
         if row.mode != Mode.PLANNED:
@@ -205,11 +205,11 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "job": row.job,
                 "minutes": row.seconds / 60,
                 "alarms": row.more["alarms"],
-                "settled_s": settled_after(row.iterations, SLOW * alone_s),
-                "differs_s": row.more["differs_s"],
+                "slow_until_s": settled_after(row.iterations, SLOW * alone_s),
+                "difference_s": row.more["differs_s"],
                 "named_s": named,
-                "named_after": named - counted if named is not None and counted is not None else None,
-                "asked": "yes" if row.more["asked"] else "",
+                "s_from_counters_until_named": named - counted if named is not None and counted is not None else None,
+                "explain_asked": "yes" if row.more["asked"] else "",
             }
         )
     return lines
@@ -230,10 +230,10 @@ def judge(rows: Sequence[Row]) -> Found:
     lines = lines_of(rows)
     right = [line for line in lines if line["announced"] == Announced.RIGHT]
     wrong = [line for line in lines if line["announced"] != Announced.RIGHT]
-    settled = None if any(line["settled_s"] is None for line in wrong) else worst(wrong, "settled_s")
-    asked = [line for line in wrong if line["asked"]]
-    unnamed = any(line["named_after"] is None for line in asked)
-    named = None if unnamed else worst(asked, "named_after")
+    settled = None if any(line["slow_until_s"] is None for line in wrong) else worst(wrong, "slow_until_s")
+    asked = [line for line in wrong if line["explain_asked"]]
+    unnamed = any(line["s_from_counters_until_named"] is None for line in asked)
+    named = None if unnamed else worst(asked, "s_from_counters_until_named")
     texts = [{"job": row.job, "alarm": row.more["alarm_text"]} for row in rows if row.more["alarm_text"]]
     of_right = [row for row in rows if row.more["announced"] == Announced.RIGHT]
     return Found(

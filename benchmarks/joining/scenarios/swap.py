@@ -107,10 +107,10 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "before": fmean(before) if before else None,
                 "after": fmean(after) if after else None,
                 "worst_after": max(after, default=None),
-                "took_s": row.more["took_s"],
-                "moved": row.more["moved"],
-                "again_before": row.more["again_before"],
-                "again_after": row.more["again_after"],
+                "exchange_s": row.more["took_s"],
+                "pairs_moved": row.more["moved"],
+                "sent_again_before": row.more["again_before"],
+                "sent_again_after": row.more["again_after"],
             }
         )
     return lines
@@ -119,12 +119,12 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def judge(rows: Sequence[Row]) -> Found:
     lines = lines_of(rows)
     planned = [line for line in lines if line["mode"] == Mode.PLANNED]
-    more = max((line["again_after"] - line["again_before"] for line in planned), default=None)
+    more = max((line["sent_again_after"] - line["sent_again_before"] for line in planned), default=None)
     return Found(
         {"Over the flat switch": by_mode(rows), "Before and after the exchange": lines},
         [
             Target("an iteration after the exchange", worst(lines, "worst_after"), AFTER),
-            Target("pairs of hosts whose path changed", worst(lines, "moved"), 0),
+            Target("pairs of hosts whose path changed", worst(lines, "pairs_moved"), 0),
             Target("segments sent again within 10 s, more than in the 10 s before", more, LOST),
         ],
     )

@@ -120,7 +120,7 @@ def test_iterations_count_by_when_they_begin_after_the_traffic() -> None:
     planned = row(Mode.PLANNED, took, began_s=12.0, off_s=3.0, moves=2, slowdowns=moments)
     line = next(line for line in elephants.by_time([flat, planned]) if line["mode"] == Mode.PLANNED)
     assert (line["before"], line["first 3 s"], line["later"]) == (1.0, 2.0, 1.25)
-    assert (line["worst_later"], line["suffers_s"]) == (1.5, 5.5)
+    assert (line["worst_later"], line["slow_until_s"]) == (1.5, 5.5)
     slow, off = elephants.judge([flat, planned]).targets
     assert (slow.figure, slow.met) == (1.5, False)
     assert (off.figure, off.met) == (3.0, True)

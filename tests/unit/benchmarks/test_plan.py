@@ -260,9 +260,10 @@ def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
     other = replace(row, workload="b", slowdown=3.0, total_ms=50.0, certificate="gap")
     gone = Missing("whole-leaf", "c", "1-spine", "planned", 2, "no time")
     line, alone = plan_lines([row, other, replace(row, scheme="greedy", max_subflows=1)], [gone])
-    assert (line["scheme"], line["workloads"], line["proven"]) == ("planned, split", "2, 1 without", "1")
+    assert (line["scheme"], line["workloads"], line["plans proven"]) == ("planned, split", "2, 1 without", "1")
     assert line["slowdown"] == f"{(row.slowdown + 3) / 2:.3f}"
-    assert (line["worst"], line["longest"]) == ("3.000", f"{max(50.0, row.total_ms):.0f}")
+    assert (line["worst slowdown"], line["longest ms"]) == ("3.000", f"{max(50.0, row.total_ms):.0f}")
     assert (alone["scheme"], alone["workloads"]) == ("greedy", "1")
     (summed,) = change_lines([change_row(), change_row(moves=4, fewest=False)])
-    assert [summed[name] for name in ("moves", "most", "fewest proven", "proven")] == ["3.0", "4", "1", "2"]
+    figures = [summed[name] for name in ("moves", "most moves", "moves proven the fewest", "plans proven")]
+    assert figures == ["3.0", "4", "1", "2"]

@@ -44,11 +44,11 @@ def test_figures_stand_beside_the_published_ones() -> None:
 
 def test_scrapes_are_measured_without_and_with_compression() -> None:
     plain, packed = scrapes.measured(leaves=2, spines=2, hosts_per_leaf=3, jobs=2, scrapes=1)
-    assert [row["scrapes"] for row in (plain, packed)] == ["identity", "gzip"]
+    assert [row["encoding"] for row in (plain, packed)] == ["identity", "gzip"]
     links = 2 * 2 * 2 + 2 * 6
     assert int(plain["series"]) > 2 * links
     assert 0 < float(packed["MB"]) < float(plain["MB"])
-    assert all(float(row["over plain loop"]) > 0 for row in (plain, packed))
+    assert all(float(row["CPU / plain loop"]) > 0 for row in (plain, packed))
 
 
 def test_a_spine_that_dies_and_returns_is_measured_cycle_by_cycle() -> None:
