@@ -220,9 +220,8 @@ class Routes:
         """Write the newest routes whenever they have changed, until ``wait`` raises.
 
         ``uid``: uid of the watched registration. When it is empty, the resume token names the registration; without a
-        token, it is the present registration.
-        Raises ``NotFound`` when the registration ends or has ended, and ``InvalidInput`` for a malformed resume
-        token."""
+        token, the present registration is watched. Raises ``NotFound`` when the registration ends or has ended, and
+        ``InvalidInput`` for a malformed resume token."""
         named = self._tokens.uid(token)
         uid = await self._uid_of(job_id, uid or named)
         stream = f"{uid} {job_id}"

@@ -38,8 +38,8 @@ certificate in base64; gRPC accepts at most 8 kB of it before encoding. Without 
 KNOWN_CLIENTS = "100k"
 """Number of addresses that are remembered, at 100 bytes each; with more, the oldest addresses are forgotten."""
 LARGE_OF_CLIENT, LARGE = 8, 16
-"""Concurrent requests larger than HAProxy's buffer, of one address and of all: each may grow to ``max_message_bytes``
-in the controller's memory. The second limit applies to streams of requests too."""
+"""Concurrent requests larger than HAProxy's buffer, of one address and of all addresses. Each may occupy
+``max_message_bytes`` in the controller's memory. The second limit applies to streams of requests too."""
 CONNECTION_STREAMS = 128
 """Largest number of streams of one connection. HAProxy begins all calls that it has read before it refuses the first
 one, and each call needs a buffer. Without this limit one address can make HAProxy use 20 GB."""

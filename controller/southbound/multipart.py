@@ -52,7 +52,7 @@ class Reply(NamedTuple):
 
 
 def multipart_reply(message: bytes) -> Reply:
-    """Return the part of a reply that a whole message, with its header, contains. Raises ``Malformed``."""
+    """Return the part of a reply that a message contains; the message begins with its header. Raises ``Malformed``."""
     if len(message) < _HEADER.size:
         raise Malformed(f"a multipart reply has {len(message)} bytes, fewer than {_HEADER.size}")
     _, _, _, xid, kind, flags = _HEADER.unpack_from(message)

@@ -111,7 +111,7 @@ def _worth_of_total(question: Question, best: Design) -> float | None:
 
 
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
-    """Return the proof with the budget's price at which time x cost is stationary: time / cost.
+    """Return the proof in which the price of the budget is time / cost, at which time x cost is stationary.
 
     The result is a mixture of the proofs at two neighbouring costs. It is the first proof where the least cost is best,
     and the last proof where the budget allows no larger cost."""

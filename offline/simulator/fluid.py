@@ -161,8 +161,7 @@ class Fluid:
     def stop(self, connection: int, sent_until_s: float = math.inf) -> float:
         """End a connection before it is done, and return the number of bits that were not sent; 0 when it is idle.
 
-        ``sent_until_s``: count only what it sent until this earlier time, which is after the last change of its
-        rate."""
+        ``sent_until_s``: count only bits sent until this earlier time, which is after the last change of the rate."""
         if connection not in self._active:
             return 0.0
         sent_s = max(0.0, min(self.now_s, sent_until_s) - float(self._since_s[connection]))
