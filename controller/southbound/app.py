@@ -107,7 +107,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             one_way=port_refs(fibres.values()),
         )
         self._config = config
-        self._given = GivenRules(known)
+        self._given = GivenRules(known, lambda dpid: len(self._switches[dpid].connection.ports))
         self._begin()
         self._port_changes = PortChanges()
         patience_s = config.openflow.echo_interval_s * config.openflow.echo_misses

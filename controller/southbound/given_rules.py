@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +24,7 @@ from controller.fabric.topology import Dpid
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
-from controller.southbound.limits import limited_log
+from controller.southbound.limits import MAX_SWITCH_PORTS, limited_log
 from controller.southbound.multipart import Gathered, Requests
 from controller.tables.messages import HashedKeys, RuleCount, SwitchRules, key_hash
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, RuleMod, RuleSet
@@ -32,11 +33,17 @@ ENTRY_BYTES = 256
 """Bytes allowed per flow entry, twice the size of an entry of the controller."""
 GROUP_BYTES, BUCKET_BYTES = 16, 64
 """Bytes allowed per group, and per bucket of a group, twice their sizes."""
+BYTES_PER_PORT = {ofp.OFPMP_PORT_STATS: 112, ofp.OFPMP_METER: 64, ofp.OFPMP_METER_CONFIG: 32}
+"""Bytes allowed per port of the switch, by kind of reply: the sizes of the entries; each port has at most one meter."""
 MORE_BYTES = 1 << 18
-"""Largest number of bytes that a reply may have beyond the known entries or groups: about 2,000 entries.
+"""Largest number of bytes that a reply may have beyond the expected ones: about 2,000 flow entries.
 
-A reply with the meters of the controller, of which each port has at most one, is always smaller. Four times as many
-entries, invented by a switch, blocked the control loop for 0.9 s."""
+Four times as many entries, invented by a switch, blocked the control loop for 0.9 s."""
+ROOM_BYTES = 1 << 12
+MOST_BEYOND = 1 << 21
+"""Largest sum of the bytes beyond ``ROOM_BYTES`` more than expected, in the latest replies of all switches.
+
+Decoded entries take ten times as many bytes, and thousands of switches may send replies that never end."""
 MOST_LEFT = 4096
 """Largest number of disconnected switches whose sizes of rules are remembered: those with the most flow entries."""
 
@@ -86,9 +93,14 @@ class GivenRules:
     """Flow entries that each switch may hold.
 
     ``known``: switches with entries from the previous process, whose first replies may have any size. All other
-    switches have no entries of the controller when they connect for the first time."""
+    switches have no entries of the controller when they connect for the first time. ``ports``: function that returns
+    the number of ports of a connected switch."""
 
-    def __init__(self, known: Iterable[Dpid] = ()) -> None:
+    def __init__(self, known: Iterable[Dpid] = (), ports: Callable[[Dpid], int] = lambda _: MAX_SWITCH_PORTS) -> None:
+        self._ports = ports
+        self._beyond: Counter[tuple[Dpid, int]] = Counter()
+        """Bytes beyond the expected ones in the latest reply of each switch and kind, where they exceed the room."""
+        self._all_beyond = 0
         self._switches: dict[Dpid, _Switch] = {}
         self._unknown = set(known)
         self._left: dict[Dpid, _Size] = {}
@@ -129,6 +141,8 @@ class GivenRules:
     def switch_left(self, dpid: Dpid) -> None:
         self._slow.discard(dpid)
         self._invented.discard(dpid)
+        for kind in (*BYTES_PER_PORT, ofp.OFPMP_FLOW, ofp.OFPMP_GROUP_DESC):
+            self._count_beyond(dpid, kind, 0)
         switch = self._switches.pop(dpid, None)
         if switch and switch.is_read:
             self._unknown.discard(dpid)
@@ -150,20 +164,35 @@ class GivenRules:
     def takes(self, dpid: Dpid, kind: int, size: int) -> bool:
         """Return whether to read a part of a reply; a part that is too large for the known rules is skipped.
 
-        ``kind``: OFPMP_*; only flow entries, groups and meters are limited. ``size``: bytes of this kind in the reply,
-        up to the end of this part. A reply with flow entries contains only the controller's."""
-        if size <= MORE_BYTES or kind not in (ofp.OFPMP_FLOW, ofp.OFPMP_GROUP_DESC, ofp.OFPMP_METER_CONFIG):
+        ``kind``: OFPMP_*; replies with an entry per rule or per port are limited. ``size``: bytes of this kind in the
+        reply, up to the end of this part. A reply with flow entries contains only the controller's."""
+        expected = None if size <= ROOM_BYTES else self._expected(dpid, kind)
+        beyond = 0 if expected is None else size - expected
+        others = self._all_beyond - self._beyond.get((dpid, kind), 0)
+        if beyond <= ROOM_BYTES or (beyond <= MORE_BYTES and others + beyond <= MOST_BEYOND):
+            self._count_beyond(dpid, kind, beyond if beyond > ROOM_BYTES else 0)
             return True
-        is_taken = False
-        if kind != ofp.OFPMP_METER_CONFIG:
-            switch = self._switches.get(dpid)
-            left = None if dpid in self._unknown else self._left.get(dpid, _Size(0, 0))
-            known = switch.size(len(switch.flows)) if switch and switch.is_read else left
-            is_taken = known is None or size <= MORE_BYTES + (known.flows if kind == ofp.OFPMP_FLOW else known.groups)
-        if not is_taken:
-            self._invented.add(dpid)
-            self._slow.add(dpid)
-        return is_taken
+        self._invented.add(dpid)
+        self._slow.add(dpid)
+        return False
+
+    def _expected(self, dpid: Dpid, kind: int) -> int | None:
+        """Return the number of bytes that a reply of the switch may have; None for any number."""
+        if kind in BYTES_PER_PORT:
+            return BYTES_PER_PORT[kind] * self._ports(dpid)
+        if kind not in (ofp.OFPMP_FLOW, ofp.OFPMP_GROUP_DESC):
+            return None
+        switch = self._switches.get(dpid)
+        left = None if dpid in self._unknown else self._left.get(dpid, _Size(0, 0))
+        known = switch.size(len(switch.flows)) if switch and switch.is_read else left
+        if known is None:
+            return None
+        return known.flows if kind == ofp.OFPMP_FLOW else known.groups
+
+    def _count_beyond(self, dpid: Dpid, kind: int, size: int) -> None:
+        self._all_beyond += size - self._beyond.pop((dpid, kind), 0)
+        if size:
+            self._beyond[dpid, kind] = size
 
     def takes_foreign(self, dpid: Dpid, kind: int, size: int) -> bool:  # noqa: ARG002
         """Mark the switch as slow to read if the reply has many entries; return True in any case.

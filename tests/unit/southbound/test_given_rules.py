@@ -9,7 +9,16 @@ import pytest
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound import given_rules
 from controller.southbound.framework import ofp
-from controller.southbound.given_rules import BUCKET_BYTES, ENTRY_BYTES, GROUP_BYTES, MORE_BYTES, GivenRules
+from controller.southbound.given_rules import (
+    BUCKET_BYTES,
+    BYTES_PER_PORT,
+    ENTRY_BYTES,
+    GROUP_BYTES,
+    MORE_BYTES,
+    MOST_BEYOND,
+    ROOM_BYTES,
+    GivenRules,
+)
 from controller.tables.messages import RuleCount, SwitchRules
 from controller.tables.rules import (
     Bucket,
@@ -27,6 +36,7 @@ from controller.tables.rules import (
 
 A, B = Dpid(1), Dpid(2)
 FLOWS, GROUPS, METERS = ofp.OFPMP_FLOW, ofp.OFPMP_GROUP_DESC, ofp.OFPMP_METER_CONFIG
+PORTS, DROPS, AGGREGATE = ofp.OFPMP_PORT_STATS, ofp.OFPMP_METER, ofp.OFPMP_AGGREGATE
 COUNT = RuleCount(1, 1)
 
 
@@ -91,13 +101,14 @@ def group(number: int) -> GroupRule:
     return GroupRule(number, "select", (Bucket(Output(PortNo(1))),) * 2)
 
 
-def test_groups_count_that_flows_use_or_that_were_sent_and_meters_are_few() -> None:
+def test_groups_count_that_flows_use_or_that_were_sent() -> None:
     given, most = GivenRules(), MORE_BYTES + GROUP_BYTES + 2 * BUCKET_BYTES
     given.read_begins(A)
     uses = replace(rule(1), actions=(ToGroup(1),))
     given.read(SwitchRules(A, RuleSet.of([uses], [group(1), group(2)]), 0))
     assert given.takes(A, GROUPS, most)
     assert not given.takes(A, GROUPS, most + 1)
+    assert given.take_invented(A)
     given.sent(A, [RuleMod("add", group(3))])
     assert given.takes(A, GROUPS, most + 1)
     given.read_begins(A)
@@ -105,9 +116,31 @@ def test_groups_count_that_flows_use_or_that_were_sent_and_meters_are_few() -> N
     assert given.takes(A, GROUPS, most + 1), "groups that were not read"
     given.switch_left(A)
     assert given.takes(A, GROUPS, most + 1)
-    assert given.takes(A, METERS, MORE_BYTES)
-    assert not given.takes(A, METERS, MORE_BYTES + 1)
+
+
+@pytest.mark.parametrize("kind", [PORTS, METERS, DROPS])
+def test_a_reply_with_an_entry_per_port_is_read_up_to_the_number_of_ports(kind: int) -> None:
+    given, most = GivenRules(ports=lambda _: 100), 100 * BYTES_PER_PORT[kind] + MORE_BYTES
+    assert given.takes(A, kind, most)
+    assert not given.take_invented(A)
+    assert not given.takes(A, kind, most + 1)
     assert given.take_invented(A)
+
+
+def test_all_switches_together_have_limited_bytes_beyond_the_expected_ones() -> None:
+    given, switches = GivenRules(), [Dpid(number) for number in range(100, 100 + MOST_BEYOND // MORE_BYTES)]
+    assert all(given.takes(dpid, FLOWS, MORE_BYTES) for dpid in switches)
+    assert not given.takes(A, FLOWS, ROOM_BYTES + 1)
+    assert given.takes(A, FLOWS, ROOM_BYTES), "a few are always read"
+    assert given.takes(A, AGGREGATE, 2 * MORE_BYTES)
+    given.sent(B, [RuleMod("add", rule(1))])
+    given.read_begins(B)
+    given.read(SwitchRules(B, RuleSet.of([rule(1)]), 0))
+    assert given.takes(B, FLOWS, ENTRY_BYTES + ROOM_BYTES), "expected entries are"
+    assert given.takes(switches[0], FLOWS, 10)
+    assert given.takes(A, FLOWS, ROOM_BYTES + 1), "the next reply of that switch was small"
+    given.switch_left(switches[1])
+    assert given.takes(A, FLOWS, MORE_BYTES)
 
 
 def test_only_switches_of_before_may_have_many_entries_when_they_come_first() -> None:

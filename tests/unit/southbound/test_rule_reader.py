@@ -39,7 +39,7 @@ class Wire(AskedSwitches):
     def __init__(self) -> None:
         super().__init__()
         self.reported: list[SwitchRules] = []
-        self.given = GivenRules()
+        self.given = GivenRules(ports=lambda _: 0)
         self.asks = self.reader = RuleReader(TIMEOUT, self.send, self.reported.append, self.given)
         self.reader.read(A, 0.0)
 
