@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.tables.rules import COOKIE_MAGIC
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
@@ -73,6 +74,10 @@ class Pair:
         links = fabric_links(self.lab)
         self.wait(lambda: settled(self.client, links), f"{links} directed links")
 
+    def wait_pinned(self) -> None:
+        self.wait(lambda: pinned(self.client, "ring") == LEAVES, "pins")
+        self.wait_settled()
+
 
 @pytest.fixture
 def pair(lab_prefix: str, tmp_path: Path) -> Iterator[Pair]:
@@ -112,7 +117,7 @@ def test_switches_are_divided_and_handed_over_without_a_change_of_rules(pair: Pa
         | {("two", "master"): held["two"], ("two", "slave"): held["one"]}
     )
     client.register_job(ring(lab, "ring", [f"h{leaf}_1" for leaf in range(1, LEAVES + 1)]))
-    pair.wait(lambda: pinned(client, "ring") == LEAVES, "pins")
+    pair.wait_pinned()
     before = sorted(str(route) for route in routes(client, "ring"))
     assert_pings(lab, "h1_1", f"h{LEAVES}_1")
     with Snoop(lab, pair.folder) as snoop:
@@ -131,3 +136,21 @@ def test_switches_are_divided_and_handed_over_without_a_change_of_rules(pair: Pa
         assert_pings(lab, "h1_1", f"h{LEAVES}_1", count=10)
         assert (snoop.count("OFPT_FLOW_MOD"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
     assert sorted(str(route) for route in routes(client, "ring")) == before
+
+
+def test_a_follower_takes_the_place_of_a_killed_leader_without_a_change_of_rules(pair: Pair) -> None:
+    lab, client = pair.lab, pair.client
+    pair.wait(lambda: len(pair.held()) == 2, "switches at both members")
+    client.register_job(ring(lab, "ring", [f"h{leaf}_1" for leaf in range(1, LEAVES + 1)]))
+    pair.wait_pinned()
+    before = sorted(str(route) for route in routes(client, "ring"))
+    with Snoop(lab, pair.folder) as snoop, Client(pair.two.address) as other:
+        pair.one.kill()
+        pair.client = other
+        pair.wait(lambda: pair.held() == {"two": LEAVES + SPINES}, "all switches at two")
+        pair.wait_settled()
+        pair.wait(lambda: pinned(other, "ring") == LEAVES, "pins")
+        assert_pings(lab, "h1_1", f"h{LEAVES}_1", count=10)
+        # A new control loop does not go on to count pairs that no job announced, so it deletes the rules that did.
+        assert (snoop.count(f"OFPT_FLOW_MOD(?!.*:0x{COOKIE_MAGIC:x}ff)"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
+        assert sorted(str(route) for route in routes(other, "ring")) == before
