@@ -170,6 +170,8 @@ class DeclaredSwitch:
     """Dpid of the switch; None for any switch with this name."""
     role: SwitchRole | None = None
     """Role of the switch; None if it is not declared."""
+    rack: str = ""
+    """Rack of the switch; empty if it is not declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,11 @@ class Declared:
         of_bundles = (name for bundle in self.bundles for name in (bundle.a, bundle.b))
         implied = (*of_links, *of_bundles, *(host.switch for host in self.hosts))
         return {**dict.fromkeys(implied), **{switch.name: switch.dpid for switch in self.switches}}
+
+    @property
+    def rack_of(self) -> dict[Dpid, str]:
+        """Rack of each switch that has a rack and a dpid."""
+        return {switch.dpid: switch.rack for switch in self.switches if switch.rack and switch.dpid}
 
     @property
     def role_of(self) -> dict[Dpid | str, SwitchRole]:

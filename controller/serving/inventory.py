@@ -37,6 +37,7 @@ class _Switch(TomlTable):
     name: Name
     dpid: int | None = Field(default=None, ge=1, lt=1 << 64)
     role: SwitchRole | None = None
+    rack: Annotated[str, StringConstraints(min_length=1, max_length=63)] = ""
 
 
 class _Link(TomlTable):
@@ -78,7 +79,8 @@ def load(path: Path | None) -> Declared:
 
 
 def _switch(switch: _Switch) -> DeclaredSwitch:
-    return DeclaredSwitch(switch.name, None if switch.dpid is None else Dpid(switch.dpid), switch.role)
+    dpid = None if switch.dpid is None else Dpid(switch.dpid)
+    return DeclaredSwitch(switch.name, dpid, switch.role, switch.rack)
 
 
 def _bundle(link: _Link) -> DeclaredBundle:
@@ -120,6 +122,8 @@ def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
         if host.mac is not None and len(switches_of[host.mac]) > 1:
             yield FieldProblem(f"host[{n}].mac", f"a [[host]] at another switch has the MAC {host.mac} too")
     for n, switch in enumerate(found.switch):
+        if switch.rack and switch.dpid is None:
+            yield FieldProblem(f"switch[{n}].rack", "needs the dpid of the switch too")
         if switch.dpid is not None and dpids[switch.dpid] > 1:
             yield FieldProblem(f"switch[{n}].dpid", f"another [[switch]] has the dpid {switch.dpid:#x} too")
     ports = Counter(end for link in found.link if link.has_ports for end in link.names)

@@ -237,7 +237,7 @@ def _run(
                 run_hub(config, inbox.put, outbox, loaded.openflow_tls, holding, on_ready, known, silent)
             elif shared:
                 shared.process.fail = outbox.fail
-                with shared.leading(router, new_link, board):
+                with shared.leading(router, new_link, board, loaded.declared.rack_of):
                     on_ready()
                     outbox.wait()
             else:

@@ -66,15 +66,19 @@ class Sharing:
         return LeaderLink(self.membership, loaded.members_tls, self.process, self.config.etcd.lease_s)
 
     @contextmanager
-    def leading(self, router: Router, new_link: Callable[..., LinkEnd], board: StatusBoard) -> Iterator[None]:
-        """Control the own switches, and assign all switches, while the context lasts."""
+    def leading(
+        self, router: Router, new_link: Callable[..., LinkEnd], board: StatusBoard, racks: Mapping[Dpid, str]
+    ) -> Iterator[None]:
+        """Control the own switches, and assign all switches, while the context lasts.
+
+        ``racks``: racks of the switches that have one (``Declared.rack_of``)."""
         end = new_link(self.member, self.process.write, same_clock=True)
         self.process.link = end.received
         end.begin()
         board.held = self._held
         members, lease_s = self.membership, self.config.etcd.lease_s
         reach = partial(_reach, router)
-        with Assigning(self.assignments, lambda: members.newest, reach, self.base(), lease_s, {}) as assigning:
+        with Assigning(self.assignments, lambda: members.newest, reach, self.base(), lease_s, racks) as assigning:
             router.changed = assigning.look
             try:
                 yield

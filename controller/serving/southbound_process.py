@@ -130,6 +130,6 @@ class SouthboundProcess:
     def _answer(self, asked: Claim) -> None:
         """Answer a question of the process now, and again when the holding changes."""
         self._asked[asked.dpid] = asked
-        generation = self._holding.generation(asked.dpid)
         may_claim = asked.since is not None and self._holding.may_claim(asked.dpid, asked.since)
+        generation = self._holding.generation(asked.dpid)  # in this order, as ``Holding`` requires
         self.write(replace(asked, generation=generation, may_claim=may_claim))

@@ -48,6 +48,7 @@ def test_a_file_declares_switches_and_cables_by_their_ports_or_counted(tmp_path:
 name = "leaf1"
 dpid = 0x101
 role = "leaf"
+rack = "r1"
 
 [[link]]
 ends = ["leaf1:leaf1-eth5", "spine2:spine2-eth1"]
@@ -61,10 +62,11 @@ ends = ["leaf1", "spine1"]
 """
     found = inventory.load(written(tmp_path, text))
     assert found == Declared(
-        switches=(DeclaredSwitch("leaf1", Dpid(0x101), SwitchRole.LEAF),),
+        switches=(DeclaredSwitch("leaf1", Dpid(0x101), SwitchRole.LEAF, "r1"),),
         cables=(DeclaredCable(("leaf1", "leaf1-eth5"), ("spine2", "spine2-eth1")),),
         bundles=(DeclaredBundle("leaf2", "spine2", 2), DeclaredBundle("leaf1", "spine1", 1)),
     )
+    assert found.rack_of == {0x101: "r1"}
     assert found.dpid_of == {"leaf1": 0x101, "leaf2": None, "spine1": None, "spine2": None}
 
 
@@ -73,6 +75,7 @@ ends = ["leaf1", "spine1"]
     ('[[link]]\nends = ["a:1", "b:1"]\ncables = 2', r"link\[0\].cables: is for links without ports"),
     ('[[link]]\nends = ["a", "a"]', r"link\[0\].ends: both ends are a"),
     ('[[switch]]\nname = "a"\nrole = "core"', r"switch\[0\].role: must be 'leaf' or 'spine'"),
+    ('[[switch]]\nname = "a"\nrack = "r1"', r"switch\[0\].rack: needs the dpid of the switch too"),
     ('[[link]]\nends = ["a"]', r"link\[0\].ends"),
     ('[[link]]\nends = ["a", ":b"]', r"link\[0\].ends\[1\]: must be the name of a switch"),
     ('[[link]]\nends = ["a", "b"]\ncables = 0', r"link\[0\].cables: must be at least 1"),
