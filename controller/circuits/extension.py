@@ -249,7 +249,7 @@ def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabr
         switch = fabric.switches.get(at.dpid)
         port = switch.ports.get(at.port) if switch else None
         if switch and not (port and port.up and at not in circuits.dark):
-            no_light = f"has no light to {_fibre_end(circuits, at)}"
+            no_light = f"has no light on its fibre to {_fibre_end(circuits, at)}"
             yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": no_light})
     why = {}
     for src, dst in sorted(fibres.silent):

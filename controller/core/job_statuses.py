@@ -165,9 +165,9 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
     if (most := links.most_to_one) > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
         return f"up to {most} hosts send to one host at once; how they share its port is not known"
     if (most := links.most_from_one) > MOST_AT_ONCE:
-        return f"one host sends to up to {most} hosts at once, in an unknown order"
+        return f"one host sends to up to {most} hosts at once; how they share its port is not known"
     if job.spec.library not in ONE_WAY_EACH and links.exchanges:
-        return "hosts that send to each other at once may take turns; that depends on the library"
+        return "whether hosts that send to each other at once take turns depends on the library"
     if split and job.spec.striping is Striping.BY_SHARE:
         return "its flows are split, and connections that are not paced do not keep to their shares of a link"
     if outweighed:

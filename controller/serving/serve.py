@@ -257,7 +257,9 @@ def hand_over(config: Config, board: StatusBoard, outbox: Outbox, silent_s: floa
     not replace each other while all switches are down."""
     usual_s = min(config.counters.interval_s, config.openflow.echo_interval_s)
     if board.membership and silent_s > max(config.etcd.lease_s, USUALLY_SILENT * usual_s) and board.has_standby():
-        outbox.fail(SignalboxError(f"no switch has answered for {silent_s:.1f} s, and another controller stands by"))
+        outbox.fail(
+            SignalboxError(f"no switch has answered for {silent_s:.1f} s; stopping, so that a standby takes over")
+        )
 
 
 def _member_port(config: Config, loaded: Loaded, store: Store, new_link: NewLink | None) -> MemberPort | None:

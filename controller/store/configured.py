@@ -56,7 +56,7 @@ class NothingSaved:
         pass
 
     def raise_epoch(self, above: int) -> None:  # noqa: ARG002
-        raise InvalidInput.of("state_dir", "is missing; without it, the clock sets the epochs")
+        raise InvalidInput.of("state_dir", "is missing; without it, generation ids follow the clock")
 
     def written(self) -> Written:
         raise InvalidInput.of("state_dir", "is missing, so no state is saved")

@@ -156,7 +156,7 @@ def test_an_optical_switch_that_is_not_connected_is_described_with_its_alarm(sig
         assert "critical switch_down: switch optical1 (0x101) is down" in text
         assert "interface_dark" not in text
         other = signalbox("describe", "switch", "optical2", "--address", address).text
-        assert "interface_dark: server2:3 has no light to port 2 of optical2" in other
+        assert "interface_dark: server2:3 has no light on its fibre to port 2 of optical2" in other
         assert "optical switches 2, 1 not connected" in signalbox("status", "--address", address).text
 
 

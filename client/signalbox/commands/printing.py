@@ -118,8 +118,8 @@ def unmeasured(links: Iterable[pb.Link]) -> list[str]:
 def not_known(flows_hashed: int) -> list[str]:
     """Return a sentence about the flows without a route, whose links are unknown; empty without such flows."""
     if flows_hashed == 1:
-        return ["1 flow is hashed: which links it uses is not known."]
-    return [f"{flows_hashed:,} flows are hashed: which links they use is not known."] if flows_hashed else []
+        return ["1 flow is hashed: its links are not known."]
+    return [f"{flows_hashed:,} flows are hashed: their links are not known."] if flows_hashed else []
 
 
 def hosts(found: Sequence[pb.Host], title: str = "") -> RenderableType:
