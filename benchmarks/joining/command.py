@@ -213,8 +213,8 @@ def main(
         list[Announced] | None, typer.Option(help="Announcement of a planned round; all by default.")
     ] = None,
     draws: Annotated[int, typer.Option(min=1, help="Draws of ECMP's hash.")] = 20,
-    draw_iterations: Annotated[int, typer.Option(min=1, help="Least iterations per draw and job.")] = 2,
-    iterations: Annotated[int, typer.Option(min=1, help="Least iterations per job in the other windows.")] = 5,
+    draw_iterations: Annotated[int, typer.Option(min=1, help="Smallest number of iterations per draw and job.")] = 2,
+    iterations: Annotated[int, typer.Option(min=1, help="Smallest number of iterations per job in other windows.")] = 5,
     repeat: Annotated[int, typer.Option(min=1, help="Repetitions of a scenario.")] = 1,
     seconds: Annotated[float | None, typer.Option(min=1, help="Length of a scenario in each mode.")] = None,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/joining"),
@@ -237,8 +237,8 @@ def main(
                 file.flush()
     found = summary(read_rows(out / "rows.jsonl"))
     titles = {
-        "hashed": "ECMP: iteration times over the flat switch",
-        "planned": "Planned: over (flat switch x slowdown)",
+        "hashed": "ECMP: iteration times / those on the flat switch",
+        "planned": "Planned: iteration times / (those on the flat switch x slowdown)",
         "totals": "By what was announced",
     }
     report(found, out / "joining.json", as_json, {title: found[name] for name, title in titles.items()})

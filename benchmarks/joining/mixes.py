@@ -133,14 +133,14 @@ def hashed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def planned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a line per job and announcement. ``over``: iteration time / (time on the flat switch x slowdown)."""
+    """Return a line per job and announcement. ``ratio``: iteration time / (that on the flat switch x slowdown)."""
     flat = flat_s(rows)
     return [
         {
             "job": row["job"],
             "announced": row["announced"],
             "flat_s": flat.get(row["job"]),
-            "over": ratio(row["iteration_s"], flat.get(row["job"], 0.0) * (row["slowdown"] or 1.0)),
+            "ratio": ratio(row["iteration_s"], flat.get(row["job"], 0.0) * (row["slowdown"] or 1.0)),
             **{name: row[name] for name in SHOWN},
         }
         for row in rows
@@ -153,20 +153,20 @@ def totals(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for announced in dict.fromkeys(line["announced"] for line in lines):
         mine = [line for line in lines if line["announced"] == announced]
-        over = [line["over"] for line in mine if line["over"]]
+        ratios = [line["ratio"] for line in mine if line["ratio"]]
         found.append(
             {
                 "announced": announced,
                 "jobs": len(mine),
-                "over_mean": round(fmean(over), 3) if over else None,
-                "over_max": max(over, default=None),
+                "ratio_mean": round(fmean(ratios), 3) if ratios else None,
+                "ratio_max": max(ratios, default=None),
                 "routes_right": sum(line["right_s"] is not None for line in mine),
                 "right_s_max": most(mine, "right_s"),
                 "alarms": sum(line["alarm_s"] is not None for line in mine),
                 "alarm_s_max": most(mine, "alarm_s"),
-                "pairs": sum(line["pairs"] for line in mine),
-                "found": sum(line["found"] for line in mine),
-                "false": sum(line["false"] for line in mine),
+                "pairs_sent": sum(line["pairs"] for line in mine),
+                "pairs_found": sum(line["found"] for line in mine),
+                "pairs_wrongly_found": sum(line["false"] for line in mine),
                 "bytes_error_max": most(mine, "bytes_error"),
             }
         )

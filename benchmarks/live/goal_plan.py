@@ -232,7 +232,7 @@ def main(
     placement: Annotated[
         Placement, typer.Option(help="How generated jobs are placed on hosts.")
     ] = Placement.WHOLE_LEAF,
-    max_subflows: Annotated[int, typer.Option(min=1, help="Most subflows of a flow.")] = 2,
+    max_subflows: Annotated[int, typer.Option(min=1, help="Largest number of subflows of a flow.")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the generated workload.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File for the results.")] = RESULTS,
     as_json: AsJson = False,

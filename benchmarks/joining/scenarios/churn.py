@@ -178,7 +178,11 @@ def judge(rows: Sequence[Row]) -> Found:
     modes, states = by_mode(rows), by_state(rows)
     known = [line["worst_job"] for line in states if line["state"] in ("late", "quiet")]
     return Found(
-        {"Over the flat switch": modes, "By what is known": states, "Seconds until known": known_after(rows)},
+        {
+            "Iteration times / those on the flat switch": modes,
+            "By what is known": states,
+            "Seconds until known": known_after(rows),
+        },
         [
             Target("mean of all jobs", worst(modes, "mean"), MEAN),
             Target("worst job", worst(modes, "worst_job"), WORST),

@@ -54,7 +54,7 @@ LEAST_LEFT = 0.5
 Traffic that adapts gives way (docs/explanation/planning.md)."""
 
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
-"""Limits: iteration time over the flat switch; seconds with a wrong slowdown; relative error of a right slowdown.
+"""Limits: iteration time / that on the flat switch; seconds with a wrong slowdown; relative error of a right slowdown.
 
 The first poll may be up to ``COUNTERS_S`` after the begin of the traffic. Another ``COUNTERS_S`` later the reported
 slowdown must be right."""
@@ -186,7 +186,7 @@ def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def judge(rows: Sequence[Row]) -> Found:
     lines = by_time(rows)
     return Found(
-        {"Over the flat switch": by_mode(rows), "Before and after the traffic begins": lines},
+        {"Iteration times / those on the flat switch": by_mode(rows), "Before and after the traffic begins": lines},
         [
             Target("an iteration that begins 3 s after the traffic and later", worst(lines, "worst_later"), AFTER),
             Target("seconds that a shown slowdown is off by more than 20 %", worst(lines, "shown_off_s"), OFF_S),

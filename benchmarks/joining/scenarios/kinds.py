@@ -237,7 +237,11 @@ def judge(rows: Sequence[Row]) -> Found:
     texts = [{"job": row.job, "alarm": row.more["alarm_text"]} for row in rows if row.more["alarm_text"]]
     of_right = [row for row in rows if row.more["announced"] == Announced.RIGHT]
     return Found(
-        {"Right: over the flat switch": by_mode(of_right), "Announcements": lines, "Alarms": texts},
+        {
+            "Right: iteration times / those on the flat switch": by_mode(of_right),
+            "Announcements": lines,
+            "Alarms": texts,
+        },
         [
             Target("readings of the API with an alarm about a right announcement", worst(right, "alarms"), 0),
             Target("wrong announcement: seconds until it no longer slows jobs", settled, SETTLED_S),

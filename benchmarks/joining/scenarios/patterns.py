@@ -111,4 +111,4 @@ def judge(rows: Sequence[Row]) -> Found:
     if hashed:
         targets.append(Target("all-to-all, mean of the jobs; under ECMP at most", worst(other, "mean"), fmean(hashed)))
     targets.append(Target("readings of the API with an alarm after the second period", worst(ddp, "alarms"), 0))
-    return Found({"Over the flat switch": lines}, targets)
+    return Found({"Iteration times / those on the flat switch": lines}, targets)

@@ -121,7 +121,7 @@ def judge(rows: Sequence[Row]) -> Found:
     planned = [line for line in lines if line["mode"] == Mode.PLANNED]
     more = max((line["sent_again_after"] - line["sent_again_before"] for line in planned), default=None)
     return Found(
-        {"Over the flat switch": by_mode(rows), "Before and after the exchange": lines},
+        {"Iteration times / those on the flat switch": by_mode(rows), "Before and after the exchange": lines},
         [
             Target("an iteration after the exchange", worst(lines, "worst_after"), AFTER),
             Target("pairs of hosts whose path changed", worst(lines, "pairs_moved"), 0),

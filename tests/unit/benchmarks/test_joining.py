@@ -87,6 +87,6 @@ def test_iterations_are_compared_with_the_flat_switch() -> None:
     found = summary([row(Mode.FLAT, 1.0), row(Mode.ECMP, 2.0), row(Mode.ECMP, 3.0), planned])
     assert found["hashed"] == [{"job": "a", "draws": 2, "mean": 2.5, "worst": 3.0}]
     [line] = found["planned"]
-    assert (line["flat_s"], line["over"]) == (1.0, 1.1)
+    assert (line["flat_s"], line["ratio"]) == (1.0, 1.1)
     [total] = found["totals"]
-    assert (total["over_max"], total["routes_right"], total["alarms"]) == (1.1, 1, 0)
+    assert (total["ratio_max"], total["routes_right"], total["alarms"]) == (1.1, 1, 0)
