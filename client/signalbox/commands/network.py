@@ -203,7 +203,7 @@ def members(
         MemberAction | None,
         typer.Argument(
             metavar="[drain|undrain]",
-            help="drain: move the switches of a member to other members. undrain: let it hold switches again.",
+            help="drain: move the switches of a member to other members. undrain: let the member hold switches again.",
             show_default=False,
         ),
     ] = None,

@@ -882,17 +882,17 @@ class ControllerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainMember(self, request, context):
-        """Move all switches of a member to other members, some at a time, until UndrainMember. The member goes on as before
-        otherwise. It keeps a switch that is connected to no other member. Return when the change is saved.
-        INVALID_ARGUMENT: no member has the name. FAILED_PRECONDITION: all other members drain, or the leader holds all
-        switches because they are not divided among members.
+        """Move all switches of a member to other members, some at a time, until UndrainMember. In all else the member
+        continues as before. It keeps a switch that is connected to no other member. Return when the change is saved.
+        INVALID_ARGUMENT: no member has the name. FAILED_PRECONDITION: all other members are draining, or the leader holds
+        all switches because they are not divided among members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UndrainMember(self, request, context):
-        """Let a member hold switches again. Errors and time of the return are as for DrainMember.
+        """Let a member hold switches again. Return when the change is saved. Errors are those of DrainMember.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
