@@ -83,7 +83,10 @@ def store_of(config: Config) -> Store:
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if config.etcd_endpoints:
         etcd, access = config.etcd, _access(config.etcd_endpoints, config.etcd)
-        return EtcdStore(access, etcd.prefix, etcd.lease_s, _name(config), config.members.api or "")
+        api = config.members.api or ""
+        return EtcdStore(
+            access, etcd.prefix, etcd.lease_s, _name(config), api, bool(api and config.openflow.own_process)
+        )
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
 
 

@@ -21,7 +21,8 @@ from controller.store.etcd_client import EtcdAccess, EtcdError
 from controller.store.etcd_commits import EtcdCommits
 from controller.store.etcd_contents import Contents, Malformed, records, why_unreadable
 from controller.store.etcd_events import EtcdEvents
-from controller.store.etcd_operations import put, was_created
+from controller.store.etcd_operations import delete_range, put, was_created
+from controller.store.etcd_v3 import etcd_pb2 as pb
 from controller.store.lease_secret import SECRET_BYTES
 from controller.store.records import FORMAT, ChangedRecords, Written, changes, decode, encode, forget, without
 from controller.store.store import Done, epoch_at, refuse_above
@@ -31,10 +32,16 @@ log = structlog.get_logger(__name__)
 
 
 class EtcdStore(EtcdClaim):
-    """Store below ``prefix``. Methods are documented at ``Store``."""
+    """Store below ``prefix``. Methods are documented at ``Store``.
 
-    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
+    ``divides``: whether members divide the switches while this process leads. Otherwise ``begin`` ends all assignments
+    of an earlier leader, so that no other member takes a switch that has restarted for its own."""
+
+    def __init__(
+        self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "", divides: bool = False
+    ) -> None:
         super().__init__(access, prefix, lease_s, name, api)
+        self._divides = divides
         self._records = EtcdCommits(self._etcd, self._root, self.fence(), self._refuse_lost)
         self.events = EtcdEvents(self._etcd, self._root, self.where, self.fence())
         self._commits: CommitQueue | None = None
@@ -164,13 +171,14 @@ class EtcdStore(EtcdClaim):
         if self._has_ended:
             raise self._ended()
         self._base = max(self._base, epoch_at(time.time()))  # etcd may have been restored, with smaller revisions
-        self._put_numbers(format=FORMAT, epoch=self._base)
+        first, end = self._key("assign/"), self._key("assign0")
+        self._put_numbers([] if self._divides else [delete_range(first, end)], format=FORMAT, epoch=self._base)
         self._commits = CommitQueue(self._write)
         return self._base + self._created
 
-    def _put_numbers(self, **numbers: int) -> None:
-        """Write numbers to the keys of these names. Raises ``InvalidInput``."""
-        puts = [put(self._key(name), str(value).encode()) for name, value in numbers.items()]
+    def _put_numbers(self, others: Sequence[pb.RequestOp] = (), **numbers: int) -> None:
+        """Write numbers to the keys of these names. Raises ``InvalidInput``. ``others``: further operations."""
+        puts = [*others, *(put(self._key(name), str(value).encode()) for name, value in numbers.items())]
         with self._refusals():
             written = self._etcd.transaction([self.fence()], puts)
         if not written.succeeded:

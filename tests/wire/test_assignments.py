@@ -16,7 +16,7 @@ from controller.store.etcd_assignments import EtcdAssignments
 from controller.store.etcd_client import EtcdError
 from controller.store.etcd_store import EtcdStore
 from tests.support.waiting import until
-from tests.support.wire.etcd import EtcdProcess, begun, running_etcd
+from tests.support.wire.etcd import LEASE_S, EtcdProcess, begun, running_etcd
 
 A, B = Holder("a", "1"), Holder("b", "2")
 LEAF, SPINE = Dpid(0x1), Dpid(0xFFFF_FFFF_FFFF_FFFF)
@@ -148,3 +148,24 @@ def test_a_member_that_etcd_did_not_answer_learns_what_it_has_missed(tmp_path: P
         etcd.free_space()
         etcd.delete(f"{prefix}assign/0000000000000001")
         until(lambda: member.holder(LEAF) is None)
+
+
+@pytest.mark.parametrize("divides", [True, False])
+def test_a_leader_that_holds_all_switches_ends_the_assignments_of_an_earlier_one(
+    etcd: EtcdProcess, prefix: str, divides: bool
+) -> None:
+    with begun(etcd.access, prefix) as store, read_by(etcd, prefix, A, store) as leader:
+        leader.write(store.base, {LEAF: B, SPINE: B})
+        first = leader.newest
+    store = EtcdStore(etcd.access, prefix, LEASE_S, divides=divides)
+    store.load()
+    with read_by(etcd, prefix, B, store) as member:
+        assert member.newest == first
+        store.begin(lambda: None)
+        if divides:
+            member._read()
+            assert member.newest == first
+        else:
+            until(lambda: not member.newest)
+            assert member.generation(LEAF) is None
+    store.close()
