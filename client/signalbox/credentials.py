@@ -34,7 +34,7 @@ class _EncryptedKey(Exception):
 
 
 class _OpenKey(Exception):
-    """Error: other users have access to the key file. It names the mode of the file, and a command that corrects it."""
+    """Error that other users have access to a key file; its text names the mode and a command that corrects it."""
 
 
 OPTIONS = ("--tls-ca", "--tls-certificate", "--tls-key")
