@@ -10,7 +10,7 @@ names one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -89,11 +89,11 @@ async def _send(packets: Packets, write: Callable[[bytes], Any]) -> None:
         await write(packet)
 
 
-async def _receive(read: Callable[[], Any], silent_s: float, received: Callable[[bytes], None]) -> None:
+async def _receive(read: Callable[[], Any], silent_s: float, received: Callable[[bytes], Awaitable[None]]) -> None:
     """Receive packets until the other end ends the stream. Raises ``TimeoutError`` when it is silent."""
     while (packet := await asyncio.wait_for(read(), silent_s)) is not grpc.aio.EOF:
         if packet:
-            received(packet)
+            await received(packet)
 
 
 async def _exchange(
@@ -101,7 +101,7 @@ async def _exchange(
     write: Callable[[bytes], Any],
     read: Callable[[], Any],
     silent_s: float,
-    received: Callable[[bytes], None],
+    received: Callable[[bytes], Awaitable[None]],
 ) -> None:
     """Send and receive until the other end ends the stream. Raises the exception of a failure."""
     sending = asyncio.create_task(_send(packets, write))
@@ -136,10 +136,15 @@ def add_links(
             packets, write = _queue()
             member = dict(context.invocation_metadata() or ()).get(MEMBER, "")
             link = new_link(str(member), write)
+
+            async def received(packet: bytes) -> None:
+                # In a thread: the rules of a switch may take a tenth of a second to read.
+                await asyncio.to_thread(link.received, packet)
+
             log.info("the southbound of a member is linked", member=ascii(member))
             try:
                 link.begin()
-                await _exchange(packets, context.write, context.read, silent_s, link.received)
+                await _exchange(packets, context.write, context.read, silent_s, received)
             except TimeoutError:
                 raise TooSlow(f"nothing arrived for {silent_s:g} s") from None
             finally:
@@ -195,8 +200,12 @@ class LeaderLink:
         own = self._membership.own
         call = begin(metadata=((MEMBER, f"{own.name}/{own.id}"),))
         packets, self._southbound.link = _queue()
+
+        async def received(packet: bytes) -> None:
+            self._southbound.write(packet)
+
         try:
-            await _exchange(packets, call.write, call.read, self._silent_s, self._southbound.write)
+            await _exchange(packets, call.write, call.read, self._silent_s, received)
             raise ConnectionError(f"the leader has ended the link: {await call.details()}")
         finally:
             self._southbound.broken()

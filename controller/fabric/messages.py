@@ -54,7 +54,7 @@ class SwitchesInReach:
 
 @dataclass(frozen=True, slots=True)
 class SwitchMoved:
-    """Another southbound serves the switch from now on. The switch has kept its rules and links."""
+    """A switch that did not leave has another holder, or was claimed anew. Others may have changed its rules."""
 
     dpid: Dpid
     name: str

@@ -203,7 +203,7 @@ class Router:
     def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
         """Yield what the control loop gets to know of a message."""
         match message:
-            case SwitchConnected(dpid, name, ports):
+            case SwitchConnected(dpid, name, ports) | SwitchMoved(dpid, name, ports):
                 before, left = self._holders.get(dpid), self._leaving.pop(dpid, None)
                 if before not in (None, end):
                     self._abandon(dpid)
@@ -211,9 +211,11 @@ class Router:
                 if left or before not in (None, end):
                     self._expect_links(dpid)
                     yield SwitchMoved(dpid, name, ports)
+                elif before and isinstance(message, SwitchMoved):
+                    yield message
                 else:
                     self._forget_links(dpid)
-                    yield message
+                    yield SwitchConnected(dpid, name, ports)
             case SwitchesInReach(dpids):
                 self._in_reach[end] = dpids
                 self.changed()

@@ -3,6 +3,9 @@
 southbound (Ryu's hub, main thread) ─▶ inbox ─▶ control loop (thread) ─▶ outbox ─▶ southbound
 gRPC server (thread)                ─▶ inbox                          ─▶ planner (process) ─▶ inbox
 status board: control loop ─▶ gRPC server, metrics server
+
+With ``openflow.own_process`` the southbound is a process: process ─▶ link ─▶ router ─▶ inbox, and back. Links of other
+members' southbounds arrive at the gRPC server (``sharing``).
 """
 
 from __future__ import annotations

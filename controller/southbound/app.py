@@ -29,6 +29,7 @@ from controller.fabric.messages import (
     SwitchesInReach,
     SwitchFloods,
     SwitchLeft,
+    SwitchMoved,
 )
 from controller.fabric.topology import Dpid, PortRef, port_refs
 from controller.link.messages import Welcome
@@ -114,6 +115,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._admission = Admission(holding, patience_s, self._admit, self._not_master, self._pause, self._release)
         self._taken: dict[Dpid, Connection] = {}
         """Connections that were reported or admitted, and that may not be used now."""
+        self._reported: dict[Dpid, Connection] = {}
+        """Connections of the switches that the control loop has, whether or not they may be used now."""
         self._report_at = 0.0
         self._in_reach: frozenset[Dpid] | None = None
         """Connected switches as reported last; None for a control loop that wants no such report."""
@@ -181,6 +184,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._begin(now - welcome.now)
         self._discovery.share(welcome.probe_key)
         self._in_reach = frozenset()
+        self._reported.clear()
         for switch in self._switches.values():
             self._report_switch(switch)
         for dpid, connection in self._taken.items():
@@ -292,7 +296,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _report_switch(self, switch: _Switch) -> None:
         connection, dpid = switch.connection, Dpid(switch.connection.id)
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
-        self._put(SwitchConnected(dpid, switch.name, ports), connection.backlog)
+        kind = SwitchMoved if self._reported.get(dpid) is connection else SwitchConnected
+        self._reported[dpid] = connection
+        self._put(kind(dpid, switch.name, ports), connection.backlog)
         if dpid in self._optical:  # optical switches send no LLDP, and their counters are not polled
             return
         self._discovery.switch_connected(dpid, ports)
@@ -306,6 +312,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._pause(connection)
         self._discovery.switch_left(dpid)
         limited_log.warning("another controller is the master", switch=name, dpid=f"{dpid:#x}")
+        self._reported.pop(dpid, None)
         self._put(MastershipLost(dpid, name))
 
     def _pause(self, connection: Connection) -> None:
@@ -321,6 +328,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         del self._taken[connection.id]
         self._discovery.switch_left(connection.id)
         limited_log.info("switch released", switch=_name(connection), dpid=f"{connection.id:#x}")
+        self._reported.pop(connection.id, None)
         self._put(SwitchLeft(connection.id, released=True))
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
@@ -329,10 +337,12 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         if dpid is not None:
             switch = self._leave(dpid)
             limited_log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
+            self._reported.pop(dpid, None)
             self._put(SwitchLeft(dpid))
         elif (taken := self._taken.get(connection.id)) and taken is connection:
             del self._taken[taken.id]
             self._discovery.switch_left(taken.id)
+            self._reported.pop(taken.id, None)
             self._put(SwitchLeft(taken.id))
         self._admission.gone(connection, time.monotonic())
 

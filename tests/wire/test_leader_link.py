@@ -86,7 +86,7 @@ class Leader:
     def _put(self, message: Any, counted_by: Any = None) -> None:
         self.heard.append(message)
         if counted_by:
-            counted_by.taken += 1
+            counted_by.take()
 
     def _new_link(self, member: str, write: Callable[[bytes], None]) -> "Recorded":
         return Recorded(self, member, write)

@@ -226,6 +226,14 @@ def test_a_switch_without_a_holder_leaves_after_a_while(loop: Loop, message: Any
     assert loop.wait(GRACE_S) == [message]
 
 
+def test_a_switch_that_its_holder_claims_anew_keeps_its_links(loop: Loop) -> None:
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    two.says(LinkSeen(B1, A1))
+    assert one.says(SwitchMoved(A, "a", ())) == [SwitchMoved(A, "a", ())]
+    assert two.sent == []
+    assert one.says(SwitchMoved(C, "c", ())) == [SwitchConnected(C, "c", ())]
+
+
 def test_the_loop_learns_of_another_master_of_a_switch_that_it_never_had(loop: Loop) -> None:
     assert Southbound(loop).says(MastershipLost(A, "a")) == [MastershipLost(A, "a")]
 
