@@ -1,10 +1,9 @@
 """Channel to the active controller among several, each of which has an address.
 
 ``ActiveChannel`` probes the health service at all addresses at the same time, and uses the first controller that
-answers. A controller that stands by listens on no port, or HAProxy refuses the probe for it. Stubs of gRPC call through
-an ``ActiveChannel`` as through a channel of gRPC. When the controller in use no longer answers, the channel to it is
-closed. Its calls are then made again to the next controller that answers; its streams end, and their users open them
-again."""
+answers. A controller that stands by listens on no port, or HAProxy refuses the probe for it. When the controller in use
+no longer answers, the channel to it is closed. Its calls are then made again to the next controller that answers; its
+streams end, and their users open them again."""
 
 from __future__ import annotations
 

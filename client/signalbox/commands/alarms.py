@@ -124,7 +124,7 @@ def events(
     since: Annotated[
         float | None,
         typer.Option(
-            parser=_since, metavar="AGO|TIME", help="Start: an age (90s, 10m, 2h, 3d) or a time (2026-11-23T14:00)."
+            parser=_since, metavar="AGO|TIME", help="Start: an age (10m, 2h, 3d) or a time (2026-11-23T14:00)."
         ),
     ] = None,
     kind: Annotated[

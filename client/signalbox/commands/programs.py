@@ -110,9 +110,7 @@ def web(
     operate: Annotated[
         bool,
         typer.Option(
-            "--operate",
-            metavar="",
-            help="Let everyone who opens the page drain parts of the fabric, with this command's credentials.",
+            "--operate", metavar="", help="Let viewers of the page drain parts, with the credentials of this command."
         ),
     ] = False,
 ) -> None:

@@ -171,10 +171,8 @@ def goal(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str
 def plan_facts(plan: pb.Plan) -> dict[str, object]:
     """Return the facts of a plan except its slowdowns and routes."""
     ecmp, certificate = plan.ecmp_slowdown, word(word_in(plan, "certificate"))
-    proven = (
-        f"{counted(plan.slowdowns_proven, 'slowdown')} proven "
-        f"{proven_over(plan.slowdowns_proven_listed, plan.candidates_listed)}"
-    )
+    over = proven_over(plan.slowdowns_proven_listed, plan.candidates_listed)
+    proven = f"{counted(plan.slowdowns_proven, 'slowdown')} proven {over}"
     schemes = [(word_in(each, "scheme").replace("_", "-") or "-", slowdown(each.slowdown)) for each in plan.schemes]
     leads_to = goal(plan.goal.max_slowdown, plan.moves_left, plan.blocked_flows)
     return {
