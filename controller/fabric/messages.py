@@ -36,6 +36,8 @@ class SwitchConnected:
     dpid: Dpid
     name: str
     ports: tuple[Port, ...]
+    generation: int = 0
+    """Generation id of the claim. Of two southbounds that claim to hold the switch, the one with the larger id does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class SwitchMoved:
     dpid: Dpid
     name: str
     ports: tuple[Port, ...]
+    generation: int = 0
+    """Generation id of the claim. Of two southbounds that claim to hold the switch, the one with the larger id does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ class Router:
         self._lock = threading.RLock()
         self._ends: dict[End, None] = {}
         self._holders: dict[Dpid, End] = {}
+        self._generations: dict[Dpid, int] = {}
+        """Largest generation id of the claims of each switch."""
         self._leaving: dict[Dpid, tuple[float, SwitchLeft | MastershipLost]] = {}
         """Switches without a holder that the loop still has: when it loses them, and how."""
         self._links: dict[PortRef, PortRef] = {}
@@ -203,7 +205,10 @@ class Router:
     def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
         """Yield what the control loop gets to know of a message."""
         match message:
-            case SwitchConnected(dpid, name, ports) | SwitchMoved(dpid, name, ports):
+            case SwitchConnected(dpid, name, ports, generation) | SwitchMoved(dpid, name, ports, generation):
+                if generation < self._generations.get(dpid, 0):
+                    return  # the southbound was paused, and does not know yet that another one holds the switch
+                self._generations[dpid] = generation
                 before, left = self._holders.get(dpid), self._leaving.pop(dpid, None)
                 if before not in (None, end):
                     self._abandon(dpid)

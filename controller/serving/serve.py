@@ -136,7 +136,7 @@ def _serve(
         ExitStack() as waiting,
     ):
         if stand_by:
-            for module in SOUTHBOUND:
+            for module in SOUTHBOUND if not config.openflow.own_process else ():
                 import_module(module)  # slow to import: do it now, so that neither jobs nor switches wait for it later
             beside = shared.leader_link(loaded).run if shared else None
             waiting.enter_context(standby.forwarding(config, loaded, board, membership, beside))

@@ -196,6 +196,11 @@ class Admission:
         """Switches that have completed the handshake, held or not."""
         return frozenset(map(Dpid, self._dpids))
 
+    def generation(self, dpid: Dpid) -> int:
+        """Return the generation id of the newest claim of a switch; 0 if there is none."""
+        entry = self._dpids.get(dpid)
+        return entry.generation or 0 if entry else 0
+
     def arrived(self, connection: Connection, now: float) -> None:
         entry = self._dpids.get(connection.id)
         if entry is None:

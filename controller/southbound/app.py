@@ -298,7 +298,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
         kind = SwitchMoved if self._reported.get(dpid) is connection else SwitchConnected
         self._reported[dpid] = connection
-        self._put(kind(dpid, switch.name, ports), connection.backlog)
+        self._put(kind(dpid, switch.name, ports, self._admission.generation(dpid)), connection.backlog)
         if dpid in self._optical:  # optical switches send no LLDP, and their counters are not polled
             return
         self._discovery.switch_connected(dpid, ports)

@@ -1,5 +1,7 @@
 """Two controllers on one etcd that divide the switches: routes, packets and rules while switches get other holders."""
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -136,6 +138,21 @@ def test_switches_are_divided_and_handed_over_without_a_change_of_rules(pair: Pa
         assert_pings(lab, "h1_1", f"h{LEAVES}_1", count=10)
         assert (snoop.count("OFPT_FLOW_MOD"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
     assert sorted(str(route) for route in routes(client, "ring")) == before
+
+
+def test_a_paused_member_gets_no_switch_back_that_it_lost(pair: Pair) -> None:
+    lab, switches = pair.lab, LEAVES + SPINES
+    pair.wait(lambda: len(pair.held()) == 2, "switches at both members")
+    pair.wait_settled()
+    assert pair.two.process
+    with Snoop(lab, pair.folder) as snoop:
+        os.killpg(pair.two.process.pid, signal.SIGSTOP)
+        pair.wait(lambda: pair.roles()["one", "master"] == switches, "one as master everywhere")
+        pair.wait_settled()
+        os.killpg(pair.two.process.pid, signal.SIGCONT)
+        pair.wait(lambda: 0 < pair.held().get("two", 0) == pair.roles()["two", "master"], "switches at both again")
+        pair.wait_settled()
+        assert (snoop.count("OFPT_FLOW_MOD"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
 
 
 def test_a_follower_takes_the_place_of_a_killed_leader_without_a_change_of_rules(pair: Pair) -> None:

@@ -234,6 +234,17 @@ def test_a_switch_that_its_holder_claims_anew_keeps_its_links(loop: Loop) -> Non
     assert one.says(SwitchMoved(C, "c", ())) == [SwitchConnected(C, "c", ())]
 
 
+def test_a_southbound_that_was_paused_does_not_get_a_switch_back_that_it_lost(loop: Loop) -> None:
+    one, two = Southbound(loop), Southbound(loop)
+    one.says(SwitchConnected(A, "a", (), 5))
+    assert two.says(SwitchConnected(A, "a", (), 6)) == [SwitchMoved(A, "a", ())]
+    loop.router.remove(one)
+    loop.router.add(one)
+    assert one.says(SwitchConnected(A, "a", (), 5), SwitchFloods(A), SwitchLeft(A, released=True)) == []
+    assert two.says(SwitchFloods(A)) == [SwitchFloods(A)]
+    assert one.says(SwitchConnected(A, "a", (), 7)) == [SwitchMoved(A, "a", ())]
+
+
 def test_the_loop_learns_of_another_master_of_a_switch_that_it_never_had(loop: Loop) -> None:
     assert Southbound(loop).says(MastershipLost(A, "a")) == [MastershipLost(A, "a")]
 
