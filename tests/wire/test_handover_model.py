@@ -61,7 +61,7 @@ ASSIGNMENT_HOLDS = {
     "three assignments": "CUTS=1",
     "a switch restarts": "ASSIGNMENTS=3 RESTARTS=1",
     "connections end": "ASSIGNMENTS=2 DROPS=2 RESTARTS=1",
-    "three members": "MEMBERS=3 ASSIGNMENTS=2",
+    "three members": "MEMBERS=3 HOLDERS=2 ASSIGNMENTS=2",
     "restored, members were stopped": "RESTORES=1 STOPPED_FIRST ASSIGNMENTS=3",
     "restored from before all assignments while members run": "RESTORES=1 ASSIGNMENTS=2 RESTARTS=1",
 }
