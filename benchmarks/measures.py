@@ -155,7 +155,7 @@ def figures_of(row: Row) -> list[Row]:
 
 
 def flat(row: Row) -> dict[str, Any]:
-    """Return the row with the values of its mappings as values of its own. Lists of mappings are left out."""
+    """Return the row with each nested mapping replaced by its entries. Lists of mappings are left out."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):

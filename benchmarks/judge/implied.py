@@ -113,7 +113,7 @@ class _Plan:
         return not any(all(len(slow & members) >= least for members, least in groups) for slow in few)
 
     def _needs(self, group: Any, bound: Fraction, highest: Fraction) -> bool:
-        """Return whether in every routing ``least`` jobs of the group have a slowdown of at least the bound."""
+        """Return whether, however flows are routed, at least ``least`` jobs of the group reach the bound."""
         cut, members, least = self._plan["cuts"][group["cut"]], sorted(set(group["jobs"])), group["least"]
         price, need = dict(map(tuple, cut["prices"])), self._need(cut)
         if not 0 < least <= len(members) or min(price.values()) < 0 or min(price) < 0:

@@ -28,7 +28,7 @@ Method = Callable[[Any, Any, Context], Coroutine[Any, Any, Found]]
 
 
 def by_leader(method: Method[Found]) -> Method[Found]:
-    """Return the handler with this check."""
+    """Return the handler, refusing calls whose answer another controller may have made wrong (``knows_state``)."""
 
     @functools.wraps(method)
     async def checked(services: Leading, request: Any, context: Context) -> Found:

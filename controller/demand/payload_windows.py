@@ -343,7 +343,7 @@ class _Snapshot(NamedTuple):
 class PayloadWindows:
     """Snapshots of the counters of one job's pairs, and the windows between snapshots.
 
-    The values of all arrays are in the order of the pairs in the added totals."""
+    Each array has one value per pair, in the order in which the added totals list the pairs."""
 
     def __init__(self, interval_s: float, header_bytes: int) -> None:
         self._interval_s = interval_s

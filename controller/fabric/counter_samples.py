@@ -345,7 +345,7 @@ class RecentFigures:
 
 
 def _spread(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], place: Mapping[LinkId, int]) -> Floats:
-    """Return the values as an array in the order of ``place``: NaN for links not ``measured``, 0 for missing values."""
+    """Return the values of the links in the order of ``place``: NaN where not ``measured``, 0 for missing values."""
     spread = np.array([0.0 if measured.get(link) else np.nan for link in place])
     for link, value in values.items():
         if link in place and measured.get(link):

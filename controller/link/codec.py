@@ -257,7 +257,7 @@ def _within_limit(data: bytes, what: str) -> bytes:
 
 
 class Reader:
-    """Decoder of packets that contain only messages of these types. A union counts as its types."""
+    """Decoder of packets that contain only messages of these types. A union stands for each of its types."""
 
     def __init__(self, *types: Any) -> None:
         self._decoders = {}

@@ -120,16 +120,16 @@ def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
         switches_of[host.mac].add(host.switch)
     for n, host in enumerate(found.host):
         if host.mac is not None and len(switches_of[host.mac]) > 1:
-            yield FieldProblem(f"host[{n}].mac", f"a [[host]] at another switch has the MAC {host.mac} too")
+            yield FieldProblem(f"host[{n}].mac", f"a [[host]] at another switch has the same MAC, {host.mac}")
     for n, switch in enumerate(found.switch):
         if switch.rack and switch.dpid is None:
             yield FieldProblem(f"switch[{n}].rack", "needs the dpid of the switch too")
         if switch.dpid is not None and dpids[switch.dpid] > 1:
-            yield FieldProblem(f"switch[{n}].dpid", f"another [[switch]] has the dpid {switch.dpid:#x} too")
+            yield FieldProblem(f"switch[{n}].dpid", f"another [[switch]] has the same dpid, {switch.dpid:#x}")
     ports = Counter(end for link in found.link if link.has_ports for end in link.names)
     for n, host in enumerate(found.host):
         if (host.switch, host.port) in ports:
-            yield FieldProblem(f"host[{n}].port", f"a [[link]] has the port {host.switch}:{host.port} too")
+            yield FieldProblem(f"host[{n}].port", f"a [[link]] ends at the same port, {host.switch}:{host.port}")
     counted = Counter(_switches(link) for link in found.link if not link.has_ports)
     for n, link in enumerate(found.link):
         pair = _switches(link)

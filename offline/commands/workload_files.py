@@ -143,7 +143,9 @@ def simulate_command(
     lose_sent: Annotated[
         bool,
         typer.Option(
-            "--lose-sent", metavar="", help="A rerouted flow resends part of its step, as in the published simulator."
+            "--lose-sent",
+            metavar="",
+            help="Reroute a flow so that it resends what it sent since the latest event, as the published simulator.",
         ),
     ] = _DEFAULTS.lose_sent,
     path_stretch: PathStretch = 0,

@@ -281,7 +281,7 @@ def _carried(
 
 
 def _in_other_orders(ways: Iterable[InterfacePath]) -> list[InterfacePath]:
-    """Return each way in all cyclic orders of its hops."""
+    """Return every rotation of each path, which is a cycle of hops, without duplicates."""
     return list(dict.fromkeys(way[first:] + way[:first] for way in ways for first in range(len(way))))
 
 

@@ -129,8 +129,8 @@ class Divider:
     ) -> Floats:
         """Return the amounts of all but the unfit classes, and restrict the unfit classes to fewer paths.
 
-        An unfit class keeps as many paths as its flows may have subflows: the paths in ``laid``, or with ``roomiest``
-        the paths with the most room. Flows that stay whole are fixed on the kept paths."""
+        An unfit class keeps one path for each subflow that its flows may have. Kept are the paths in ``laid``, or with
+        ``roomiest`` the paths with the most room. Flows that stay whole are fixed on the kept paths."""
         of = self._of
         unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)

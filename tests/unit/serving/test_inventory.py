@@ -83,12 +83,12 @@ ends = ["leaf1", "spine1"]
     ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
     ('[[link]]\nends = ["a", "b"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
     ('[[switch]]\nname = "a"\n[[switch]]\nname = "a"', r"another \[\[switch\]\] has the name 'a' too"),
-    ('[[switch]]\nname = "a"\ndpid = 1\n[[switch]]\nname = "b"\ndpid = 1', r"switch\[1\].dpid: another .* dpid 0x1"),
+    ('[[switch]]\nname = "a"\ndpid = 1\n[[switch]]\nname = "b"\ndpid = 1', r"switch\[1\].dpid: .* same dpid, 0x1"),
     (HOST.replace("10.0.1.1", "127.0.0.1"), r"host\[0\].ip: "),
     (2 * HOST, r"host\[1\].ip: another \[\[host\]\] has the address 10.0.1.1 too"),
     (WITH_MAC + WITH_MAC.replace(".1.1", ".2.1").replace("leaf1", "leaf2"),
-     r"host\[1\].mac: a \[\[host\]\] at another switch has the MAC 02:00:00:00:00:01 too"),
-    (HOST + '[[link]]\nends = ["leaf1:e1", "b:1"]', r"host\[0\].port: a \[\[link\]\] has the port leaf1:e1 too"),
+     r"host\[1\].mac: a \[\[host\]\] at another switch has the same MAC, 02:00:00:00:00:01"),
+    (HOST + '[[link]]\nends = ["leaf1:e1", "b:1"]', r"host\[0\].port: a \[\[link\]\] ends at the same port, leaf1:e1"),
     ('[[switch]]\nname = "a"\ndpid = 0', r"switch\[0\].dpid: must be at least 1"),
 ])  # fmt: skip
 def test_what_cannot_be_meant_is_refused_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
