@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 import structlog
@@ -51,10 +52,20 @@ class Connections:
     away_s: float
     began: float
     """Start of this leader, at which the patience with holders that have not reported begins."""
+    _living: dict[Holder, float] = field(default_factory=dict)
+    """Time at which each member had a lease last."""
     _reported: dict[Holder, float] = field(default_factory=dict)
     """Time of the latest report of each member."""
     _seen: dict[Dpid, float] = field(default_factory=dict)
     """Time at which the holder of each switch was connected to it last."""
+
+    def living(self, members: Collection[Holder], reach: Reach, now: float) -> frozenset[Holder]:
+        """Return the members that count as alive: those with a lease, and for ``BACK_S`` those that still report.
+
+        When etcd answers again, it ends leases before their members can renew them."""
+        self._living |= dict.fromkeys(members, now)
+        reporting = {member for members in reach.values() for member in members}
+        return frozenset({*members, *(one for one in reporting if now < self._living.get(one, -inf) + BACK_S)})
 
     def connected(self, reach: Reach, holders: Mapping[Dpid, Holder], now: float) -> dict[Dpid, set[Holder]]:
         """Return the members that count as connected to each switch."""
@@ -128,8 +139,9 @@ class Assigning:
     def assign(self, now: float) -> None:
         """Write the new holders of switches whose holder should change. Raises ``EtcdError``."""
         members, holders = self._members(), self._assignments.holders()
-        live = frozenset(Holder(member.name, member.id) for member in members.all)
-        connected = self._connections.connected(self._reach(), holders, now)
+        reach = self._reach()
+        live = self._connections.living([Holder(one.name, one.id) for one in members.all], reach, now)
+        connected = self._connections.connected(reach, holders, now)
         site = Site(live, connected, holders, members.draining, self._racks)
         if site == self._settled:
             return

@@ -95,6 +95,19 @@ def test_the_switches_of_a_member_whose_lease_has_ended_get_other_holders_at_onc
     assert set(leader.after(LOOK_S).values()) == {B}
 
 
+def test_a_member_whose_lease_has_ended_and_that_still_reports_may_renew_it() -> None:
+    """After a while without answers, etcd ends leases as soon as it answers again."""
+    leader = Leader(A, B)
+    leader.reach = everywhere(10, A, B)
+    before = dict(leader.after(5 * MOVES_S))
+    leader.live = (B,)
+    assert leader.after(BACK_S - LOOK_S) == before
+    leader.live = (A, B)
+    assert leader.after(BACK_S) == before
+    leader.live = (B,)
+    assert set(leader.after(BACK_S + LOOK_S).values()) == {B}
+
+
 def test_a_member_that_lives_and_does_not_report_keeps_its_switches_for_a_while() -> None:
     leader = Leader(A, B)
     leader.reach = everywhere(10, A, B)
