@@ -46,6 +46,11 @@ class Refused(SignalboxError):
 # ---- forms of rules
 
 
+Between = Callable[[], None]
+"""Function that a reader calls between the parts of a large message, so that other work can be done."""
+_ENCODER = msgspec.msgpack.Encoder()
+
+
 class _Struct(msgspec.Struct, array_like=True, gc=False):
     """Base of the forms: an array of the fields."""
 
@@ -113,8 +118,12 @@ class _StageDone(_Struct):
 class _InstallStage(_Struct):
     change_id: int
     name: str
-    mods: dict[Dpid, tuple[_Mod, ...]]
+    mods: dict[Dpid, msgspec.Raw]
+    """Changes of each switch, which are read one switch after another: all at once may take half a second."""
     pause_s: float
+
+
+_MODS = msgspec.msgpack.Decoder(tuple[_Mod, ...])
 
 
 def _action(action: Action) -> _Action:
@@ -186,7 +195,7 @@ def _switch_rules(message: SwitchRules) -> _SwitchRules:
     return _SwitchRules(message.dpid, tuple(forms), message.foreign, hashes, message.is_partial)
 
 
-def _read_switch_rules(form: _SwitchRules) -> SwitchRules:
+def _read_switch_rules(form: _SwitchRules, _between: Between) -> SwitchRules:
     rules = [_read_rule(rule) for rule in form.rules]
     flows = (rule for rule in rules if isinstance(rule, FlowRule))
     groups = (rule for rule in rules if isinstance(rule, GroupRule))
@@ -203,7 +212,7 @@ def _stage_done(message: StageDone) -> _StageDone:
     return _StageDone(message.change_id, results)
 
 
-def _read_stage_done(form: _StageDone) -> StageDone:
+def _read_stage_done(form: _StageDone, _between: Between) -> StageDone:
     results = {
         dpid: SwitchResult(tuple((_read_mod(mod), why) for mod, why in result.rejected), result.timed_out)
         for dpid, result in form.results.items()
@@ -212,16 +221,19 @@ def _read_stage_done(form: _StageDone) -> StageDone:
 
 
 def _install_stage(message: InstallStage) -> _InstallStage:
-    mods = {dpid: tuple(map(_mod, mods)) for dpid, mods in message.stage.mods.items()}
+    mods = {dpid: msgspec.Raw(_ENCODER.encode([*map(_mod, mods)])) for dpid, mods in message.stage.mods.items()}
     return _InstallStage(message.change_id, message.stage.name, mods, message.pause_s)
 
 
-def _read_install_stage(form: _InstallStage) -> InstallStage:
-    stage = Stage(form.name, {dpid: tuple(map(_read_mod, mods)) for dpid, mods in form.mods.items()})
-    return InstallStage(form.change_id, stage, form.pause_s)
+def _read_install_stage(form: _InstallStage, between: Between) -> InstallStage:
+    mods = {}
+    for dpid, of_switch in form.mods.items():
+        mods[dpid] = tuple(map(_read_mod, _MODS.decode(of_switch)))
+        between()
+    return InstallStage(form.change_id, Stage(form.name, mods), form.pause_s)
 
 
-_FORMS: Mapping[type, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+_FORMS: Mapping[type, tuple[type, Callable[[Any], Any], Callable[[Any, Between], Any]]] = {
     SwitchRules: (_SwitchRules, _switch_rules, _read_switch_rules),
     StageDone: (_StageDone, _stage_done, _read_stage_done),
     InstallStage: (_InstallStage, _install_stage, _read_install_stage),
@@ -234,7 +246,6 @@ _FORMS: Mapping[type, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] =
 Packed = msgspec.Raw
 """Message in a packet."""
 
-_ENCODER = msgspec.msgpack.Encoder()
 _PACKET = msgspec.msgpack.Decoder(tuple[tuple[str, msgspec.Raw], ...])
 
 
@@ -265,7 +276,7 @@ class Reader:
             form, _, read = _FORMS.get(kind, (kind, None, None))
             self._decoders[kind.__name__] = msgspec.msgpack.Decoder(form).decode, read
 
-    def read(self, data: bytes) -> list[Any]:
+    def read(self, data: bytes, between: Between = lambda: None) -> list[Any]:
         """Return the messages in a packet. Raises ``Refused`` for any other bytes."""
         if len(data) > MOST_BYTES:
             raise Refused(f"a packet has {len(data)} bytes; at most {MOST_BYTES} are read")
@@ -274,7 +285,7 @@ class Reader:
             for name, body in _PACKET.decode(data):
                 decode, read = self._decoders[name]
                 message = decode(body)
-                messages.append(read(message) if read else message)
+                messages.append(read(message, between) if read else message)
         except KeyError:
             raise Refused(f"a packet has a message of the unknown type {name[:64]!r}") from None
         except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:

@@ -20,7 +20,7 @@ import structlog
 from controller.config import Config
 from controller.fabric.topology import Dpid
 from controller.link.codec import Refused
-from controller.southbound.framework import HubSocket, green_socket, spawn
+from controller.southbound.framework import HubSocket, green_socket, pause, spawn
 from controller.southbound.holding import AllSwitches, Holding
 from controller.southbound.outbox import Outbox
 from controller.southbound.process_messages import Broken, CannotListen, Claim, NewFiles, Ready, Silent, Stop
@@ -75,7 +75,7 @@ def run(
     logging()
     outbox = Outbox()
     pipe = _Pipe(socket.socket(fileno=connection.fileno()), outbox)
-    uplink = Uplink(pipe.write, outbox, partial(spawn, outbox))
+    uplink = Uplink(pipe.write, outbox, partial(spawn, outbox), pause)
     asked = AskedHolding(pipe.write)
     holding: Holding = asked if epoch is None else AllSwitches(epoch, lambda: True)
     tls = TlsContext("openflow", config.openflow.tls_files)

@@ -29,11 +29,18 @@ MOST_TOGETHER = 200
 
 
 class Uplink:
-    """Messages to the control loop. ``write``: queues a packet, and never waits. ``later``: calls a function soon."""
+    """Messages to the control loop. ``write``: queues a packet, and never waits. ``later``: calls a function soon.
+
+    ``between``: lets other greenlets run, between the parts of a large packet."""
 
     def __init__(
-        self, write: Callable[[bytes], None], outbox: Outbox, later: Callable[[Callable[[], None]], object]
+        self,
+        write: Callable[[bytes], None],
+        outbox: Outbox,
+        later: Callable[[Callable[[], None]], object],
+        between: Callable[[], None] = lambda: None,
     ) -> None:
+        self._between = between
         self._write = write
         self._outbox = outbox
         self._later = later
@@ -71,7 +78,7 @@ class Uplink:
 
     def received(self, data: bytes) -> None:
         """Handle a packet of the control loop. Raises ``Refused`` for bytes that are no packet."""
-        for command in TO_SOUTHBOUND.read(data):
+        for command in TO_SOUTHBOUND.read(data, self._between):
             if isinstance(command, Taken):
                 self._take(command.count - self._taken)
                 self._taken = max(self._taken, command.count)

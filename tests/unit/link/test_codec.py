@@ -27,7 +27,7 @@ from controller.tables.messages import (
     ToSwitches,
     key_hash,
 )
-from controller.tables.rules import FlowKey, FlowRule, GroupRule, Match, MeterRule, RuleSet, Table
+from controller.tables.rules import FlowKey, FlowRule, GroupRule, Match, MeterRule, RuleSet, Stage, Table
 
 A = Dpid(1)
 
@@ -134,6 +134,13 @@ def test_an_action_that_a_bucket_cannot_have_is_refused() -> None:
     data = msgspec.msgpack.encode([("InstallStage", [1, "install", {1: [["add", group]]}, 0.0])])
     with pytest.raises(Refused, match="a bucket cannot have the action 'controller'"):
         TO_SOUTHBOUND.read(data)
+
+
+def test_other_work_can_be_done_between_the_switches_of_a_stage() -> None:
+    stage = InstallStage(1, Stage("install", {A: (), Dpid(2): ()}))
+    turns: list[None] = []
+    assert TO_SOUTHBOUND.read(packet([pack(stage)]), lambda: turns.append(None)) == [stage]
+    assert len(turns) == 2
 
 
 def test_large_packets_are_neither_made_nor_read(monkeypatch: pytest.MonkeyPatch) -> None:
