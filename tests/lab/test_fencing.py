@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from controller.config import Config
-from controller.fabric.messages import MastershipLost, PortChanged, SwitchConnected, SwitchLeft
+from controller.fabric.messages import MastershipLost, PortChanged, SwitchConnected, SwitchLeft, SwitchMoved
 from controller.fabric.topology import Dpid, PortNo
 from controller.tables.messages import InstallStage, StageDone
 from controller.tables.rules import FlowKey, FlowRule, Match, Output, RuleMod, Stage, Table, cookie
@@ -182,7 +182,7 @@ def test_a_handover_is_one_role_request_over_connections_that_stay(fenced: Fence
         fenced.install(holder, generation - EPOCH)
     since = len(first.received)
     first.assign(DPID, generation + 1)
-    connected(first, since)
+    first.first(SwitchMoved, since, dpid=DPID)
     fenced.install(first, 4)
     assert fenced.priorities() == {1, 2, 3, 4}
     for member in (first, second):
