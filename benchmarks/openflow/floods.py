@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -87,9 +88,9 @@ def port_changes(port: int) -> None:
         switch.flood(lambda: data)
 
 
-def asking(number: int) -> bytes:
-    """Return a packet-in with an ARP request by the host of this number."""
-    match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, 1)
+def asking(number: int, at: int = 1) -> bytes:
+    """Return a packet-in with an ARP request by the host of this number, at port ``at``."""
+    match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, at)
     sender = bytes.fromhex("020000000bad") + bytes([10, 66, number >> 8, number & 255])
     body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + sender + bytes(6) + bytes([10, 0, 0, 1])
     frame = (b"\xff" * 6 + sender[:6] + b"\x08\x06" + body).ljust(60, b"\0")
@@ -166,6 +167,61 @@ class ManyConfigs(PlainSwitch):
         return [struct.pack("!HHI", 8, 0, number) for number in range(MANY_CONFIGS)]
 
 
+def refused_packets(port: int) -> None:
+    """Connect a switch with a new dpid, send incomplete ARP at each of its ports, and leave, again and again."""
+    switch = PlainSwitch(HOSTILE_DPID + time.monotonic_ns() % (1 << 40), PORTS)
+    connection = _connected(port, switch)
+    connection.send(b"".join(_incomplete(asking(0, at)) for at in range(1, PORTS + 1)))
+    time.sleep(2.0)  # the controller counts once a second
+    connection.close()
+
+
+def _incomplete(packet_in: bytes) -> bytes:
+    """Return the packet-in with an ARP packet whose fields are all 0."""
+    return packet_in[:-46] + bytes(46)
+
+
+def many_hosts(port: int) -> None:
+    """Connect 16 switches with 64 ports each, and invent 4,000 hosts at each switch."""
+    switches = [PlainSwitch(HOSTILE_DPID + number, 64) for number in range(16)]
+    connections = [_connected(port, switch) for switch in switches]
+    time.sleep(3.0)  # until the ports are edge ports
+    for number in range(4000):
+        for turn, connection in enumerate(connections):
+            connection.send(asking(4000 * turn + number, 1 + number % 64))
+    for connection in connections:
+        connection.hear()
+    time.sleep(PATIENCE_S)
+
+
+class HalfAnswers(PlainSwitch):
+    """Switch whose answers with counters of ports name 130,000 ports, and do not end."""
+
+    def answer(self, data: bytes) -> bytes:
+        if data[1] != Type.MULTIPART_REQUEST or multipart_kind(data) != Multipart.PORT_STATS:
+            return super().answer(data)
+        head = struct.pack("!HH4x", Multipart.PORT_STATS, 1)
+        return b"".join(message(Type.MULTIPART_REPLY, xid_of(data), head + part) for part in invented_ports())
+
+
+@cache
+def invented_ports() -> list[bytes]:
+    """Return the parts of the answer, 15 MB together."""
+    return [
+        b"".join(struct.pack("!I4x12QII", number, *[number] * 12, 0, 0) for number in range(first, first + 500))
+        for first in range(1000, 131_000, 500)
+    ]
+
+
+def half_answers(port: int) -> None:
+    """Connect 40 switches whose answers do not end."""
+    switches = [HalfAnswers(HOSTILE_DPID + number, 2) for number in range(40)]
+    connections = [(_connected(port, switch), switch) for switch in switches]
+    while True:
+        for connection, switch in connections:
+            connection.send(switch.answer(connection.hear()))
+
+
 def answering(port: int, switch: PlainSwitch, more: bytes = b"") -> None:
     """Answer all requests as the switch, each time with ``more`` after the answer."""
     connection = _connected(port, switch)
@@ -220,6 +276,9 @@ KINDS: Mapping[str, Callable[[int], None]] = {
     "same-dpid": same_dpid,
     "leaving": leaving,
     "silent": silent,
+    "refused-packets": refused_packets,
+    "many-hosts": many_hosts,
+    "half-answers": half_answers,
 }
 
 
