@@ -180,7 +180,7 @@ def test_while_the_cluster_refuses_requests_jobs_stay_registered(
         uid = uid_of(api, "default_job_ring")
         rules, cluster.rules = cluster.rules, ()
         cluster.forget_history()
-        until(lambda: log_of(tmp_path).count("the cluster cannot be watched") > 1)
+        until(lambda: log_of(tmp_path).count("cannot watch the cluster") > 1)
         lease_ends = api.control.registry.jobs[JobId("default_job_ring")].vitals.lease_ends_at
         until(lambda: api.control.registry.jobs[JobId("default_job_ring")].vitals.lease_ends_at > lease_ends)
         cluster.delete(pods[0])
@@ -196,7 +196,7 @@ def test_it_can_be_ended_while_the_cluster_is_away(api: Running, tmp_path: Path)
     with running_cluster({"rules": ()}, tmp_path / "kubeconfig"):
         pass
     with following(api, tmp_path, again_s=1000.0):
-        until(lambda: "the cluster cannot be watched" in log_of(tmp_path))
+        until(lambda: "cannot watch the cluster" in log_of(tmp_path))
 
 
 SIGNALLED_WHILE_KOPF_FAILS = """

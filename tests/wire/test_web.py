@@ -259,7 +259,7 @@ def test_a_controller_that_sends_without_end_leaves_memory_and_the_pages_of_othe
         with urlopen(f"{page.url}healthz", timeout=60) as answer:
             assert answer.read() == b"ok\n"
         looking.press("?")
-        chromium.until(lambda: "next and previous job" in chromium.text(".q-dialog"))
+        chromium.until(lambda: "next or previous job" in chromium.text(".q-dialog"))
         assert page.rss_mb() < 1500
         page.process.send_signal(signal.SIGTERM)
         said = page.process.communicate(timeout=60)[1]
