@@ -194,7 +194,7 @@ def test_what_a_job_announces_is_drawn_as_it_changes_and_goes_with_the_job(looki
 def test_keys_are_listed_and_the_page_turns_dark(looking: Looking) -> None:
     light = looking.chromium.options("fabric")["textStyle"]["color"]
     looking.press("?")
-    looking.chromium.until(lambda: "next and previous job" in looking.chromium.text(".q-dialog"))
+    looking.chromium.until(lambda: "next or previous job" in looking.chromium.text(".q-dialog"))
     looking.press(Keys.ESCAPE)
     looking.chromium.until(lambda: not looking.chromium.text(".q-dialog"))
     looking.press("d")
@@ -218,7 +218,7 @@ def test_a_server_that_does_not_answer_leaves_the_page_as_it_is(looking: Looking
     late = "window.socket.emitReserved('connect_error', new Error('timeout'))"
     looking.chromium.script(f"window.before = true; {late}; {late}")
     looking.press("?")  # the server answers it after it could have loaded the page again
-    looking.chromium.until(lambda: "next and previous job" in looking.chromium.text(".q-dialog"))
+    looking.chromium.until(lambda: "next or previous job" in looking.chromium.text(".q-dialog"))
     looking.press(Keys.ESCAPE)
     looking.chromium.until(lambda: not looking.chromium.text(".q-dialog"))
     assert looking.chromium.script("return document.readyState === 'complete' && window.before === true")
