@@ -101,7 +101,7 @@ class Attack:
     def wait_alarm(self, text: str) -> None:
         """Wait for the alarm in the status and, with the name of the attacker's port, in the log."""
         wait_for(lambda: any(text in alarm.text for alarm in self.client.get_status().alarms), f"an alarm: {text}")
-        assert re.search(rf"alarm .*{text}", self._log.read_text())
+        assert re.search(f"alarm .*{re.escape(text)}", self._log.read_text())
 
     def port_name(self, host: str) -> str:
         return f"{self.lab.topo.prefix}{self.host(host).leaf}:{self.host(host).port}"
