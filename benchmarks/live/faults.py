@@ -43,6 +43,10 @@ NO_TLS = "no listener has TLS here"
 NO_ETCD = "the state is not in etcd here"
 EMPTY: Mapping[str, str] = {
     "panel controller: Certificates, A": NO_TLS,
+    "panel controller: Members, B": NO_ETCD,
+    "panel controller: Members, C": NO_ETCD,
+    "panel controller: Switches of members, A": NO_ETCD,
+    "panel controller: Switches of members, B": NO_ETCD,
     "panel controller: etcd, A": NO_ETCD,
     "panel controller: etcd, B": NO_ETCD,
     "panel fabric: Unannounced traffic, A": NO_FAULT,
