@@ -18,8 +18,9 @@ FLOORS: Mapping[str, int] = {
     "client/signalbox/report": 90, "client/signalbox/top": 78, "client/signalbox/torch": 0,
     "client/signalbox/traces": 95, "client/signalbox/web": 53, "controller": 97, "controller/api": 95,
     "controller/circuits": 96, "controller/commands": 92, "controller/core": 98, "controller/demand": 98,
-    "controller/fabric": 98, "controller/jobs": 98, "controller/link": 96, "controller/observability": 96, "controller/planning": 96,
-    "controller/public": 95, "controller/serving": 84, "controller/southbound": 94, "controller/store": 95,
+    "controller/fabric": 98, "controller/jobs": 98, "controller/link": 96,
+    "controller/observability": 96, "controller/planning": 96, "controller/public": 95,
+    "controller/serving": 84, "controller/southbound": 94, "controller/store": 95,
     "controller/tables": 98, "offline": 0, "offline/commands": 96, "offline/design": 96, "offline/scenarios": 98,
     "offline/schemes": 95, "offline/simulator": 98,
 }  # fmt: skip
