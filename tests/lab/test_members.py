@@ -142,7 +142,7 @@ def test_switches_are_divided_and_handed_over_without_a_change_of_rules(pair: Pa
 
 def test_a_paused_member_gets_no_switch_back_that_it_lost(pair: Pair) -> None:
     lab, switches = pair.lab, LEAVES + SPINES
-    pair.wait(lambda: len(pair.held()) == 2, "switches at both members")
+    pair.wait(pair.is_divided, "masters as assigned")
     pair.wait_settled()
     assert pair.two.process
     with Snoop(lab, pair.folder) as snoop:
