@@ -3,7 +3,7 @@
 In: commands of the control loop, and messages of southbounds. Out: each command to the southbound that holds its
 switch, and messages as if there were one southbound only. A southbound holds a switch from its ``SwitchConnected`` on.
 
-A switch that is held by nobody any more, or whose southbound is lost, stays with the control loop for ``grace_s``
+A switch that lost its holder, or whose southbound is lost, stays with the control loop for ``grace_s``
 seconds. If another southbound gets it meanwhile, the loop sees ``SwitchMoved``: no route moves, and the rules are read
 again. Its open changes count as timed out. ``SwitchLeft`` of a southbound that lives has an effect at once.
 

@@ -140,9 +140,8 @@ def _serve(
                 import_module(module)  # slow to import: do it now, so that neither jobs nor switches wait for it later
             beside = shared.leader_link(loaded).run if shared else None
             waiting.enter_context(standby.forwarding(config, loaded, board, membership, beside))
-            if (
-                membership and not shared
-            ):  # the controllers have different addresses, so that switches try to reach all of them
+            if membership and not shared:
+                # Members have different addresses, so switches try to reach all of them.
                 from controller.southbound.waiting_room import waiting_room
 
                 waiting.enter_context(waiting_room(config.openflow, loaded.openflow_tls))

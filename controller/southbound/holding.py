@@ -1,7 +1,7 @@
 """Switches that this process holds: those that it may claim, each with a generation id.
 
 A switch accepts the master role only with a generation id that is not less than its own (OpenFlow 1.3.5 section 6.3.5).
-So whoever decides on holders gives each later holder of a switch a larger id.
+So each later holder of a switch is given a larger id.
 """
 
 from __future__ import annotations
