@@ -168,7 +168,7 @@ class Job:
                 wanted = JobSpec.parse({**self._spec.model_dump(), **fields, "job_id": self.id})
             except InvalidInput as error:
                 log.warning(
-                    "the announcement of job '%s' cannot be changed; the training continues: %s", self.id, error
+                    "the announcement of job '%s' cannot be changed (the training continues): %s", self.id, error
                 )
                 return
             if wanted != self._spec:
@@ -307,7 +307,7 @@ class Job:
             if strict:
                 raise
             self._end(Ended.REFUSED)
-            log.warning("job '%s' is not announced; the training continues: %s", self.id, error)
+            log.warning("job '%s' is not announced (the training continues): %s", self.id, error)
         if strict:
             self._raise_first_error()
 
@@ -388,7 +388,7 @@ class Job:
     def _log_once(self, what: str, error: Exception) -> None:
         if what not in self._logged:
             self._logged.add(what)
-            log.warning("job '%s': %s; the training continues: %s", self.id, what, error)
+            log.warning("job '%s': %s (the training continues): %s", self.id, what, error)
 
 
 def _polled(sockets: OwnSockets) -> frozenset[Connected]:

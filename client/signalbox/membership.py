@@ -298,7 +298,7 @@ class Membership:
         except (InvalidInput, Conflict, Exhausted, NotAllowed) as error:
             if spec is not self._not_taken:
                 log.warning(
-                    "the announcement of job '%s' cannot be changed; the training continues: %s", self._job_id, error
+                    "the announcement of job '%s' cannot be changed (the training continues): %s", self._job_id, error
                 )
             self._not_taken = spec
             self._final = isinstance(error, InvalidInput)
@@ -350,7 +350,7 @@ class Membership:
             yield
         except InvalidInput as error:
             if what not in self._refused:
-                log.warning("job '%s': %s are not reported; the training continues: %s", self._job_id, what, error)
+                log.warning("job '%s': %s are not reported (the training continues): %s", self._job_id, what, error)
             self._refused.add(what)
 
     def _after(self, error: Exception, now: float) -> float | None:
@@ -362,7 +362,7 @@ class Membership:
             self._hang_up()
             level = logging.INFO if self._hands_over and why is Ended.TAKEN_OVER else logging.WARNING
             log.log(
-                level, "job '%s' is not announced any more (%s); the training continues: %s", self._job_id, why, error
+                level, "job '%s' is not announced any more (%s; the training continues): %s", self._job_id, why, error
             )
             self._on_end(why)
             return None
@@ -399,5 +399,5 @@ class Membership:
             answered = isinstance(error, UP_TO_OTHERS) and not self.registered
             what = "not announced yet" if answered else "not in touch with the controller"
             why = ID_TAKEN if isinstance(error, AlreadyExists) and error.about.get("heldBy") == "other" else error
-            log.warning("job '%s': %s; the training continues: %s", self._job_id, what, why)
+            log.warning("job '%s': %s (the training continues): %s", self._job_id, what, why)
         self._logged.add(kind)

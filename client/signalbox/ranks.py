@@ -241,7 +241,7 @@ class Exchange:
         try:
             return self.round(time.monotonic())
         except Exception as error:
-            log.info("the job's calls are not recorded, so its traffic is unknown; the training continues: %s", error)
+            log.info("the job's calls are not recorded, so its traffic is unknown (the training continues): %s", error)
             return None
 
     def round(self, now: float) -> float | None:
@@ -267,7 +267,7 @@ class Exchange:
         try:
             self._understand({rank: _unpacked(self._store.get(key), rank) for rank, key in enumerate(keys)}, window)
         except InvalidInput as error:
-            log.info("the job's traffic cannot be derived from its calls; the training continues: %s", error)
+            log.info("the job's traffic cannot be derived from its calls (the training continues): %s", error)
             return 0.0
         if window.provisional:
             return 0.0

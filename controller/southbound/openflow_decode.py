@@ -388,7 +388,7 @@ def match_fields(data: bytes, at: int, end: int) -> tuple[list[Field], int]:
     kind, length = _TWO_U16.unpack_from(data, at)
     padded = length + -length % 8
     if kind != ofp.OFPMT_OXM or length < 4 or padded > end - at:
-        raise Malformed(f"a match has the type {kind} and the length {length}, and {end - at} bytes are left")
+        raise Malformed(f"a match of type {kind} and length {length} is no OXM match within the {end - at} bytes left")
     fields = list(_oxm_fields(data, at + 4, at + length))
     if len({number for number, _, _ in fields if number is not None}) < sum(f[0] is not None for f in fields):
         raise Malformed("a match names a field twice")

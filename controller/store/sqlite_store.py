@@ -246,5 +246,5 @@ def _instructions(directory: Path, error: Exception) -> str:
     return (
         f"the state in {directory} cannot be read: {error}. Nothing was changed. Restore the directory from a copy"
         f"{forget(error, f'--state-dir {directory}')}, or "
-        "move its files away to start without jobs: they register again with their next heartbeat"
+        "move its files away to start without jobs: they register again with their next renewal"
     )

@@ -102,7 +102,7 @@ def test_the_command_has_its_environment(api: Running) -> None:
     assert run("--", *command, address=api.addresses[0])[1] == f"job 1 {api.addresses[0]}\n"
 
 
-NOT_ANNOUNCED = "signalbox: job 'job' is not announced; the command runs: "
+NOT_ANNOUNCED = "signalbox: job 'job' is not announced (the command runs): "
 
 
 def test_the_command_runs_without_a_controller_and_one_line_says_so() -> None:

@@ -47,10 +47,10 @@ ANNOUNCED = {
 
 
 NOT_ANNOUNCED = {
-    "nameless": "job '' is not announced; the training continues: job: the id of the job is missing",
-    "broken": "job 'broken' is not announced; the training continues: rank 1: model_or_groups: must be",
-    "misplaced": "job 'misplaced' is not announced; the training continues: rank 0: endpoint: must be an IPv4",
-    "alone": "job 'alone' is not announced; the training continues: all ranks must call signalbox.torch.join; 1 of 2",
+    "nameless": "job '' is not announced (the training continues): job: the id of the job is missing",
+    "broken": "job 'broken' is not announced (the training continues): rank 1: model_or_groups: must be",
+    "misplaced": "job 'misplaced' is not announced (the training continues): rank 0: endpoint: must be an IPv4",
+    "alone": "job 'alone' is not announced (the training continues): all ranks must call signalbox.torch.join; 1 of 2",
 }
 """Line in the output of rank 0, by kind of program."""
 

@@ -250,7 +250,7 @@ class Announcement:
 
     def _say(self, error: Exception) -> None:
         what = str(error) if isinstance(error, SignalboxError) else f"{type(error).__name__}: {error}"
-        log.warning("job '%s' is not announced; the command runs: %s", self._job_id, what)
+        log.warning("job '%s' is not announced (the command runs): %s", self._job_id, what)
 
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126

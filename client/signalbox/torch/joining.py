@@ -229,7 +229,7 @@ class Job(joining.Job):
         if first and strict:
             raise error
         level = logging.WARNING if first else logging.DEBUG
-        log.log(level, "job '%s' is not announced; the training continues: %s", self.id, error)
+        log.log(level, "job '%s' is not announced (the training continues): %s", self.id, error)
 
     def _measure(self, models: list[Any], key: str, rank: int, spec: JobSpec, fields: Mapping[str, Any]) -> None:
         """Measure iterations from now on, and record their traffic unless the program announces it."""

@@ -93,7 +93,7 @@ def test_an_announcement_is_updated_and_wrong_updates_are_only_logged(
     transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
     with signalbox.join(SPEC) as job:
         job.update(transfers=[{"src": 0, "dst": 2, "bytes_per_iteration": 1000}])
-        assert "cannot be changed; the training continues: transfers[0].dst: rank 2" in caplog.text
+        assert "cannot be changed (the training continues): transfers[0].dst: rank 2" in caplog.text
         job.update(transfers=transfers)
         until(lambda: len(clients.specs) == 2)
     job.update(transfers=[])
@@ -197,7 +197,7 @@ def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
 def test_the_first_iterations_and_long_ones_are_reported_at_once(
     clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other round is due than those for which the iterations ask."""
+    """The iterations request all rounds of calls here; no regular round is due."""
     one_round, hurry = Membership.round, Rounds.hurry
     hurried: list[Rounds] = []
 

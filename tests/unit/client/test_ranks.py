@@ -257,5 +257,5 @@ def test_a_store_that_has_gone_only_ends_the_recording(caplog: pytest.LogCapture
     for now_ns in range(5):
         exchange.marks.mark(now_ns)
     exchange.end_leaving(30.0)
-    assert "are not recorded, so its traffic is unknown; the training continues: connection reset" in caplog.text
+    assert "are not recorded, so its traffic is unknown (the training continues): connection reset" in caplog.text
     assert ended == [None]

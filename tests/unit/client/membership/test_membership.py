@@ -78,7 +78,7 @@ def test_a_refused_update_leaves_the_job_as_it_was_and_is_repeated_unless_it_is_
     training.report(0)
     training.go_on(3 * LEASE_S)
     assert (controller.reported, controller.opened, training.contacts) == ([0], 1, [True])
-    assert caplog.messages == [f"the announcement of job 'job' cannot be changed; the training continues: {refusal}"]
+    assert caplog.messages == [f"the announcement of job 'job' cannot be changed (the training continues): {refusal}"]
     assert training.membership.change is not None
     controller.forget()
     training.go_on(LEASE_S)
@@ -147,7 +147,7 @@ def test_iterations_that_the_controller_refuses_are_not_sent_again(
     training.round()
     assert controller.reported == [5]
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job': iterations are not reported; the training continues: iterations[0].duration: must be more than 0"
+        "job 'job': iterations are not reported (the training continues): iterations[0].duration: must be more than 0"
     ]
     assert training.membership.registered
 

@@ -34,7 +34,7 @@ def test_pauses_grow_while_the_controller_is_away_and_there_is_one_line(
     assert pauses[-1] >= 0.75 * MAX_PAUSE_S
     assert len(pauses) < HOUR_S / MAX_PAUSE_S / 0.75 + 10
     assert [record.getMessage() for record in caplog.records] == [
-        f"job 'job': not in touch with the controller; the training continues: {UNREACHABLE}"
+        f"job 'job': not in touch with the controller (the training continues): {UNREACHABLE}"
     ]
     assert not training.ended
     assert controller.opened == controller.closed > 3, "a client that failed is not used again"
@@ -193,7 +193,7 @@ def test_an_id_that_is_taken_is_waited_for_or_taken_over(
     assert max(training.go_on(HOUR_S)) <= LEASE_S / 6
     assert not training.membership.registered
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job': not announced yet; the training continues: the id belongs to another registration; the job is "
+        "job 'job': not announced yet (the training continues): the id belongs to another registration; the job is "
         "announced when that registration ends, or now with take_over (signalbox run --take-over)"
     ]
     controller.forget()
