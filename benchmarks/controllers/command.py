@@ -47,7 +47,7 @@ ANSWER_WAIT_S = 20.0
 QUIET_S = 1.0
 """Seconds of quiet before and after each case."""
 LATE_S = 8.0
-"""Seconds after a member was cut off from switches in which TCP may still deliver what was sent meanwhile."""
+"""Seconds after the end of a cut between a member and switches in which TCP may still deliver messages of the cut."""
 KEPT = 5
 """Registered jobs that are kept; older ones are ended."""
 POLL_S = 0.02

@@ -1,9 +1,9 @@
 """Site of the benchmark: etcd, members, switches and hosts, with a router between them that can cut any two apart.
 
 Each controller, each etcd member and each host has a network namespace. Open vSwitch and this process share another
-one. A router's namespace forwards between all of them but the hosts. A member uses one address for each kind of peer,
-so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches or from etcd, both ways or one way.
-The sender gets no error. The namespaces end with those of the benchmark (scripts/lab_python.sh).
+one. The namespace of a router forwards between the namespaces, except those of hosts. A member uses one address for
+each kind of peer, so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches or from etcd, both
+ways or one way. The sender gets no error. The namespaces end with those of the benchmark (scripts/lab_python.sh).
 """
 
 import os
@@ -411,7 +411,7 @@ def _join(name: str, number: int, addresses: Sequence[str], route: str = "") -> 
 
 
 def _bridges(blueprint: Blueprint, hosts: Sequence[Host], controllers: Sequence[str]) -> Bridges:
-    """Make the bridges, and let them connect once to each controller's address, which is local until then."""
+    """Make the bridges, and let them connect once to a stand-in at the address of each controller."""
     switches = _Switches(blueprint, controllers)
     switches.real = [blueprint.fabric.hosts[host.ip].at for host in hosts]
     for host, at in zip(hosts, switches.real, strict=True):

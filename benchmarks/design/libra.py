@@ -3,8 +3,9 @@
 The input is the folder ``inputs`` of that repository. The result is a ``Question`` for each workload and network. In
 the files bandwidths are in GB/s per NPU, costs are per GB/s, and times are in nanoseconds. A layer has three phases,
 each with a compute time and a collective, and nothing overlaps. The size of an ALLGATHER is the size of one rank's own
-part. LIBRA's code counts no hops of an ALLTOALL in a ring, so every dimension is modelled as a switch here. The cost of
-a dimension is, for each NPU, the cost of its links and, for a switch, also of the switch and the NIC.
+part. LIBRA's code ignores that data of an ALLTOALL takes several hops in a ring, so every dimension is modelled as a
+switch here. The cost of a dimension is, for each NPU, the cost of its links and, for a switch, also of the switch and
+the NIC.
 
 DLRM has no file of communicators; each of its phases is assumed to span all dimensions.
 """

@@ -95,7 +95,9 @@ def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[
 
 
 def changed(paths: Paths, told: Sequence[Paths]) -> tuple[int, int]:
-    """Return how often a pair changed its path, and how often one lost its pin, in the changes ``told`` of ``paths``.
+    """Return how often a pair changed its path, and how often a pair lost its pin.
+
+    ``paths``: paths at the start. ``told``: the published changes, in order.
 
     A pair that is unpinned and pinned to the same path again has not moved."""
     now, last, moved, unpinned = dict(paths), dict(paths), 0, 0

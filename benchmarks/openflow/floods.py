@@ -127,7 +127,7 @@ def endless_answers(port: int) -> None:
 
 
 class ManyMeters(PlainSwitch):
-    """Switch that reports dropped packets of 100,000 meters, for ports that it does not have; each time other ones."""
+    """Switch that reports packets dropped by 100,000 meters of ports that it does not have; new ports in each reply."""
 
     turn = 0
 
@@ -142,7 +142,7 @@ class ManyMeters(PlainSwitch):
 
 
 class ManyRules(PlainSwitch):
-    """Switch that counts 100,000 rules for flows of its host, never installed and each time different ones."""
+    """Switch that reports 100,000 rules for flows of its host, which nobody installed; new rules in each reply."""
 
     turn = 0
 
@@ -158,7 +158,7 @@ class ManyRules(PlainSwitch):
 
 
 class ManyConfigs(PlainSwitch):
-    """Switch that describes a million meters without bands, and as many groups without buckets, never installed."""
+    """Switch that reports a million empty meters and a million empty groups, which nobody installed."""
 
     def _entries(self, request: bytes) -> list[bytes]:
         (kind,) = struct.unpack_from("!H", request)

@@ -17,6 +17,6 @@ In: messages of switches, of the API, of the planner and of the store. Out: comm
 - ``draining``: decision when a drained part can be pulled.
 - ``published``, ``job_statuses``, ``alarms``: the published view, and questions about the present network.
 
-Heartbeats and reported iterations are frequent, so no derived value depends on them. ``controller.jobs.job.Vitals``
+Renewals and reported iterations are frequent, so no derived value depends on them. ``controller.jobs.job.Vitals``
 keeps them.
 """

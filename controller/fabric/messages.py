@@ -49,7 +49,7 @@ class SwitchLeft:
 
 @dataclass(frozen=True, slots=True)
 class SwitchesInReach:
-    """Switches that are connected to a southbound, including those that another one serves. Sent when they change."""
+    """Switches that are connected to a southbound, including switches of other southbounds. Sent when they change."""
 
     dpids: frozenset[Dpid]
 
@@ -194,7 +194,9 @@ class HeardProbe(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProbesHeard:
-    """Probes of other southbounds, in both directions: from the southbound that heard them, and to the senders."""
+    """Probes that arrived at another southbound than the one that sent them.
+
+    The receiving southbound reports them to the control loop, which forwards the report to the senders."""
 
     probes: tuple[HeardProbe, ...]
     alive: frozenset[Dpid] = frozenset()

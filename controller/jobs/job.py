@@ -225,7 +225,7 @@ class Job:
 
 
 class Epochs:
-    """Detector of changes in the bytes that a job is planned with, each of which begins an epoch (``Reported``).
+    """Detector of the changes that begin a new epoch of a job (``Reported``): the job is planned with other bytes.
 
     ``core.sending`` begins an epoch when the confirmed routes of a job change."""
 

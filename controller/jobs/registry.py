@@ -1,7 +1,7 @@
 """Accepted jobs: their specs, owners, virtual links, leases and reported times.
 
 A job belongs to one registration, identified by its uid. A caller is known by the uid of the registration whose lease
-token it has (``owner``), and may change only that registration. A heartbeat or a report changes the job's ``Vitals``
+token it has (``owner``), and may change only that registration. A renewal or a report changes the job's ``Vitals``
 only, so the ``Job`` and the mapping of all jobs stay the same objects. Times are monotonic seconds.
 """
 
@@ -273,7 +273,7 @@ class JobRegistry:
         self._look_at = min(self._look_at, job.vitals.lease_ends_at)
 
     def begin_leases(self, now: float) -> None:
-        """Restart the leases of all jobs, after a time in which the controller could not receive heartbeats."""
+        """Restart the leases of all jobs, after a time in which the controller could not receive renewals."""
         for job in self.jobs.values():
             job.vitals.lease_ends_at = max(job.vitals.lease_ends_at, now + job.spec.lease_s)
 
@@ -345,8 +345,8 @@ class JobRegistry:
     def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
         """Restore these jobs to a former state.
 
-        Meanwhile, no other job may have announced their pairs. A job whose lease has ended meanwhile stays removed. The
-        leases of the restored jobs restart, because heartbeats may have been refused meanwhile."""
+        The caller must ensure that no other job has announced their pairs since then. A job whose lease has ended since
+        then stays removed. The leases of the restored jobs restart, because renewals may have been refused."""
         self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
         back = dict[JobId, Job | None]()
         for job_id, (job, reports) in before.items():

@@ -166,9 +166,9 @@ class _Server(ThreadingWSGIServer):
 def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
     """Return the client whose place a newcomer takes when all are occupied, or None to refuse the newcomer.
 
-    The result is a client of the address with most places. A client without a complete request gives way to its own
-    address and to addresses with fewer places. A client with a complete request gives way only to an address with at
-    least two places fewer. ``places``: clients that have not ended."""
+    The result is a client of the address with most places. A client without a complete request gives way to newcomers
+    from its own address and from addresses with fewer places. A client with a complete request gives way only to
+    newcomers from addresses with at least two places fewer. ``places``: clients that have not ended."""
     held = Counter(client.address[0] for client in places)
     own = held[newcomer.address[0]]
 

@@ -42,7 +42,7 @@ _ROUNDING = 1e-9
 _MOST_SLOWDOWNS = 64
 """Largest number of slowdowns above the lowest one that the model distinguishes; the highest slowdowns are kept."""
 _SMALL = 0.5
-"""Threshold for the sum, over all jobs, of load of a cut / own bound of the job. Cuts below it are left out.
+"""Threshold for a cut: its load by each job / the job's own bound, summed over all jobs. Cuts below it are left out.
 
 A share is at most 2 s / t, so the shares of such a cut cannot add up to more than 1."""
 _MOST_STEPS = 64

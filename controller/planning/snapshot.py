@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 MIN_CAPACITY_FRACTION = 0.05
 """Fraction of a link's capacity that stays available to announced traffic, however much background was measured.
 
-Background traffic that adapts its rate gives way to the jobs, and the planner cannot solve a problem in which a link
+Background traffic that adapts its rate yields to the jobs, and the planner cannot solve a problem in which a link
 has no capacity."""
 SILENT_PART = 0.01
 """Fraction of a job's demand that is planned while the job's reported connections carry no traffic.

@@ -150,7 +150,7 @@ class _Dpid:
     generation: int | None
     """Generation id of the newest claim; None if this controller does not hold the switch."""
     roles: Mastership | Standing | None
-    """Claim of the master role, or the request for the other one; None once it is decided."""
+    """Claim of the master role, or request for the role SLAVE; None once the switch has decided."""
     late_at: float
     """Monotonic time at which the log names the switch, unless it has answered the claim."""
     ends_at: float
@@ -269,7 +269,7 @@ class Admission:
                 )
 
     def _follow(self, entry: _Dpid, now: float) -> None:
-        """Begin the claim with the present generation id, if it is another one; a smaller one is an old reading."""
+        """Begin a claim if the generation id has changed; ignore a smaller id, which is an outdated reading."""
         generation = self._holding.generation(Dpid(entry.holder.id))
         if generation == entry.generation or (generation or inf) < (entry.generation or 0):
             return

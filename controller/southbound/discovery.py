@@ -409,7 +409,7 @@ class Discovery:
         return ProbesHeard(probes, alive) if self._is_shared and (probes or alive) else None
 
     def heard_elsewhere(self, report: ProbesHeard) -> list[LinkLost | LinkSeen]:
-        """Return the changes that follow from probes of this southbound that another one received."""
+        """Return the changes that follow from probes that this southbound sent and another southbound received."""
         changes: list[LinkLost | LinkSeen] = []
         for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)}:
             self._alive_elsewhere[dpid] = self._listened

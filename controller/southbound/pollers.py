@@ -148,7 +148,7 @@ class LearningPoller(Requests):
 
     The traffic of such a job uses ECMP until the controller knows the pairs that carry traffic. All switches are polled
     at the same time, so that the replies show all pairs of one collective. ``interval_s``: interval of the
-    regular polls. ``zero``: as for these."""
+    regular polls. ``zero``: as for the regular polls."""
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ def prepare_access(
     membership: EtcdMembership | None = None,
     assignments: EtcdAssignments | None = None,
 ) -> Callable[[], None]:
-    """Read the files of the section ``etcd`` again, and return a function that makes all of these use them.
+    """Read the files of the section ``etcd`` again, and return a function with which all arguments use them.
 
     Raises ``InvalidInput`` for a file that is wrong, and when etcd does not accept what has changed."""
     if not isinstance(store, EtcdStore):

@@ -53,8 +53,8 @@ class EtcdCommits:
     def read(self) -> Contents:
         """Return the contents of etcd. Raises ``EtcdError`` and ``Malformed``.
 
-        The keys of members are not part of the state. They are not read, because others may write more there than can
-        be read in time."""
+        The keys of members are not part of the state. They are not read, because other users of etcd may write more
+        there than can be read in time."""
         keys, revision = self._etcd.keys(self._root, without=key(self._root, "members", ""))
         return contents(self._root, keys, revision)
 

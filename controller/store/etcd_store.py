@@ -35,7 +35,7 @@ class EtcdStore(EtcdClaim):
     """Store below ``prefix``. Methods are documented at ``Store``.
 
     ``divides``: whether members divide the switches while this process leads. Otherwise ``begin`` ends all assignments
-    of an earlier leader, so that no other member takes a switch that has restarted for its own."""
+    of an earlier leader, so that no other member claims a switch that has restarted."""
 
     def __init__(
         self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "", divides: bool = False

@@ -9,11 +9,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A controller that shares the state.
+    """Controller that shares a state in etcd with others.
 
-    ``id``: random text of the process, which its claim contains. ``api``: address at which it takes calls that other
-    members forward while it is the leader, or empty. ``since``: start of the process in seconds since 1970, or 0 if
-    unknown."""
+    ``id``: random text that identifies the process; when the process claims the state, the claim contains this text.
+    ``api``: address at which it takes calls that other members forward while it is the leader, or empty. ``since``:
+    start of the process in seconds since 1970, or 0 if unknown."""
 
     id: str
     name: str

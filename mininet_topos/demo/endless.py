@@ -34,7 +34,7 @@ STALL_S = 30.0
 AGAIN_S = 10.0
 """Seconds before a failed job starts again."""
 ITERATIONS = 200
-"""Iterations of the first ring. Each next ring has a fifth of this number more, so that no two restart together."""
+"""Iterations of the first ring. Each further ring has 20 % of this number more, so no two rings restart together."""
 IDEAL_S = 1.0
 """Seconds of an iteration of a job that shares its links with no other."""
 PAUSE_S = 45.0

@@ -79,14 +79,14 @@ def _least_of(load: float, price: float, low: float, high: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Bandwidths with their time and cost, and the proof of a lower bound of the time."""
+    """Bandwidths, with the communication time and the cost that follow, and the proof of a lower bound of the time."""
 
     gbps: Rates
     """Bandwidth of each dimension, within all limits."""
     time_s: float
     cost: float
     bound_s: float
-    """Lower bound in seconds of the time of all bandwidths within the limits."""
+    """Lower bound in seconds: no bandwidths within the limits have a smaller time."""
     proof: Proof
 
     @property

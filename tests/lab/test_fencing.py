@@ -191,7 +191,7 @@ def test_a_handover_is_one_role_request_over_connections_that_stay(fenced: Fence
 
 
 def test_a_member_that_does_not_hold_a_switch_leaves_its_generation_id_as_it_is(fenced: Fenced) -> None:
-    """A replaced holder claims switches of its own generation id, and so never finds it there."""
+    """A replaced holder claims only a switch with the holder's own generation id, and here the switch never has it."""
     other = fenced.controller(None)
     holder = fenced.controller(EPOCH + 1)
     connected(holder)

@@ -70,7 +70,7 @@ def start_by_hand(environment: Mapping[str, str], *options: str) -> None:
 
 @contextmanager
 def tidy_command(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """Run ``TIDY_COMMAND`` in a session of its own, with its output as pipe, from when it is up."""
+    """Run ``TIDY_COMMAND`` in a session of its own, with its output as pipe; yield the process when it is up."""
     argv = [str(SCRIPT), "run", sys.executable, "-c", TIDY_COMMAND]
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as command:
         assert line(command) == "up\n"

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 
 def test_what_the_pages_of_the_docs_show(lab_prefix: str, tmp_path: Path) -> None:
-    """Take pictures of rings over all leaves, a drained spine, and a plan that was better than hashing."""
+    """Take pictures of rings over all leaves, a drained spine, and a plan that is better than hashing."""
     needs(missing())
     pictures = os.environ.get("SIGNALBOX_PICTURES")
     folder, prefix = Path(pictures or tmp_path), "" if pictures else lab_prefix

@@ -11,9 +11,9 @@ A = Dpid(1)
 
 
 class AskedSwitches:
-    """Connections to switches.
+    """Stand-in for the connections to switches.
 
-    ``asks``: the poller or reader, which a subclass makes with ``send``.
+    ``asks``: the tested object, which sends its requests with ``send``. Each subclass makes it.
     ``asked``: time, switch and kind of each request.
     ``open``: transaction ids of the newest requests to each switch, by switch and kind."""
 
@@ -47,7 +47,7 @@ class AskedSwitches:
         return bool(self.asks.error(dpid, self.open[dpid, kind]))
 
     def answer_all(self, bodies: dict[int, bytes]) -> None:
-        """Answer what is open at the switch ``A``, with an empty body unless there is one in ``bodies``."""
+        """Answer all open requests to the switch ``A``, each with its body in ``bodies`` or an empty body."""
         for kind in [kind for dpid, kind in self.open if dpid == A]:
             self.answer(kind, bodies.get(kind, b""))
 

@@ -202,7 +202,7 @@ def test_the_worker_process_gives_the_same_results_and_errors_and_a_cancelled_re
 
 
 def test_a_process_answers_one_request_after_the_other_until_it_is_large_or_ends() -> None:
-    """A process goes on after an error. It is replaced when it is killed, and when it does not read its request."""
+    """A process stays in use after an error. It is replaced when it is killed, or does not read its request."""
     given_up: Future[Any] = Future()
     with working(process_number, Path.cwd) as worker:
         first = ready(worker).pid

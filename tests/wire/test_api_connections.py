@@ -153,7 +153,7 @@ def test_nobody_at_a_name_says_which_address_was_tried() -> None:
 
 
 OF_CALLS = ("Timeout", "_ServicerContext")
-"""Names of types of which an object exists for every call: a type of the controller, and a type of gRPC."""
+"""Names of two types, of the controller and of gRPC, that have one object per call."""
 
 
 @pytest.mark.parametrize("first_bytes", [b"", http2.PREFACE[:5], http2.PREFACE, b"GET / HTTP/1.1\r\n\r\n"])

@@ -86,7 +86,7 @@ def test_every_request_of_a_job_names_the_job(channel: grpc.Channel, jobs: Any) 
 
 
 def broadcasts(groups: int) -> pb.JobSpec:
-    """Return a spec whose collectives have so many unknown groups each."""
+    """Return a spec whose collectives name ``groups`` unknown groups each."""
     known = [pb.ParallelGroup(name=f"group{n}", ranks=[0, 1]) for n in range(4096)]
     collective = pb.Collective(algorithm=pb.ALGORITHM_BROADCAST, groups=["?"] * groups, bytes_per_iteration=1)
     return message(groups=known, collectives=[collective] * 256)
@@ -232,7 +232,7 @@ def test_only_the_active_controller_answers_what_it_knows_about_jobs(api: Runnin
 
 
 def test_only_the_active_controller_acknowledges_what_an_operator_changes(api: Running, channel: grpc.Channel) -> None:
-    """Another one may have undone a change that is in force here, such as a drain."""
+    """Another controller may be active, and may have undone a change that is in force here, such as a drain."""
     controller: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
     present = pb.SetModeRequest(mode=controller.SetMode(pb.SetModeRequest(mode=pb.MODE_ECMP), timeout=60).mode)
     api.control.board.is_active = lambda: False

@@ -41,7 +41,7 @@ if "JOINS" in os.environ:
 
 
 def test_what_every_interpreter_runs_at_its_start_is_not_run_by_that_process(api: Running, tmp_path: Path) -> None:
-    """Otherwise, where every interpreter joins at its start, each calling process would start another one."""
+    """A process that calls the controller would otherwise join as well, and start a further such process."""
     site = tmp_path / "sitecustomize.py"
     site.write_text(JOINS_ITSELF)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))

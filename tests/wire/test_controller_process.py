@@ -137,7 +137,7 @@ def listens(controller: ControllerProcess) -> bool:
 PROGRAM = "tests.support.wire.recorded_imports"
 SERVING = ("control-loop", "grpc-api")
 SECONDS = 1
-"""Seconds for each stream; a watch without news does not answer at all."""
+"""Seconds for which each stream is read, because a watch without changes sends nothing."""
 
 
 def test_no_method_imports_anything_in_the_threads_that_serve(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_leader_that_takes_no_calls_is_named(pair: Standby) -> None:
 
 
 def test_a_standby_that_could_not_take_calls_as_leader_does_not_start(tmp_path: Path) -> None:
-    """The address of another member, for example, is found before this one takes over."""
+    """The start fails, not the takeover, if ``members.api`` is the address of another member, for example."""
     taken = f"unix:{tmp_path / 'taken.sock'}"
     with socket.create_server(("127.0.0.1", 0)) as other, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(taken.removeprefix("unix:"))
@@ -189,7 +189,7 @@ def test_a_standby_that_could_not_take_calls_as_leader_does_not_start(tmp_path: 
 
 
 def test_a_socket_of_another_user_gets_no_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path is from etcd, and calls have tokens."""
+    """The path of the socket comes from etcd, and a forwarded call would give its token to the owner of the socket."""
     with standby(tmp_path) as found:
         assert not why_not(found.addresses[0])
         monkeypatch.setattr("controller.api.forwarding.of_another_user", lambda _path: "belongs to another user")

@@ -1,4 +1,4 @@
-"""The models of fencing and handover (tests/model): spin finds no fault in them, and finds each fault put into them."""
+"""The models of fencing and handover (tests/model): Spin, a model checker, finds only faults that were put in."""
 
 import shutil
 import subprocess

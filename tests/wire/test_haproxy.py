@@ -72,7 +72,7 @@ def test_a_call_is_made_by_who_has_connected_to_haproxy(plain: Running) -> None:
 
 
 def forgeries(der: bytes) -> list[tuple[tuple[str, str | bytes], ...]]:
-    """Return metadata that would make its sender a reader, or another caller, if it were believed."""
+    """Return forged metadata: if the API believed it, the sender would get the role reader or another caller's role."""
     certificate = ("x-signalbox-certificate-bin", der)
     address = ("x-signalbox-address", "10.9.9.9")
     return [

@@ -148,7 +148,7 @@ class Switch:
         return FakeSwitch(follower.port, self.dpid, mute=True).connect()
 
     def becomes(self, connection: FakeSwitch, wanted: int) -> None:
-        """Answer role requests until the connection has the role, which it gets."""
+        """Answer role requests, and grant the requested roles, until the connection has the role ``wanted``."""
         while True:
             asked = connection.expect(ROLE_REQUEST)
             role, generation = struct.unpack("!I4xQ", asked.body)

@@ -73,7 +73,7 @@ def packed(parts: Mapping[str, Any]) -> bytes:
 
 
 def large(count: int) -> dict[str, Any]:
-    """Return a state of 64 leaves, 32 spines, and so many jobs of 16 flows over leaves and spines."""
+    """Return a state of 64 leaves, 32 spines, and ``count`` jobs of 16 flows over leaves and spines."""
     fabric = fields(leaf_spine(64, 32))
     at = {(link["src"]["dpid"], link["dst"]["dpid"]): link["src"] for link in fabric["links"]}
     fabric["hosts"] = [

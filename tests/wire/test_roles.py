@@ -362,7 +362,7 @@ def audited(served: Served, name: str | None, act: Callable[[Client], object]) -
 
 
 def test_changes_and_what_is_not_allowed_are_in_the_audit_log(fresh: Served) -> None:
-    """Reads and heartbeats that succeed have no line, and no line has a token."""
+    """Reads and renewals that succeed have no line, and no line has a token."""
     assert audited(fresh, "blue", lambda client: client.renew_lease(JOB, fresh.lease_token)) == []
     assert audited(fresh, "reader", lambda client: client.get_fabric()) == []
     (renewed,) = audited(fresh, "blue", lambda client: client.register_job(spec(), lease_token=fresh.lease_token))

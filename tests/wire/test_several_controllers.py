@@ -1,4 +1,4 @@
-"""Clients of several controllers: they find the active one, and go on at the next one when it fails."""
+"""Clients of several controllers: they find the active one, and change to another one when it fails."""
 
 import socket
 import threading
@@ -108,7 +108,7 @@ def answered_by(client: Client) -> float:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take a controller for silent soon."""
+    """Shorten the time after which a client regards a controller as silent."""
     monkeypatch.setattr(active_channel, "SILENT_S", 0.05)
     monkeypatch.setattr(active_channel, "PROBE_S", 1.0)
 

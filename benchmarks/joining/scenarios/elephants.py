@@ -49,9 +49,9 @@ HEADERS = 1514 / 1448
 """Bytes on the wire per byte of payload, in full segments with timestamps."""
 INTERFACES = Path("/sys/class/net")
 LEAST_LEFT = 0.5
-"""Share of a link that is always counted as free of other traffic.
+"""Fraction of a link's capacity that counts as available to the jobs, however much unannounced traffic it carries.
 
-Traffic that adapts gives way (docs/explanation/planning.md)."""
+Unannounced traffic that adapts its rate yields to the jobs (docs/explanation/planning.md)."""
 
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
 """Limits: iteration time / that on the flat switch; seconds with a wrong slowdown; relative error of a right slowdown.

@@ -156,7 +156,7 @@ _ROUNDS = 8
 _ROUNDING = 1e-9
 
 MOST_EVENED = 20_000
-"""Largest number of flows for which single flows may take another way than the others of their offset."""
+"""Largest number of flows for which single flows may take another way than other flows of the same offset."""
 _WAYS_OF_ONE = 16
 """Number of ways that single flows of an offset may take, each in as many orders as the way has hops."""
 

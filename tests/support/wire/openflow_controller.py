@@ -35,7 +35,7 @@ class Assigned(NamedTuple):
 
 
 class _Holding:
-    """``Holding`` that the test changes. ``epoch``: generation id of all other switches."""
+    """``Holding`` that the test changes. ``epoch``: generation id of the switches that are not in ``assigned``."""
 
     def __init__(self, epoch: int | None, may_claim: bool) -> None:
         self.version = 0

@@ -238,7 +238,7 @@ def test_an_instance_is_the_same_for_the_same_seed_and_survives_json() -> None:
 
 
 def test_the_exact_side_does_not_import_the_controller() -> None:
-    """The second decision about certificates does not import it either."""
+    """The module ``implied``, which decides a second time about certificates, does not import the controller either."""
     modules = ", ".join(f"benchmarks.judge.{name}" for name in ("verdicts", "instances", "implied"))
     code = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

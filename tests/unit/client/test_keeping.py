@@ -213,7 +213,7 @@ def left_alone(controller: FakeController, keeper: Keeper, job_id: str, *specs: 
 def test_a_job_that_was_taken_over_is_waited_for_after_its_release_and_one_that_an_operator_ended_with_another_spec(
     controller: FakeController,
 ) -> None:
-    """The program itself takes over job a; it is not taken back for another spec."""
+    """The training program takes over job a. The keeper does not take the job back when its spec changes."""
     ends: list[tuple[str, Ended]] = []
     with kept(controller, on_end=lambda *end: ends.append(end), workers=1) as keeper:
         keeper.keep(spec("a"))

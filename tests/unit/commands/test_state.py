@@ -258,7 +258,7 @@ def test_a_file_that_is_no_export_changes_nothing(signalbox: Signalbox, exported
 def test_interrupted_imports_are_whole_or_not_made(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    """Interrupt it before each change of a name in the directory."""
+    """Interrupt the import before each change of a name in the directory."""
     other = tmp_path / "other"
     other.mkdir()
     save(other, saved("fourth"))

@@ -52,7 +52,7 @@ def test_background_is_measured_when_all_switches_have_answered() -> None:
 
 
 def test_a_controller_that_was_stopped_for_longer_than_a_lease_waits_one_more_for_a_heartbeat() -> None:
-    """A controller stopped by SIGSTOP or a hypervisor could not receive the heartbeats sent meanwhile."""
+    """A controller stopped by SIGSTOP or a hypervisor could not receive the renewals sent in this time."""
     fabric = started(FakeFabric())
     fabric.send(RegisterJob(ring_job("short", RINGS[0], lease_s=5)))
     fabric.run(4)

@@ -1,4 +1,4 @@
-"""A switch that another southbound has from now on: what the control loop keeps, and what it looks at again."""
+"""A switch that moves to another southbound: what the control loop keeps, and what it looks at again."""
 
 from dataclasses import replace
 

@@ -51,7 +51,7 @@ class Newcomers(BusyFabric):
         self.send(RegisterJob(JobSpec.parse(spec)))
 
     def begin(self, after_s: float, ring: Sequence[str] = HOSTS, within_s: float = 2.0, **more: object) -> None:
-        """Let the newcomer register, begin to send, and have routes for full rate within so many seconds."""
+        """Let the newcomer register and begin to send; assert that it has routes for full rate within ``within_s``."""
         self.observe(**more)
         self.carry(after_s)
         self.rings.append(Ring(ring))

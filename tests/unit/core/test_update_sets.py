@@ -90,7 +90,7 @@ def all_to_all(job_id: str, hosts: range) -> JobSpec:
 
 
 def test_rules_of_large_jobs_change_hands_together() -> None:
-    """Pins are otherwise derived for some dozens of flows at a time; here every pair must keep a rule meanwhile."""
+    """Pins are normally derived for some dozens of flows at a time. During this change every pair must keep a rule."""
     fabric = started(Recorded(hosts_per_leaf=6))
     first, second = range(1, 4), range(4, 7)
     for number, hosts in enumerate((first, second)):

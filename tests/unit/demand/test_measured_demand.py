@@ -295,7 +295,7 @@ def test_a_second_unknown_sender_on_one_pair_is_volume_beyond_the_announcement()
 
 @pytest.mark.parametrize(("wrong", "seconds"), [(REVERSED, 30), (BROADCAST, 20)])
 def test_a_job_whose_traffic_agrees_with_its_spec_again_is_planned_by_it_again(wrong: Traffic, seconds: float) -> None:
-    """The job that broadcasts is still learnt when its traffic agrees."""
+    """The job of the case ``BROADCAST`` is still being learnt when its traffic agrees with the spec again."""
     cluster = Cluster(spec(FOUR))
     cluster.train(seconds, wrong)
     cluster.until(lambda demand: demand.source is DemandSource.CONFIRMED, RIGHT, 20)

@@ -1,6 +1,6 @@
 """A right announcement is not called wrong because of pauses, faults, silence, bursts, or other jobs.
 
-An other job may have had the same hosts before, or may send on them in the opposite direction."""
+Another job may have had the same hosts before, or may send on them in the opposite direction."""
 
 from __future__ import annotations
 

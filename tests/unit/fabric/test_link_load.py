@@ -87,7 +87,7 @@ def test_background_is_found_where_flows_are_read_before_links(load: LinkLoad) -
 
 
 def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_meanwhile(load: LinkLoad) -> None:
-    """The routes change twice within one window; the path in between stays in use too."""
+    """The routes change twice within one window. The path in force between both changes still counts as used."""
     run(load, range(20), 0, 0)
     load.routes_changed(20, lambda: {"job": {FLOW: (frozenset([OTHER]),)}})
     for now in range(20, 38, 2):

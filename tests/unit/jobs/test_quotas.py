@@ -270,7 +270,7 @@ def test_a_refusal_names_the_host_and_the_prefixes(registry: JobRegistry) -> Non
 
 
 def test_each_address_of_a_rail_and_hosts_that_send_nothing_count(registry: JobRegistry) -> None:
-    """Otherwise a job could report connections of hosts that send nothing, and learn whether the hosts exist."""
+    """A job may report connections of these hosts, and would learn whether they exist if they did not count."""
     for one in (
         on_hosts(OURS, ONE_HOST, rails=[{"endpoints": [OURS_TOO, FOREIGN]}]),
         on_hosts(OURS, OURS_TOO, FOREIGN),

@@ -83,7 +83,7 @@ def test_a_link_with_almost_no_capacity_left_is_used_only_when_there_is_no_other
 def test_failing_searches_leave_a_cheap_plan(
     monkeypatch: pytest.MonkeyPatch, sizes: Sequence[float], runs: bool
 ) -> None:
-    """The plan is a cheap one also where worse routes run."""
+    """The planner returns the plan of a cheap stage, even if the running routes are worse."""
 
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")

@@ -71,7 +71,7 @@ def request(generation: int) -> SolvePlan:
 def test_a_plan_comes_with_its_verdict_and_the_slowdowns_of_the_routes_that_stay(
     planning: PlanningWorker, inbox: Inbox
 ) -> None:
-    """The control loop computes neither. The comparison with other schemes follows the plan."""
+    """The planning process computes verdict and slowdowns. The comparison with other schemes follows the plan."""
     planning.submit(request(7))
     compared = inbox.compared.get(timeout=DEADLINE_S)
     planned = inbox.messages.get_nowait()

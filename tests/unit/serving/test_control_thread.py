@@ -52,7 +52,7 @@ def test_nothing_is_collected_while_a_state_is_loaded_and_what_was_loaded_is_old
 
 
 def test_quiet_moments_collect_what_is_new_if_that_is_not_much_and_later_everything() -> None:
-    """Quiet moments soon after one another cost nothing."""
+    """A quiet moment shortly after another quiet moment causes no collection."""
     with loading():
         old = knot()
     garbage, new = Garbage(), knot()

@@ -181,7 +181,7 @@ class LearningWire(AskedSwitches):
         self.poller.poll(frozenset(learning))
 
     def polled(self, intervals: float) -> list[tuple[float, Dpid]]:
-        """Answer all polls for so many intervals, and return time and switch of each poll."""
+        """Answer all polls during this number of intervals, and return time and switch of each poll."""
         before = len(self.asked)
         for _ in range(round(intervals * INTERVAL / self.STEP_S)):
             already = len(self.asked)

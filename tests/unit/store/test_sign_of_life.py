@@ -51,7 +51,7 @@ def test_a_port_that_never_accepted_a_connection_says_nothing() -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"another word", b"wor", b"word and more"])
 def test_another_process_at_the_address_says_nothing_when_it_ends(sent: bytes) -> None:
-    """A loopback address, for example, is that of another process on another machine."""
+    """A loopback address in etcd, for example, leads a standby on another machine to another process."""
     watch, ended, stopping = Watch(), Event(), Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()

@@ -44,7 +44,7 @@ def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
 
 
 def test_a_group_is_there_before_one_that_points_at_it_from_nearer_to_the_destination() -> None:
-    """A pin on circuits may be shorter than the longest path of its fallback group."""
+    """A pinned path over circuits may have fewer hops than the longest path of the pin's fallback group."""
     pin = GroupRule(8, "fast_failover", (Bucket(Output(PortNo(1)), PortNo(1)), Bucket(ToGroup(7), None, 7)), 1)
     stages = stages_between({LEAF: RuleSet.of([to_group(2)], [group(1, 2, distance=2), pin])}, {LEAF: RuleSet()})
     added = [mod.rule for stage in stages for mod in stage.mods[LEAF]]

@@ -174,7 +174,7 @@ def test_all_problems_are_reported_at_once_but_a_flood_of_them_in_part() -> None
     ({"groups": [{"name": "\u202eb", "ranks": [0, 1]}]}, "groups[0].name", "must have printable characters only"),
 ])  # fmt: skip
 def test_each_problem_is_told_once_in_words(changes: dict[str, Any], path: str, message: str) -> None:
-    """A list whose items are wrong, for example, is not called too short as well."""
+    """A list with wrong items, for example, causes no second error that the list is too short."""
     ((place, told),) = problems(**changes).items()
     assert place == path
     assert told.startswith(message)

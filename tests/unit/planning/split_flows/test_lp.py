@@ -75,7 +75,7 @@ def test_what_keeps_to_its_room_does_not_move(problem: Problem) -> None:
 
 
 def test_only_what_is_too_much_moves_and_new_flows_before_those_that_run() -> None:
-    """Two flows are on one of two links, which has room for one and a half, or for the one that runs."""
+    """Two flows are on the same one of two links, and this link has room for one and a half flows."""
     problem = two_leaves(2, "aa")
     flows = problem.flows
     path = problem.candidates(flows[0])[0]

@@ -149,7 +149,7 @@ def fails(*_: object) -> None:
 def test_moves_that_local_search_does_not_save_are_saved_by_cpsat(
     crowded: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All slowdowns are proven: only moves are left to save. A routing with too many moves is not the last word."""
+    """All slowdowns are proven, so CP-SAT only saves moves. It also replaces a routing with too many moves."""
     monkeypatch.setattr(search, "local_search", all_moved)
     exact, searched = found(crowded)
     assert (searched.solver, searched.moves, searched.vector) == ("local-search", 3, (1.0,))
