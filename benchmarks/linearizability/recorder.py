@@ -94,7 +94,7 @@ class Shared:
         """Registration without an answer, by job; it is repeated with the same request id."""
 
     def allow(self, allowed: int) -> None:
-        """Let the clients make calls up to this number of all calls."""
+        """Let the clients make calls until they have made this number of calls together."""
         with self._changed:
             self.allowed = allowed
             self._changed.notify_all()

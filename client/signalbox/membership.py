@@ -75,7 +75,7 @@ class Ended(StrEnum):
 
 
 ENDS = {Gone.JOB_TAKEN_OVER: Ended.TAKEN_OVER, Gone.JOB_DEREGISTERED: Ended.DEREGISTERED}
-"""End of a membership, by the reason why its job does not exist; the job is not registered again afterwards."""
+"""End of the membership for each reason why a job does not exist; no such job is registered again."""
 
 
 class Controller(Protocol):
