@@ -372,7 +372,7 @@ def test_a_holder_of_a_forgetful_switch_first_learns_whether_it_still_holds_it(d
 
 
 def test_an_assignment_that_is_read_while_a_claim_begins_is_not_overlooked(door: Door) -> None:
-    """One reading of the assignments is new enough for a claim, and says that another member holds the switch."""
+    """The same reading of the assignments permits a claim, and says that another member holds the switch."""
     door.certain_at = 0.0
     peer = door.arrived(Peer("a"), 1.0)
     door.role(peer, EQUAL, NO_GENERATION)
