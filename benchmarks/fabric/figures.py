@@ -18,10 +18,12 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.tables.rules import Table
 
 
-def missing_hops(observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]) -> int:
-    """Return the number of (switch, destination, port) on shortest paths that no rule uses yet."""
+def missing_hops(
+    observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]
+) -> dict[tuple[Dpid, Dpid], list[PortNo]]:
+    """Return the ports on shortest paths that no rule uses yet, for each (switch, destination) that has some."""
     used = observed.ports_towards(switch_of_address)
-    return sum(len(ports - used.get(key, set())) for key, ports in expected.items())
+    return {key: sorted(ports - used[key]) for key, ports in expected.items() if not ports <= used[key]}
 
 
 def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:

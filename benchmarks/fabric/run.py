@@ -19,6 +19,7 @@ from benchmarks.fabric.capture import Recorder
 from benchmarks.fabric.figures import Figures, missing_hops
 from benchmarks.fabric.observed import Observed
 from benchmarks.fabric.openvswitch import Bridges, bridges
+from controller.fabric.topology import Dpid, PortNo
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client, Unreachable
 from signalbox.errors import SignalboxError
@@ -142,12 +143,17 @@ class Run:
         except StepFailed as error:
             raise StepFailed(f"{error}: {said}") from None
 
-    def missing(self) -> int:
-        """Return the number of next hops on shortest paths that no rule uses."""
+    def missing(self) -> dict[tuple[Dpid, Dpid], list[PortNo]]:
+        """Return the ports on shortest paths that no rule uses, for each (switch, destination) that has some."""
         return missing_hops(self.observed, self.hops, self.blueprint.switch_of_address)
 
     def wait_complete(self, what: str) -> None:
-        self.wait(lambda: self.missing() == 0, what, poll_s=2 * POLL_S)
+        try:
+            self.wait(lambda: not self.missing(), what, poll_s=2 * POLL_S)
+        except StepFailed as error:
+            (dpid, destination), ports = next(iter(self.missing().items()))
+            example = f"{self.blueprint.bridge(dpid)} does not send to {self.blueprint.bridge(destination)} by {ports}"
+            raise StepFailed(f"{error}: {example}") from None
 
 
 @contextmanager

@@ -218,6 +218,7 @@ def reconnect(run: Run) -> None:
     run.switches.reconnect()
     run.figures.reconnect_resync_s = _resynced(run, since) - since
     _wait_pinned(run)
+    _read_doubtful(run)
     run.figures.reconnect_rules_rewritten = len(run.observed.changes) - known
 
 
@@ -354,13 +355,29 @@ def _memory(run: Run) -> None:
     run.figures.processes = found.processes
 
 
+def _read_doubtful(run: Run) -> None:
+    """Ask the switches for the groups ``in_doubt``: the capture cannot know whether their latest change arrived."""
+    for dpid, switch in run.observed.switches.items():
+        held = _groups(run.switches.rules(dpid).groups) if switch.in_doubt else {}
+        for group_id in switch.in_doubt:
+            switch.groups.pop(group_id, None)
+        switch.groups |= {group_id: held[group_id] for group_id in switch.in_doubt & held.keys()}
+        switch.in_doubt.clear()
+
+
+def _groups(lines: Iterable[str]) -> dict[int, GroupChange]:
+    """Return the groups that ``ovs-ofctl dump-groups`` has printed."""
+    found = {}
+    for line in lines:
+        if number := re.search(r"group_id=(\d+)", line):
+            ports, groups = (tuple(map(int, re.findall(rf"\b{kind}:(\d+)", line))) for kind in ("output", "group"))
+            found[int(number[1])] = GroupChange(int(number[1]), False, ports, groups)
+    return found
+
+
 def _agrees(run: Run, dpid: Dpid, groups: frozenset[str]) -> bool:
     """Return whether the switch has exactly the observed groups, apart from groups ``in_doubt``."""
-    held = {}
-    for line in groups:
-        number = re.search(r"group_id=(\d+)", line)
-        if number:
-            held[int(number[1])] = tuple(map(int, re.findall(r"output:(\d+)", line)))
+    held = {group_id: group.ports for group_id, group in _groups(groups).items()}
     switch = run.observed.switches[dpid]
     seen = {group_id: group.ports for group_id, group in switch.groups.items()}
     return all(held.get(number) == seen.get(number) for number in (held.keys() | seen.keys()) - switch.in_doubt)
