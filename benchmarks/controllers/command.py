@@ -3,10 +3,11 @@
     sudo scripts/lab_python.sh -m benchmarks controllers [--faults N] [--seed S] [--switches N] [--members N]
         [--only FAULT] [--json]
 
-The site has three etcd members, one active controller and standbys, and Open vSwitch bridges that have every controller
-in their list (``site``). A case is one fault, or two that overlap (``judge.Fault``). Before each case a job is
-registered. During it, this process changes one job through each member, ten times a second. Afterwards everything must
-be in order again. ``judge`` decides from the captured messages of the switches who wrote and who was their master.
+The site has three etcd members, and members of a controller that divide Open vSwitch bridges among themselves
+(``site``). A case is one fault, or two that overlap (``judge.Fault``). Before each case a job is registered. During it,
+this process changes one job through each member, ten times a second. Afterwards everything must be in order again.
+``judge`` decides from the captured messages of the switches who wrote and who was their master. At the end ``trace``
+replays these messages against the model of assignments.
 
 The result is a table, and ``controllers.json``. The exit status is 1 when ``judge.broken`` finds a violation.
 """
@@ -15,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,8 +25,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from benchmarks.controllers.judge import Case, Outcome, Verdict, Write, broken, draw, limits, single
+from benchmarks.controllers.judge import Case, Outcome, Verdict, Write, broken, draw, is_restored, limits, single
 from benchmarks.controllers.site import Member, Site, check, send_packets, site
+from benchmarks.controllers.trace import Step, steps_not_in_model
 from benchmarks.measures import report
 from controller.config import EtcdConfig
 from mininet_topos.probe.probing import Pair, Stream
@@ -127,10 +129,11 @@ class Run:
     def case(self, case: Case) -> Outcome:
         here = self._site
         self._register()
-        active = here.holder()
-        assert active is not None
-        standby = next(member for member in here.members if member is not active)
+        leader = here.leader()
+        assert leader is not None
+        standby = next(member for member in here.members if member is not leader)
         before = here.rules()
+        acknowledged = [changes.acknowledged for changes in self._changes]
         due = sorted((fault.starts_s, number) for number, fault in enumerate(case))
         mends: list[tuple[float, Any]] = []
         stopping = threading.Event()
@@ -142,7 +145,7 @@ class Run:
             now = time.monotonic() - start
             if due and due[0][0] <= now:
                 fault = case[due.pop(0)[1]]
-                mends.append((now + fault.lasts_s, here.make(fault, active, standby)))
+                mends.append((now + fault.lasts_s, here.make(fault, leader, standby)))
             for item in [item for item in mends if item[0] <= now]:
                 mends.remove(item)
                 item[1]()
@@ -158,22 +161,35 @@ class Run:
         stopping.set()
         for thread in threads:
             thread.join()
-        time.sleep(LATE_S if any("switches" in fault.what or "both" in fault.what for fault in case) else QUIET_S)
+        if is_restored(case):
+            for changes, first in zip(self._changes, acknowledged, strict=True):
+                changes.unknown.update(range(first, changes.number))
+        time.sleep(LATE_S if any(fault.what.endswith(("switches", "all")) for fault in case) else QUIET_S)
         why = why or here.wait_settled()
+        if why:
+            _tell(f"not in order: {why}")
         end = time.monotonic()
         self.windows.append((start, end))
         here.read()
         after = here.rules()
         changed = [f"- {rule}" for rule in sorted(before - after)] + [f"+ {rule}" for rule in sorted(after - before)]
-        return self._outcome(case, start, end, None if why else settled - mended, changed)
+        whose = {"leader": leader.name, "standby": standby.name}
+        victims = {whose[fault.who] for fault in case if fault.replaces}
+        return self._outcome(case, victims, start, end, None if why else settled - mended, changed)
 
     def _outcome(
-        self, case: Case, start: float, end: float, settled_s: float | None, changed: Sequence[str]
+        self,
+        case: Case,
+        victims: Collection[str],
+        start: float,
+        end: float,
+        settled_s: float | None,
+        changed: Sequence[str],
     ) -> Outcome:
         within, judge = limits(case, self._lease_s), self._site.judge
         since, replaced = start + within.since_s, start + within.replaced_s
         first = self._answered(since)
-        held_s = judge.held_s(replaced, self._site.blueprint.dpids)
+        held_s = judge.held_s(replaced, victims)
         writes = judge.writes_in(start, end)
         for changes in self._changes:
             changes.answers.clear()
@@ -188,6 +204,7 @@ class Run:
             _count(writes, Verdict.WRITTEN),
             changed,
             self._lost_jobs(),
+            sum(start <= claim.at < end for claim in judge.claims),
         )
 
     def _answered(self, since: float) -> float | None:
@@ -247,8 +264,8 @@ class Run:
                 time.sleep(EVERY_S)
 
     def _client(self) -> Client:
-        holder = self._site.holder()
-        return Client((holder or self._site.members[0]).api)
+        leader = self._site.leader()
+        return Client((leader or self._site.members[0]).api)
 
     def _settle(self) -> None:
         if why := self._site.wait_settled():
@@ -266,7 +283,7 @@ def _spec(job_id: str, addresses: Sequence[str], lease_s: float) -> JobSpec:
 def main(
     count: Annotated[int, typer.Option("--faults", min=1, help="Number of cases, of one or two faults each.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the cases.")] = 1,
-    only: Annotated[str, typer.Option(help="Fault of every case, such as 'active paused'; default: random.")] = "",
+    only: Annotated[str, typer.Option(help="Fault of every case, such as 'leader paused'; default: random.")] = "",
     switches: Annotated[int, typer.Option(min=6, max=250, help="Number of bridges.")] = 24,
     members: Annotated[int, typer.Option(min=2, max=9, help="Number of controllers.")] = 3,
     out: Annotated[Path, typer.Option(help="Directory for the results and logs.")] = Path("out/bench/controllers"),
@@ -289,23 +306,35 @@ def main(
             if outcomes[-1].settled_s is None:
                 break  # later cases would only show the same
         streams, _ = here.probing.finish()
-    found = [_with_packets(*each, streams) for each in zip(outcomes, run.windows, strict=True)]
+        steps = steps_not_in_model(here.judge.seen, here.restarts, here.assigned)
+    found = [_complete(*each, streams, steps) for each in zip(outcomes, run.windows, strict=True)]
     lines = sum(len(broken(each, lease_s)) for each in found)
+    for step in steps:
+        _tell(f"not in the model, at {step.at:.3f} s: {step.what}")
     data = [{**asdict(each), "case": _text(each.case), "broken": broken(each, lease_s)} for each in found]
     report(
         {"seed": seed, "cases": data},
         out / "controllers.json",
         as_json,
         {"Controllers": data},
-        _summary(found, cases, lines),
+        _summary(found, cases, lines, len(here.judge.seen), len(steps)),
     )
-    if lines or len(found) < len(cases):
+    if lines or steps or len(found) < len(cases):
         raise typer.Exit(1)
 
 
-def _with_packets(outcome: Outcome, window: tuple[float, float], streams: Mapping[Pair, Stream]) -> Outcome:
-    seen = [stream.outcome(*window) for stream in streams.values()]
-    return replace(outcome, sent=sum(each.sent for each in seen), lost=sum(each.lost for each in seen))
+def _complete(
+    outcome: Outcome, window: tuple[float, float], streams: Mapping[Pair, Stream], steps: Sequence[Step]
+) -> Outcome:
+    """Return the outcome with the packets and the steps in the window."""
+    start, end = window
+    sent = [stream.outcome(start, end) for stream in streams.values()]
+    return replace(
+        outcome,
+        sent=sum(each.sent for each in sent),
+        lost=sum(each.lost for each in sent),
+        not_in_model=[step.what for step in steps if start <= step.at < end],
+    )
 
 
 def _keep_logs(folder: Path, out: Path) -> None:
@@ -324,17 +353,21 @@ def _text(case: Case) -> str:
     return ", ".join(f"{fault} at {fault.starts_s:g} s for {fault.lasts_s:g} s" for fault in case)
 
 
-def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int) -> str:
-    """Return one line: the counts that must be 0, and the times of cases with a takeover."""
+def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int, seen: int, steps: int) -> str:
+    """Return one line: the counts that must be 0, and the times of cases with a takeover.
+
+    ``seen``: messages that were replayed against the model. ``steps``: those that it does not have."""
     taken = [each for each in found if any(fault.replaces for fault in each.case)]
     answered = sorted(each.answered_s for each in taken if each.answered_s is not None)
     held = sorted(each.held_s for each in taken if each.held_s is not None)
     times = (f"{median(each):.1f} (longest {each[-1]:.1f}) s" if each else "–" for each in (answered, held))
     return (
-        f"{len(found)} of {len(cases)} cases: "
+        f"{len(found)} of {len(cases)} cases, {sum(len(each.case) for each in found)} faults, "
+        f"{sum(each.handovers for each in found)} claims: "
         f"{sum(each.deposed for each in found)} writes of deposed members accepted, "
         f"{sum(len(each.jobs) for each in found)} acknowledged changes lost, "
-        f"{sum(each.written for each in found)} rules written, {sum(each.lost for each in found)} packets lost; "
+        f"{sum(each.written for each in found)} rules written, {sum(each.lost for each in found)} packets lost, "
+        f"{steps} of {seen} messages not in the model; "
         "answered after {}, held after {}; ".format(*times)
         + f"{lines} lines broken"
     )

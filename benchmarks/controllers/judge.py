@@ -5,8 +5,8 @@ switches' machine sent and received them. A switch answers the messages of one c
 without an error before the next barrier reply was therefore accepted. After the reply that made another connection the
 master, every write must be refused.
 
-A case is one fault, or two that overlap. A member that is *replaced* is the active one and cannot go on: another member
-must take over. Without a majority of etcd's members nobody can take over, so times count from the majority's return.
+A case is one fault, or two that overlap. The *victim* of a fault is a member that cannot hold its switches: the other
+members must take them over. Without a majority of etcd's members nobody can, so times count from the majority's return.
 Under a new leader of etcd all leases begin anew, so times count from the failure of the former leader at the earliest.
 """
 
@@ -15,6 +15,7 @@ import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Literal, NamedTuple
 
 from benchmarks.openflow_bytes import HEADER, Type, xid_of
@@ -24,8 +25,8 @@ from signalbox.errors import InvalidInput
 WRITES = (Type.FLOW_MOD, Type.GROUP_MOD, Type.METER_MOD)
 """Messages that change rules of a switch."""
 
-_ROLE = struct.Struct("!I4xQ")
-_MASTER = 2
+ROLE = struct.Struct("!I4xQ")
+MASTER = 2
 
 
 class Claim(NamedTuple):
@@ -60,6 +61,16 @@ class Write:
     verdict: Verdict
 
 
+class Seen(NamedTuple):
+    """Message between a switch and a member, for ``trace``. ``write``: the message, if it is a write."""
+
+    at: float
+    member: str
+    dpid: Dpid
+    data: bytes
+    write: Write | None = None
+
+
 @dataclass(slots=True)
 class _Connection:
     open: list[Write] = field(default_factory=list)
@@ -74,6 +85,7 @@ class Judge:
     def __init__(self) -> None:
         self.claims: list[Claim] = []
         self.writes: list[Write] = []
+        self.seen: list[Seen] = []
         self._connections: dict[tuple[str, Dpid], _Connection] = {}
         self._masters: dict[Dpid, tuple[_Connection, int]] = {}
         """Connection and generation id of the master of each switch."""
@@ -82,11 +94,13 @@ class Judge:
 
     def message(self, member: str, at: float, dpid: Dpid, data: bytes) -> None:
         kind, xid = data[1], xid_of(data)
+        if kind in (Type.FEATURES_REPLY, Type.ROLE_REQUEST, Type.ROLE_REPLY, Type.ERROR):
+            self.seen.append(Seen(at, member, dpid, data))
         if kind == Type.FEATURES_REPLY:
             self._connections[member, dpid] = _Connection()
         connection = self._connections.setdefault((member, dpid), _Connection())
         if kind == Type.ROLE_REPLY:
-            self._role(Claim(at, member, dpid, _ROLE.unpack_from(data, HEADER.size)[1]), connection, data)
+            self._role(Claim(at, member, dpid, ROLE.unpack_from(data, HEADER.size)[1]), connection, data)
         elif kind in WRITES:
             is_master = self._is_master(connection, dpid)
             write = Write(
@@ -94,6 +108,7 @@ class Judge:
             )
             connection.open.append(write)
             self.writes.append(write)
+            self.seen.append(Seen(at, member, dpid, data[: HEADER.size], write))
         elif kind == Type.BARRIER_REQUEST:
             connection.barriers[xid], connection.open = connection.open, []
         elif kind == Type.BARRIER_REPLY:
@@ -107,7 +122,7 @@ class Judge:
                         write.verdict = Verdict.REFUSED
 
     def _role(self, claim: Claim, connection: _Connection, data: bytes) -> None:
-        if _ROLE.unpack_from(data, HEADER.size)[0] == _MASTER:
+        if ROLE.unpack_from(data, HEADER.size)[0] == MASTER:
             self.claims.append(claim)
             self._masters[claim.dpid] = connection, claim.generation
             self._newest[claim.dpid] = max(claim.generation, self._newest.get(claim.dpid, 0))
@@ -121,32 +136,38 @@ class Judge:
     def writes_in(self, start: float, end: float) -> list[Write]:
         return [write for write in self.writes if start <= write.at < end]
 
-    def held_s(self, start: float, dpids: Collection[Dpid]) -> float | None:
-        """Return the seconds from ``start`` until the last of the switches had a master; None if one never had."""
+    def held_s(self, start: float, victims: Collection[str]) -> float | None:
+        """Return the seconds from ``start`` until the last switch of these members had a newer claim; None if never."""
+        before = {claim.dpid: claim for claim in self.claims if claim.at < start}
+        lost = {dpid: claim.generation for dpid, claim in before.items() if claim.member in victims}
         first: dict[Dpid, float] = {}
         for claim in self.claims:
-            if claim.at >= start:
+            if claim.at >= start and claim.generation > lost.get(claim.dpid, inf):
                 first.setdefault(claim.dpid, claim.at)
-        return max(first[dpid] for dpid in dpids) - start if first.keys() >= set(dpids) else None
+        return max(first.values(), default=start) - start if first.keys() == lost.keys() else None
 
 
-Who = Literal["active", "standby", "etcd follower", "etcd leader", "etcd majority", "Open vSwitch"]
+Who = Literal["leader", "standby", "etcd follower", "etcd leader", "etcd majority", "etcd", "Open vSwitch"]
 
-NO_ETCD = ("cut off from etcd", "mute to etcd", "deaf to etcd")
-NO_SWITCHES = ("cut off from switches", "mute to switches", "deaf to switches")
-CUT_OFF = (*NO_ETCD, *NO_SWITCHES, "cut off from both")
-"""Partitions of a member. A mute member's packets are lost, a deaf member gets none."""
+PARTITIONS = ("cut off from", "mute to", "deaf to")
+"""A mute member's packets are lost, a deaf member gets none."""
+TO_MEMBERS = tuple(f"{how} members" for how in PARTITIONS)
+CUT_OFF = (*(f"{how} {peer}" for how in PARTITIONS for peer in ("etcd", "switches")), "cut off from all")
+"""Partitions of a member that cannot hold its switches."""
 CLOCKS = ("clock + 1 h", "clock - 1 h")
 
-OF_MEMBERS = ("killed", "paused", *CUT_OFF, *CLOCKS)
+OF_MEMBERS = ("killed", "paused", *CUT_OFF, *TO_MEMBERS, *CLOCKS)
 OF_ETCD = ("killed", "paused")
+RESTORED = "restored"
+"""etcd is restored from a snapshot: since the snapshot a member has died, and now all members and etcd are stopped."""
 
 KINDS: Sequence[tuple[Who, Sequence[str], int]] = (
-    ("active", OF_MEMBERS, 10),
-    ("standby", OF_MEMBERS, 3),
+    ("leader", OF_MEMBERS, 8),
+    ("standby", OF_MEMBERS, 5),
     ("etcd follower", OF_ETCD, 1),
     ("etcd leader", OF_ETCD, 2),
     ("etcd majority", OF_ETCD, 2),
+    ("etcd", (RESTORED,), 1),
     ("Open vSwitch", ("restarted",), 1),
 )
 """Places of faults, the faults of each, and its weight."""
@@ -156,7 +177,9 @@ BOTH = 1 / 3
 LATEST_S = 2.0
 """Largest number of seconds after which the second fault begins."""
 PAST_LEASE_S = (2.0, 5.0)
-"""Range of the seconds by which a pause or partition is longer than the lease."""
+"""Range of the seconds by which a partition, or a pause of etcd, is longer than the lease."""
+PAUSE_S = 30.0
+"""Seconds for which a member is paused."""
 
 ANSWER_S, HELD_S, WITH_ETCD_S = 2.0, 3.0, 5.0
 """Seconds until a change is answered after a kill, until the last switch is held, and both if etcd's leader fails."""
@@ -178,7 +201,8 @@ class Fault:
 
     @property
     def replaces(self) -> bool:
-        return self.who == "active" and self.what not in CLOCKS
+        """Whether other members must take over the switches of the member."""
+        return self.who in ("leader", "standby") and self.what in ("killed", "paused", *CUT_OFF)
 
     @property
     def ends_s(self) -> float:
@@ -193,12 +217,12 @@ class Limits:
     """Times that must be met."""
 
     replaced_s: float
-    """Seconds after the begin of the case at which another member has to take over."""
+    """Seconds after the begin of the case at which other members have to take over."""
     since_s: float
     """Seconds after the begin of the case from which the times count."""
     answer_s: float
     held_s: float | None
-    """Seconds until the last switch is held by the member that takes over; None without a takeover."""
+    """Seconds until the last switch of a victim is held by another member; None without such a takeover."""
 
 
 def draw(seed: int, count: int, lease_s: float) -> list[Case]:
@@ -211,7 +235,7 @@ def single(text: str, lease_s: float) -> Case:
     """Return the case of one fault, named as ``Fault`` is. Raises ``InvalidInput``."""
     for who, faults, _ in KINDS:
         for what in faults:
-            fault = Fault(who, what, 0.0, lease_s + PAST_LEASE_S[0])
+            fault = Fault(who, what, 0.0, _lasts_s(who, what, lease_s + PAST_LEASE_S[0]))
             if str(fault) == text:
                 return (fault,)
     known = ", ".join(f"{who} {what}" for who, faults, _ in KINDS for what in faults)
@@ -220,7 +244,7 @@ def single(text: str, lease_s: float) -> Case:
 
 def _case(rng: random.Random, lease_s: float) -> Case:
     first = _fault(rng, lease_s, 0.0, ())
-    if rng.random() >= BOTH:
+    if rng.random() >= BOTH or first.what == RESTORED:
         return (first,)
     return first, _fault(rng, lease_s, round(rng.uniform(0, LATEST_S), 1), (first.who,))
 
@@ -228,25 +252,37 @@ def _case(rng: random.Random, lease_s: float) -> Case:
 def _fault(rng: random.Random, lease_s: float, starts_s: float, taken: Collection[Who]) -> Fault:
     etcd = any(who.startswith("etcd") for who in taken)
     left = [kind for kind in KINDS if kind[0] not in taken and not (etcd and kind[0].startswith("etcd"))]
+    left = [kind for kind in left if not (taken and RESTORED in kind[1])]
     [(who, faults, _)] = rng.choices(left, [weight for *_, weight in left])
-    return Fault(who, rng.choice(faults), starts_s, round(lease_s + rng.uniform(*PAST_LEASE_S), 1))
+    what = rng.choice(faults)
+    return Fault(who, what, starts_s, _lasts_s(who, what, round(lease_s + rng.uniform(*PAST_LEASE_S), 1)))
+
+
+def _lasts_s(who: Who, what: str, usual_s: float) -> float:
+    return PAUSE_S if what == "paused" and who in ("leader", "standby") else usual_s
 
 
 def limits(case: Case, lease_s: float) -> Limits:
     replaced = [fault for fault in case if fault.replaces]
-    without_etcd = max((fault.ends_s for fault in case if fault.who == "etcd majority"), default=0.0)
+    without_etcd = max((fault.ends_s for fault in case if fault.who in ("etcd majority", "etcd")), default=0.0)
     replaced_s = max((fault.starts_s for fault in replaced), default=0.0)
-    leaderless = any(fault.who in ("etcd leader", "etcd majority") for fault in case)
-    if any(fault.what != "killed" for fault in replaced):
-        answer_s = held_s = lease_s + PAST_LIMIT_S
-    else:
-        answer_s, held_s = ANSWER_S, HELD_S
-    if leaderless:
-        answer_s, held_s = max(answer_s, WITH_ETCD_S), max(held_s, WITH_ETCD_S)
-    gone = [fault for fault in replaced if fault.what == "killed" or fault.ends_s > without_etcd]
-    must_hold = gone and not rewrites(case)  # others are back before anybody can take over
     new_leader = max((fault.starts_s for fault in case if fault.who == "etcd leader"), default=0.0)
-    return Limits(replaced_s, max(replaced_s, without_etcd, new_leader), answer_s, held_s if must_hold else None)
+    since_s = max(replaced_s, without_etcd, new_leader)
+    if is_restored(case):
+        return Limits(replaced_s, since_s, inf, None)  # all members start again
+    slow = [fault for fault in replaced if (fault.who, fault.what) != ("leader", "killed")]
+    answer_s = lease_s + PAST_LIMIT_S if any(fault.who == "leader" for fault in slow) else ANSWER_S
+    held_s = lease_s + PAST_LIMIT_S if slow else HELD_S
+    if any(fault.who in ("etcd leader", "etcd majority") for fault in case):
+        answer_s, held_s = max(answer_s, WITH_ETCD_S), max(held_s, WITH_ETCD_S)
+    # Others are back before anybody must have taken over.
+    gone = any(fault.what == "killed" or fault.ends_s > since_s + held_s for fault in replaced)
+    return Limits(replaced_s, since_s, answer_s, held_s if gone and not rewrites(case) else None)
+
+
+def is_restored(case: Case) -> bool:
+    """Return whether changes that were acknowledged during the case are lost."""
+    return any(fault.what == RESTORED for fault in case)
 
 
 def rewrites(case: Case) -> bool:
@@ -262,7 +298,7 @@ class Outcome:
     answered_s: float | None
     """Seconds from ``Limits.since_s`` until the first change was answered that was requested after that time."""
     held_s: float | None
-    """Seconds from ``Limits.since_s`` until every switch had a new master."""
+    """Seconds from ``Limits.since_s`` until every switch of a victim had a new master."""
     settled_s: float | None
     """Seconds from the end of the last fault until everything was in order."""
     deposed: int
@@ -277,6 +313,10 @@ class Outcome:
     """Rules that were there only before (``-``) or only afterwards (``+``), with the switch."""
     jobs: Sequence[str]
     """Acknowledged changes of jobs that were lost."""
+    handovers: int = 0
+    """Claims that switches confirmed."""
+    not_in_model: Sequence[str] = ()
+    """Steps that the model of assignments does not have (``trace``)."""
     sent: int = 0
     lost: int = 0
     """Packets between hosts."""
@@ -288,7 +328,7 @@ def broken(outcome: Outcome, lease_s: float) -> list[str]:
     found = []
     if outcome.deposed:
         found.append(f"{outcome.deposed} writes of a deposed member accepted")
-    found += outcome.jobs
+    found += [*outcome.jobs, *outcome.not_in_model]
     if not rewrites(outcome.case):
         found += [f"{len(outcome.changed)} rules differ"] * bool(outcome.changed)
         found += [f"{outcome.written} rules written"] * bool(outcome.written)

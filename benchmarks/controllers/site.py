@@ -1,11 +1,12 @@
 """Site of the benchmark: etcd, members, switches and hosts, with a router between them that can cut any two apart.
 
 Each controller, each etcd member and each host has a network namespace. Open vSwitch and this process share another
-one. The namespace of a router forwards between the namespaces, except those of hosts. A member uses one address for
-each kind of peer, so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches or from etcd, both
+one. A router's namespace forwards between all of them but the hosts. A member uses one address for each kind of peer,
+so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches, from etcd or from other members, both
 ways or one way. The sender gets no error. The namespaces end with those of the benchmark (scripts/lab_python.sh).
 """
 
+import json
 import os
 import shutil
 import signal
@@ -20,19 +21,23 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from benchmarks.controllers.judge import CLOCKS, Fault, Judge
+from benchmarks.controllers.judge import CLOCKS, RESTORED, Fault, Judge
+from benchmarks.controllers.trace import Assigned
 from benchmarks.fabric.blueprint import Blueprint
 from benchmarks.fabric.capture import Recorder
 from benchmarks.fabric.openvswitch import Bridges, rundir
 from controller.fabric.topology import Dpid, PortRef
+from controller.store.assignment import Holder, assign
+from controller.store.assignment import Site as Assignable
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
-from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.probe.probing import Probing
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.topologies import Host, leaf_spine
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
+from tests.support.wire.certificates import Authority
 
 ETCD_MEMBERS = 3
 RING = 4
@@ -45,14 +50,23 @@ PACKET_S = 0.05
 RESTART_S = 1.0
 """Seconds after which a member that has ended is started again, as by deploy/systemd."""
 SETTLE_S = 60.0
-HOUR_S = 3600
+HOUR_S, DAY_S = 3600, 86_400
+READ_S = 0.5
+"""Seconds in which etcd sends all earlier changes of assignments."""
 PREFIX = b"/signalbox/"
 
 SWITCHES = "10.90.0.1"
 """Address from which switches connect to members, and from which this process calls them."""
 ETCD_NET = "10.94.0.0/24"
+EVERYBODY = "10.88.0.0/13"
 UPLINK = "uplink"
 """Interface towards the router, in every namespace."""
+PEERS = {
+    "switches": ((91, f"{SWITCHES}/32"),),
+    "etcd": ((93, ETCD_NET),),
+    "members": ((89, EVERYBODY), (93, "10.89.0.0/24")),  # the second one: the sign of life, beside the way to etcd
+}
+"""Addresses of a member for its peers, 10.NUMBER.0.n for member n, and the addresses of these peers."""
 CLOCK = "clock.so"
 """Library that changes the time of day that a member reads."""
 
@@ -86,21 +100,33 @@ class EtcdMember:
     def endpoint(self) -> str:
         return f"10.94.0.{self.number}:2379"
 
-    def start(self) -> None:
+    @property
+    def _cluster(self) -> list[str]:
         peers = {f"etcd{n}": f"http://10.94.0.{n}:2380" for n in range(1, ETCD_MEMBERS + 1)}
-        words = ["etcd", "--name", self.name, "--data-dir", str(self.folder / self.name)]
-        words += [
-            "--listen-client-urls",
-            f"http://{self.endpoint}",
-            "--advertise-client-urls",
-            f"http://{self.endpoint}",
-        ]
-        words += ["--listen-peer-urls", peers[self.name], "--initial-advertise-peer-urls", peers[self.name]]
-        words += ["--initial-cluster", ",".join(f"{name}={url}" for name, url in peers.items())]
+        words = ["--name", self.name, "--data-dir", str(self.folder / self.name)]
+        words += ["--initial-advertise-peer-urls", peers[self.name]]
+        return [*words, "--initial-cluster", ",".join(f"{name}={url}" for name, url in peers.items())]
+
+    def start(self) -> None:
+        own = f"http://{self.endpoint}"
+        words = ["etcd", *self._cluster, "--listen-client-urls", own, "--advertise-client-urls", own]
+        words += ["--listen-peer-urls", f"http://10.94.0.{self.number}:2380"]
         words += ["--heartbeat-interval", "50", "--election-timeout", "500"]
         inside = ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.name]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen([*inside, *words], stdout=log, stderr=log, start_new_session=True)
+
+    def restore(self, snapshot: Path) -> None:
+        """Start with the contents of a snapshot only."""
+        self.kill()
+        shutil.rmtree(self.folder / self.name)
+        _etcdctl("snapshot", "restore", str(snapshot), *self._cluster)
+        self.start()
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
 
     def read(self, path: str) -> str:
         """Return a page of the member, or the empty text if it does not answer."""
@@ -166,10 +192,15 @@ class Site:
     store: Etcd
     probing: Probing
     judge: Judge = field(default_factory=Judge)
+    restarts: list[float] = field(default_factory=list)
+    """Times at which all switches were restarted."""
+    assigned: list[Assigned] = field(default_factory=list)
+    """Assignments so far, read from etcd."""
+    _read_revision: int = 0
 
     # ---- state
 
-    def holder(self) -> Member | None:
+    def leader(self) -> Member | None:
         """Return the member that has the claim of the state."""
         with suppress(EtcdError):
             if claim := self.store.get(PREFIX + b"claim"):
@@ -177,25 +208,29 @@ class Site:
                 return next((m for m in self.members if f'process {m.pid}"' in text), None)
         return None
 
-    def known_members(self) -> int:
-        """Return the number of members that etcd has."""
-        with suppress(EtcdError):
-            return len(self.store.keys(PREFIX + b"members/")[0])
-        return 0
+    def is_divided(self) -> bool:
+        """Return whether all members live, each switch has a holder, and none has to move. Raises ``EtcdError``."""
+        keys, _ = self.store.keys(PREFIX + b"members/")
+        names = (key.key.decode().split("/")[-2:] for key in keys)
+        members = frozenset(Holder(name, id_) for name, id_ in names)
+        found = [_assigned(key.key, key.value, key.mod_revision) for key in self.store.keys(PREFIX + b"assign/")[0]]
+        holders = {each.dpid: Holder(each.holder, each.process) for each in found}
+        connected = dict.fromkeys(self.blueprint.dpids, members)
+        return len(members) == len(self.members) and not assign(Assignable(members, connected, holders))
 
     def in_order(self) -> str:
         """Return what is not in order yet, or the empty text."""
         if unwell := [each.name for each in self.etcd if not each.is_healthy]:
             return f"{', '.join(unwell)} not healthy"
-        if not (holder := self.holder()):
+        if not (leader := self.leader()):
             return "nobody has the claim"
-        if (known := self.known_members()) != len(self.members):
-            return f"etcd has {known} members"
         try:
-            with Client(holder.api, timeout_s=2) as client:
+            if not self.is_divided():
+                return "switches have to move"
+            with Client(leader.api, timeout_s=2) as client:
                 status = client.get_status()
-        except SignalboxError as error:
-            return f"{holder.name}: {error}"
+        except (EtcdError, SignalboxError) as error:
+            return f"{leader.name}: {error}"
         if status.switches_in_sync != len(self.blueprint.dpids) or status.adopting:
             return f"{status.switches_in_sync} of {status.switches} switches in sync"
         if status.links != len(self.blueprint.fabric.links) or status.jobs_pending or status.jobs_unplanned:
@@ -223,13 +258,22 @@ class Site:
                 member.controller.start("--standby")
 
     def read(self) -> None:
-        """Pass on to the judge what was captured so far."""
+        """Pass on to the judge what was captured so far, and read the assignments."""
         messages: list[tuple[float, str, Dpid, bytes]] = []
         for member in self.members:
             if member.recorder:
                 member.recorder.read(_Sink(member.name, messages))
         for at, who, dpid, data in sorted(messages, key=lambda message: message[0]):
             self.judge.message(who, at, dpid, data)
+        self._read_assignments()
+
+    def _read_assignments(self) -> None:
+        """Read the assignments since the last call."""
+        with suppress(EtcdError):  # they are read later
+            for events, revision in self.store.changes(PREFIX + b"assign/", self._read_revision, READ_S):
+                for kv in (event.kv for event in events if event.kv.value):
+                    self.assigned.append(_assigned(kv.key, kv.value, kv.mod_revision))
+                self._read_revision = revision
 
     def rules(self) -> set[str]:
         """Return all rules of all switches with their switch, without counters."""
@@ -238,19 +282,41 @@ class Site:
 
     # ---- faults
 
-    def make(self, fault: Fault, active: Member, standby: Member) -> Callable[[], object]:
+    def make(self, fault: Fault, leader: Member, standby: Member) -> Callable[[], object]:
         """Make the fault, and return a function that mends it."""
         if fault.who == "Open vSwitch":
             # The monitor starts the daemon again after this signal, which leaves no core file.
+            self.restarts.append(time.monotonic())
             os.kill(int((rundir() / "ovs-vswitchd.pid").read_text()), signal.SIGALRM)
             return lambda: None
-        if fault.who in ("active", "standby"):
-            return self._of_member(fault.what, active if fault.who == "active" else standby)
-        leader = next((each for each in self.etcd if each.is_leader), self.etcd[0])
-        followers = [each for each in self.etcd if each is not leader]
+        if fault.who in ("leader", "standby"):
+            return self._of_member(fault.what, leader if fault.who == "leader" else standby)
+        if fault.what == RESTORED:
+            return self._restored(standby)
+        first = next((each for each in self.etcd if each.is_leader), self.etcd[0])
+        followers = [each for each in self.etcd if each is not first]
         count = {"etcd follower": 0, "etcd leader": 1, "etcd majority": 2}[fault.who]
-        victims = [leader, *followers][:count] or followers[:1]
+        victims = [first, *followers][:count] or followers[:1]
         return self._of_etcd(fault.what, victims)
+
+    def _restored(self, standby: Member) -> Callable[[], object]:
+        """Save a snapshot, then kill a member so that its switches are assigned anew; mending restores the snapshot."""
+        snapshot = self.etcd[0].folder / "snapshot"
+        snapshot.unlink(missing_ok=True)
+        _etcdctl("--endpoints", self.etcd[0].endpoint, "snapshot", "save", str(snapshot))
+        _signal(standby.pid, signal.SIGKILL)
+
+        def mend() -> None:
+            self._read_assignments()
+            for member in self.members:
+                _signal(member.pid, signal.SIGKILL)
+            for each in self.etcd:
+                each.kill()
+            for each in self.etcd:
+                each.restore(snapshot)
+            self._read_revision = 0
+
+        return mend
 
     def _of_etcd(self, what: str, victims: Sequence[EtcdMember]) -> Callable[[], object]:
         number = signal.SIGSTOP if what == "paused" else signal.SIGKILL
@@ -281,9 +347,9 @@ class Site:
             return partial(_set_clock, member.controller.folder, 0)
         both = what.startswith("cut off")
         rules = []
-        for peer, mine, theirs in (("etcd", 93, ETCD_NET), ("switches", 91, f"{SWITCHES}/32")):
-            if peer in what or what.endswith("both"):
-                own = f"10.{mine}.0.{member.number}/32"
+        for peer, ways in PEERS.items():
+            for kind, theirs in ways if peer in what or what.endswith("all") else ():
+                own = f"10.{kind}.0.{member.number}/32"
                 rules += [f"from {own} to {theirs}"] * (both or what.startswith("mute"))
                 rules += [f"from {theirs} to {own}"] * (both or what.startswith("deaf"))
         _rules("add", rules)
@@ -295,6 +361,17 @@ class _Hosts:
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         return subprocess.Popen(["ip", "netns", "exec", host, *argv], start_new_session=True, **options)
+
+
+def _assigned(key: bytes, value: bytes, revision: int) -> Assigned:
+    """Return the assignment in a key of etcd that was changed last at the revision."""
+    found = json.loads(value)
+    dpid = Dpid(int(key.rpartition(b"/")[2], 16))
+    return Assigned(dpid, found["base"] + revision, found["name"], found["id"])
+
+
+def _etcdctl(*words: str) -> None:
+    run("env", "ETCDCTL_API=3", "etcdctl", *words)
 
 
 def _signal(group: int, number: signal.Signals) -> None:
@@ -331,19 +408,21 @@ def site(folder: Path, leaves: int, spines: int, members: int, tell: Callable[[s
         etcd = [EtcdMember(number, folder) for number in range(1, ETCD_MEMBERS + 1)]
         for each in etcd:
             _join(each.name, each.number, [f"10.94.0.{each.number}"])
-            stack.callback(_kill, each)
+            stack.callback(each.kill)
             each.start()
         endpoints = tuple(each.endpoint for each in etcd)
         wait_for(lambda: all(each.is_healthy for each in etcd), "etcd", SETTLE_S, 0.1)
         run("cc", "-shared", "-fPIC", "-O2", "-o", str(folder / CLOCK), str(Path(__file__).with_name("clock.c")))
         inventory = folder / "inventory.toml"
         inventory.write_text(blueprint.inventory())
-        all_members = [_member(folder, blueprint, inventory, endpoints, n) for n in range(1, members + 1)]
+        common = {**blueprint.settings(inventory), "openflow": {"host": "0.0.0.0"}}
+        all_members = _members(folder, common, endpoints, members)
         tell("making bridges")
         switches = _bridges(blueprint, hosts, [f"10.91.0.{m.number}:{m.controller.openflow_port}" for m in all_members])
         for member in all_members:
-            addresses = [f"10.{kind}.0.{member.number}" for kind in (92, 91, 93)]
-            _join(member.name, 100 + member.number, addresses, f"{ETCD_NET} src {addresses[2]}")
+            addresses = [f"10.{kind}.0.{member.number}" for kind in (92, 91, 93, 89)]
+            routes = [f"{ETCD_NET} src {addresses[2]}", *(f"10.{kind}.0.0/24 src {addresses[3]}" for kind in (89, 93))]
+            _join(member.name, 100 + member.number, addresses, routes)
             file = folder / f"{member.name}.openflow"
             member.recorder = Recorder.start(file, member.controller.openflow_port, UPLINK)
             stack.callback(member.recorder.stop)
@@ -362,20 +441,51 @@ def send_packets(made: Site) -> None:
             made.probing.send((host.ip, after.ip), PACKET_S)
 
 
-def _member(folder: Path, blueprint: Blueprint, inventory: Path, endpoints: Sequence[str], number: int) -> Member:
-    its_folder = folder / f"member{number}"
-    its_folder.mkdir()
-    settings = {
-        **blueprint.settings(inventory),
-        "openflow": {"host": "0.0.0.0"},
-        "api": {"listen": [f"10.92.0.{number}:50051"], "insecure": True},
-    }
-    _set_clock(its_folder, 0)
-    inside = ["ip", "netns", "exec", f"member{number}"]
-    inside += ["env", f"LD_PRELOAD={folder / CLOCK}", f"SIGNALBOX_CLOCK={its_folder / 'clock'}"]
-    store = f"etcd://{','.join(endpoints)}"
-    controller = ControllerProcess(its_folder, 6650 + number, settings, store=store, inside=tuple(inside))
-    return Member(number, controller)
+def _members(folder: Path, common: Settings, endpoints: Sequence[str], count: int) -> list[Member]:
+    """Return members that are not started. ``common``: settings of all."""
+    names = [f"member{number}" for number in range(1, count + 1)]
+    with _yesterday(folder):
+        authority = Authority(folder, "members")
+        signed = [authority.sign(name, also=f"IP:10.89.0.{number}") for number, name in enumerate(names, 1)]
+    made = []
+    for number, (name, own) in enumerate(zip(names, signed, strict=True), 1):
+        files = {**own._asdict(), "ca_certificates": authority.certificate}
+        settings = {
+            **common,
+            "api": {"listen": [f"10.92.0.{number}:50051"], "insecure": True},
+            "members": {
+                "name": name,
+                "api": f"10.89.0.{number}:50052",
+                "certificate_names": names,
+                **{key: str(path) for key, path in files.items()},
+            },
+        }
+        its_folder = folder / name
+        its_folder.mkdir()
+        _set_clock(its_folder, 0)
+        clock = [f"{key}={value}" for key, value in _clock_of(folder, its_folder).items()]
+        inside = ("ip", "netns", "exec", name, "env", *clock)
+        store = f"etcd://{','.join(endpoints)}"
+        made.append(Member(number, ControllerProcess(its_folder, 6650 + number, settings, store=store, inside=inside)))
+    return made
+
+
+@contextmanager
+def _yesterday(folder: Path) -> Iterator[None]:
+    """Run commands with yesterday's time of day, so that their certificates are valid where a clock is set back."""
+    _set_clock(folder, -DAY_S)
+    clock = _clock_of(folder, folder)
+    os.environ |= clock
+    try:
+        yield
+    finally:
+        for name in clock:
+            del os.environ[name]
+
+
+def _clock_of(folder: Path, own: Path) -> dict[str, str]:
+    """Return the environment of a process whose clock ``_set_clock`` sets. ``own``: its folder."""
+    return {"LD_PRELOAD": str(folder / CLOCK), "SIGNALBOX_CLOCK": str(own / "clock")}
 
 
 def _set_clock(folder: Path, ahead_s: int) -> None:
@@ -389,10 +499,10 @@ def _namespace(name: str) -> None:
     run("ip", "-n", name, "link", "set", "lo", "up")
 
 
-def _join(name: str, number: int, addresses: Sequence[str], route: str = "") -> None:
+def _join(name: str, number: int, addresses: Sequence[str], routes: Sequence[str] = ()) -> None:
     """Connect a namespace with these addresses to the router; the empty name stands for that of this process.
 
-    ``route``: further route over the router. Without one, packets leave with the first address as source."""
+    ``routes``: further routes over the router. Otherwise packets leave with the first address as source."""
     if name:
         _namespace(name)
     here = ["-n", name] if name else []
@@ -405,8 +515,8 @@ def _join(name: str, number: int, addresses: Sequence[str], route: str = "") -> 
     run("ip", *here, "link", "set", UPLINK, "up")
     for each in addresses:
         run("ip", "-n", "router", "route", "add", f"{each}/32", "via", f"{net}.1")
-    for more in filter(None, (f"10.88.0.0/13 src {addresses[0]}", route)):
-        to, *source = more.split()
+    for route in (f"{EVERYBODY} src {addresses[0]}", *routes):
+        to, *source = route.split()
         run("ip", *here, "route", "add", to, "via", f"{net}.254", *source)
 
 
@@ -431,12 +541,6 @@ def _bridges(blueprint: Blueprint, hosts: Sequence[Host], controllers: Sequence[
     for address in own:
         run("ip", "address", "delete", address, "dev", "lo")
     return switches
-
-
-def _kill(member: EtcdMember) -> None:
-    if member.process:
-        member.process.kill()
-        member.process.wait()
 
 
 def check() -> None:

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks linearizability [--histories 20] [--operations 1000] [--seed 1] [--json]
 
-Two controllers share an etcd; one is active, the other stands by and forwards calls. Five clients register, update, end
-and read eight jobs through either. Meanwhile the active controller is killed or paused, or etcd is. A call without an
-answer may have happened at any later time, or never. For each job there must be an order of all calls that agrees with
+Three members share an etcd; one leads, and the others forward calls. Five clients register, update, end and read eight
+jobs through all of them. Meanwhile the leader is killed or paused, or etcd is. A call without an answer may have
+happened at any later time, or never. For each job there must be an order of all calls that agrees with
 every answer and with the times of the calls. The exit status is 1 when there is none; then a small part of the history
 is printed.
 """
@@ -123,7 +123,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Seed of the first history; each further one adds one.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Call a controller and its standby concurrently under faults: every history must be linearizable."""
+    """Call the members of a controller concurrently under faults: every history must be linearizable."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="signalbox-linearizability-") as name:
         folder = Path(name)

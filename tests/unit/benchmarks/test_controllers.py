@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from math import inf
 from unittest.mock import Mock
 
 import pytest
@@ -13,6 +14,7 @@ from benchmarks.controllers.command import Changes
 from benchmarks.controllers.judge import (
     KINDS,
     OF_MEMBERS,
+    PAUSE_S,
     WITH_ETCD_S,
     Case,
     Fault,
@@ -138,22 +140,28 @@ def test_a_switch_that_forgot_its_generation_is_no_excuse_for_a_deposed_member(w
     assert wire.deposed() == 1
 
 
-def test_all_switches_are_held_when_the_last_one_has_a_new_master(wire: Wire) -> None:
+def test_switches_are_held_when_the_last_one_of_a_victim_has_a_newer_claim(wire: Wire) -> None:
+    wire.is_master("a", 7, dpid=SPINE)
     start = wire.now + 1
     wire.connects("b", SPINE)
     wire.is_master("b", 8)
-    assert wire.judge.held_s(start, [LEAF, SPINE]) is None
+    assert wire.judge.held_s(start, ["a"]) is None
+    wire.is_master("a", 7, dpid=SPINE)
+    assert wire.judge.held_s(start, ["a"]) is None, "the same claim again"
     last = wire.is_master("b", 8, dpid=SPINE)
     wire.is_master("b", 8)
-    assert wire.judge.held_s(start, [LEAF, SPINE]) == last - start
+    assert wire.judge.held_s(start, ["a"]) == last - start
+    assert wire.judge.held_s(start, ["b"]) == 0, "it held nothing before"
 
 
-KILLED = Fault("active", "killed", 0.0, 6.0)
-PAUSED = Fault("active", "paused", 1.0, 6.0)
+KILLED = Fault("leader", "killed", 0.0, 6.0)
+PAUSED = Fault("leader", "paused", 1.0, 30.0)
+OTHER_KILLED = Fault("standby", "killed", 0.5, 6.0)
 LEADER = Fault("etcd leader", "killed", 0.5, 6.0)
 MAJORITY = Fault("etcd majority", "paused", 0.0, 6.0)
+RESTORED = Fault("etcd", "restored", 0.0, 6.0)
 RESTARTED = Fault("Open vSwitch", "restarted", 0.0, 6.0)
-RIGHT = Outcome((KILLED,), 1.5, 2.5, 4.0, 0, 5, 2, 0, [], [], 100, 0)
+RIGHT = Outcome((KILLED,), 1.5, 2.5, 4.0, 0, 5, 2, 0, [], [], sent=100)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +169,17 @@ RIGHT = Outcome((KILLED,), 1.5, 2.5, 4.0, 0, 5, 2, 0, [], [], 100, 0)
     [
         ((KILLED,), 0, 2, 3),
         ((PAUSED,), 1, LEASE_S + 1, LEASE_S + 1),
+        ((OTHER_KILLED,), 0.5, 2, LEASE_S + 1),
+        ((KILLED, OTHER_KILLED), 0.5, 2, LEASE_S + 1),
         ((KILLED, LEADER), 0.5, WITH_ETCD_S, WITH_ETCD_S),
         ((MAJORITY, PAUSED), 6, WITH_ETCD_S, WITH_ETCD_S),
-        ((Fault("active", "deaf to etcd", 0.0, 5.0), MAJORITY), 6, WITH_ETCD_S, None),
+        ((Fault("leader", "deaf to etcd", 0.0, 5.0), MAJORITY), 6, WITH_ETCD_S, None),
         ((LEADER,), 0.5, WITH_ETCD_S, None),
         ((KILLED, RESTARTED), 0, 2, None),
-        ((Fault("standby", "paused", 0.0, 6.0),), 0, 2, None),
-        ((Fault("active", "clock + 1 h", 0.0, 6.0),), 0, 2, None),
+        ((RESTORED,), 6, inf, None),
+        ((Fault("standby", "paused", 0.0, 30.0),), 0, 2, LEASE_S + 1),
+        ((Fault("leader", "cut off from members", 0.0, 6.0),), 0, 2, None),
+        ((Fault("leader", "clock + 1 h", 0.0, 6.0),), 0, 2, None),
     ],
 )
 def test_limits_of_a_case(case: Case, since_s: float, answer_s: float, held_s: float | None) -> None:
@@ -192,6 +204,7 @@ def test_nothing_is_broken_within_the_limits() -> None:
         ({"held_s": 3.1}, "last switch held after 3.1 s, not 3 s"),
         ({"held_s": None}, "a switch is not held within 3 s"),
         ({"settled_s": None}, "not in order again"),
+        ({"not_in_model": ["a claims"]}, "a claims"),
     ],
 )
 def test_each_line_can_be_broken(change: dict[str, object], line: str) -> None:
@@ -217,13 +230,14 @@ def test_cases_are_drawn_by_the_seed() -> None:
     assert {fault.who for case in cases for fault in case} == {who for who, *_ in KINDS}
     assert all(fault.lasts_s > LEASE_S for case in cases for fault in case)
     assert {fault.what for case in cases for fault in case} >= {*OF_MEMBERS}
+    assert all(case == (fault,) for case in cases for fault in case if fault.what == "restored")
 
 
 def test_a_single_fault_is_found_by_its_name() -> None:
-    [fault] = single("active paused", LEASE_S)
-    assert (fault.who, fault.what) == ("active", "paused")
-    with pytest.raises(InvalidInput, match="choose from: active killed"):
-        single("active happy", LEASE_S)
+    [fault] = single("leader paused", LEASE_S)
+    assert (fault.who, fault.what, fault.lasts_s) == ("leader", "paused", PAUSE_S)
+    with pytest.raises(InvalidInput, match="choose from: leader killed"):
+        single("leader happy", LEASE_S)
 
 
 def test_two_faults_at_once_are_in_different_places() -> None:

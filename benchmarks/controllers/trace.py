@@ -1,0 +1,142 @@
+"""Replay of a run against the model of assignments (tests/model/assignment.pml). Pure.
+
+In: the messages between switches and members as ``Judge`` has recorded them, restarts of all switches, and the
+assignments that etcd had. Out: each step that the model does not have: a member that breaks a rule of claims or writes,
+or a switch that answers otherwise than the model's. Each assertion of the model about writers is checked as well.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from benchmarks.controllers.judge import MASTER, ROLE, Seen, Verdict
+from benchmarks.openflow_bytes import HEADER, Type, xid_of
+from controller.fabric.topology import Dpid
+
+NO_CHANGE, EQUAL, SLAVE = 0, 1, 3
+NO_GENERATION = (1 << 64) - 1
+STALE = bytes([0, 11, 0, 0])
+"""Type and code of the error of a switch that has a larger generation id (section 7.4.4)."""
+NAMES = {NO_CHANGE: "none", EQUAL: "EQUAL", MASTER: "MASTER", SLAVE: "SLAVE"}
+
+
+class Assigned(NamedTuple):
+    """Assignment of a switch. ``holder``: name of the member; ``process``: random id of its process."""
+
+    dpid: Dpid
+    generation: int
+    holder: str
+    process: str
+
+
+class Step(NamedTuple):
+    """Step that the model does not have."""
+
+    at: float
+    what: str
+
+
+@dataclass(slots=True)
+class _Connection:
+    role: int = EQUAL
+    """Role at the switch."""
+    has_claimed: bool = False
+    """Whether the newest request of the member was a claim, which the switch has confirmed."""
+    asked: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Role and generation id of each request without an answer, by transaction id."""
+
+
+@dataclass(slots=True)
+class _Switch:
+    generation: int | None = None
+    confirmed: int = 0
+    """Largest generation id of a confirmed claim ever, although the switch forgets it when it restarts."""
+    connections: dict[str, _Connection] = field(default_factory=dict)
+
+    def is_stale(self, generation: int) -> bool:
+        """Return whether the switch refuses the id, by the sign of the difference (section 6.3.6)."""
+        return self.generation is not None and (generation - self.generation) % (1 << 64) >= 1 << 63
+
+
+def steps_not_in_model(seen: Iterable[Seen], restarts: Iterable[float], assigned: Sequence[Assigned]) -> list[Step]:
+    """Return the steps that the model does not have. ``restarts``: times at which all switches restarted."""
+    found = [Step(0.0, text) for text in _ambiguous(assigned)]
+    holders = {(each.dpid, each.generation): each.holder for each in assigned}
+    switches: dict[Dpid, _Switch] = {}
+    pending = sorted(restarts, reverse=True)
+    for message in sorted(seen, key=lambda each: each.at):
+        while pending and pending[-1] <= message.at:
+            pending.pop()
+            for switch in switches.values():
+                switch.generation = None
+                switch.connections.clear()
+        switch = switches.setdefault(message.dpid, _Switch())
+        if message.data[1] == Type.FEATURES_REPLY:
+            switch.connections[message.member] = _Connection()
+        elif connection := switch.connections.get(message.member):
+            where = f"switch {message.dpid:#x}, {message.member}: "
+            found += [Step(message.at, where + text) for text in _step(message, switch, connection, holders)]
+    return found
+
+
+def _ambiguous(assigned: Sequence[Assigned]) -> Iterator[str]:
+    first: dict[tuple[Dpid, int], Assigned] = {}
+    for each in assigned:
+        if first.setdefault((each.dpid, each.generation), each) != each:
+            yield f"switch {each.dpid:#x}: two holders have the generation id {each.generation}"
+
+
+def _step(
+    message: Seen, switch: _Switch, connection: _Connection, holders: Mapping[tuple[Dpid, int], str]
+) -> Iterator[str]:
+    """Follow one message; yield what the model does not have."""
+    xid = xid_of(message.data)
+    if message.write:
+        yield from _written(message.write.verdict, switch, connection)
+        return
+    if message.data[1] == Type.ERROR:
+        asked = connection.asked.pop(xid, None)
+        if asked and message.data[HEADER.size : HEADER.size + len(STALE)] == STALE and not switch.is_stale(asked[1]):
+            yield f"the switch refuses the generation id {asked[1]}, although it has {switch.generation}"
+        return
+    role, generation = ROLE.unpack_from(message.data, HEADER.size)
+    if message.data[1] == Type.ROLE_REQUEST:
+        connection.asked[xid] = role, generation
+        connection.has_claimed = False
+        if role == MASTER:
+            if holders.get((message.dpid, generation)) != message.member:
+                yield f"claims the generation id {generation}, which is not that of an assignment to it"
+        elif role == SLAVE and (switch.generation is None or generation > switch.generation):
+            yield f"takes the role SLAVE with the generation id {generation}, and the switch has {switch.generation}"
+        return
+    asked = connection.asked.pop(xid, None)
+    if asked is None:
+        yield "the switch answers a request for a role that nobody has made"
+    elif asked[0] == NO_CHANGE:
+        expected = connection.role, NO_GENERATION if switch.generation is None else switch.generation
+        if (role, generation) != expected:
+            yield (f"the switch reports {NAMES.get(role)} and {generation}, not {NAMES[expected[0]]} and {expected[1]}")
+    else:
+        yield from _confirmed(asked, switch, connection)
+
+
+def _confirmed(asked: tuple[int, int], switch: _Switch, connection: _Connection) -> Iterator[str]:
+    role, generation = asked
+    if switch.is_stale(generation):
+        yield f"the switch confirms the generation id {generation}, although it has {switch.generation}"
+    switch.generation = generation
+    if role == MASTER:
+        for other in switch.connections.values():
+            other.role = SLAVE if other.role == MASTER else other.role
+        if generation < switch.confirmed:
+            yield f"is confirmed with the generation id {generation} after {switch.confirmed}"
+        switch.confirmed = max(switch.confirmed, generation)
+    connection.role, connection.has_claimed = role, role == MASTER and not connection.asked
+
+
+def _written(verdict: Verdict, switch: _Switch, connection: _Connection) -> Iterator[str]:
+    if not connection.has_claimed:
+        yield "writes before the switch has confirmed its newest claim"
+    is_accepted = verdict in (Verdict.WRITTEN, Verdict.DEPOSED)
+    if is_accepted and (connection.role != MASTER or switch.generation != switch.confirmed):
+        yield "the switch accepts a write of a member that is not its newest holder"
