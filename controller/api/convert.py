@@ -328,7 +328,7 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
 
 def member_messages(members: Members, held: Mapping[str, int]) -> list[pb.Member]:
     """Return all members. ``held``: number of switches that each member holds, by its id."""
-    leader = members.leader.id if members.leader else ""
+    leader, linkable = members.leader.id if members.leader else "", members.linkable()
     return [
         pb.Member(
             name=one.name,
@@ -339,6 +339,7 @@ def member_messages(members: Members, held: Mapping[str, int]) -> list[pb.Member
             switches=held.get(one.id, 0),
             draining=one.name in members.draining,
             state_format=one.format,
+            cannot_link=one not in linkable,
         )
         for one in members.all
     ]

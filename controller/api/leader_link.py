@@ -3,6 +3,9 @@
 In: packets, which this module does not read. Out: the same packets at the other end, in order. An empty packet says
 that its sender lives, so that each end notices within a lease when the other end is silent.
 
+Ends of two versions link if both read a common format of the packets. The member sends the formats that it reads in a
+header field. The leader chooses the newest common one, or refuses the link.
+
 A member keeps its link while etcd is away, as long as the leader answers. It follows another leader as soon as etcd
 names one.
 """
@@ -24,14 +27,17 @@ from controller.api.guard import Context, errors_answered, freed
 from controller.api.peers import forwarded_peer
 from controller.link.codec import Refused
 from controller.log_limit import LimitedLog
-from controller.store.members import Member, Membership
+from controller.store.members import LINK_FORMATS, Member, Membership, common_format
+from signalbox.errors import Conflict
 
 log = structlog.get_logger(__name__)
-limited_log = LimitedLog(log)
+limited_log = LimitedLog(log, period_s=60)
 
 SERVICE, METHOD = "signalbox.members.Southbound", "Link"
 MEMBER = "signalbox-member"
 """Header field that names the member whose southbound has the link."""
+FORMATS = "signalbox-link-formats"
+"""Header field with the oldest and the newest format of packets that the member reads, as OLDEST-NEWEST."""
 LIVES_S = 1.0
 """Largest number of seconds between two packets."""
 LOOK_S = 0.25
@@ -49,10 +55,10 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-NewLink = Callable[[str, Callable[[bytes], None]], Link]
+NewLink = Callable[[str, Callable[[bytes], None], int], Link]
 """Function that returns the leader's end of a new link.
 
-Its arguments are the member as NAME/ID, and a function that queues a packet for the member."""
+Its arguments are the member as NAME/ID, a function that queues a packet for the member, and the format of packets."""
 
 
 class Southbound(Protocol):
@@ -134,14 +140,15 @@ def add_links(
         async with errors_answered(METHOD, context):
             forwarded_peer(names, is_leader, context)
             packets, write = _queue()
-            member = dict(context.invocation_metadata() or ()).get(MEMBER, "")
-            link = new_link(str(member), write)
+            fields = dict(context.invocation_metadata() or ())
+            member, form = fields.get(MEMBER, ""), _common_format(str(fields.get(FORMATS, "1-1")))
+            link = new_link(str(member), write, form)
 
             async def received(packet: bytes) -> None:
                 # In a thread: the rules of a switch may take a tenth of a second to read.
                 await asyncio.to_thread(link.received, packet)
 
-            log.info("the southbound of a member is linked", member=ascii(member))
+            log.info("the southbound of a member is linked", member=ascii(member), format=form)
             try:
                 link.begin()
                 await _exchange(packets, context.write, context.read, silent_s, received)
@@ -153,6 +160,19 @@ def add_links(
 
     handler: Any = grpc.stream_stream_rpc_method_handler(freed(answer))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+
+
+def _common_format(formats: str) -> int:
+    """Return the newest format that this leader and a member with these formats read. Raises ``Conflict``."""
+    oldest, _, newest = formats.partition("-")
+    theirs = (int(oldest), int(newest)) if oldest.isdigit() and newest.isdigit() else (0, 0)
+    if form := common_format(theirs, LINK_FORMATS):
+        return form
+    ours = "{}-{}".format(*LINK_FORMATS)
+    raise Conflict(
+        f"this member holds no switches, because its version and the leader's are too far apart: it reads the formats "
+        f"{formats!a} of the link, and the leader {ours}; upgrade the older one"
+    )
 
 
 # ---- member
@@ -198,7 +218,7 @@ class LeaderLink:
     async def _relay(self, channel: Channel) -> None:
         begin: Any = channel.stream_stream(f"/{SERVICE}/{METHOD}")
         own = self._membership.own
-        call = begin(metadata=((MEMBER, f"{own.name}/{own.id}"),))
+        call = begin(metadata=((MEMBER, f"{own.name}/{own.id}"), (FORMATS, "{}-{}".format(*own.link))))
         packets, self._southbound.link = _queue()
 
         async def received(packet: bytes) -> None:

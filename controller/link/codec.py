@@ -2,7 +2,9 @@
 
 In: frozen messages of ``tables.messages`` and ``fabric.messages``. Out: a *packet*, MessagePack of a list of messages,
 each with the name of its class; or ``Refused`` for bytes that are no such packet. msgspec checks the type of every
-field. A field that a newer version has added is ignored, and one with a default may be absent.
+field. Two versions may be at the ends of a link: a message of an unknown type is ignored, and so is a field that a
+newer version has added. A field with a default may be absent. ``store.members.LINK_FORMATS`` says when that is not
+enough.
 
 msgspec has no tags for dataclasses, which the union types of rules need. Rules therefore have forms of their own.
 """
@@ -13,8 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
+import structlog
 
 from controller.fabric.topology import Dpid, PortNo
+from controller.log_limit import LimitedLog
 from controller.tables.messages import HashedKeys, InstallStage, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import (
     Action,
@@ -34,6 +38,8 @@ from controller.tables.rules import (
     ToGroup,
 )
 from signalbox.errors import SignalboxError
+
+limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
 
 MOST_BYTES = 64 << 20
 """Largest packet in bytes, enough for the rules of a switch with half a million flow entries."""
@@ -277,17 +283,20 @@ class Reader:
             self._decoders[kind.__name__] = msgspec.msgpack.Decoder(form).decode, read
 
     def read(self, data: bytes, between: Between = lambda: None) -> list[Any]:
-        """Return the messages in a packet. Raises ``Refused`` for any other bytes."""
+        """Return the messages in a packet, None for each of an unknown type. Raises ``Refused`` for any other bytes."""
         if len(data) > MOST_BYTES:
             raise Refused(f"a packet has {len(data)} bytes; at most {MOST_BYTES} are read")
-        name, messages = "a packet", []
+        name = "a packet"
+        messages: list[Any] = []
         try:
             for name, body in _PACKET.decode(data):
+                if name not in self._decoders:
+                    limited_log.warning("ignoring messages of an unknown type", type=ascii(name[:64]))
+                    messages.append(None)
+                    continue
                 decode, read = self._decoders[name]
                 message = decode(body)
                 messages.append(read(message, between) if read else message)
-        except KeyError:
-            raise Refused(f"a packet has a message of the unknown type {name[:64]!r}") from None
         except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
             raise Refused(f"{name} cannot be read: {error}") from None
         return messages

@@ -16,6 +16,7 @@ from controller.fabric.topology import Dpid
 from controller.link.codec import Refused, pack, packet
 from controller.link.messages import FROM_SOUTHBOUND, Report, Taken, Welcome
 from controller.link.routing import Router
+from controller.store.members import LINK_FORMATS
 from controller.tables.messages import Counters, FromSwitches, LearningCounters, ToSwitches
 
 _SESSIONS = itertools.count(1)
@@ -25,7 +26,8 @@ class LinkEnd:
     """Link to one southbound, from ``begin`` to ``close``.
 
     ``write``: queues a packet; any thread calls it. ``probe_key`` and ``known``: see ``Welcome``. ``member``: see
-    ``End``. ``same_clock``: whether the southbound has the monotonic clock of this machine."""
+    ``End``. ``form``: format of the packets. ``same_clock``: whether the southbound has the monotonic clock of this
+    machine."""
 
     def __init__(
         self,
@@ -34,6 +36,7 @@ class LinkEnd:
         known: frozenset[Dpid],
         member: str,
         write: Callable[[bytes], None],
+        form: int = LINK_FORMATS[1],
         same_clock: bool = False,
     ) -> None:
         self.member = member
@@ -41,12 +44,14 @@ class LinkEnd:
         self._write = write
         self._probe_key = probe_key
         self._known = known
+        self._form = form
         self._same_clock = same_clock
         self._session = next(_SESSIONS)
         self._received = 0
 
     def begin(self) -> None:
-        self._write(packet([pack(Welcome(self._session, self._probe_key, time.monotonic(), self._known))]))
+        welcome = Welcome(self._session, self._probe_key, time.monotonic(), self._known, self._form)
+        self._write(packet([pack(welcome)]))
         self._router.add(self)
 
     def close(self) -> None:
@@ -60,11 +65,12 @@ class LinkEnd:
         if data is None:
             raise Refused("the southbound cannot read a packet of this process")
         report, *messages = FROM_SOUTHBOUND.read(data) or [None]
+        count, messages = len(messages), [message for message in messages if message is not None]
         if not isinstance(report, Report) or report.session != self._session:
             return
         if not self._same_clock:
             messages = [_moved(message, time.monotonic() - report.at) for message in messages]
-        self._received += len(messages)
+        self._received += count
         self._router.received(self, messages, partial(self._taken, self._received))
 
     def _taken(self, count: int) -> None:

@@ -21,6 +21,8 @@ class Welcome:
     """Monotonic time of the control loop in seconds, so that all southbounds poll at the same moments."""
     known: frozenset[Dpid] = frozenset()
     """Switches that may hold any number of rules from before."""
+    format: int = 1
+    """Format of the packets in both directions (``store.members.LINK_FORMATS``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,8 @@ class Assigning:
         """Write the new holders of switches whose holder should change. Raises ``EtcdError``."""
         members, holders = self._members(), self._assignments.holders()
         reach = self._reach()
-        live = self._connections.living([Holder(one.name, one.id) for one in members.all], reach, now)
+        able = members.linkable()
+        live = self._connections.living([Holder(one.name, one.id) for one in able], reach, now)
         connected = self._connections.connected(reach, holders, now)
         site = Site(live, connected, holders, members.draining, self._racks)
         if site == self._settled:

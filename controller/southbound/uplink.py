@@ -79,6 +79,8 @@ class Uplink:
     def received(self, data: bytes) -> None:
         """Handle a packet of the control loop. Raises ``Refused`` for bytes that are no packet."""
         for command in TO_SOUTHBOUND.read(data, self._between):
+            if command is None:
+                continue
             if isinstance(command, Taken):
                 self._take(command.count - self._taken)
                 self._taken = max(self._taken, command.count)

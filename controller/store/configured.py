@@ -16,7 +16,7 @@ from controller.store.etcd_assignments import EtcdAssignments
 from controller.store.etcd_client import EtcdAccess
 from controller.store.etcd_members import EtcdMembership
 from controller.store.etcd_store import EtcdStore
-from controller.store.members import Member
+from controller.store.members import LINK_FORMATS, Member
 from controller.store.records import FORMAT, ChangedRecords, Written
 from controller.store.sqlite_store import FILE, SqliteStore
 from controller.store.store import Done, Store, epoch_at
@@ -120,9 +120,8 @@ def membership_of(config: Config, store: Store) -> EtcdMembership | None:
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if not isinstance(store, EtcdStore):
         return None
-    own = Member(
-        store.id, _name(config), config.members.api or "", version("signalbox-controller"), time.time(), FORMAT
-    )
+    installed = version("signalbox-controller")
+    own = Member(store.id, _name(config), config.members.api or "", installed, time.time(), FORMAT, LINK_FORMATS)
     access = _access(config.etcd_endpoints, config.etcd)
     return EtcdMembership(access, config.etcd.prefix, config.etcd.lease_s, own, store.fence())
 

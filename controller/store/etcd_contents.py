@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 
 from controller.store.etcd_operations import Operations, delete, key, put
 from controller.store.etcd_v3 import etcd_pb2 as pb
-from controller.store.records import FORMAT, OLDEST_FORMAT, Key, Kind
+from controller.store.records import FORMAT, Key, Kind, format_problem
 from controller.store.store import LARGEST_EPOCH
 
 MOST_RECORDS = 100
@@ -100,13 +100,12 @@ def contents(root: bytes, keys: Sequence[pb.KeyValue], revision: int) -> Content
 
 def why_unreadable(form: int) -> str:
     """Return why this version does not read a state in the format, or an empty text."""
-    if OLDEST_FORMAT <= form <= FORMAT:
+    if not (problem := format_problem(form)):
         return ""
-    reads = f"format {FORMAT}" if OLDEST_FORMAT == FORMAT else f"formats {OLDEST_FORMAT} to {FORMAT}"
     remedy = "Start the version that wrote it"
     if form > FORMAT:
         remedy += ", or stop all controllers and import a backup of this version's state"
-    return f"the state has format {form}; this version reads {reads}. Nothing was changed. {remedy}"
+    return f"the state {problem}. Nothing was changed. {remedy}"
 
 
 def name_of_part(commit_id: str, number: int) -> str:

@@ -157,6 +157,7 @@ class EtcdMembership:
 
 
 _Text = Annotated[str, Field(max_length=300)]
+_Number = Annotated[int, Field(ge=0, le=1 << 30)]
 
 
 class _Value(BaseModel):
@@ -170,7 +171,8 @@ class _Member(_Value):
     api: _Text
     version: _Text
     since: float = Field(ge=0, le=1e11)
-    format: int = Field(default=0, ge=0, le=1 << 30)
+    format: _Number = 0
+    link: tuple[_Number, _Number] = (1, 1)
 
 
 class _Claim(_Value):
@@ -184,7 +186,13 @@ def _member(found: pb.KeyValue) -> Member | None:
     try:
         value = _Member.model_validate_json(found.value)
         return Member(
-            found.key.decode().rpartition("/")[2], value.name, value.api, value.version, value.since, value.format
+            found.key.decode().rpartition("/")[2],
+            value.name,
+            value.api,
+            value.version,
+            value.since,
+            value.format,
+            value.link,
         )
     except ValueError:
         return None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from controller.jobs.messages import SavedState
 from controller.store.lease_secret import SECRET_BYTES
 from controller.store.records import FORMAT as RECORDS_FORMAT
-from controller.store.records import Key, Kind, changes, decode, encode
+from controller.store.records import Key, Kind, changes, decode, encode, format_problem
 
 FORMAT = 1
 """The only version of the text that is read and written."""
@@ -52,12 +52,13 @@ def parsed(text: bytes) -> Exported:
     try:
         first, *records, _ = text.splitlines(keepends=True)
         header = json.loads(first)
-        formats = header[NAME], header["records"]
+        form, of_records = int(header[NAME]), int(header["records"])
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError("it is not an exported state") from None
-    if formats != (FORMAT, RECORDS_FORMAT):
-        what = f"it has format {formats[0]} with records of format {formats[1]}"
-        raise ValueError(f"{what}; this version reads format {FORMAT} with records of format {RECORDS_FORMAT}")
+    if form != FORMAT:
+        raise ValueError(f"it has format {form}; this version reads format {FORMAT}")
+    if problem := format_problem(of_records):
+        raise ValueError(f"its state {problem}")
     lines = first + b"".join(records)
     if text != lines + _checksum(lines):
         raise ValueError("it is damaged: its checksum does not match its lines")

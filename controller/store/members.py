@@ -6,6 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+LinkFormats = tuple[int, int]
+"""Oldest and newest format of the packets between members (``controller.link``) that a member reads and writes."""
+
+LINK_FORMATS: LinkFormats = (1, 1)
+"""Formats of this version.
+
+A version raises the newest one if the other end must understand a change. While it may be linked to the version before
+it, it also writes the format of that version. A change that the other end may ignore needs no new format: a message of
+a new type, or a new field with a default. Messages of ``NamedTuple`` cannot have new fields."""
+
+
+def common_format(one: LinkFormats, other: LinkFormats) -> int | None:
+    """Return the newest format that both members read and write; None if there is none."""
+    newest = min(one[1], other[1])
+    return newest if newest >= max(one[0], other[0]) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -22,6 +38,7 @@ class Member:
     since: float
     format: int = 0
     """Newest format of the state that the member reads; 0 if unknown."""
+    link: LinkFormats = (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +53,11 @@ class Members:
     leader: Member | None
     began: float
     draining: frozenset[str] = frozenset()
+
+    def linkable(self) -> list[Member]:
+        """Return the members that read a format of the leader's packets, and so can hold switches."""
+        leader = next((one for one in self.all if self.leader and one.id == self.leader.id), None)
+        return [one for one in self.all if leader is None or common_format(one.link, leader.link)]
 
 
 NO_MEMBERS = Members((), None, float("-inf"))

@@ -27,9 +27,10 @@ FORMAT = 7
 """Version of the format that is written."""
 
 OLDEST_FORMAT = 7
-"""Oldest version of the format that is read from etcd, where members of two versions may run side by side.
+"""Oldest version of the format that is read. A version that raises ``FORMAT`` must read the previous one.
 
-A version that raises ``FORMAT`` must read the previous one. A state directory is read in ``FORMAT`` only."""
+The first commit of a newer version raises the format of the whole state. Records that do not change stay as they are,
+so ``decode`` must read the records of all these formats beside each other."""
 
 PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
 """Present name of each field of a spec that has another name in format 7, by that other name.
@@ -66,6 +67,14 @@ class Kind(StrEnum):
 class Key(NamedTuple):
     kind: Kind
     key: str
+
+
+def format_problem(form: int) -> str:
+    """Return why this version does not read a state in the format, as words after "it"; empty if it does."""
+    if OLDEST_FORMAT <= form <= FORMAT:
+        return ""
+    reads = f"format {FORMAT}" if OLDEST_FORMAT == FORMAT else f"formats {OLDEST_FORMAT} to {FORMAT}"
+    return f"has format {form}; this version reads {reads}"
 
 
 class Unreadable(ValueError):

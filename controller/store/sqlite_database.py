@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from controller.jobs.messages import SavedState
 from controller.store.disk import sync_directory
-from controller.store.records import FORMAT, ChangedRecords, Key, Kind, Written, changes, encode
+from controller.store.records import FORMAT, ChangedRecords, Key, Kind, Written, changes, encode, format_problem
 
 APPLICATION = 0x5347_4258
 """SQLite's ``application_id`` of these files: SGBX."""
@@ -84,7 +84,7 @@ def make(path: Path, saved: SavedState, least: int = 0) -> None:
                 database.execute(statement)
             database.execute("INSERT INTO revision VALUES (?, ?, ?, ?)", sealed(0, 0, 0))
             database.execute(f"PRAGMA application_id = {APPLICATION}")
-            database.execute(f"PRAGMA user_version = {FORMAT}")
+            raise_format(database)
         if first := changes(SavedState(), saved):
             write(database, [first])
         if least:
@@ -129,6 +129,13 @@ def write(database: sqlite3.Connection, commits: Iterable[ChangedRecords]) -> in
         return _put(database, merged)
 
 
+def raise_format(database: sqlite3.Connection) -> None:
+    """Give the database the format of this version, so that the versions before it refuse it.
+
+    Raises ``sqlite3.Error``."""
+    database.execute(f"PRAGMA user_version = {FORMAT}")
+
+
 def raise_revision(database: sqlite3.Connection, least: int) -> int:
     """Raise the revision by 1, and to at least ``least``, and return it. Raises ``sqlite3.Error``."""
     with _transaction(database):
@@ -168,9 +175,8 @@ def _checked(database: sqlite3.Connection) -> Written:
     found = dict(zip(("application", "format"), _pragmas(database, "application_id", "user_version"), strict=True))
     if found["application"] != APPLICATION:
         raise ValueError("it is not a state database of signalbox")
-    if found["format"] != FORMAT:
-        kind = NewerFormat if found["format"] > FORMAT else ValueError
-        raise kind(f"it has format {found['format']}; this version reads format {FORMAT}")
+    if problem := format_problem(found["format"]):
+        raise (NewerFormat if found["format"] > FORMAT else ValueError)(f"it {problem}")
     damage = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":
         raise ValueError(f"it is damaged: {damage}")

@@ -29,6 +29,7 @@ from controller.store.sqlite_database import (
     empty_log,
     make,
     opened,
+    raise_format,
     raise_revision,
     read,
     write,
@@ -158,6 +159,7 @@ class SqliteStore(DirectoryClaim):
             if not self._path.exists():
                 make(self._path, saved)
             database = opened(self._path)
+            raise_format(database)
             epoch = self._revision = raise_revision(database, epoch_at(time.time()))
             self._database = _file_number(self._path)
         except (sqlite3.Error, OSError) as error:

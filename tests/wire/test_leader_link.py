@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from controller.api.files import ApiFiles, Certificates
 from controller.api.forwarding import Forwarder
@@ -23,7 +24,7 @@ from controller.fabric.topology import Dpid
 from controller.link.ends import LinkEnd
 from controller.link.routing import Router
 from controller.serving.southbound_process import SouthboundProcess
-from controller.store.members import Member
+from controller.store.members import LINK_FORMATS, LinkFormats, Member
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult
 from controller.tables.rules import MeterRule, RuleMod, Stage
 from mininet_topos.controller_process import reserve_port
@@ -88,8 +89,8 @@ class Leader:
         if counted_by:
             counted_by.take()
 
-    def _new_link(self, member: str, write: Callable[[bytes], None]) -> "Recorded":
-        return Recorded(self, member, write)
+    def _new_link(self, member: str, write: Callable[[bytes], None], form: int) -> "Recorded":
+        return Recorded(self, member, write, form)
 
     def hears(self, wanted: Any) -> None:
         """Wait for a message, or for one of a type."""
@@ -107,9 +108,10 @@ class Leader:
 class Recorded(LinkEnd):
     """Link that the leader records while it lasts."""
 
-    def __init__(self, leader: Leader, member: str, write: Callable[[bytes], None]) -> None:
-        super().__init__(leader.router, b"key", frozenset(), member, write)
+    def __init__(self, leader: Leader, member: str, write: Callable[[bytes], None], form: int) -> None:
+        super().__init__(leader.router, b"key", frozenset(), member, write, form)
         self.leader = leader
+        self.form = form
 
     def begin(self) -> None:
         super().begin()
@@ -165,21 +167,31 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def member(name: str, api: str) -> Member:
-    return Member(name, name, api, "1", 0.0)
+def member(name: str, api: str, formats: LinkFormats = LINK_FORMATS) -> Member:
+    return Member(name, name, api, "1", 0.0, link=formats)
 
 
 def started(stack: ExitStack, leader: Leader, *names: str, certificates: Certificates = PLAIN) -> list[Follower]:
     """Start a leader and followers, which are linked when this returns."""
     stack.enter_context(running_api(members=leader.port))
-    followers = [Follower(name) for name in names]
-    for follower in followers:
-        stack.callback(follower.process.stop)
-        members = KnownMembers((member(follower.name, ""), member("a", leader.port.address)), "a")
-        stack.enter_context(following(follower, members, certificates))
-        follower.members = members
+    followers = [start(stack, leader, name, certificates) for name in names]
     until(lambda: leader.linked == len(names), "the links")
     return followers
+
+
+def start(
+    stack: ExitStack,
+    leader: Leader,
+    name: str,
+    certificates: Certificates = PLAIN,
+    formats: LinkFormats = LINK_FORMATS,
+) -> Follower:
+    """Start a follower that reads these formats of the link."""
+    follower = Follower(name)
+    stack.callback(follower.process.stop)
+    follower.members = KnownMembers((member(name, "", formats), member("a", leader.port.address)), "a")
+    stack.enter_context(following(follower, follower.members, certificates))
+    return follower
 
 
 def confirm(connection: FakeSwitch) -> None:
@@ -238,6 +250,20 @@ def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(tmp_pa
     confirm(connection)
     leader.hears(StageDone(3, {A: SwitchResult()}))
     assert leader.kinds(SwitchConnected, SwitchLeft) == [SwitchConnected]
+
+
+def test_members_of_two_versions_link_if_they_have_a_format_in_common(tmp_path: Path, stack: ExitStack) -> None:
+    oldest, newest = LINK_FORMATS
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    stack.enter_context(running_api(members=leader.port))
+    lines = stack.enter_context(capture_logs())
+    start(stack, leader, "far", formats=(newest + 1, newest + 2))
+    start(stack, leader, "next", formats=(newest, newest + 1))
+    start(stack, leader, "older", formats=(0, oldest))
+    until(lambda: leader.linked == 2, "the links")
+    refused = f"it reads the formats '{newest + 1}-{newest + 2}' of the link, and the leader {oldest}-{newest}"
+    until(lambda: any(refused in line.get("why", "") for line in lines))
+    assert {link.member: link.form for link in leader.links} == {"next/next": newest, "older/older": oldest}
 
 
 def test_members_show_certificates(tmp_path: Path, stack: ExitStack) -> None:

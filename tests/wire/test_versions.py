@@ -1,14 +1,17 @@
-"""Two versions of the controller side by side on one etcd: an upgrade member by member, and a refused downgrade."""
+"""Two versions of the controller, side by side on one etcd or one after the other: upgrades, and refused downgrades."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
 from controller.store.etcd_client import Etcd
 from controller.store.records import FORMAT
+from mininet_topos.controller_process import ControllerProcess
 from signalbox.errors import SignalboxError
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.waiting import until
@@ -82,3 +85,42 @@ def test_members_are_upgraded_one_after_the_other_and_a_downgrade_is_refused(
         assert jobs(members, "a") == {"kept", "new"}
         with members.client("a") as client:
             client.renew_lease("kept", token)
+
+
+def test_a_state_directory_of_the_version_before_is_read_and_a_downgrade_is_refused(tmp_path: Path) -> None:
+    controller = ControllerProcess(tmp_path)
+    present, exported = controller.program, tmp_path / "exported"
+    with controller.running() as client:
+        token = client.register_job(ring("kept")).lease_token
+    signalbox(present, "export", exported, "--state-dir", tmp_path / "state")
+    controller.program = NEXT
+    with controller.running() as client:
+        client.renew_lease("kept", token)
+        client.register_job(ring("new", ("10.0.3.1", "10.0.3.2")))
+
+    controller.program = present
+    controller.start()
+    assert controller.process
+    assert controller.process.wait(60) == 1
+    assert f"it has format {FORMAT + 1}; this version reads format {FORMAT}" in controller.log.read_text()
+    assert "Start the version that wrote it, or restore the backup from before" in controller.log.read_text()
+
+    controller.program = NEXT
+    with controller.running() as client:
+        assert {job.spec.job_id for job in client.list_jobs()} == {"kept", "new"}
+        client.renew_lease("kept", token)
+
+    newer = tmp_path / "newer"
+    for directory in ("other", "third"):
+        (tmp_path / directory).mkdir()
+    assert signalbox(NEXT, "import", exported, "--state-dir", tmp_path / "other").returncode == 0
+    assert signalbox(NEXT, "export", newer, "--state-dir", tmp_path / "other").returncode == 0
+    refused = signalbox(present, "import", newer, "--state-dir", tmp_path / "third")
+    assert refused.returncode == 1
+    assert f"its state has format {FORMAT + 1}; this version reads format {FORMAT}" in refused.stderr
+
+
+def signalbox(version: tuple[str, ...], *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of ``signalbox state`` of this version."""
+    argv = [sys.executable, "-m", version[0], "state", *map(str, words)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -226,7 +226,7 @@ def members(
     rows = [
         (
             one.name,
-            word_in(one, "role"),
+            f"{word_in(one, 'role')}, cannot link" if one.cannot_link else word_in(one, "role"),
             str(one.switches),
             "draining" if one.draining else "-",
             one.version,

@@ -1848,7 +1848,7 @@ class EndSilenceResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("name", "role", "address", "version", "start_time", "switches", "draining", "state_format")
+    __slots__ = ("name", "role", "address", "version", "start_time", "switches", "draining", "state_format", "cannot_link")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -1857,6 +1857,7 @@ class Member(_message.Message):
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    CANNOT_LINK_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: MemberRole
     address: str
@@ -1865,7 +1866,8 @@ class Member(_message.Message):
     switches: int
     draining: bool
     state_format: int
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., switches: _Optional[int] = ..., draining: _Optional[bool] = ..., state_format: _Optional[int] = ...) -> None: ...
+    cannot_link: bool
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., switches: _Optional[int] = ..., draining: _Optional[bool] = ..., state_format: _Optional[int] = ..., cannot_link: _Optional[bool] = ...) -> None: ...
 
 class ListMembersRequest(_message.Message):
     __slots__ = ()

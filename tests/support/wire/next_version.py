@@ -1,6 +1,7 @@
-"""The controller as its next version might be: the format of the state has a higher number, and jobs have a new field.
+"""The controller as its next version might be: the formats of state and link have higher numbers and a new field.
 
-Run it as ``python -m tests.support.wire.next_version``, with the arguments of ``python -m controller``."""
+Jobs in the state have the new field, and so has every message of the link. Run it as ``python -m
+tests.support.wire.next_version``, with the arguments of ``python -m controller``."""
 
 from __future__ import annotations
 
@@ -8,12 +9,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from controller.jobs.messages import Registration
-from controller.store import records
+from controller.link import codec
+from controller.store import members, records
 
 FIELD, VALUE = "color", "blue"
+NAME = "tests.support.wire.next_version"
 
-_encode, _registration = records.encode, records._registration
+_encode, _registration, _pack = records.encode, records._registration, codec.pack
 
 
 def encode(key: records.Key, value: Any) -> str:
@@ -26,14 +31,25 @@ def registration(job_id: str, data: Mapping[str, Any]) -> Registration:
     return _registration(job_id, data)
 
 
-def main() -> None:
+def pack(message: object) -> codec.Packed:
+    kind, body = msgspec.msgpack.decode(_pack(message))
+    more = {**body, FIELD: VALUE} if isinstance(body, dict) else [*body, VALUE]
+    return codec.Packed(msgspec.msgpack.encode((kind, more)))
+
+
+def become_next() -> None:
+    """Change the modules from which others import these names later."""
     records.OLDEST_FORMAT = records.FORMAT
     records.FORMAT += 1
     records.encode, records._registration = encode, registration
-    from signalbox.__main__ import main as run  # other modules import the format from ``records``
+    members.LINK_FORMATS = members.LINK_FORMATS[0], members.LINK_FORMATS[1] + 1
+    codec.pack = pack
 
-    run()
 
+if __name__ != NAME:  # in the controller, and in the processes that it starts
+    become_next()
 
 if __name__ == "__main__":
+    from signalbox.__main__ import main
+
     main()

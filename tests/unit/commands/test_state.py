@@ -242,7 +242,7 @@ def test_a_file_that_is_no_export_changes_nothing(signalbox: Signalbox, exported
         "": "it is not an exported state",
         "[]\n{}\n": "it is not an exported state",
         text.replace('"signalbox state": 1', '"signalbox state": 2'): "this version reads format 1",
-        text.replace('"records": 7', '"records": 8'): "this version reads format 1 with records of format 7",
+        text.replace('"records": 7', '"records": 8'): "its state has format 8; this version reads format 7",
         text[:-40]: "its checksum does not match its lines",
         text.replace('"first"', '"other"'): "its checksum does not match its lines",
         "".join(text.splitlines(keepends=True)[:-2]): "its checksum does not match its lines",

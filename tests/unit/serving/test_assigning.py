@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -45,13 +45,16 @@ class Leader:
         self.stored = Stored()
         self.live = members
         self.draining: frozenset[str] = frozenset()
+        self.far: Collection[Holder] = ()
+        """Members whose version this leader, which is the first member, cannot link."""
         self.reach: Reach = {}
         self.assigning = Assigning(self.stored, self.members, lambda: self.reach, 7, LEASE_S, {})
         self.now = self.assigning._connections.began
 
     def members(self) -> Members:
-        all_ = tuple(Member(one.id, one.name, "", "1", 0.0) for one in self.live)
-        return Members(all_, None, 0.0, self.draining)
+        links = {one: (2, 2) if one in self.far else (1, 1) for one in self.live}
+        all_ = tuple(Member(one.id, one.name, "", "1", 0.0, link=link) for one, link in links.items())
+        return Members(all_, all_[0], 0.0, self.draining)
 
     def after(self, seconds: float) -> dict[Dpid, Holder]:
         """Let time pass, and return all holders."""
@@ -106,6 +109,14 @@ def test_a_member_whose_lease_has_ended_and_that_still_reports_may_renew_it() ->
     assert leader.after(BACK_S) == before
     leader.live = (B,)
     assert set(leader.after(BACK_S + LOOK_S).values()) == {B}
+
+
+def test_the_switches_of_a_member_of_a_version_too_far_apart_get_other_holders_at_once() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(10, A, B)
+    leader.after(5 * MOVES_S)
+    leader.far, leader.reach = (B,), everywhere(10, A)
+    assert set(leader.after(LOOK_S).values()) == {A}
 
 
 def test_a_member_that_lives_and_does_not_report_keeps_its_switches_for_a_while() -> None:

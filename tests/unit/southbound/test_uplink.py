@@ -2,13 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from controller.fabric.messages import SwitchConnected, SwitchFloods
 from controller.fabric.topology import Dpid
-from controller.link.codec import Refused
+from controller.link.codec import Refused, pack, packet
 from controller.link.ends import LinkEnd
 from controller.link.messages import Welcome
 from controller.link.routing import Router
@@ -46,7 +47,7 @@ class Link:
         self.connect()
 
     def connect(self) -> None:
-        self.end = LinkEnd(self.router, b"key", frozenset(), "one/1", self.down.append, self.same_clock)
+        self.end = LinkEnd(self.router, b"key", frozenset(), "one/1", self.down.append, same_clock=self.same_clock)
         self.end.begin()
         self.arrive()
 
@@ -132,6 +133,24 @@ def test_a_break_drops_messages_and_counts_them_as_taken(link: Link) -> None:
     link.take()
     link.arrive()
     assert len(link.heard) == 1 + MOST_AHEAD, "counts of the time before the break have no effect"
+
+
+@dataclass
+class SwitchRejoices:
+    """Message of a newer version."""
+
+
+def test_messages_that_only_a_newer_version_knows_are_counted_and_ignored(link: Link) -> None:
+    backlog = Backlog()
+    newer: Any = SwitchRejoices()
+    link.uplink.put(newer, backlog)
+    link.uplink.put(SwitchConnected(A, "a", ()), backlog)
+    link.uplink.received(packet([pack(newer)]))
+    link.arrive()
+    assert link.heard == [SwitchConnected(A, "a", ())] * 2
+    link.take()
+    link.arrive()
+    assert backlog.waiting == 0
 
 
 def test_packets_of_an_earlier_connection_are_dropped(link: Link) -> None:
