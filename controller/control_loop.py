@@ -193,7 +193,8 @@ class ControlLoop:
         # Flows on drained links need no repair: they are still delivered, and move once, to their paths in the plan.
         repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
-        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.mode, s.fabric.links, repairs, is_loss, now)
+        jobs, is_claimed = self.derived.jobs(), s.commits.is_claimed
+        asked = s.cycle.begin(snapshot, jobs, sources, s.mode, s.fabric.links, repairs, is_loss, is_claimed, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.transition(Input.REPAIR_ASKED, now)
         return asked

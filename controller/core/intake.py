@@ -485,7 +485,7 @@ class Intake:
         if s.phases.awaits_repair:
             s.phases.transition(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
-        replies = s.cycle.handle_answer(message, s.mode, s.fabric, now)
+        replies = s.cycle.handle_answer(message, s.mode, s.commits.is_claimed, s.fabric, now)
         s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some jobs may have ended during the solve
         effects = commands(*replies)
         if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:
@@ -511,6 +511,8 @@ class Intake:
             effects |= self._jobs_changed(now) | at_once(Work.SAVE)
         if s.silences.of:
             s.silences.tick(at)
+        if is_claimed and not s.commits.is_claimed:
+            effects |= at_once(Work.PLAN)  # what was planned without the claim was not installed
         s.commits.follow_claim(is_claimed)
         if s.commits.trial_due(now):
             effects |= at_once(Work.SAVE)

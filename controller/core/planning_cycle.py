@@ -267,6 +267,7 @@ class PlanningCycle:
         links: Mapping[LinkId, Link],
         repairs: bool,
         lost: bool,
+        is_claimed: bool,
         now: float,
     ) -> list[Command]:
         """Begin a cycle and return its commands.
@@ -275,7 +276,8 @@ class PlanningCycle:
         ``demand_source``: source of the bytes of each job with known hosts.
         ``repairs``: whether flows with lost paths are repaired before the plan arrives.
         ``lost``: whether links were lost. If not, a repair only moves flows off a detour or to the new place of a host,
-        and the counters of repairs leave it out."""
+        and the counters of repairs leave it out.
+        ``is_claimed``: whether this process has the claim of the state. Without it, only repairs are installed."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
@@ -286,7 +288,7 @@ class PlanningCycle:
             return [WorkOutSlowdowns(snapshot, self._config.ecmp_draws), *self._conclude("no plan", why)]
         self._solving, self._solving_source = snapshot, demand_source
         self._began_at = now
-        installs = mode is Mode.PLANNED
+        installs = mode is Mode.PLANNED and is_claimed
         anew = not all(waiter.cancelled() for waiter in self._waiters)
         return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.goal, installs, anew, repairs)]
 
@@ -313,8 +315,12 @@ class PlanningCycle:
         config = self._config
         return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
 
-    def handle_answer(self, planned: Planned, mode: Mode, fabric: Fabric, now: float) -> list[Command]:
-        """Handle an answer of the planning process and return the replies; drop an answer to a superseded problem."""
+    def handle_answer(
+        self, planned: Planned, mode: Mode, is_claimed: bool, fabric: Fabric, now: float
+    ) -> list[Command]:
+        """Handle an answer of the planning process and return the replies; drop an answer to a superseded problem.
+
+        ``is_claimed``: see ``begin``."""
         snapshot, answer = self._solving, planned.answer
         if snapshot is None or answer.generation != snapshot.generation:
             return []
@@ -342,11 +348,13 @@ class PlanningCycle:
         if mode is not Mode.PLANNED:
             self.goal = None
             return self._conclude("kept", f"the mode is {mode}: nothing is installed")
-        self.goal = planned.goal
-        if decision.adopt:
+        self.goal = planned.goal if is_claimed else None
+        if decision.adopt and is_claimed:
             self.moved_flows_total += answer.moves
             self._adopt(planned)
         self.adopted = _holds(self._routes.routes, answer.routes)
+        if not is_claimed:
+            return self._conclude("kept", "another controller may be active, so only lost paths are replaced")
         return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
 
     def forget_repair(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.alarms import text
+from controller.core.messages import Tick
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
@@ -16,10 +17,11 @@ from controller.planning.plan import Plan, Planned
 from controller.serving.event_log import events
 from controller.tables.messages import StageDone
 from controller.tables.rules import NARROW
+from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
-from tests.support.three_rings import assert_no_collision, spines_used, started
+from tests.support.three_rings import assert_no_collision, register, spines_used, started
 
 LEAF, UPLINK = Dpid(1), PortNo(2)
 
@@ -46,6 +48,33 @@ def test_broken_routes_are_repaired_without_quiet_time_tick_or_solver(fabric: Sl
     assert moved == {flow for flow in before if before[flow] == "spine2" and "10.0.1." in flow.src_ip + flow.dst_ip}
     told = {what: details for _, what, details in events(published, status)}["routes repaired"]
     assert (told["flows"], told["plan_ms"] > 0, told["in_force_s"]) == (2, True, 0.0)
+
+
+def test_without_the_claim_of_the_state_only_lost_paths_are_replaced() -> None:
+    fabric = started(SlowSolver(), 0, 1)
+    fabric.solve()
+
+    def run_unclaimed() -> None:
+        for _ in range(20):
+            fabric.now += 0.1
+            fabric.send(Tick(is_claimed=False))
+        fabric.solve()
+
+    run_unclaimed()
+    register(fabric, 2)
+    run_unclaimed()
+    assert fabric.status.plan_reason == "kept: another controller may be active, so only lost paths are replaced"
+    assert fabric.status.jobs[JobId("job2")].state != "pinned"
+    fabric.cut(LEAF, UPLINK)
+    assert fabric.status.repairs_total == 1
+    assert spines_used(fabric)
+    run_unclaimed()
+    assert {fabric.status.jobs[JobId(name)].state for name in ("job0", "job1")} == {"pinned"}
+    fabric.run(2)
+    fabric.solve()
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}, (
+        "it is planned as soon as the claim is back"
+    )
 
 
 def test_the_plan_that_follows_moves_nothing_that_need_not_move_again(fabric: SlowSolver) -> None:
