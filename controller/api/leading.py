@@ -16,7 +16,8 @@ from signalbox.errors import AlreadyExists, ConcurrentUpdate, Conflict, NotFound
 
 Found = TypeVar("Found")
 
-_REPLACED = "another controller may have become active and have changed the state; retry later"
+_REPLACED = "the controller may have been replaced by another one, which has changed the state; retry later"
+"""Reason for ``NoLeader``. Clients show texts that begin with the controller, and explain others themselves."""
 
 
 class Leading(Protocol):
