@@ -3,6 +3,8 @@
 ``WholeTraining`` runs a process of ``trainer.whole_job`` for each rank of a job's file; the result is their logs.
 """
 
+import csv
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +83,25 @@ def settled(client: Client, links: int) -> bool:
     except Unreachable:
         return False
     return status.links == links and status.switches_in_sync == status.switches > 0 and not status.adopting
+
+
+def masters(lab: Lab) -> dict[str, str]:
+    """Return the address of the controller that each switch has as its master; a switch without one has no entry."""
+    listed = _listed("controller", "_uuid,target,role")
+    addresses = {id_: target.strip('"') for id_, target, role in listed if role == "master"}
+    controllers = {name: re.findall(r"[0-9a-f-]{36}", ids) for name, ids in _listed("bridge", "name,controller")}
+    return {
+        switch.name: addresses[id_]
+        for switch in lab.switches
+        for id_ in controllers.get(lab.bridge(switch.name), ())
+        if id_ in addresses
+    }
+
+
+def _listed(table: str, columns: str) -> list[list[str]]:
+    """Return the rows of a table of Open vSwitch."""
+    found = run("ovs-vsctl", "--format=csv", "--no-headings", f"--columns={columns}", "list", table)
+    return list(csv.reader(found.splitlines()))
 
 
 def install_static_routes(lab: Lab, spine: str = "spine1") -> None:

@@ -1,4 +1,6 @@
-"""Two controllers on one etcd that divide the switches: routes, packets and rules while switches get other holders."""
+"""Two controllers on one etcd that divide the switches: routes, packets and rules while switches get other holders.
+
+As in a real cluster, all connections between switches, controllers and etcd use TLS with certificates on both sides."""
 
 import os
 import signal
@@ -12,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from controller.tables.rules import COOKIE_MAGIC
-from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
-from mininet_topos.lab.running_fabric import explained, fabric_links, settled
+from mininet_topos.lab.running_fabric import explained, fabric_links, masters, settled
 from mininet_topos.leaf_spine import LeafSpine
 from signalbox.client import Client, Unreachable
 from signalbox.errors import SignalboxError
@@ -23,18 +25,23 @@ from tests.support.lab.fabric import pinned, ring, routes
 from tests.support.lab.pings import assert_pings
 from tests.support.lab.snoop import Snoop
 from tests.support.lab.waits import wait_for
-from tests.support.wire.etcd import running_etcd
+from tests.support.wire.certificates import Authority
+from tests.support.wire.etcd import EtcdProcess, running_etcd
 
 LEAVES, SPINES, HOSTS = 4, 2, 1
 HOLD_S = 120.0
 
 
-def member(folder: Path, name: str, etcd: str) -> ControllerProcess:
+def member(folder: Path, name: str, etcd: str, authority: Authority) -> ControllerProcess:
     (folder / name).mkdir()
+    own = authority.sign(name, also="IP:127.0.0.1")
+    files = {"certificate": str(own.certificate), "private_key": str(own.private_key)}
+    files["ca_certificates"] = str(authority.certificate)
+    api = {"name": name, "api": f"127.0.0.1:{reserve_port()}", "certificate_names": ["one", "two"]}
     settings: Settings = {
-        "openflow": {"own_process": True},
-        "members": {"name": name, "api": f"unix:{folder / name / 'members.sock'}"},
-        "etcd": {"lease_s": 3},
+        "openflow": {"own_process": True, **files},
+        "members": {**api, **files},
+        "etcd": {"lease_s": 3, **files},
         "discovery": {"edge_after_s": 1.0},
         "fabric": {"link_bps": 5e6, "host_link_bps": 5e6},
     }
@@ -50,6 +57,7 @@ class Pair:
     two: ControllerProcess
     client: Client
     folder: Path
+    etcd: EtcdProcess
 
     def held(self) -> dict[str, int]:
         """Return the number of switches that each member holds, by its name."""
@@ -58,9 +66,19 @@ class Pair:
     def roles(self) -> Counter[tuple[str, str]]:
         """Return how many switches say that a member has a role, by its name and the role."""
         found = run("ovs-vsctl", "--format=csv", "--no-headings", "--columns=target,role", "list", "controller")
-        names = {self.one.target: "one", self.two.target: "two"}
+        names = {target(self.one): "one", target(self.two): "two"}
         lines = (line.replace('"', "").split(",") for line in found.splitlines())
-        return Counter((names[target], role) for target, role in lines)
+        return Counter((names[whose], role) for whose, role in lines)
+
+    def masters(self) -> dict[str, str]:
+        """Return the name of the member that is the master of each switch."""
+        names = {target(self.one): "one", target(self.two): "two"}
+        return {switch: names[whose] for switch, whose in masters(self.lab).items()}
+
+    def groups(self, switch: str) -> list[str]:
+        """Return the groups of next hops on a switch."""
+        found = run("ovs-ofctl", "-O", "OpenFlow13", "dump-groups", self.lab.bridge(switch)).splitlines()
+        return sorted(line.strip() for line in found if "type=select" in line)
 
     def is_divided(self) -> bool:
         """Return whether both members hold switches, and each switch names its holder and no other as its master."""
@@ -88,22 +106,34 @@ class Pair:
         self.wait_settled()
 
 
+def target(controller: ControllerProcess) -> str:
+    return controller.target.replace("tcp:", "ssl:")
+
+
 @pytest.fixture
 def pair(lab_prefix: str, tmp_path: Path) -> Iterator[Pair]:
     topo = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=5.0, fabric_mbps=5.0, prefix=lab_prefix)
+    authority = Authority(tmp_path, "authority")
+    server, switches = authority.sign("etcd", also="IP:127.0.0.1"), authority.sign("switches")
+    guard = ["--cert-file", server.certificate, "--key-file", server.private_key]
+    guard += ["--trusted-ca-file", authority.certificate]
     with ExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
-        one, two = member(tmp_path, "one", etcd.endpoint), member(tmp_path, "two", etcd.endpoint)
+        etcd = stack.enter_context(
+            running_etcd(tmp_path / "etcd", "--client-cert-auth", *map(str, guard), scheme="https")
+        )
+        run("ovs-vsctl", "set-ssl", *map(str, (switches.private_key, switches.certificate, authority.certificate)))
+        stack.callback(run, "ovs-vsctl", "del-ssl")
+        one, two = (member(tmp_path, name, etcd.endpoint, authority) for name in ("one", "two"))
         for controller, options in ((one, ()), (two, ("--standby",))):
             stack.callback(controller.kill)
             controller.start(*options)
             own = stack.enter_context(Client(controller.address))
             wait_for(partial(is_answered, own), "an answer", HOLD_S, 0.1)
-        lab = stack.enter_context(Lab(topo, one.target))
+        lab = stack.enter_context(Lab(topo, target(one)))
         for switch in lab.switches:
-            run("ovs-vsctl", "set-controller", lab.bridge(switch.name), one.target, two.target)
+            run("ovs-vsctl", "set-controller", lab.bridge(switch.name), target(one), target(two))
         client = stack.enter_context(Client(one.address))
-        found = Pair(lab, one, two, client, tmp_path)
+        found = Pair(lab, one, two, client, tmp_path, etcd)
         found.wait_settled()
         yield found
 
