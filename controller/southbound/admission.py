@@ -161,6 +161,8 @@ class _Dpid:
     """Transaction id of the echo request that the holder must answer; None if there is no such request."""
     is_admitted: bool = False
     """Whether the holder's connection was admitted, and neither lost nor released since."""
+    is_confirmed: bool = False
+    """Whether the latest role reply confirmed the master role with ``generation``."""
 
 
 class Admission:
@@ -200,6 +202,16 @@ class Admission:
         """Return the generation id of the newest claim of a switch; 0 if there is none."""
         entry = self._dpids.get(dpid)
         return entry.generation or 0 if entry else 0
+
+    def connection(self, dpid: Dpid) -> Connection | None:
+        """Return the connection that has the dpid, whether or not it may be used."""
+        entry = self._dpids.get(dpid)
+        return entry.holder if entry else None
+
+    def is_master(self, dpid: Dpid) -> bool:
+        """Return whether the switch has confirmed this controller as its master, with the present generation id."""
+        entry = self._dpids.get(dpid)
+        return bool(entry and entry.is_confirmed and entry.generation == self._holding.generation(dpid))
 
     def arrived(self, connection: Connection, now: float) -> None:
         entry = self._dpids.get(connection.id)
@@ -308,6 +320,7 @@ class Admission:
         self._begin(entry, now)
 
     def _begin(self, entry: _Dpid, now: float) -> None:
+        entry.is_confirmed = False
         if entry.generation is None:
             entry.roles = Standing(entry.holder)
         else:
@@ -335,14 +348,14 @@ class Admission:
                 if roles.state == "unsupported":
                     what = "switch has no roles, so any controller can write to it"
                     limited_log.warning(what, dpid=dpid, why=roles.why)
-                entry.is_admitted = True
+                entry.is_admitted, entry.is_confirmed = True, roles.state == "master"
                 self._admit(entry.holder)
         if entry.waiting:
             self._ask_holder(entry)
 
     def _is_lost(self, entry: _Dpid) -> None:
         """End the use of a switch until its generation id here has grown, or it connects again."""
-        entry.is_admitted = False
+        entry.is_admitted = entry.is_confirmed = False
         self._lost(entry.holder)
 
     def _ask_holder(self, entry: _Dpid) -> None:

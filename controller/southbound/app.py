@@ -53,10 +53,12 @@ from controller.southbound.given_rules import GivenRules, RuleReader
 from controller.southbound.holding import Holding
 from controller.southbound.installer import Installer
 from controller.southbound.limits import PortChanges, Put, limited_log
+from controller.southbound.local_repair import LocalRepair
 from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import Frame
 from controller.southbound.outbox import Outbox
 from controller.southbound.pollers import CounterPoller, LearningPoller, TablePoller
+from controller.southbound.process_messages import Broken
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -113,6 +115,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._port_changes = PortChanges()
         patience_s = config.openflow.echo_interval_s * config.openflow.echo_misses
         self._admission = Admission(holding, patience_s, self._admit, self._not_master, self._pause, self._release)
+        self._repair = LocalRepair(self._admission, lambda: self._discovery.links)
         self._taken: dict[Dpid, Connection] = {}
         """Connections that were reported or admitted, and that may not be used now."""
         self._reported: dict[Dpid, Connection] = {}
@@ -139,7 +142,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     # ---- commands
 
-    def carry_out(self, command: ToSwitches | Welcome) -> None:
+    def carry_out(self, command: ToSwitches | Welcome | Broken) -> None:
         if isinstance(command, InstallStage) and command.pause_s:
             spawn(self.outbox, partial(self._connect, command))
         elif isinstance(command, InstallStage):
@@ -163,7 +166,10 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             reply = ethernet_frames.arp_reply(command.ip, command.mac, command.asker_ip, command.asker_mac)
             self._send_frames([(command.at, reply)])
         elif isinstance(command, Welcome):
+            self._repair.linked()
             self._announce(command)
+        elif isinstance(command, Broken):
+            self._repair.broken(time.monotonic())
         elif isinstance(command, ExpectLinks):
             self._given.expect(command.known)
             self._discovery.expect(command.links)
@@ -230,6 +236,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             for link_lost in self._discovery.lost():
                 self._put(link_lost)
             self._admission.tick(now)
+            self._repair.tick(now)
             self._installer.expire(now)
             self._poller.tick(now)
             self._learning.tick(now)
@@ -344,6 +351,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._discovery.switch_left(taken.id)
             self._reported.pop(taken.id, None)
             self._put(SwitchLeft(taken.id))
+        if self._admission.connection(connection.id) is connection:
+            self._repair.switch_left(connection.id)
         self._admission.gone(connection, time.monotonic())
 
     def _leave(self, dpid: Dpid) -> _Switch:
@@ -354,6 +363,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _end_conversations(self, dpid: Dpid) -> None:
         self._port_changes.switch_left(dpid)
         self._installer.switch_left(dpid)
+        self._repair.switch_left(dpid)
         for requests in self._requests:
             requests.switch_left(dpid)
         self._given.switch_left(dpid)
@@ -374,6 +384,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         if not connection.port_changed(port, removed):  # also before the admission, which reports the ports
             connection.ignore("ports beyond a limit")
             return
+        if self._admission.connection(connection.id) is connection:
+            self._repair.port_changed(connection.id, time.monotonic())
         dpid = self._heard_from(connection)
         if dpid is not None and port.number <= ofp.OFPP_MAX:
             for change in self._port_changes.changed(dpid, port, removed, time.monotonic()):
@@ -441,12 +453,13 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPMultipartReply, MAIN_DISPATCHER)
     def on_multipart_reply(self, connection: Connection, message: Frame) -> None:
-        dpid = self._heard_from(connection)
+        dpid, reply, now = self._heard_from(connection), multipart_reply(message.data), time.monotonic()
+        if self._admission.connection(connection.id) is connection and self._repair.part(connection.id, reply, now):
+            connection.nobody_asked()  # the time counts against the share of the switch, which may not be held
+            return
         if dpid is None:
             connection.nobody_asked()
             return
-        reply = multipart_reply(message.data)
-        now = time.monotonic()
         asked = any(requests.part(dpid, reply, now) for requests in self._requests)
         if self._given.take_slow(dpid) or not asked:
             connection.nobody_asked()

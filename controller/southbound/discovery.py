@@ -151,6 +151,11 @@ class Discovery:
             of_switch.pop(dpid, None)
         self._alive.pop(dpid, None)
 
+    @property
+    def links(self) -> list[tuple[PortRef, PortRef]]:
+        """Links over which probes of this southbound arrived last."""
+        return [(at, port.peer) for at, port in self._ports.items() if port.peer]
+
     def rules_confirmed(self, dpids: Iterable[Dpid]) -> None:
         """Probe ports of these switches again, because the switches forward probes to the controller from now on.
 

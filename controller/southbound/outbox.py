@@ -14,21 +14,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from controller.link.messages import Welcome
+from controller.southbound.process_messages import Broken
 from controller.tables.messages import ToSwitches
+
+Command = ToSwitches | Welcome | Broken
 
 
 class Outbox:
     """Commands for the hub, from any thread or signal handler: a queue, and a socket that wakes the hub."""
 
     def __init__(self) -> None:
-        self._commands: deque[ToSwitches] = deque()
+        self._commands: deque[Command] = deque()
         self._stopping = False
         self._failure: BaseException | None = None
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._wake.setblocking(False)
 
-    def send(self, commands: Iterable[ToSwitches]) -> None:
+    def send(self, commands: Iterable[Command]) -> None:
         """Queue the commands, in order."""
         self._commands.extend(commands)
         self._ring()
@@ -43,7 +47,7 @@ class Outbox:
         self._failure = self._failure or error
         self.stop()
 
-    def receive(self, wait: Callable[[socket.socket], None]) -> Iterator[ToSwitches]:
+    def receive(self, wait: Callable[[socket.socket], None]) -> Iterator[Command]:
         """Yield the commands in the hub, until ``stop``.
 
         ``wait`` returns when the socket is readable. Raises the error given to ``fail``."""

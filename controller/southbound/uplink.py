@@ -18,6 +18,7 @@ from controller.link.codec import Packed, Refused, pack, packet
 from controller.link.messages import TO_SOUTHBOUND, Report, Taken, Welcome
 from controller.southbound.limits import Backlog
 from controller.southbound.outbox import Outbox
+from controller.southbound.process_messages import Broken
 from controller.tables.messages import FromSwitches
 
 log = structlog.get_logger(__name__)
@@ -87,12 +88,16 @@ class Uplink:
                 self._flush()
                 continue
             if isinstance(command, Welcome):
-                self.broken()
+                self._drop()
                 self._session, self._taken = command.session, 0
             self._outbox.send([command])
 
     def broken(self) -> None:
-        """Drop all messages until the next ``Welcome``."""
+        """Drop all messages until the next ``Welcome``, and report the break."""
+        self._drop()
+        self._outbox.send([Broken()])
+
+    def _drop(self) -> None:
         self._take(len(self._sent))
         for _, backlog in self._waiting:
             if backlog:

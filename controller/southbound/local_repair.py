@@ -1,0 +1,181 @@
+"""Local repair: removal of next hops that lead nowhere, while this southbound has no link to a control loop.
+
+A switch avoids its own ports that are down, because every bucket watches its port. But a leaf does not notice that a
+spine has lost its last cable to another leaf, and goes on to send there. Every switch is connected to all members, and
+reports changes of its ports to each of them. So this southbound reads the groups of a switch that has lost a port, in
+any role, and finds the destinations without a next hop. It then removes the next hops to that switch from the groups to
+these destinations on the switches that it controls. It restores the groups when the ports are up again.
+
+Sans-IO. In: changes of ports, replies, breaks of the link, the time (``now``, monotonic seconds). Out: requests and
+changes of groups. Only a switch is changed that has confirmed this member as its master with the newest generation id
+known here. The switch itself refuses changes after the claim of a newer holder (tests/model). The next control loop
+reads all rules, and keeps or undoes each repair.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.southbound import openflow_encode as encode
+from controller.southbound.connection import Connection
+from controller.southbound.framework import ofp
+from controller.southbound.limits import limited_log
+from controller.southbound.multipart import Gathered, Requests
+from controller.tables.rules import Bucket, GroupRule, RuleMod, ecmp_group_id
+
+BEFORE_S = 60.0
+"""Seconds before the break of the link from which changes of ports may be unrepaired."""
+READ_S = 2.0
+"""Seconds until the groups of a switch that has not answered are requested again."""
+MOST_BYTES = 1 << 22
+"""Largest number of bytes of the groups of a switch; further groups are left alone."""
+
+Groups = Mapping[int, GroupRule]
+NO_GROUPS: Groups = {}
+
+
+class Switches(Protocol):
+    """Connections of all switches, held or not (``Admission``)."""
+
+    @property
+    def connected(self) -> frozenset[Dpid]: ...
+    def connection(self, dpid: Dpid) -> Connection | None: ...
+    def is_master(self, dpid: Dpid) -> bool: ...
+
+
+class LocalRepair(Requests):
+    """Local repair of one southbound. ``links``: function that returns the links that begin at its own switches."""
+
+    def __init__(self, switches: Switches, links: Callable[[], Iterable[tuple[PortRef, PortRef]]]) -> None:
+        super().__init__(self._send_to)
+        self._switches = switches
+        self._links = links
+        self._since: float | None = None
+        """Time at which the link broke; None while there is a link."""
+        self._changed: dict[Dpid, float] = {}
+        """Time of the latest change of a port, by switch."""
+        self._groups: dict[Dpid, Groups] = {}
+        """Groups of each switch, as they were read first since the link broke."""
+        self._narrowed: dict[Dpid, Groups] = {}
+        """Groups without some next hops, as they were sent to each switch."""
+        self._lost: dict[Dpid, frozenset[int]] = {}
+        """Groups without a usable next hop, by switch."""
+
+    def broken(self, now: float) -> None:
+        """Begin, because the link to the control loop is broken."""
+        if self._since is None:
+            self._since = now
+            self._look(now)
+
+    def linked(self) -> None:
+        """End: a control loop has the link from now on, and reads all rules."""
+        self._since = None
+        self._asked.clear()
+        self._groups.clear()
+        self._narrowed.clear()
+        self._lost.clear()
+
+    def port_changed(self, dpid: Dpid, now: float) -> None:
+        self._changed[dpid] = now
+        self._look(now)
+
+    def switch_left(self, dpid: Dpid) -> None:
+        """Forget the groups of a switch, because its connection has ended, or another holder may change them."""
+        super().switch_left(dpid)
+        self._groups.pop(dpid, None)
+        self._narrowed.pop(dpid, None)
+        if self._since is None:
+            self._changed.pop(dpid, None)
+
+    def tick(self, now: float) -> None:
+        for dpid in [dpid for dpid, asked in self._asked.items() if asked.until <= now]:
+            del self._asked[dpid]
+        self._look(now)
+
+    def _send_to(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
+        connection = self._switches.connection(dpid)
+        return connection.send(*messages) if connection else []
+
+    def _read(self, dpid: Dpid, now: float) -> None:
+        """Request the groups of a switch, unless they are known or requested."""
+        if dpid not in self._groups and dpid not in self._asked and self._switches.connection(dpid):
+            requests = {ofp.OFPMP_GROUP_DESC: encode.all_request(ofp.OFPMP_GROUP_DESC)}
+            self.ask(dpid, requests, now, now + READ_S, lambda _, size: size <= MOST_BYTES)
+
+    def _finish(self, dpid: Dpid, asked: Gathered) -> None:
+        del self._asked[dpid]
+        self._groups[dpid] = {group.group_id: group for part in asked.of(ofp.OFPMP_GROUP_DESC) for group in part}
+        if not self._asked:  # otherwise the next tick looks at all replies together
+            self._look(asked.at)
+
+    # ---- repair
+
+    def _look(self, now: float) -> None:
+        """Request the groups that are needed, and send the changes that follow from those that are known."""
+        if self._since is None:
+            return
+        into: defaultdict[Dpid, list[PortRef]] = defaultdict(list)
+        for src, dst in self._links():
+            into[dst.dpid].append(src)
+        useless: defaultdict[Dpid, defaultdict[int, set[PortNo]]] = defaultdict(lambda: defaultdict(set))
+        ours = {ecmp_group_id(dpid) for dpid in self._switches.connected}
+        waiting = [dpid for dpid, at in self._changed.items() if at >= self._since - BEFORE_S]
+        seen: set[tuple[Dpid, int]] = set()
+        while waiting:
+            dpid = waiting.pop()
+            self._read(dpid, now)
+            for group_id in self._without_way(dpid, useless[dpid]):
+                if group_id in ours and (dpid, group_id) not in seen:
+                    seen.add((dpid, group_id))
+                    for at in into[dpid]:
+                        useless[at.dpid][group_id].add(at.port)
+                        waiting.append(at.dpid)
+        for dpid in useless.keys() | self._narrowed.keys():
+            if self._switches.is_master(dpid) and dpid in self._groups:
+                self._change(dpid, useless[dpid])
+
+    def _without_way(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> frozenset[int]:
+        """Return the groups of next hops none of which is usable; of a switch that is away, those known last.
+
+        ``useless``: ports behind which the destination cannot be reached, by group."""
+        if dpid in self._groups and self._switches.connection(dpid):
+            self._lost[dpid] = frozenset(
+                group_id
+                for group_id, group in self._groups[dpid].items()
+                if group.kind == "select"
+                and not any(self._is_usable(dpid, bucket, useless.get(group_id, ())) for bucket in group.buckets)
+            )
+        return self._lost.get(dpid, frozenset())
+
+    def _is_usable(self, dpid: Dpid, bucket: Bucket, useless: Iterable[PortNo]) -> bool:
+        """Return whether packets reach the destination by this bucket, as far as it is known."""
+        connection = self._switches.connection(dpid)
+        port = connection.ports.get(bucket.watch_port) if connection and bucket.watch_port is not None else None
+        return bucket.watch_port is None or bool(port and port.up and port.number not in useless)
+
+    def _change(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> None:
+        """Send the changes to the groups without useless next hops. A group without another next hop stays whole.
+
+        A path group ends with a bucket that sends to the group of all next hops, so it always keeps that."""
+        groups, before = self._groups[dpid], self._narrowed.get(dpid, NO_GROUPS)
+        wanted: dict[int, GroupRule] = {}
+        for group in groups.values():
+            to = {group.group_id, *(bucket.watch_group for bucket in group.buckets)}
+            ports = {port for group_id in useless.keys() & to for port in useless[group_id]}
+            left = tuple(bucket for bucket in group.buckets if bucket.watch_port not in ports)
+            if left != group.buckets and any(self._is_usable(dpid, bucket, ()) for bucket in left):
+                wanted[group.group_id] = replace(group, buckets=left)
+        changes = [
+            RuleMod("modify", wanted.get(group_id, groups[group_id]))
+            for group_id in wanted.keys() | before.keys()
+            if wanted.get(group_id) != before.get(group_id)
+        ]
+        if changes:
+            self._narrowed[dpid] = wanted
+            self._send(dpid, *map(encode.mod_message, changes))
+            what = "no link to the control loop: next hops changed because of lost cables elsewhere"
+            limited_log.warning(what, dpid=f"{dpid:#x}", groups=len(changes))
