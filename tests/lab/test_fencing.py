@@ -1,20 +1,92 @@
 """The switch as the fence between two controllers: what Open vSwitch accepts from whom, by their epochs."""
 
+import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 
 import pytest
 
 from controller.config import Config
 from controller.fabric.messages import MastershipLost, PortChanged, SwitchConnected, SwitchLeft, SwitchMoved
 from controller.fabric.topology import Dpid, PortNo
+from controller.southbound import openflow_encode as encode
 from controller.tables.messages import InstallStage, StageDone
 from controller.tables.rules import FlowKey, FlowRule, Match, Output, RuleMod, Stage, Table, cookie
 from mininet_topos.controller_process import reserve_port
 from mininet_topos.lab.record import run, wait_for
+from tests.support.wire.fake_switch import (
+    BARRIER_REPLY,
+    BARRIER_REQUEST,
+    EQUAL,
+    ERROR,
+    FLOW_MOD,
+    HELLO,
+    MASTER,
+    NOCHANGE,
+    ROLE_REQUEST,
+    SLAVE,
+    FakeSwitch,
+    Heard,
+)
 from tests.support.wire.openflow_controller import EPOCH, Southbound, southbound
 
 DPID = Dpid(0x5E)
+GRANTED, STALE, IS_SLAVE = None, (11, 0), (1, 10)
+"""Results of a request over a raw connection: type and code of its error, if there is one."""
+
+
+def flow_of(priority: int) -> RuleMod:
+    return RuleMod(
+        "add", FlowRule(FlowKey(Table.PINNED, priority, Match()), cookie(Table.PINNED), (Output(PortNo(1)),))
+    )
+
+
+class Raw:
+    """Controller that a test plays itself. The bridge listens at the port."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = FakeSwitch(port, DPID, mute=True)
+        self._connection.send(HELLO, b"")
+        self._connection.expect(HELLO)
+        self._xids = count(1)
+
+    def claims(self, generation: int, role: int = MASTER) -> tuple[int, int] | None:
+        return self._result(self._ask(role, generation))
+
+    def generation(self) -> int:
+        """Return the generation id of the switch."""
+        return int(struct.unpack("!I4xQ", self._ask(NOCHANGE, 0).body)[1])
+
+    def writes(self, priority: int) -> tuple[int, int] | None:
+        """Write a flow with this priority."""
+        xid = next(self._xids)
+        self._connection.send(FLOW_MOD, encode.mod_message(flow_of(priority))[8:], xid)
+        self._connection.send(BARRIER_REQUEST, b"", xid)
+        answer = self._answer(xid)
+        if answer.kind == ERROR:
+            assert self._answer(xid).kind == BARRIER_REPLY
+        return self._result(answer)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _ask(self, role: int, generation: int) -> Heard:
+        xid = next(self._xids)
+        self._connection.send(ROLE_REQUEST, encode.role_request(role, generation % (1 << 64))[8:], xid)
+        return self._answer(xid)
+
+    def _answer(self, xid: int) -> Heard:
+        while (heard := self._connection.hear()).xid != xid:
+            self._connection.answer(heard)
+        return heard
+
+    @staticmethod
+    def _result(answer: Heard) -> tuple[int, int] | None:
+        if answer.kind != ERROR:
+            return GRANTED
+        kind, code = struct.unpack_from("!HH", answer.body)
+        return kind, code
 
 
 class Fenced:
@@ -49,11 +121,25 @@ class Fenced:
         self._connect()
         return controller
 
+    def raw(self) -> Raw:
+        port = reserve_port()
+        self._targets.append(f"ptcp:{port}:127.0.0.1")
+        self._connect()
+        found: list[Raw] = []
+
+        def connects() -> bool:
+            with suppress(ConnectionRefusedError):
+                found.append(Raw(port))
+            return bool(found)
+
+        wait_for(connects, "a bridge that listens", 10)
+        self._stack.callback(found[0].close)
+        return found[0]
+
     def install(self, controller: Southbound, priority: int) -> None:
         """Let the controller write a flow with this priority, and wait for the result."""
         self._changes += 1
-        flow = FlowRule(FlowKey(Table.PINNED, priority, Match()), cookie(Table.PINNED), (Output(PortNo(1)),))
-        controller.send(InstallStage(self._changes, Stage("test", {DPID: (RuleMod("add", flow),)})))
+        controller.send(InstallStage(self._changes, Stage("test", {DPID: (flow_of(priority),)})))
         controller.first(StageDone, change_id=self._changes)
 
     def priorities(self) -> set[int]:
@@ -88,6 +174,33 @@ def connected(controller: Southbound, since: int = 0) -> None:
 
 def lost(controller: Southbound, since: int = 0) -> None:
     controller.first(MastershipLost, since, dpid=DPID)
+
+
+def test_open_vswitch_behaves_as_the_fence_needs(fenced: Fenced) -> None:
+    """Raw connections show what the switch itself refuses, and what only the controllers can refrain from."""
+    a, b, equal = fenced.raw(), fenced.raw(), fenced.raw()
+    assert (a.claims(100), b.claims(99), b.claims(101)) == (GRANTED, STALE, GRANTED)
+    assert (a.writes(1), b.writes(2)) == (IS_SLAVE, GRANTED)
+    assert (a.claims(a.generation() + 1), b.writes(3)) == (GRANTED, IS_SLAVE), "whoever asks and adds one wins"
+    assert (equal.writes(4), equal.claims(0, EQUAL), equal.writes(5)) == (GRANTED, GRANTED, GRANTED)
+    far = 102 + (1 << 63) - 1
+    assert (b.claims(far + 1), b.claims(far), a.claims(103)) == (STALE, GRANTED, STALE), "the distance has a sign"
+    assert (b.claims(far + (1 << 63) - 1, SLAVE), a.claims(103)) == (GRANTED, GRANTED), "two long steps lead back"
+    assert fenced.priorities() == {2, 4, 5}
+    fenced.forget()
+    assert fenced.raw().claims(5) == GRANTED
+
+
+def test_a_controller_that_is_outbid_by_one_steps_down_and_does_not_outbid(fenced: Fenced) -> None:
+    holder, thief = fenced.controller(EPOCH), fenced.raw()
+    connected(holder)
+    assert thief.claims(EPOCH + (1 << 63)) == STALE
+    fenced.install(holder, 10)
+    assert thief.claims(thief.generation() + 1) == GRANTED
+    fenced.install(holder, 11)
+    lost(holder)
+    assert (thief.writes(12), thief.generation()) == (GRANTED, EPOCH + 1)
+    assert fenced.priorities() == {10, 12}
 
 
 def test_a_deposed_controller_writes_nothing_and_never_wins_the_switch_back(fenced: Fenced) -> None:
@@ -201,7 +314,10 @@ def test_a_member_that_does_not_hold_a_switch_leaves_its_generation_id_as_it_is(
     fenced.forget()
     wait_for(lambda: fenced.roles().count("other") == 2, "the switch without a master", 30)
     assert "master" not in fenced.roles()
-    assert not any(isinstance(message, SwitchConnected) for message in (*other.received, *replaced.received))
+    for member in (other, replaced):
+        fenced.install(member, 10)  # in the role EQUAL
+        assert not any(isinstance(message, SwitchConnected) for message in member.received)
+    assert fenced.priorities() == set()
 
 
 def test_ports_that_change_while_another_member_holds_the_switch_are_known_to_the_next_holder(fenced: Fenced) -> None:
