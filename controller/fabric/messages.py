@@ -121,6 +121,7 @@ RefusalReason = Literal[
     "too_many_of_address",
     "too_many_ports",
     "other_certificate",
+    "no_roles",
 ]
 
 
@@ -132,7 +133,7 @@ class ConnectionRefused:
     time. ``not_reading``: the peer did not read what was sent. ``tls``: no certificate or a wrong one.
     ``duplicate_dpid``: a second switch with a known dpid. ``too_many``, ``too_many_of_address``: too many connections,
     in all or from one address. ``too_many_ports``: too many ports, of the switch or in all. ``other_certificate``: the
-    certificate of another dpid."""
+    certificate of another dpid. ``no_roles``: a switch without OpenFlow roles, where controllers divide switches."""
 
     peer: str
     """Address and port of the peer."""

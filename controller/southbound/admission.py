@@ -17,6 +17,9 @@ A switch cannot restart on an open connection, so the check stays right until th
 
 A switch that this controller does not hold gets the role SLAVE, with the generation id that the switch has already.
 Another id could bring a replaced holder back. Until the switch has an id, its connection stays EQUAL and unused.
+
+A switch that does not know roles accepts the messages of every controller. It is used by a single controller only:
+where several divide the switches (``Holding.is_shared``), its connections end.
 """
 
 from __future__ import annotations
@@ -104,11 +107,13 @@ class Mastership:
 class Standing:
     """Role of a controller that does not hold the switch.
 
-    ``state`` is ``asking`` until the switch has answered. It ends as ``aside``, or as ``waiting`` while the switch has
-    no generation id, or while this controller is still its master."""
+    ``state`` is ``asking`` until the switch has answered. It ends as ``aside``, as ``unsupported`` by the switch, or as
+    ``waiting`` while the switch has no generation id, or while this controller is still its master. ``why``: reason of
+    the state ``unsupported``."""
 
     def __init__(self, connection: Connection) -> None:
-        self.state: Literal["waiting", "asking", "aside"] = "asking"
+        self.state: Literal["waiting", "asking", "aside", "unsupported"] = "asking"
+        self.why = ""
         self._connection = connection
         self._looks = True
         """Whether the request under way only asks for role and generation id."""
@@ -129,10 +134,10 @@ class Standing:
         else:
             self.state = "waiting"
 
-    def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:  # noqa: ARG002
-        """Handle an error message. A switch that has no roles is left alone."""
+    def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
+        """Handle an error message, as ``Mastership.error`` does."""
         if xid == self._xid and self.state == "asking":
-            self.state = "waiting" if code == _STALE else "aside"
+            self.state, self.why = ("waiting", "") if code == _STALE else ("unsupported", reason)
 
 
 def _ask(connection: Connection, role: int, generation: int = 0) -> int:
@@ -339,7 +344,11 @@ class Admission:
         if roles is None or roles.state in ("asking", "waiting"):
             return
         entry.roles = None
-        if isinstance(roles, Mastership):
+        if roles.state == "unsupported" and self._holding.is_shared:
+            entry.holder.refuse(
+                "no_roles", f"several controllers divide the switches, and it has no roles: {roles.why}"
+            )
+        elif isinstance(roles, Mastership):
             dpid = f"{entry.holder.id:#x}"
             if roles.state == "lost":
                 limited_log.warning("switch has a newer master", dpid=dpid, why=roles.why)

@@ -200,11 +200,14 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         """Install a stage on optical switches, with a pause between deletions and additions.
 
         The deleted circuits stay dark during the pause."""
+        installer = self._installer
         gone = command.stage.only(lambda _, mod: mod.op == "delete").mods
         for dpid, mods in gone.items():
             if dpid in self._switches:
                 self._send(dpid, *map(encode.mod_message, mods))
         pause(command.pause_s)
+        if installer is not self._installer:
+            return  # another control loop has the link since then, and reads the rules
         added = {dpid: tuple(mod for mod in mods if mod.op != "delete") for dpid, mods in command.stage.mods.items()}
         stage = replace(command, stage=Stage(command.stage.name, added))
         for _ in self._installer.install(stage, self._switches, time.monotonic()):

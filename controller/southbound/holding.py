@@ -17,6 +17,10 @@ class Holding(Protocol):
     """Switches that this process holds now, readable in the hub. No method waits."""
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other processes hold switches too, or may hold this process's switches later."""
+
+    @property
     def version(self) -> int:
         """Number that grows whenever a value of ``generation`` has changed."""
 
@@ -40,6 +44,7 @@ class AllSwitches:
     epoch: int
     is_claimed: Callable[[], bool]
     version: int = 0
+    is_shared: bool = False
 
     def generation(self, dpid: Dpid) -> int:  # noqa: ARG002
         return self.epoch

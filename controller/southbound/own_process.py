@@ -38,6 +38,8 @@ CHUNK = 1 << 16
 class AskedHolding:
     """``Holding`` of a parent that decides on claims: the answers to questions about switches."""
 
+    is_shared = True
+
     def __init__(self, ask: Callable[[Claim], None]) -> None:
         self.version = 0
         self._ask = ask

@@ -48,6 +48,7 @@ class Assigned:
 
     claims: dict[Dpid, int] = field(default_factory=dict)
     version: int = 0
+    is_shared: bool = True
 
     def generation(self, dpid: Dpid) -> int | None:
         return self.claims.get(dpid)

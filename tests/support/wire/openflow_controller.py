@@ -37,6 +37,8 @@ class Assigned(NamedTuple):
 class _Holding:
     """``Holding`` that the test changes. ``epoch``: generation id of the switches that are not in ``assigned``."""
 
+    is_shared = False
+
     def __init__(self, epoch: int | None, may_claim: bool) -> None:
         self.version = 0
         self.assigned: dict[Dpid, int | None] = {}

@@ -43,7 +43,7 @@ class Peer(Connection):
         return [xid for xid, _ in sent]
 
     def refuse(self, reason: RefusalReason, why: str) -> None:
-        assert reason == "silent" or "0x2a" in why
+        assert reason in ("silent", "no_roles") or "0x2a" in why
         self.reasons.append(reason)
         self.close()
 
@@ -76,6 +76,7 @@ class Door:
     ``assigned``: generation ids by dpid; others have ``EPOCH``."""
 
     def __init__(self) -> None:
+        self.is_shared = False
         self.certain_at = inf
         self.assigned: dict[int, int | None] = {}
         self.version = 0
@@ -286,12 +287,14 @@ def test_a_switch_without_a_generation_id_is_left_alone_and_asked_again(door: Do
     assert (door.admitted, door.lost) == ([], [])
 
 
-def test_a_switch_without_roles_is_left_to_its_holder(door: Door) -> None:
-    door.assigned[0x2A] = None
+@pytest.mark.parametrize("generation", [EPOCH, None])
+def test_where_controllers_divide_the_switches_one_without_roles_is_refused(door: Door, generation: int | None) -> None:
+    """A switch without roles would accept the messages of a holder that was paused while it was replaced."""
+    door.is_shared = True
+    door.assigned[0x2A] = generation
     peer = door.arrived(Peer("a"))
     door.fails(peer, UNSUPPORTED)
-    door.admission.tick(2 * PATIENCE_S)
-    assert (peer.role_requests(), door.admitted, peer.closed) == ([(NOCHANGE, 0)], [], False)
+    assert (len(peer.role_requests()), door.admitted, peer.reasons) == (1, [], ["no_roles"])
 
 
 def test_a_new_holder_claims_over_its_connection_with_one_request(door: Door, aside: Peer) -> None:
