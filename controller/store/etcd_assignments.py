@@ -4,8 +4,12 @@ In etcd, below ``assign/`` of the prefix, each switch has a key with its dpid. T
 of generation ids. The generation id is the base plus the revision of the key's last change, so it grows with each new
 holder of a switch. Only the leader writes, and every write demands that the claim is still its own.
 
-One thread watches the keys. A watch may be late, so another thread reads all keys: each minute, and when a switch waits
-for its claim (``southbound.holding``).
+One thread watches the keys. A watch may be late, so another thread reads all keys: each minute, when the watch has
+failed, and when a switch waits for its claim (``southbound.holding``).
+
+Revisions of etcd only grow, unless etcd is restored from a snapshot. So a revision below a known one shows a restore:
+etcd has earlier assignments again, and perhaps a switch that restarts has two holders. From then on this member claims
+nothing, and ``fail`` is called, so that the process ends and starts again with another id.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from controller.store.etcd_contents import MOST_RECORDS
 from controller.store.etcd_operations import delete, key, put, was_changed
 from controller.store.etcd_v3 import etcd_pb2 as pb
 from controller.store.store import LARGEST_EPOCH
+from signalbox.errors import SignalboxError
 
 limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
 
@@ -50,6 +55,8 @@ class EtcdAssignments:
 
     ``is_live``: whether the lease of this member is valid. ``fence``: comparison that holds while this process has the
     claim of the state."""
+
+    is_shared = True
 
     def __init__(
         self, access: EtcdAccess, prefix: str, own: Holder, is_live: Callable[[], bool], fence: pb.Compare
@@ -76,8 +83,12 @@ class EtcdAssignments:
             for name, run in (("read", self._read_always), ("watch", self._watch_always))
         ]
         self._version = 0
+        self._restored = ""
+        """Reason why etcd was restored from a snapshot since this process has started; empty if it was not."""
         self.changed: Callable[[], None] = lambda: None
         """Called by a thread after each change of an assignment."""
+        self.fail: Callable[[SignalboxError], None] = lambda _: None
+        """Called by a thread once, when etcd was restored from a snapshot."""
 
     def __enter__(self) -> Self:
         self._wanted.set()
@@ -128,7 +139,7 @@ class EtcdAssignments:
 
     def may_claim(self, dpid: Dpid, since: float) -> bool:  # noqa: ARG002
         if self._read_at > since:
-            return self._is_live()
+            return self._is_live() and not self._restored
         self._wanted.set()
         return False
 
@@ -150,7 +161,10 @@ class EtcdAssignments:
             compare.append(was_changed(self._key(dpid), before.revision if before else 0))
             value = _Value(name=holder.name, id=holder.id, base=base).model_dump_json().encode() if holder else b""
             operations.append(put(self._key(dpid), value) if holder else delete(self._key(dpid)))
+        known = self._revision
+        self._refuse_restored(known, known)
         reply = self._etcd.transaction(compare, operations)
+        self._refuse_restored(known, reply.header.revision)
         if not reply.succeeded:
             self._wanted.set()
             raise EtcdError("the claim of the state has ended, or an assignment has changed meanwhile", None)
@@ -176,14 +190,23 @@ class EtcdAssignments:
 
     def _read(self) -> None:
         """Read all keys as etcd has them now. Raises ``EtcdError``."""
-        began = time.monotonic()
+        began, known = time.monotonic(), self._revision
         keys, revision = self._etcd.keys(self._prefix)
+        self._refuse_restored(known, revision)
         found: dict[Dpid, Assigned | None] = dict.fromkeys(self.newest)
         for each in keys:
             if (dpid := self._dpid(each.key)) is not None:
                 found[dpid] = _assigned(each)
         self._take(found, revision, is_all=True)
         self._read_at = began
+
+    def _refuse_restored(self, known: int, revision: int) -> None:
+        """Raise ``EtcdError`` from the first revision on that is smaller than one ``known`` before its request."""
+        if revision < known and not self._restored:
+            self._restored = f"etcd was restored from a snapshot: it had revision {known}, and has {revision} now"
+            self.fail(SignalboxError(f"{self._restored}; this controller must start again"))
+        if self._restored:
+            raise EtcdError(self._restored, None)
 
     def _watch_always(self) -> None:
         while not self._stopping.is_set():
@@ -193,6 +216,7 @@ class EtcdAssignments:
             except Exception as error:  # the channels may be closed at any time
                 if not self._stopping.is_set():
                     limited_log.warning("the assignments cannot be watched in etcd", why=str(error) or repr(error))
+                    self._wanted.set()
             self._stopping.wait(PAUSE_S if self._revision else PAUSE_S / 10)
 
     def _watch(self) -> None:

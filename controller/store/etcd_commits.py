@@ -89,6 +89,14 @@ class EtcdCommits:
             self.texts.pop(name, None)
         return revision
 
+    def settle(self, within_s: float) -> None:
+        """Write the saved records again if etcd was restored from an earlier snapshot since the last commit.
+
+        Raises ``EtcdError`` and ``Malformed``."""
+        found = self._etcd.get(key(self._root, "commit"), within_s)
+        if (found.mod_revision if found else 0) != self._commit:
+            self.write({})
+
     def _undo(self) -> None:
         """Bring etcd back to the last commit that was reported as written. Raises ``EtcdError`` and ``Malformed``."""
         found = self.read()

@@ -9,7 +9,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import structlog
@@ -52,6 +52,9 @@ class EtcdStore(EtcdClaim):
         if self._commits is not None:
             self._commits.close()
             self._commits = None
+            if self.is_claimed:
+                with suppress(EtcdError, Malformed):
+                    self._records.settle(self._quick_s)
         self.release()
         self._etcd.close()
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -15,6 +16,7 @@ from controller.store.assignment import Holder
 from controller.store.etcd_assignments import EtcdAssignments
 from controller.store.etcd_client import EtcdError
 from controller.store.etcd_store import EtcdStore
+from signalbox.errors import SignalboxError
 from tests.support.waiting import until
 from tests.support.wire.etcd import LEASE_S, EtcdProcess, begun, running_etcd
 
@@ -75,6 +77,18 @@ def test_a_leader_that_has_not_read_a_change_assigns_nothing_until_it_has(etcd: 
             until(lambda: stale.holder(LEAF) == A)
             stale.write(store.base, {LEAF: B})
         until(lambda: leader.holder(LEAF) == B)
+
+
+def test_a_late_copy_of_an_earlier_assignment_changes_nothing(etcd: EtcdProcess, prefix: str) -> None:
+    with begun(etcd.access, prefix) as store, read_by(etcd, prefix, A, store) as leader:
+        with patch.object(leader._etcd, "transaction", wraps=leader._etcd.transaction) as sent:
+            for holder in (A, B, A):
+                leader.write(store.base, {LEAF: holder, SPINE: holder})
+        newest = leader.newest
+        for request in sent.call_args_list:
+            assert not leader._etcd.transaction(*request.args).succeeded
+        leader._read()
+        assert leader.newest == newest
 
 
 def test_more_switches_than_one_transaction_has_are_written(etcd: EtcdProcess, prefix: str) -> None:
@@ -148,6 +162,30 @@ def test_a_member_that_etcd_did_not_answer_learns_what_it_has_missed(tmp_path: P
         etcd.free_space()
         etcd.delete(f"{prefix}assign/0000000000000001")
         until(lambda: member.holder(LEAF) is None)
+
+
+def test_a_member_claims_nothing_once_etcd_was_restored_from_a_snapshot(tmp_path: Path, prefix: str) -> None:
+    """The restored etcd names an earlier holder, which would claim a switch that restarts beside the present one."""
+    with (
+        running_etcd(tmp_path / "etcd") as etcd,
+        begun(etcd.access, prefix, lambda: None) as store,
+        read_by(etcd, prefix, A, store) as leader,
+        read_by(etcd, prefix, B, store) as holder,
+    ):
+        failed: list[SignalboxError] = []
+        leader.fail = holder.fail = failed.append
+        leader.write(store.base, {LEAF: A})
+        etcd.snapshot(tmp_path / "snapshot")
+        leader.write(store.base, {LEAF: B})
+        until(lambda: holder.generation(LEAF))
+        etcd.restore(tmp_path / "snapshot")
+        until(lambda: len(failed) == 2)
+        assert "etcd was restored from a snapshot" in str(failed[0])
+        assert not holder.may_claim(LEAF, 0.0)
+        with pytest.raises(EtcdError, match="etcd was restored"):
+            leader.write(store.base, {LEAF: A})
+        assert (holder.holder(LEAF), leader.holder(LEAF)) == (B, B), "the holder keeps its connections"
+        until(lambda: store.is_claimed)
 
 
 @pytest.mark.parametrize("divides", [True, False])
