@@ -1,9 +1,10 @@
 """Site of the benchmark: etcd, members, switches and hosts, with a router between them that can cut any two apart.
 
 Each controller, each etcd member and each host has a network namespace. Open vSwitch and this process share another
-one. A router's namespace forwards between all of them but the hosts. A member uses one address for each kind of peer,
-so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches, from etcd or from other members, both
-ways or one way. The sender gets no error. The namespaces end with those of the benchmark (scripts/lab_python.sh).
+one. The namespace of a router forwards between the namespaces, except those of hosts. A member uses one address for
+each kind of peer, so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches, from etcd or from
+other members, both ways or one way. The sender gets no error. The namespaces end with those of the benchmark
+(scripts/lab_python.sh).
 """
 
 import json
