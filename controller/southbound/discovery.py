@@ -119,6 +119,8 @@ class Discovery:
         self._sent = 0
         self._allowance = BURST * max_probes_per_s * BURST_S
         self._alive: dict[Dpid, float] = {}
+        self._resumed: dict[Dpid, float] = {}
+        """Time at which a switch sent a message again after it had been silent for more than half of the time-out."""
         self._listened = 0.0
         self._last_heard = math.inf
         self._ticked = math.inf
@@ -303,13 +305,15 @@ class Discovery:
         """Return the links over which probes have stopped arriving.
 
         A link is lost only if both of its switches have sent some message since the last missed probe. A switch that is
-        silent is found by echo requests."""
+        silent is found by echo requests. Probes that were missed while a switch was silent do not count: perhaps the
+        network between the switch and this process lost them."""
         grace = min(GRACE_S, self._timeout / 5)
         changes = []
         for port in list(self._suspects):
             assert port.peer
             both_alive_at = min(self._alive[port.at.dpid], self._alive_at(port.peer.dpid))
-            lost_at = max(port.missed_at + grace, port.heard_at + self._timeout)
+            since = max(port.heard_at, *(self._resumed.get(end.dpid, 0.0) for end in (port.at, port.peer)))
+            lost_at = max(port.missed_at + grace, since + self._timeout)
             if both_alive_at >= port.missed_at and self._listened > lost_at:
                 changes.append(LinkLost(port.at, port.peer))
                 self._unlink(port)
@@ -319,8 +323,15 @@ class Discovery:
     def alive(self, dpid: Dpid) -> None:
         """Record that a message of the switch has arrived."""
         if dpid in self._alive:
-            self._alive[dpid] = self._last_heard = self._listened
+            self._speaks(dpid, self._alive)
+            self._last_heard = self._listened
             self._spoke.add(dpid)
+
+    def _speaks(self, dpid: Dpid, alive: dict[Dpid, float]) -> None:
+        """Set the time of the latest message of a switch; ``alive`` has these times."""
+        if self._listened > alive.get(dpid, math.inf) + self._timeout / 2:
+            self._resumed[dpid] = self._listened
+        alive[dpid] = self._listened
 
     def _alive_at(self, dpid: Dpid) -> float:
         """Return when the latest message of a switch arrived, here or at another southbound."""
@@ -417,7 +428,7 @@ class Discovery:
         """Return the changes that follow from probes that this southbound sent and another southbound received."""
         changes: list[LinkLost | LinkSeen] = []
         for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)}:
-            self._alive_elsewhere[dpid] = self._listened
+            self._speaks(dpid, self._alive_elsewhere)
         for src, dst, counter in report.probes:
             port = self._ports.get(src)
             if port and port.fresh.get(counter, -math.inf) >= self._listened - self._fresh_s:

@@ -246,7 +246,17 @@ def test_neither_a_stalled_hub_nor_a_switch_that_sends_no_message_loses_a_link()
     assert clock.run(2.0) == []
     clock.cables = {}
     assert clock.run(4 * TIMEOUT, alive=(A, C)) == []
-    assert clock.run(0.1) == [LinkLost(A1, B1)]
+    assert clock.run(TIMEOUT - 0.1) == [], "the network may have lost the probes while B was silent"
+    assert clock.run(0.2) == [LinkLost(A1, B1)]
+
+
+def test_links_of_a_switch_that_the_network_had_cut_off_are_not_lost_when_it_is_back() -> None:
+    clock = linked({A1: B1, B1: A1})
+    cables, clock.cables = clock.cables, {}
+    assert clock.run(2 * TIMEOUT, alive=(A, C)) == []
+    assert clock.run(0.5) == [], "B is heard again, before the first probe"
+    clock.cables = cables
+    assert clock.run(2 * TIMEOUT) == []
 
 
 def test_a_port_that_goes_down_and_a_switch_that_leaves_lose_their_links_without_a_message_and_get_them_back() -> None:
@@ -434,6 +444,16 @@ def test_a_link_is_not_lost_while_the_southbound_at_its_other_end_is_not_heard()
     two.one.expect([(A1, B1)])
     two.two.expect([(B1, A1)])
     assert two.run(3 * TIMEOUT) == []
+
+
+def test_a_link_to_a_switch_elsewhere_that_was_silent_is_not_lost_at_its_first_message() -> None:
+    two = Two({A1: B1, B1: A1})
+    two.run(3.0)
+    cables, two.cables = two.cables, {}
+    assert two.run(2 * TIMEOUT, alive=(A, C)) == []
+    assert two.run(1.5) == []
+    two.cables = cables
+    assert two.run(2 * TIMEOUT) == []
 
 
 def test_probes_that_were_used_or_are_old_are_refused_also_from_elsewhere() -> None:
