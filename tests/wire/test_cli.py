@@ -343,7 +343,8 @@ def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox
         assert [(one["name"], one["switches"], one["draining"]) for one in listed] == [("a", 1, False), ("b", 2, True)]
         assert [row[2:4] for row in signalbox("members", "undrain", "b").rows[2:]] == [["1", "-"], ["2", "-"]]
         board.membership = KnownMembers((a, replace(b, link=(2, 2))), leading="1")
-        assert [row[1] for row in signalbox("members").rows[2:]] == ["leader", "standby, cannot link"]
+        shown = [" ".join(row[:4]) for row in signalbox("members").rows[2:]]
+        assert shown == ["a leader 1 -", "b standby, cannot link"]
         for words in (("drain",), ("undrain",), ("b",), ("drain", "b", "c")):
             assert signalbox("members", *words).status == 2
     finally:
