@@ -116,8 +116,6 @@ class OpenFlowConfig(_TlsSection):
     """Unanswered echo requests in a row that end a connection; a handshake may take as many intervals."""
     barrier_timeout_s: Seconds = 10.0
     """Seconds after which a switch that has not confirmed its rules is synchronised again."""
-    own_process: bool = False
-    """Whether a separate process serves the switches. With members.api, members then divide them."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
     """Seconds in which every switch is read back once, and changed rules are restored."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
@@ -476,13 +474,13 @@ def _called_by_others(address: str) -> str:
 class MembersConfig(_TlsSection):
     """Membership of this controller among those that share a state in etcd.
 
-    With ``api``, a standby forwards calls to the leader. A member identifies itself to the leader by its certificate,
-    and the leader trusts what a member says of its clients."""
+    With ``api``, members divide the switches among themselves, and a standby forwards calls to the leader. A member
+    identifies itself to the leader by its certificate, and the leader trusts what a member says of its clients."""
 
     name: Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")] | None = None
     """Name that ``signalbox members`` shows; default: the name of the host."""
     api: Annotated[str, AfterValidator(listen_address), AfterValidator(_called_by_others)] | None = None
-    """``HOST:PORT`` or ``unix:PATH`` of the leader for other members; without it nothing is forwarded."""
+    """``HOST:PORT`` or ``unix:PATH`` for other members while this one leads; --standby with etcd needs it."""
     certificate: Path | None = None
     """PEM file for calls to and from members; HOST:PORT needs it, private_key and ca_certificates."""
     ca_certificates: Path | None = None

@@ -8,7 +8,7 @@ A job passes from gRPC to the switches in these steps:
 4. ``core/derived.py`` derives the rules. ``core/sending.py`` compares them with the rules on switches, and returns the
    command for the first stage of the difference.
 
-``serving/serve.py`` carries out all commands. One of them is the reply to the job, when its registration is saved.
+``serving/driver.py`` carries out all commands. One of them is the reply to the job, when its registration is saved.
 """
 
 from __future__ import annotations

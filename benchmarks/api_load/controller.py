@@ -40,7 +40,7 @@ from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.process import OnCrash, PlanningProcess, Put
 from controller.planning.worker import PlanningWorker
-from controller.serving import serve
+from controller.serving import alone, serve
 from controller.southbound.holding import Holding
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import RuleSet, applied
@@ -149,7 +149,6 @@ class Switches:
         holding: Holding,  # noqa: ARG002
         on_ready: Callable[[], None],
         known: Collection[Dpid],  # noqa: ARG002
-        silent: Callable[[float], None],  # noqa: ARG002
     ) -> None:
         from controller.southbound.run_hub import SWITCH_INTERVAL_S  # imports the framework, which takes a moment
 
@@ -243,7 +242,7 @@ def main(
     clock = Clock()
     signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
     if fabric:
-        vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
+        vars(alone)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
     make = partial(PlanningProcess, make=dealing_worker) if fabric else None
     try:
         status = serve.serve(load(config), make_planner=make)

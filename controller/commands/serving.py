@@ -40,7 +40,7 @@ def serve(
     ] = False,
     standby: Annotated[
         bool,
-        typer.Option("--standby", metavar="", help="Wait while another controller uses state_dir, then take over."),
+        typer.Option("--standby", metavar="", help="Wait while another controller uses the state, then take over."),
     ] = False,
     print_haproxy: Annotated[
         bool,
@@ -61,7 +61,7 @@ def serve(
     if print_haproxy:
         typer.echo(haproxy.configuration(settings.api), nl=False)
         return
-    preflight.check(settings)
+    preflight.check(settings, standby)
     if check or standby:
         preflight.check_saved(settings)
     if check:

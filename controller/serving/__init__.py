@@ -2,8 +2,10 @@
 
 In: the configuration, and the files that it names. Out: a controller that runs until SIGTERM or SIGINT.
 
-- ``serve``: makes every queue and thread, each under a comment that says who writes and who reads. Its driver is the
-  thread of the control loop.
+- ``serve``: makes every queue and thread, each under a comment that says who writes and who reads.
+- ``driver``: the thread of the control loop, which carries out its commands.
+- ``arrangement``: how the loop reaches switches. ``alone``: from the hub in the main thread. ``member``: members divide
+  the switches (``southbound_process``), as the leader assigns them (``assigning``).
 - ``inbox``, ``publishing``: the queue of messages to the control loop, and the times at which it publishes its status.
 - ``loaded``, ``reload``: the contents of files, and their reload at SIGHUP.
 - ``standby``, ``readiness``: the wait for the claim of the saved state; reports to the service manager.

@@ -29,9 +29,25 @@ from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.files import of_another_user, open_to_others, replaceable
 
 
-def check(config: Config) -> None:
-    """Resolve the addresses, read inventory, tokens and certificates, try the directories. Raises ``InvalidInput``."""
-    InvalidInput.refuse(_problems(config))
+def check(config: Config, stand_by: bool = False) -> None:
+    """Resolve the addresses, read inventory, tokens and certificates, try the directories. Raises ``InvalidInput``.
+
+    ``stand_by``: whether the controller may have to stand by."""
+    InvalidInput.refuse([*(cannot_stand_by(config) if stand_by else ()), *_problems(config)])
+
+
+def cannot_stand_by(config: Config) -> Iterator[FieldProblem]:
+    """Yield the setting that a controller needs to stand by, and does not have."""
+    if config.etcd_endpoints and not config.members.api:
+        yield FieldProblem(
+            "members.api",
+            "is missing; with the state in etcd, --standby needs an address at which members divide the switches, such "
+            "as 10.0.0.1:50052; leave out --standby for a single controller",
+        )
+    if not config.etcd_endpoints and not config.state_dir:
+        yield FieldProblem(
+            "state_dir", "is missing; --standby needs state_dir or etcd, where a claim decides who is active"
+        )
 
 
 def doubts(config: Config) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,8 +18,8 @@ import structlog
 from controller.child import Child
 from controller.config import Config
 from controller.fabric.topology import Dpid
-from controller.southbound.holding import AllSwitches, Holding
-from controller.southbound.process_messages import Broken, CannotListen, Claim, Ready, Silent, Stop
+from controller.southbound.holding import Holding
+from controller.southbound.process_messages import Broken, CannotListen, Claim, Stop
 from signalbox.errors import SignalboxError
 
 log = structlog.get_logger(__name__)
@@ -40,26 +40,20 @@ def run(*arguments: Any) -> None:
 class SouthboundProcess:
     """A southbound in a process of its own.
 
-    ``holding``: switches to claim. ``fail``: called with the error when the process ends by itself. ``ready``: called
-    when switches can connect. ``silent``: called with the seconds since the last message of any switch. A thread calls
-    these functions."""
+    ``holding``: switches to claim. ``fail``: called by a thread with the error when the process ends by itself."""
 
     def __init__(
         self,
         config: Config,
-        known: Collection[Dpid],
         holding: Holding,
         logging: Callable[[], object],
         fail: Callable[[BaseException], None],
-        ready: Callable[[], None] = lambda: None,
-        silent: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._holding = holding
-        self._ready, self._silent, self.fail = ready, silent, fail
+        self.fail = fail
         self.link: Callable[[bytes | None], None] = lambda _: None
         """Function that gets the packets of the southbound, or None when it could not read a packet."""
-        epoch = holding.epoch if isinstance(holding, AllSwitches) else None
-        self._child = Child("southbound", run, config, known, epoch, logging, niceness=0)
+        self._child = Child("southbound", run, config, logging, niceness=0)
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._asked: dict[Dpid, Claim] = {}
         self._stopping = False
@@ -96,10 +90,9 @@ class SouthboundProcess:
 
     def _send(self) -> None:
         version = self._holding.version
-        look_s = None if isinstance(self._holding, AllSwitches) else LOOK_S
         while True:
             with suppress(queue.Empty):
-                if (message := self._queue.get(timeout=look_s)) is None:
+                if (message := self._queue.get(timeout=LOOK_S)) is None:
                     return
                 self._child.send(message)
             if version != self._holding.version:
@@ -117,10 +110,6 @@ class SouthboundProcess:
                         self.link(None)
                     case Claim() as asked:
                         self._answer(asked)
-                    case Ready():
-                        self._ready()
-                    case Silent(seconds):
-                        self._silent(seconds)
                     case CannotListen(why):
                         self._stopping = True
                         self.fail(OSError(why))

@@ -1,8 +1,8 @@
 """Standby: waits until this controller may use the saved state, which only one controller may use at a time.
 
 In: the state's store. Out: the claim, or False when the process must stop first. During the wait slow imports are done,
-and files have been read. With ``members.api`` the API forwards calls to the active controller, and ``/metrics`` has
-the metrics of a standby; otherwise no port is open.
+and files have been read. With etcd the API forwards calls to the active controller, and ``/metrics`` has the metrics
+of a standby; with a shared state directory no port is open.
 """
 
 from __future__ import annotations
@@ -57,17 +57,14 @@ def forwarding(
     config: Config,
     loaded: Loaded,
     board: StatusBoard,
-    membership: Membership | None,
-    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    membership: Membership,
+    beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> Iterator[None]:
-    """Forward calls to the active controller and serve metrics, while the context lasts, if the configuration says so.
+    """Forward calls to the active controller and serve metrics while the context lasts.
 
     ``beside``: runs in the same asyncio loop.
 
     Raises ``OSError`` and ``InvalidInput`` when an address cannot be listened on."""
-    if membership is None or not config.members.api:
-        yield
-        return
     board.stands_by = True
     with ExitStack() as ends:
         forwarder = Forwarder(config.api, loaded.api, membership, loaded.members_tls, beside)

@@ -13,7 +13,6 @@ Setting up a connection:
 - ``handshake``, then ``admission``: OpenFlow handshake, then one connection per dpid, with the controller as master.
 - ``connection``, ``limits``: one greenlet receives and one watches the time, plain or with TLS. Sending never waits. A
   peer that sends more than its share is not read for a while.
-- ``waiting_room``: connections to a standby.
 
 Using a connection:
 

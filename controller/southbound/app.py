@@ -7,7 +7,7 @@ handler translates a message, passes it on and returns; it never waits. All code
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -92,13 +92,11 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         put: Put,
         outbox: Outbox,
         holding: Holding,
-        silent: Callable[[float], None],
         known: frozenset[Dpid],
     ) -> None:
         super().__init__()
         self.outbox = outbox
         self._put = put
-        self._silent = silent
         self._switches: dict[Dpid, _Switch] = {}
         probing = config.discovery
         fibres = config.circuits.fibres
@@ -256,7 +254,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             if heard := self._discovery.take_elsewhere(with_alive=now >= self._report_at):
                 self._put(heard)
             self._report(now)
-            self._silent(self._discovery.silent_s)
             limited_log.summarise()
             pause(TICK_S)
 

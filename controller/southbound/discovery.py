@@ -122,7 +122,6 @@ class Discovery:
         self._resumed: dict[Dpid, float] = {}
         """Time at which a switch sent a message again after it had been silent for more than half of the time-out."""
         self._listened = 0.0
-        self._last_heard = math.inf
         self._ticked = math.inf
         self._refused: Counter[RefusedPacket] = Counter()
         self._is_shared = False
@@ -324,7 +323,6 @@ class Discovery:
         """Record that a message of the switch has arrived."""
         if dpid in self._alive:
             self._speaks(dpid, self._alive)
-            self._last_heard = self._listened
             self._spoke.add(dpid)
 
     def _speaks(self, dpid: Dpid, alive: dict[Dpid, float]) -> None:
@@ -336,11 +334,6 @@ class Discovery:
     def _alive_at(self, dpid: Dpid) -> float:
         """Return when the latest message of a switch arrived, here or at another southbound."""
         return self._alive.get(dpid, self._alive_elsewhere.get(dpid, -math.inf))
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds of listening since the last message of any switch; 0 before the first one."""
-        return max(0.0, self._listened - self._last_heard)
 
     # ---- received probes
 

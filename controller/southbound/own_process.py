@@ -1,4 +1,4 @@
-"""Southbound in a process of its own: the main function of that process, and what it exchanges with its parent.
+"""Southbound of a member, in a process of its own: the main function, and what it exchanges with its parent.
 
 In: from the parent, packets of the control loop (``uplink``), and what the parent knows of claims, files and settings.
 Out: packets, and questions about claims. Everything in the process runs in the hub. The process ends when the parent
@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import socket
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -21,9 +21,8 @@ from controller.config import Config
 from controller.fabric.topology import Dpid
 from controller.link.codec import Refused
 from controller.southbound.framework import HubSocket, green_socket, pause, spawn
-from controller.southbound.holding import AllSwitches, Holding
 from controller.southbound.outbox import Outbox
-from controller.southbound.process_messages import Broken, CannotListen, Claim, NewFiles, Ready, Silent, Stop
+from controller.southbound.process_messages import Broken, CannotListen, Claim, NewFiles, Stop
 from controller.southbound.run_hub import ListenError, run_hub
 from controller.southbound.uplink import Uplink
 from controller.tls import TlsContext
@@ -67,19 +66,14 @@ class AskedHolding:
 def run(
     connection: Connection,
     config: Config,
-    known: Collection[Dpid],
-    epoch: int | None,
     logging: Callable[[], object],
 ) -> None:
-    """Run the southbound until the parent ends it: the main function of the process.
-
-    ``known``: switches of the fabric. ``epoch``: generation id of all claims; None to ask the parent."""
+    """Run the southbound until the parent ends it: the main function of the process."""
     logging()
     outbox = Outbox()
     pipe = _Pipe(socket.socket(fileno=connection.fileno()), outbox)
     uplink = Uplink(pipe.write, outbox, partial(spawn, outbox), pause)
     asked = AskedHolding(pipe.write)
-    holding: Holding = asked if epoch is None else AllSwitches(epoch, lambda: True)
     tls = TlsContext("openflow", config.openflow.tls_files)
 
     def received(message: Any) -> None:
@@ -102,16 +96,8 @@ def run(
                 outbox.stop()
 
     spawn(outbox, partial(pipe.read, received))
-    whole_s = 0
-
-    def silent(seconds: float) -> None:
-        nonlocal whole_s
-        if whole_s != int(seconds):
-            whole_s = int(seconds)
-            pipe.write(Silent(seconds))
-
     try:
-        run_hub(config, uplink.put, outbox, tls, holding, lambda: pipe.write(Ready()), known, silent)
+        run_hub(config, uplink.put, outbox, tls, asked)
     except ListenError as error:
         connection.send(CannotListen(str(error)))
 

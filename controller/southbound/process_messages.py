@@ -10,22 +10,10 @@ from controller.fabric.topology import Dpid
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """Switches can connect."""
-
-
-@dataclass(frozen=True, slots=True)
 class CannotListen:
     """The process ends, because it cannot listen."""
 
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """Seconds since the last message of any switch."""
-
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,14 +57,12 @@ def run_hub(
     holding: Holding,
     on_ready: Callable[[], None] = lambda: None,
     known: Collection[Dpid] = (),
-    silent: Callable[[float], None] = lambda _: None,
 ) -> None:
     """Run OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT; to be called once, in the main thread.
 
     ``put`` is called in the hub with every message for the control loop and must not block. ``on_ready`` is called
     once, when switches can connect. ``tls``: context of new connections. ``holding``: switches to claim. ``known``:
-    switches of the fabric. ``silent`` is called again and again with the seconds since the last message of any switch.
-    Raises ``ListenError``, or the exception of a handler."""
+    switches of the fabric. Raises ``ListenError``, or the exception of a handler."""
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox, known)
     if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
@@ -81,7 +79,6 @@ def run_hub(
             put=put,
             outbox=outbox,
             holding=holding,
-            silent=silent,
             known=frozenset(known),
         )
         app = next(app for app in apps.applications.values() if type(app).__module__ == APP_MODULE)

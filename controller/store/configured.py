@@ -83,10 +83,7 @@ def store_of(config: Config) -> Store:
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if config.etcd_endpoints:
         etcd, access = config.etcd, _access(config.etcd_endpoints, config.etcd)
-        api = config.members.api or ""
-        return EtcdStore(
-            access, etcd.prefix, etcd.lease_s, _name(config), api, bool(api and config.openflow.own_process)
-        )
+        return EtcdStore(access, etcd.prefix, etcd.lease_s, _name(config), config.members.api or "")
     return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()
 
 
@@ -131,10 +128,10 @@ def assignments_of(
 ) -> tuple[EtcdAssignments, Callable[[], int]] | None:
     """Return the assignments of switches to members, of which ``membership`` is one, and the base of generation ids.
 
-    The base is known once the state was loaded. Returns None where the state is not in etcd.
+    The base is known once the state was loaded. Returns None where members do not divide the switches.
 
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
-    if not isinstance(store, EtcdStore) or membership is None:
+    if not isinstance(store, EtcdStore) or membership is None or not config.members.api:
         return None
     own = Holder(membership.own.name, membership.own.id)
     access = _access(config.etcd_endpoints, config.etcd)

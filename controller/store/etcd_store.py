@@ -34,14 +34,12 @@ log = structlog.get_logger(__name__)
 class EtcdStore(EtcdClaim):
     """Store below ``prefix``. Methods are documented at ``Store``.
 
-    ``divides``: whether members divide the switches while this process leads. Otherwise ``begin`` ends all assignments
-    of an earlier leader, so that no other member claims a switch that has restarted."""
+    With ``api``, members divide the switches while this process leads. Otherwise ``begin`` ends all assignments of an
+    earlier leader, so that no other member claims a switch that has restarted."""
 
-    def __init__(
-        self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "", divides: bool = False
-    ) -> None:
+    def __init__(self, access: EtcdAccess, prefix: str, lease_s: int, name: str = "", api: str = "") -> None:
         super().__init__(access, prefix, lease_s, name, api)
-        self._divides = divides
+        self._divides = bool(api)
         self._records = EtcdCommits(self._etcd, self._root, self.fence(), self._refuse_lost)
         self.events = EtcdEvents(self._etcd, self._root, self.where, self.fence())
         self._commits: CommitQueue | None = None

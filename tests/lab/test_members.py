@@ -39,7 +39,7 @@ def member(folder: Path, name: str, etcd: str, authority: Authority) -> Controll
     files["ca_certificates"] = str(authority.certificate)
     api = {"name": name, "api": f"127.0.0.1:{reserve_port()}", "certificate_names": ["one", "two"]}
     settings: Settings = {
-        "openflow": {"own_process": True, **files},
+        "openflow": files,
         "members": {**api, **files},
         "etcd": {"lease_s": 3, **files},
         "discovery": {"edge_after_s": 1.0},

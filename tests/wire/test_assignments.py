@@ -195,7 +195,7 @@ def test_a_leader_that_holds_all_switches_ends_the_assignments_of_an_earlier_one
     with begun(etcd.access, prefix) as store, read_by(etcd, prefix, A, store) as leader:
         leader.write(store.base, {LEAF: B, SPINE: B})
         first = leader.newest
-    store = EtcdStore(etcd.access, prefix, LEASE_S, divides=divides)
+    store = EtcdStore(etcd.access, prefix, LEASE_S, api="unix:/members.sock" if divides else "")
     store.load()
     with read_by(etcd, prefix, B, store) as member:
         assert member.newest == first

@@ -17,7 +17,6 @@ from controller.store.etcd_events import MOST_KEYS
 from controller.store.etcd_operations import put
 from controller.store.sqlite_store import SqliteStore
 from controller.store.store import EPOCHS_PER_S
-from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.words import EventKind
@@ -26,7 +25,7 @@ from tests.support.command_line import Signalbox
 from tests.support.saved_states import MANY, NOTHING, commit, full, job, save
 from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.api_calls import ring
-from tests.support.wire.etcd import LEASE_S, EtcdProcess, Interrupted, begun, opened, running_etcd, saved
+from tests.support.wire.etcd import EtcdProcess, Interrupted, begun, member, opened, running_etcd, saved
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 
@@ -279,13 +278,7 @@ def test_malformed_values_are_refused_by_their_key(etcd: EtcdProcess, prefix: st
 def test_a_paused_controller_loses_nothing_and_ends_when_it_resumes(
     etcd: EtcdProcess, prefix: str, tmp_path: Path
 ) -> None:
-    shared = {"etcd": {"prefix": prefix, "lease_s": LEASE_S}}
-    first, second = (
-        ControllerProcess(folder, settings=shared, store=f"etcd://{etcd.endpoint}")
-        for folder in (tmp_path / "a", tmp_path / "b")
-    )
-    first.folder.mkdir()
-    second.folder.mkdir()
+    first, second = (member(etcd, prefix, tmp_path / name) for name in "ab")
 
     def renewed() -> bool:
         with suppress(SignalboxError):

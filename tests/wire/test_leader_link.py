@@ -2,10 +2,10 @@
 
 The test is the control loop, and assigns the switches."""
 
+import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,15 @@ class Follower:
         self.holding = Assigned()
         self.failed: list[BaseException] = []
         self.members: KnownMembers
-        ready = threading.Event()
         config = Config(openflow=OpenFlowConfig(port=self.port))
-        self.process = SouthboundProcess(config, (), self.holding, int, self.failed.append, ready.set)
-        assert ready.wait(60)
+        self.process = SouthboundProcess(config, self.holding, int, self.failed.append)
+        until(self._listens)
+
+    def _listens(self) -> bool:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port)).close()
+            return True
+        return False
 
 
 class Leader:
@@ -147,8 +152,8 @@ class Switch:
         self.dpid = dpid
         self.generation = NO_GENERATION
 
-    def connect(self, follower: Follower) -> FakeSwitch:
-        return FakeSwitch(follower.port, self.dpid, mute=True).connect()
+    def connect(self, port: int) -> FakeSwitch:
+        return FakeSwitch(port, self.dpid, mute=True).connect()
 
     def becomes(self, connection: FakeSwitch, wanted: int) -> None:
         """Answer role requests, and grant the requested roles, until the connection has the role ``wanted``."""
@@ -208,7 +213,7 @@ def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Pat
     leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     b, c = started(stack, leader, "b", "c")
     switch = Switch(A)
-    at_b, at_c = (stack.enter_context(closing(switch.connect(follower))) for follower in (b, c))
+    at_b, at_c = (stack.enter_context(closing(switch.connect(follower.port))) for follower in (b, c))
     until(lambda: sorted(leader.router.in_reach.get(A, ())) == ["b/b", "c/c"])
     assert leader.heard == [], "nobody holds the switch"
     b.holding.set(A, 5)
@@ -238,7 +243,7 @@ def test_a_link_that_was_broken_is_made_again_and_the_switches_never_left(tmp_pa
     leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     (b,) = started(stack, leader, "b")
     b.holding.set(A, 5)
-    connection = stack.enter_context(closing(Switch(A).connect(b)))
+    connection = stack.enter_context(closing(Switch(A).connect(b.port)))
     Switch(A).becomes(connection, MASTER)
     leader.hears(SwitchConnected)
     b.members.lead("")

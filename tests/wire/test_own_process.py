@@ -1,4 +1,4 @@
-"""A controller whose southbound is a process of its own: what it serves, and what ends with what."""
+"""Southbound of a member, which is a process of its own: what it serves, and what ends with what."""
 
 import os
 import signal
@@ -6,12 +6,19 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from mininet_topos.controller_process import ControllerProcess
 from tests.support.waiting import until
-from tests.support.wire.fake_switch import FakeSwitch
+from tests.support.wire.etcd import EtcdProcess, member, member_settings
+from tests.support.wire.fake_switch import FLOW_STATS, MASTER
+from tests.wire.test_leader_link import A, Switch
 from tests.wire.test_sighup import Reloaded
 
-OWN = {"openflow": {"own_process": True}}
+
+@pytest.fixture
+def controller(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> ControllerProcess:
+    return member(etcd, prefix, tmp_path / "a")
 
 
 def southbound_of(controller: ControllerProcess) -> int:
@@ -28,46 +35,47 @@ def southbound_of(controller: ControllerProcess) -> int:
     )
 
 
-def test_switches_are_served_until_the_process_ends_and_the_controller_with_it(tmp_path: Path) -> None:
-    controller = ControllerProcess(tmp_path, settings=OWN)
-    with controller.running() as client, closing(FakeSwitch(controller.openflow_port, 7).connect()) as switch:
-        assert switch.expect_multipart(1), "rules are read"
-        until(lambda: [(found.dpid, found.name) for found in client.get_fabric().switches] == [(7, "fake7")])
+def test_switches_are_served_until_the_process_ends_and_the_controller_with_it(controller: ControllerProcess) -> None:
+    switch = Switch(A)
+    with controller.running() as client, closing(switch.connect(controller.openflow_port)) as connection:
+        switch.becomes(connection, MASTER)
+        assert connection.expect_multipart(FLOW_STATS), "rules are read"
+        until(lambda: [(found.dpid, found.name) for found in client.get_fabric().switches] == [(A, "fake1")])
         os.kill(southbound_of(controller), signal.SIGKILL)
         assert controller.process
         assert controller.process.wait(60) == 1
-        switch.wait_closed()
+        connection.wait_closed()
     assert "the process of the southbound ended with status -9" in controller.log.read_text()
 
 
-def test_nothing_of_a_killed_controller_listens(tmp_path: Path) -> None:
-    controller = ControllerProcess(tmp_path, settings=OWN)
+def test_nothing_of_a_killed_controller_listens(controller: ControllerProcess) -> None:
     with controller.running():
-        with closing(FakeSwitch(controller.openflow_port, 7).connect()) as switch:
+        with closing(Switch(A).connect(controller.openflow_port)) as connection:
             assert controller.process
             controller.process.kill()
-            switch.wait_closed()
+            connection.wait_closed()
         controller.kill()
-        with replace(controller).running():
-            FakeSwitch(controller.openflow_port, 7).connect().close()
-            assert controller.stop() is None
+        with replace(controller).running("--standby"):
+            Switch(A).connect(controller.openflow_port).close()
 
 
-def test_a_port_that_is_taken_ends_the_controller_with_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    one = ControllerProcess(tmp_path / "other", settings=OWN)
-    with one.running():
-        two = ControllerProcess(tmp_path, openflow_port=one.openflow_port, settings=OWN)
-        two.start()
-        assert two.process
-        assert two.process.wait(60) == 1
-        assert "cannot listen for OpenFlow" in two.last_lines()
+@pytest.mark.parametrize("options", [(), ("--standby",)])
+def test_a_port_that_is_taken_ends_the_controller_with_a_clear_error(
+    etcd: EtcdProcess, prefix: str, tmp_path: Path, controller: ControllerProcess, options: tuple[str, ...]
+) -> None:
+    with controller.running():
+        other = member(etcd, prefix if options else f"{prefix}other/", tmp_path / "b")
+        other.openflow_port = controller.openflow_port
+        other.start(*options)
+        assert other.process
+        assert other.process.wait(60) == 1
+        assert "cannot listen for OpenFlow" in other.last_lines()
 
 
-def test_the_process_has_new_certificates_after_a_sighup(tmp_path: Path) -> None:
+def test_the_process_has_new_certificates_after_a_sighup(etcd: EtcdProcess, prefix: str, tmp_path: Path) -> None:
     reloaded = Reloaded(tmp_path)
-    openflow = {**reloaded.controller.settings["openflow"], "own_process": True}
-    reloaded.controller.settings = {**reloaded.controller.settings, "openflow": openflow}
+    settings = {**reloaded.controller.settings, **member_settings(prefix, tmp_path)}
+    reloaded.controller = replace(reloaded.controller, settings=settings, store=f"etcd://{etcd.endpoint}")
     with reloaded.controller.running():
         assert reloaded.openflow_over(reloaded.first)
         reloaded.certify(reloaded.second)

@@ -282,7 +282,10 @@ def active_and_standby(folder: Path, store: str) -> Iterator[tuple[ControllerPro
         for name, port in zip(("first", "second"), ports, strict=True):
             (folder / name).mkdir()
             listen = [f"unix:{folder / name / 'api.sock'}", f"127.0.0.1:{port}"]
-            both.append(ControllerProcess(folder / name, settings={"api": {"listen": listen}}, store=at))
+            settings: dict[str, dict[str, object]] = {"api": {"listen": listen}}
+            if store == "etcd":
+                settings["members"] = {"api": f"unix:{folder / name / 'members.sock'}"}
+            both.append(ControllerProcess(folder / name, settings=settings, store=at))
         if store == "sqlite":
             (folder / "first" / "state").mkdir(0o700)
             (folder / "second" / "state").symlink_to(folder / "first" / "state")

@@ -10,7 +10,7 @@ from benchmarks.api_load.controller import Switches
 from benchmarks.live import goal_plan
 from benchmarks.simulation import by_workload, summary
 from controller.config import Config, PlanningConfig
-from controller.serving import serve
+from controller.serving import alone
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
@@ -66,7 +66,7 @@ def test_a_spine_that_dies_and_returns_is_measured_cycle_by_cycle() -> None:
 
 
 def test_the_switches_of_the_benchmark_are_called_as_run_hub_is() -> None:
-    replaced = inspect.signature(serve.run_hub).parameters.values()
+    replaced = inspect.signature(alone.run_hub).parameters.values()
     replacement = [*inspect.signature(Switches.__call__).parameters.values()][1:]
     assert [(one.name, one.kind, one.default) for one in replacement] == [
         (one.name, one.kind, one.default) for one in replaced

@@ -1,4 +1,4 @@
-"""A controller that waits for the end of another one, tells the service manager, and ends itself for a standby."""
+"""A controller that waits for the end of another one, and tells the service manager."""
 
 import os
 import signal
@@ -6,17 +6,15 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import cast
-from unittest.mock import Mock
 
 import pytest
 
 from controller.config import Config
-from controller.serving import readiness
+from controller.serving import preflight, readiness
+from controller.serving.alone import Alone
 from controller.serving.loaded import Loaded
-from controller.serving.serve import hand_over, serve
+from controller.serving.serve import serve
 from controller.serving.standby import forwarding, wait_for_turn
-from controller.southbound.outbox import Outbox
 from controller.status import StatusBoard
 from controller.store.directory_claim import MARK
 from controller.store.sqlite_store import SqliteStore
@@ -35,13 +33,23 @@ def once(condition: Callable[[], object], act: Callable[[], object]) -> Future[o
     return beside(acts)
 
 
-def test_a_free_directory_is_taken_at_once_and_without_one_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
+def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     assert wait_for_turn(store)
     assert not SqliteStore(tmp_path).claim()
     store.close()
-    with pytest.raises(InvalidInput, match="state_dir: is missing; --standby needs state_dir or etcd"):
-        serve(Config(), stand_by=True)
+
+
+@pytest.mark.parametrize(("config", "problem"), [
+    (Config(), "state_dir: is missing; --standby needs state_dir or etcd"),
+    (Config(store="etcd://127.0.0.1:1"), "members.api: is missing; with the state in etcd, --standby needs an address"),
+])  # fmt: skip
+def test_a_standby_needs_a_state_that_another_controller_can_use(config: Config, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        serve(config, stand_by=True)
+    with pytest.raises(InvalidInput, match=problem):
+        preflight.check(config, stand_by=True)
+    preflight.check(config)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -93,17 +101,20 @@ def test_a_directory_that_takes_no_mark_is_waited_for_too(tmp_path: Path, monkey
     waiting.close()
 
 
-def test_only_a_member_with_an_address_opens_ports_while_it_waits(tmp_path: Path) -> None:
-    listen = f"unix:{tmp_path / 'api.sock'}"
-    shared = {"store": "etcd://127.0.0.1:1", "api": {"listen": [listen]}, "metrics": {"port": 0}}
-    member = Config.model_validate({**shared, "members": {"api": f"unix:{tmp_path / 'm.sock'}"}})
-    for config, members, opens in (
-        (Config.model_validate(shared), only_member(), False),
-        (member, None, False),
-        (member, only_member(), True),
+def test_only_a_member_opens_ports_while_it_waits(tmp_path: Path) -> None:
+    shared = {"api": {"listen": [f"unix:{tmp_path / 'api.sock'}"]}, "metrics": {"port": 0}}
+    config = Config.model_validate(shared)
+    board = StatusBoard()
+    loaded = Loaded(config, board)
+
+    async def beside() -> None:
+        pass
+
+    for waits, opens in (
+        (Alone(config, loaded.openflow_tls, lambda: False).standing_by(), False),
+        (forwarding(config, loaded, board, only_member(), beside), True),
     ):
-        board = StatusBoard()
-        with forwarding(config, Loaded(config, board), board, members):
+        with waits:
             assert (board.stands_by, (tmp_path / "api.sock").exists()) == (opens, opens)
         assert not board.stands_by
 
@@ -131,22 +142,3 @@ def test_without_one_nothing_happens_and_one_that_is_gone_does_not_stop_the_cont
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
     readiness.ready("stands by")
     assert "cannot notify the service manager" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("settings", "in_etcd", "stands_by", "silent_s", "ends"), [
-    ({}, True, True, 3.1, True),
-    ({}, True, True, 2.9, False),
-    ({}, True, False, 60.0, False),
-    ({}, False, True, 60.0, False),
-    ({"etcd": {"lease_s": 10}}, True, True, 9.0, False),
-    ({"counters": {"interval_s": 4, "window_s": 8}}, True, True, 5.0, False),
-    ({"counters": {"interval_s": 60, "window_s": 90}}, True, True, 7.6, True),
-])  # fmt: skip
-def test_a_controller_ends_when_no_switch_answers_and_another_one_can_take_over(
-    settings: dict[str, object], in_etcd: bool, stands_by: bool, silent_s: float, ends: bool
-) -> None:
-    board, outbox = StatusBoard(), Mock()
-    board.membership = Mock() if in_etcd else None
-    board.has_standby = lambda: stands_by
-    hand_over(Config.model_validate(settings), board, cast(Outbox, outbox), silent_s)
-    assert outbox.fail.called == ends

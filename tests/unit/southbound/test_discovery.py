@@ -380,21 +380,6 @@ def test_the_listening_clock_steps_no_further_than_its_limit(discovery: Discover
         assert discovery.lost() == []
 
 
-def test_silence_begins_after_the_first_message_and_a_stalled_hub_is_not_silence(discovery: Discovery) -> None:
-    clock = Clock(discovery, {})
-    clock.run(5.0, alive=())
-    assert discovery.silent_s == 0
-    clock.run(1.0)
-    clock.run(3.0, alive=())
-    assert discovery.silent_s == pytest.approx(3.0, abs=0.1)
-    discovery.switch_left(A)
-    clock.run(1.0, alive=())
-    discovery.tick(clock.now + 100.0)
-    assert discovery.silent_s == pytest.approx(4.0 + MAX_STEP_S, abs=0.1)
-    discovery.alive(B)
-    assert discovery.silent_s == 0
-
-
 # ---- two southbounds
 
 

@@ -1,0 +1,144 @@
+"""Arrangement of a member: controllers that share a state in etcd divide the switches among themselves.
+
+The southbound has a process of its own (``southbound_process``), which continues when this member becomes the leader:
+
+southbound ─▶ link to the leader                          while this member stands by
+southbounds of all members ─▶ links ─▶ router ─▶ inbox    while it leads; and back
+
+In: assignments in etcd. Out: commands to the southbound that holds a switch, and assignments written by the leader.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from secrets import token_bytes
+from typing import Protocol
+
+from controller.api.leader_link import LeaderLink
+from controller.api.server import MemberPort
+from controller.config import Config
+from controller.fabric.topology import Dpid
+from controller.link.ends import LinkEnd
+from controller.link.routing import Router
+from controller.serving.arrangement import Begun, Control
+from controller.serving.assigning import Assigning, Assignments
+from controller.serving.loaded import Loaded
+from controller.serving.southbound_process import SouthboundProcess
+from controller.serving.standby import forwarding
+from controller.southbound.holding import Holding
+from controller.status import StatusBoard
+from controller.store.assignment import Holder
+from controller.store.members import Membership
+
+TAKEN_OVER_S = 2.0
+"""Seconds beyond a lease in which a switch of a lost member may get another holder before its links are given up."""
+
+
+class StoredAssignments(Assignments, Holding, AbstractContextManager["StoredAssignments"], Protocol):
+    """Assignments in etcd, as written by the leader and followed by this member."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """``Arrangement`` of a member. ``is_claimed``: whether this process has the claim of the state."""
+
+    config: Config
+    loaded: Loaded
+    board: StatusBoard
+    is_claimed: Callable[[], bool]
+    base: Callable[[], int]
+    """Function that returns the number below all generation ids, once this member leads."""
+    membership: Membership
+    assignments: Assignments
+    process: SouthboundProcess
+
+    @contextmanager
+    def standing_by(self) -> Iterator[None]:
+        """Forward calls to the leader, serve metrics, and link the southbound to the leader."""
+        link = LeaderLink(self.membership, self.loaded.members_tls, self.process, self.config.etcd.lease_s)
+        with forwarding(self.config, self.loaded, self.board, self.membership, link.run):
+            yield
+
+    def control(self, begun: Begun) -> Control:
+        members, lease_s = self.config.members, self.config.etcd.lease_s
+        assert members.api
+        router = Router(begun.put, lease_s + TAKEN_OVER_S, self.config.openflow.barrier_timeout_s)
+        new_link = partial(LinkEnd, router, probe_key(begun.secret), begun.known)
+        names = frozenset(members.certificate_names or ())
+        port = MemberPort(members.api, self.loaded.members_tls, names, self.is_claimed, new_link, lease_s)
+        return Control(router.send, partial(self._lead, begun, router, new_link), port)
+
+    def _lead(
+        self, begun: Begun, router: Router, new_link: Callable[..., LinkEnd], on_ready: Callable[[], None]
+    ) -> None:
+        """Link the own southbound to the control loop, and assign all switches, until the outbox is stopped."""
+        own = self.membership.own
+        self.process.fail = begun.outbox.fail
+        end = new_link(f"{own.name}/{own.id}", self.process.write, same_clock=True)
+        self.process.link = end.received
+        end.begin()
+        self.board.held = self._held
+        reach = partial(_reach, router)
+        newest, lease_s = (lambda: self.membership.newest), self.config.etcd.lease_s
+        with Assigning(self.assignments, newest, reach, self.base(), lease_s, begun.racks) as assigning:
+            router.changed = assigning.look
+            try:
+                on_ready()
+                begun.outbox.wait()
+            finally:
+                router.changed = lambda: None
+
+    def _held(self) -> Mapping[str, int]:
+        return Counter(holder.id for holder in self.assignments.holders().values())
+
+
+@contextmanager
+def member(
+    config: Config,
+    loaded: Loaded,
+    board: StatusBoard,
+    is_claimed: Callable[[], bool],
+    membership: Membership,
+    assigned: tuple[StoredAssignments, Callable[[], int]],
+) -> Iterator[Member]:
+    """Run the southbound of this member while the context lasts.
+
+    ``assigned``: assignments, and a function that returns the base of generation ids (``configured.assignments_of``).
+    Raises the error that ended the process of the southbound."""
+    found, base = assigned
+    with found as assignments:
+        errors: list[BaseException] = []
+
+        def fail(error: BaseException) -> None:
+            errors.append(error)
+            os.kill(os.getpid(), signal.SIGTERM)  # ends the wait of a standby
+
+        process = SouthboundProcess(config, assignments, loaded.logging, fail)
+        loaded.southbound = process
+        try:
+            yield Member(config, loaded, board, is_claimed, base, membership, assignments, process)
+        finally:
+            loaded.southbound = None
+            process.stop()
+    if errors:
+        raise errors[0]
+
+
+def probe_key(secret: bytes | None) -> bytes:
+    """Return the key of the probes of all members, derived from the secret of lease tokens; without it a random key."""
+    return blake2b(secret or token_bytes(32), digest_size=32, person=b"probes").digest()
+
+
+def _reach(router: Router) -> dict[Dpid, list[Holder]]:
+    """Return the members that each switch is connected to."""
+    return {
+        dpid: [Holder(name, id_) for name, _, id_ in (member.partition("/") for member in members)]
+        for dpid, members in router.in_reach.items()
+    }
