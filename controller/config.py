@@ -113,7 +113,7 @@ class OpenFlowConfig(_TlsSection):
     echo_interval_s: Seconds = 5.0
     """Seconds between the echo requests to each switch."""
     echo_misses: int = Field(default=3, ge=1)
-    """Unanswered echo requests in a row that end a connection; a handshake may take as many intervals."""
+    """Unanswered echo requests in a row that end a connection; intervals that a handshake may take."""
     barrier_timeout_s: Seconds = 10.0
     """Seconds after which a switch that has not confirmed its rules is synchronised again."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
@@ -435,7 +435,7 @@ def _prefix(text: str) -> str:
 
 
 class EtcdConfig(TomlTable):
-    """Access to etcd, where ``store`` names it."""
+    """Access to etcd, used when ``store`` has addresses of etcd."""
 
     ca_certificates: Path | None = None
     """PEM file with the authorities that sign the certificates of etcd; with it only TLS is used."""

@@ -71,7 +71,7 @@ class Browser:
         return next(each for each in self.options(chart)["series"] if each["id"] == name)
 
     def click_on(self, chart: str, event: dict[str, Any]) -> None:
-        """Trigger a click as ECharts reports it."""
+        """Trigger a click on a chart, with an event of the form that ECharts gives to its handlers."""
         self.script(f"{_chart(chart)}.trigger('click', arguments[0])", event)
 
     def hover(self, element: WebElement) -> None:

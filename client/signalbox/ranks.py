@@ -171,7 +171,7 @@ class Marks:
     def window(self, number: int) -> tuple[int, int] | None:
         """Return begin and end of a window, in ns since 1970, or None while it is incomplete.
 
-        A window has the same iterations on all ranks that have made the same number of iterations."""
+        Ranks that have made the same number of iterations have the same iterations in each window."""
         window = WINDOWS[number]
         return (self._ends_ns[window.start], self._ends_ns[window.end]) if self.count >= window.end else None
 

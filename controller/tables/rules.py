@@ -484,7 +484,10 @@ def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, Rul
 
 
 def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
-    """Return the stage of a change as (rank, distance): 0 narrows, 1 installs, 2 deletes flows, 3 deletes groups."""
+    """Return the (rank, distance) by which a change is sorted into a stage.
+
+    The rank is 0 for a change that only removes next hops, 1 for other additions and changes, 2 for deletions of flows,
+    and 3 for deletions of groups. Changes of rank 1 also have a distance to the destination; ``NEW`` precedes it."""
     rule = mod.rule
     if mod.op == "delete":
         return (2, 0) if isinstance(rule, FlowRule) else (3, 0)

@@ -203,7 +203,7 @@ def _receive_header(mesh: Mesh, bundle: Bundle, iteration: int, step: int) -> bo
 def training_vector(job_id: str, rank: int, iteration: int, elements: int) -> Vector:
     """Return the rank's data: ``elements`` integers in ±``VALUE_LIMIT`` as float32.
 
-    They follow from the other arguments alone, so every rank can compute the right result without the network; sums
+    The integers follow from the arguments alone, so every rank can compute the right result without the network. Sums
     over a thousand ranks are exact."""
     return _integers(job_id, rank, iteration, elements).astype(np.float32)
 

@@ -70,7 +70,7 @@ def best_steps(
     solver.parameters.num_workers = 1
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        raise ValueError(f"no {interfaces} steps were found that connect {servers} servers")
+        raise ValueError(f"no circulant wiring with {interfaces} steps was found that connects {servers} servers")
     found = [step for step in steps if solver.boolean_value(taken[step])]
     found += found[: interfaces - len(found)]
     return _divided(servers, found, rings, weights), status == cp_model.OPTIMAL

@@ -213,9 +213,9 @@ def _phases(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]:
 def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> None:
     """Add a collective of one group to the loads of its phase.
 
-    The ranks of a group are usually a block of NPUs: all combinations of their places in the dimensions. Any other
-    group runs the algorithm over all of its ranks at once, as on a network of one dimension. The chain of a pipeline
-    does so too, since the order of its ranks matters."""
+    A group is usually a block of NPUs: its ranks have all combinations of some places in each dimension. A group of
+    another form runs the algorithm over all of its ranks at once, as on a network of one dimension. So does every
+    pipeline, because the order of its ranks matters."""
     places = [np.unique(at) for at in shape.coordinates(ranks)]
     spans = [len(at) for at in places]
     algorithm, size = collective.algorithm, collective.bytes_per_iteration

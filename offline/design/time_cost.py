@@ -75,7 +75,7 @@ def best_product(question: Question) -> Tradeoff:
         message = "is needed for time x cost: without it the smallest network is the best one"
         raise InvalidInput.of("total_gbps", message)
     InvalidInput.refuse(
-        FieldProblem(f"dimensions[{d}].cost_per_gbps", f"is needed for time x cost: jobs send in '{name}'")
+        FieldProblem(f"dimensions[{d}].cost_per_gbps", f"is needed for time x cost: jobs send in dimension '{name}'")
         for d, (name, loaded) in enumerate(zip(question.names, question.loaded, strict=True))
         if loaded and not limits.cost[d]
     )

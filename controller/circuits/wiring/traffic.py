@@ -48,7 +48,9 @@ class CollectiveGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Rings:
-    """All-reduces of disjoint groups of servers. One interface can have a ring of each group."""
+    """All-reduces of disjoint groups of servers.
+
+    Rings of disjoint groups share no server, so the same interfaces can serve a ring of each group."""
 
     groups: tuple[Order, ...]
     """Servers of each group, at least two."""

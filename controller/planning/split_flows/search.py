@@ -192,8 +192,9 @@ def _of_part(
 ) -> Drafts:
     """Return the best candidate of one part, and the bounds that are proven.
 
-    The known candidates and the closed form of ``peeling`` are compared first. When they miss an aim, a search follows
-    if there is time for ``optima`` optima. With a cap on moves ``optima`` is two, because a second search follows."""
+    The known candidates and the closed form of ``peeling`` are compared first. When the best of them misses the aim of
+    a job, a search follows, if there is time to find ``optima`` fluid optima. With a cap on moves ``optima`` is two,
+    because the caller then searches once more."""
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     common = common_links_of(part, np.arange(len(part.flows)))
     if common:

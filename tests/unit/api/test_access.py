@@ -84,7 +84,7 @@ def job(tenant: str) -> SimpleNamespace:
 
 
 class Audit:
-    """Audit log whose time windows end when the test calls ``end_window``, and its lines."""
+    """Audit log, and the lines that it has written; its time windows end when the test calls ``end_window``."""
 
     def __init__(self, lines: list[Any]) -> None:
         self.lines = lines

@@ -39,7 +39,7 @@ ADDED = {
 
 
 def broken(folder: Path, changes: Mapping[str, str]) -> set[str]:
-    """Return the rules that changes of the proto file (new text by old text) break, because of clients of v1."""
+    """Return the rules of buf that changes of the proto file break. ``changes``: new text by old text."""
     text = (PROTO / FILE).read_text()
     for old, new in changes.items():
         assert old in text

@@ -267,7 +267,9 @@ def test_a_job_is_described_with_what_is_left_of_its_lease_its_efficiency_and_th
 
 
 def test_routes_name_the_switches_of_pinned_paths_only() -> None:
-    """A whole route is one subflow of every source port. A route inside one switch names it while its host is there."""
+    """A whole route is one subflow, which has every source port.
+
+    A route inside one switch names this switch while its host is there."""
     ecmp = convert_plan.routes_message(job_status(), FABRIC)
     assert (ecmp.generation, ecmp.routes[0].pinned, list(ecmp.routes[0].switches)) == (9, False, [])
     pinned = convert_plan.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC).routes[0]
@@ -443,7 +445,10 @@ def test_an_update_may_give_other_parallelizations(old: pb.JobSpec, new: pb.JobS
 
 
 def test_what_is_merged_is_checked_as_a_whole() -> None:
-    """A job whose traffic stays gets no parallelizations, and one whose collectives stay keeps their groups."""
+    """An update is checked together with the fields that it keeps.
+
+    A job that keeps its groups and collectives cannot get parallelizations. A job that keeps its collectives cannot
+    lose the groups that they name."""
     way = pb.Parallelization(name="a", transfers=[pb.Transfer(src=0, dst=1, bytes_per_iteration=1)])
     mask = FieldMask(paths=["parallelizations"])
     request = pb.UpdateJobRequest(spec=pb.JobSpec(parallelizations=[way]), update_mask=mask)

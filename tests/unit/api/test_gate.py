@@ -226,7 +226,7 @@ def test_alternative_names_come_first_and_each_name_once(authority: Authority) -
 
 
 def test_the_common_name_is_the_first_of_the_subject_and_not_of_the_authority(authority: Authority) -> None:
-    """The older form of certificates, without extensions, has names, too."""
+    """Certificates without extensions, which are of the older form, have names too."""
     for name in ("worker", "w" * 64):
         assert certificate_names.of(der(authority.sign(name, file=f"named{len(name)}"))) == (name,)
     assert certificate_names.of(der(authority.sign("worker/CN=operator", file="two"))) == ("worker",)

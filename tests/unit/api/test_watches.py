@@ -1,4 +1,4 @@
-"""A feed does its work once for all of its watchers, who receive the rows that calls return.
+"""A feed does its work once for all of its watchers, and watchers get the same rows as callers.
 
 Values that change all the time do not count as changes."""
 
@@ -27,7 +27,7 @@ from tests.support.status_example import status as example_status
 
 
 class Counted(Rows[str, int]):
-    """Rows with a single row, the number of plans; the class counts how often the row is read and encoded."""
+    """Kind of rows with one row, the number of plans; it counts how often the row is read and encoded."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -24,7 +24,7 @@ def test_gpt_3_in_three_dimensions_is_as_libra_and_a_formula_say() -> None:
     """Tensor ranks send in the first dimension, replicas in the other two dimensions.
 
     The rate of the first dimension and the sum of the other two rates are in proportion to the square roots of the
-    bytes. The other two rates are in proportion to the bytes."""
+    bytes. The other two rates are in proportion to their bytes."""
     tensor = 8 * 2 * 805306368 * 15 / 16 + 2 * 15 * 50331648
     node, pod = (2 * 452984832 * share for share in (7 / 8, 31 / 32 / 8))
     root = math.sqrt(tensor / (node + pod))

@@ -188,7 +188,7 @@ def packet(number: int, data: bytes = b"", flags: int = ACK, from_switch: bool =
 
 
 def connected(capture: Capture, dpid: Dpid, peer: int = PEER) -> int:
-    """Capture the features reply of a switch, and return its next sequence number, which the controller also has."""
+    """Capture the features reply of a switch; return the next TCP sequence number, the same in both directions."""
     reply = message(Type.FEATURES_REPLY, 1, struct.pack("!Q16x", dpid))
     for from_switch in (True, False):
         capture.packet(packet(START, flags=SYN, from_switch=from_switch, peer=peer), 0, bytearray())

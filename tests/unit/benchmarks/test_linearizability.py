@@ -73,7 +73,7 @@ def test_impossible_histories_are_refused(history: list[Register]) -> None:
 
 
 def by_brute_force(history: list[Register]) -> bool:
-    """Whether some order of all answered operations, and of some others, is possible."""
+    """Whether a register allows some order of all answered operations and any of the unanswered ones."""
     answered = [each for each in history if each.ended < inf]
     others = [each for each in history if each.ended == inf]
     for count in range(len(others) + 1):
@@ -136,7 +136,7 @@ def job(
 
 
 def found(registration: int, value: int, revision: int) -> JobOperation:
-    """Return a read; registration 0 is unknown."""
+    """Return a read that found this job; registration 0: the job is unknown."""
     return Operation(0, JobCall("read", 0), 0.0, 1.0, JobAnswer("done", registration, value, revision))
 
 

@@ -124,7 +124,7 @@ IMPORTS = {
     "import signalbox.client": {*HEAVY, "typer", "rich"},
     "import signalbox.cli": HEAVY,
 }
-"""Modules that must be absent after each statement; each needs no more than the next one."""
+"""Modules that must be absent after each import statement. Each statement loads no more than the next one."""
 
 
 def test_an_import_loads_no_more_than_it_needs() -> None:

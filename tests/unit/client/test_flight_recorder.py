@@ -112,7 +112,7 @@ def test_a_reduction_of_gloo_is_a_ring_and_a_gather(tmp_path: Path) -> None:
 
 
 def test_a_send_is_one_with_its_receive_and_a_coalesced_call_none_of_its_own(tmp_path: Path) -> None:
-    """The title of a call counts ranks within the group."""
+    """Ranks in the title of a call are numbered within the group."""
     group: dict[str, Any] = {"process_group": ["7", "mesh_pp"]}
     send = entry("send 0->1", [4]) | group
     take = entry("recv 1<-0", [], [4]) | group

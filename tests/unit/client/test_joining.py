@@ -197,7 +197,7 @@ def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
 def test_the_first_iterations_and_long_ones_are_reported_at_once(
     clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The iterations request all rounds of calls here; no regular round is due."""
+    """Rounds of calls in this test are caused by iterations alone; no regular round is due."""
     one_round, hurry = Membership.round, Rounds.hurry
     hurried: list[Rounds] = []
 

@@ -155,7 +155,9 @@ def test_single_lines_of_trees_have_the_parent_first(tmp_path: Path) -> None:
 
 
 def test_logs_in_a_file_per_rank_of_old_versions_and_with_a_communicator_of_one_rank(tmp_path: Path) -> None:
-    """Before version 2.18 the communicator is named at its end. NVIDIA/nccl-tests #136 has one of one rank."""
+    """Before version 2.18 the communicator is named at its end.
+
+    The log of NVIDIA/nccl-tests #136 has a communicator of one rank."""
     files = [tmp_path / f"{rank}.log" for rank in range(4)]
     for rank, file in enumerate(files):
         old = [line for line in of_rank(rank, comm_id="") if "START" not in line and "nRanks" not in line]

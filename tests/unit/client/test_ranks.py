@@ -97,7 +97,9 @@ def test_a_rank_without_an_address_or_with_a_problem_is_named(wrong: RankReport,
 
 
 def test_groups_are_those_of_all_ranks_and_their_names_tell_them_apart() -> None:
-    """Ranks 0 to 3 form two tensor groups and two data groups. One group has names from PyTorch and the program."""
+    """Ranks 0 to 3 form two tensor groups and two data groups.
+
+    The group of ranks 0 and 2 has two names: one of the program and one of PyTorch."""
     ranks = [
         told({"tensor": (0, 1), "data": (0, 2), "default": (0, 1, 2, 3)}),
         told({"tensor": (0, 1), "data": (1, 3), "default": (0, 1, 2, 3)}),

@@ -496,7 +496,7 @@ def test_what_is_drained_raises_no_alarm_when_it_is_pulled(fabric: Clocked) -> N
 
 
 def test_a_host_on_a_drained_switch_that_is_pulled_is_an_alarm(fabric: Clocked) -> None:
-    """The host was plugged in there after the drain, and a drained switch raises no alarm that would explain it."""
+    """The host was plugged in after the drain. The drained switch raises no alarm that explains why it is down."""
     fabric.send(DeregisterJob(JobId("job0")))
     on_leaf1 = [ip for ip, at in fabric.hosts.items() if at.dpid == LEAF1]
     for ip in on_leaf1:

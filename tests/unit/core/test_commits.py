@@ -498,7 +498,7 @@ class Attempts(FakeFabric):
         self.take_replies()
 
     def several_updates(self) -> UpdateJobs:
-        """Return updates of several existing jobs: each gets the traffic of another job of the set, or any traffic."""
+        """Return updates of several existing jobs, which exchange their traffic or get traffic of random rings."""
         held = self.loop.state.jobs.jobs
         jobs = self.draw.sample(sorted(held), self.draw.randint(2, len(held)))
         exchange = self.draw.random() < 0.7

@@ -276,7 +276,7 @@ def explained(training: Training) -> tuple[list[str], pb.ExplainResponse]:
 
 @pytest.mark.parametrize(("announced", "factor"), [(0.5, 2.0), (2.0, 0.5)])
 def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(announced: float, factor: float) -> None:
-    """No sentence may say that the routes do not explain a difference while the demand is not measured.
+    """Before the demand is measured, no sentence says "routes do not explain" the measured efficiency.
 
     An efficiency above 105 % must come with the sentence that the job announced too much."""
     training = Training(announced)

@@ -1,4 +1,4 @@
-"""Times at which plans are made, loads that start one, the answers that are used, and published plans."""
+"""Times of plans, loads that start a plan, and which answers of the planner are used and published."""
 
 from __future__ import annotations
 

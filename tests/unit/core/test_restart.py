@@ -126,7 +126,7 @@ def test_without_switches_there_is_nothing_to_analyse() -> None:
 
 REGISTER, EXCHANGE = "jobs register", "jobs exchange their hosts"
 QUICK = [*product([REGISTER], range(0, 100, 12)), *product([EXCHANGE], (0, 48, 96))]
-"""Work, and after which part of its rule changes the controller is killed, in per cent."""
+"""Work, and the percentage of its rule changes after which the controller is killed."""
 
 
 class Killed(BaseException):

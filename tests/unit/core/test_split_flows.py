@@ -355,7 +355,8 @@ def test_every_class_is_an_equal_subflow_on_one_path(count: int, striping: str) 
 def test_subflows_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too() -> None:
     """Three flows of a leaf are whole in each direction.
 
-    Each subflow of the fourth flow has a path and a rule, above a rule that counts the flow's remaining packets."""
+    Each subflow of the fourth flow has its own path and rule. A rule of lower priority counts the flow's other
+    packets."""
     fabric = training(max_subflows=3, striping="even")
     paths = {flow: {path for path, _ in route} for flow, route in routes_of(fabric).items()}
     for flow, of_flow in paths.items():

@@ -56,7 +56,7 @@ def fabric(
 
 @dataclass
 class Scene:
-    """Known parts that follow fabrics, with a clock."""
+    """Remembered parts, a clock, and the fabrics that the test shows to the parts one after the other."""
 
     declared: Declared = field(default_factory=Declared)
     saved: dict[PartKey, Part] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Scene:
 
     @property
     def down(self) -> dict[str, float]:
-        """Seconds on the clock of ``now`` since which each part is down, by the name of the part."""
+        """Time at which each part went down, in seconds on the clock of ``now``, by the name of the part."""
         parts = self.parts.parts.values()
         return {part.name: part.down_since - EPOCH for part in parts if part.down_since is not None}
 

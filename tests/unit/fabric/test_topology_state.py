@@ -41,7 +41,7 @@ SECOND = PortRef(Dpid(1), PortNo(7)), PortRef(Dpid(2), PortNo(1))
 
 
 def see(state: TopologyState, now: float, *cables: tuple[PortRef, PortRef]) -> None:
-    """See the first cable, and further cables, in both directions."""
+    """Report probes over the first cable and over further cables, in both directions."""
     for one, other in ((A, B), *cables):
         state.link_seen(one, other, now)
         state.link_seen(other, one, now)
@@ -287,7 +287,7 @@ def test_beyond_a_number_of_hosts_only_addresses_that_jobs_name_are_added(
 
 
 def calls_to_lose_all_links(links: int) -> int:
-    """Return the number of calls that a switch costs which leaves with this number of links."""
+    """Return the number of function calls that the removal of a switch with this number of links takes."""
     topology, calls = TopologyState(TopologySettings((2, 60), 3, lambda *_: 1e9)), 0
     for dpid in (1, 2):
         topology.switch_connected(Dpid(dpid), f"s{dpid}", map(port, range(links)), 0)

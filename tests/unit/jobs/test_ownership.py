@@ -392,7 +392,7 @@ def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:
 def test_saved_connections_that_are_not_accepted_any_more_are_no_reason_not_to_start(
     transport: str, reported: set[Connected]
 ) -> None:
-    """Older versions accepted such connections. All saved jobs are accepted before the connections of any."""
+    """Older versions accepted such connections. The jobs are loaded, but these connections are dropped."""
     registry = JobRegistry(max_jobs=3, max_virtual_links=6)
     jobs = spec(reports_connections=True, transport=transport), spec("b", (3, 4))
     saved = SavedState(registered(*map(Registration, jobs)), connections={A: frozenset(reported)})

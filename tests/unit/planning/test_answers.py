@@ -562,9 +562,9 @@ HELD_BACK = [
     flow("a", (1, 3), (5, 1), [(1, RATE)]),
     flow("a", (3, 2), (5, 2), [(1, RATE)]),
 ]
-"""Flows whose phases conflict on two spines.
+"""Flows of job a that collide with flows of job b on two spines, whatever the routes.
 
-Phase 0 needs the flows of b on one spine, phase 1 on two: one of the phases always collides."""
+Phase 0 needs the flows of b on one spine, phase 1 on two spines."""
 FREE = [
     flow("a", (1, 2), (4, 2), [(0, RATE)]),
     flow("a", (4, 2), (1, 2), [(0, RATE)]),
@@ -573,7 +573,7 @@ FREE = [
 
 
 def sending(problem: Problem, phase: int | None) -> Problem:
-    """Return the problem while job a's other phase is idle for long; if ``phase`` is None, no phase is idle."""
+    """Return the problem while job a sends only in this phase; None: it sends in both phases."""
     idle = frozenset() if phase is None else frozenset({1 - phase})
     return problem.with_flows(replace(f, idle_phases=idle if f.job_id == "a" else f.idle_phases) for f in problem.flows)
 

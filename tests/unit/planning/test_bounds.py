@@ -66,7 +66,7 @@ def test_mixed_demands_are_bounded_by_fluid_and_on_equal_links_in_steps_of_their
 
 
 def test_demands_that_are_multiples_of_a_unit_but_for_rounding_do_not_make_a_step_more() -> None:
-    """The bytes of rings are rounded up. There is one path, so the slowdown is 2."""
+    """Bytes of rings are rounded up, so demands exceed multiples of a unit slightly. One path gives slowdown 2."""
     crossing = [flow("a", (1, 0), (2, 0), 9.0), flow("a", (1, 1), (2, 1), 23.0 * (1 + 8e-10))]
     bounds = slowdown_bounds(problem_of(leaf_spine(2, 1, 16.0), crossing, nic_bps=32.0))
     assert bounds.worst == pytest.approx(2.0, rel=1e-8)
@@ -114,7 +114,7 @@ def test_a_full_pod_is_bounded_by_its_cores(cores: list[int], fluid: float, whol
 
 
 def test_some_leaves_of_a_pod_may_be_narrower_than_all_of_them() -> None:
-    """Leaf 1 sends four flows out of its pod: they are bound by its two uplinks to planes with cores."""
+    """Four flows of leaf 1 leave the pod, and two of the leaf's uplinks lead to planes with cores."""
     crossing = [flow("a", (1, host), (3, host), RATE) for host in range(4)]
     crossing += [flow("a", (2, host), (1, host), RATE) for host in range(2)]
     assert slowdown_bounds(problem_of(three_tiers(2, 2, [2, 2, 0]), crossing)).fluid == pytest.approx(2)

@@ -120,7 +120,7 @@ def test_the_smallest_share_is_one() -> None:
 
 
 def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
-    """The walk over the second spine or over one of parallel cables is free where it has no price."""
+    """A price on a link proves nothing while another walk is free: over the second spine, or over a parallel cable."""
     split["cuts"] = [cut(split, links=(0,))]
     assert "does not prove" in refusal(split)
     split["cuts"] = [cut(split, links=(0, 3))]
@@ -130,7 +130,7 @@ def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
 
 
 def test_a_link_has_one_load_for_all_its_jobs() -> None:
-    """Two jobs share a NIC, so both have its slowdown; with two links a proof for each would be needed."""
+    """Two jobs that share a NIC both have its slowdown. With two links, each job would need a proof."""
     made = plan([flow(0, 0, [(WHOLE, 0)]), flow(1, 0, [(WHOLE, 0)])], [2000, 2000])
     made["cuts"] = [cut(made, links=(4,))]
     made["proofs"] = [proof(2, 1800, [0, 1], 2)]

@@ -131,7 +131,7 @@ def test_at_80_columns_no_name_is_cut_and_wide_has_everything(
 
 
 def test_jobs_hosts_and_links_are_described_with_routes_and_what_they_wait_for(signalbox: Signalbox) -> None:
-    """A shell leaves the names without ``>`` alone."""
+    """Names without ``>`` need no quotes in a shell."""
     shown = signalbox("describe", "job", "ring")
     assert [H1, H2, "leaf1", ">", "spine1", ">", "leaf2", "same"] in shown.rows
     assert [H2, H1, "ecmp", "leaf2", ">", "spine1", ">", "leaf1"] in shown.rows

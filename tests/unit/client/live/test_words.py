@@ -179,7 +179,7 @@ def test_figures_that_are_no_numbers_are_said_as_unknown() -> None:
 
 SEEDS = with_long(range(10), range(60))
 LONG = "<b>" + ":a>" * 100_000 + "\n"
-"""A name of 300 kB, which an expression that backtracks would read for hours."""
+"""A name of 300 kB, which a regular expression that backtracks would read for hours."""
 
 
 def odd(seed: int, kind: Any, **given: Any) -> Any:

@@ -37,7 +37,7 @@ quick = settings(max_examples=60)
 
 
 def improved(problem: Problem, routes: Routes, slowdown: float, moves_count: bool = True) -> tuple[Commodities, Spread]:
-    """Return the spread from these routes to routes that load links above ``slowdown`` as little as possible."""
+    """Return the smallest change of these routes after which links exceed ``slowdown`` as little as possible."""
     of = Commodities(problem)
     start = of.amounts(routes)
     goal = Goal(slowdown * of.capacity, of.capacity, moves_count)

@@ -52,7 +52,7 @@ def solved(
 
 
 def mixed() -> Problem:
-    """Return a problem of nineteen sevenths on two links, best as 3 + 3 + 3 + 1 and 4 + 4 + 1."""
+    """Return a problem of flows of 4, 4, 3, 3, 3, 1 and 1 on two links of capacity 7, best as 3+3+3+1 and 4+4+1."""
     sizes = [4.0, 4.0, 3.0, 3.0, 3.0, 1.0, 1.0]
     return problem_of(leaf_spine(2, 2, 7.0), [flow("a", (1, h), (2, h), s) for h, s in enumerate(sizes)], nic_bps=7.0)
 
