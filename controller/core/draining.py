@@ -55,7 +55,9 @@ class _Progress:
     """Obstacles that the part waits for, in words."""
 
     def wait_for(self, names: Mapping[str, None], now: float) -> None:
-        """Record the obstacles in ``names``. The part is empty since the first of the latest calls without any."""
+        """Record the obstacles in ``names``.
+
+        A part is empty from the first call without obstacles on, until a call with obstacles."""
         self.waits_for = _some(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 

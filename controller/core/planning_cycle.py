@@ -57,7 +57,7 @@ Recurring bursts thus do not keep the planner busy."""
 
 
 class LoadEvents:
-    """Decision when changed loads start a plan: compares loads with those that the latest plan was made for."""
+    """Detector of changed loads that start a plan: it compares loads with those of the latest plan."""
 
     def __init__(self) -> None:
         self._planned_bps: Mapping[LinkId, float] = {}

@@ -129,7 +129,7 @@ class Commits:
 
     @property
     def restorable_jobs(self) -> tuple[Job, ...]:
-        """Jobs, as they were before, that a failed commit would restore; only jobs that an extension has arranged."""
+        """Earlier states of jobs, which a failed commit would restore; only of jobs that an extension has arranged."""
         held = (*self._under_way, *self._waiting)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 

@@ -49,7 +49,9 @@ NO_ADDRESS = "0.0.0.0"
 
 QUESTIONS = 3
 ASK_EVERY_S = 1.0
-"""Number of requests to the known port of a claimed address, and seconds between them. Without answer, it moves."""
+"""Number of requests to the known port of a claimed address, and seconds between them.
+
+The address moves when none of these requests is answered."""
 SETTLED_FOR_S = 10.0
 """Seconds after a refusal in which further claims to the address are refused without a request."""
 RECENT_S = 60.0

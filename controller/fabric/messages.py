@@ -37,7 +37,7 @@ class SwitchConnected:
     name: str
     ports: tuple[Port, ...]
     generation: int = 0
-    """Generation id of the claim. Of two southbounds that claim to hold the switch, the one with the larger id does."""
+    """Generation id of the claim. When two southbounds claim the switch, the one with the larger id holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SwitchMoved:
     name: str
     ports: tuple[Port, ...]
     generation: int = 0
-    """Generation id of the claim. Of two southbounds that claim to hold the switch, the one with the larger id does."""
+    """Generation id of the claim. When two southbounds claim the switch, the one with the larger id holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class ProbesHeard:
 
 @dataclass(frozen=True, slots=True)
 class ExpectLinks:
-    """Expect probes over these links, which the control loop knows, but over which none were reported for a while."""
+    """Expect probes over these links, which the control loop knows, and over which none was reported for a while."""
 
     links: tuple[tuple[PortRef, PortRef], ...]
     known: frozenset[Dpid] = frozenset()

@@ -120,7 +120,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Usable topology at one moment. Each change adds one to ``generation``; only new MAC addresses do not."""
+    """Usable topology at one moment. Each change adds one to ``generation``, except new MAC addresses."""
 
     generation: int = 0
     switches: Mapping[Dpid, Switch] = field(default_factory=dict)

@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 MAX_HOSTS_PER_PORT = 64
 MAX_HOSTS_PER_SWITCH = 1024
 MAX_HOSTS = 1 << 14
-"""Largest number of hosts per port, per switch and in all that packets, and rules found on switches, can add.
+"""Largest number of hosts that packets, and rules on switches, can add: per port, per switch and in all.
 
 A host outside its leaf's prefix takes a rule on every switch. Without a limit, a switch that invents hosts could fill
 the tables of all others. A new host costs 10 to 30 µs of processor time for each host of its switch. Declared hosts do
@@ -31,7 +31,7 @@ not count, and hosts that jobs name are added beyond ``MAX_HOSTS``."""
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4
-"""Number of its last hold-downs for which a cable must work before the shortest hold-down applies to it again."""
+"""Multiple of its last hold-down for which a cable must work to get the shortest hold-down again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,8 +274,8 @@ def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
 def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> tuple[Plan, Plan, int | None]:
     """Return the plan that is reached in the end, the plan of the first cycle, and the largest number of cycles needed.
 
-    The number is None when no moves within the cap lead to the first of these plans. Raises ``SignalboxError`` when
-    there is no plan; ``where`` becomes a part of the error's text."""
+    The number is None when no moves within the cap lead to the plan that is reached in the end. Raises
+    ``SignalboxError`` when there is no plan; ``where`` becomes a part of the error's text."""
     if limits.max_moves == 0:
         found = answered(plan(problem, replace(limits, max_moves=None)), where)
         return found, found, None if found.moves else 0

@@ -47,7 +47,7 @@ _MOST_PATHS = 512
 _BLOCK = 512
 """Number of states (see ``NextHops``) whose paths are listed at once, so that the arrays fit into the CPU's cache."""
 _ATTEMPTS = 8
-"""Largest number of goals that are tried for all jobs together; also of jobs that are relieved one by one."""
+"""Largest number of goals that are tried for all jobs together, and of jobs that are relieved one by one."""
 _TRIED = 4
 """Number of flows that are tried before a link is left as it is."""
 _LESS = 0.02

@@ -40,7 +40,7 @@ _SCALE = 1_000_000
 Shares of jobs are rounded down, so that the result stays a lower bound."""
 _ROUNDING = 1e-9
 _MOST_SLOWDOWNS = 64
-"""Largest number of slowdowns above the lowest one that the model distinguishes; the highest slowdowns are kept."""
+"""Largest number of different slowdowns in the model, besides the lowest one; the highest ones are kept."""
 _SMALL = 0.5
 """Threshold for a cut: its load by each job / the job's own bound, summed over all jobs. Cuts below it are left out.
 

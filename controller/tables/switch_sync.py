@@ -185,7 +185,7 @@ class SwitchSync:
         return self._read(dpid, switch)
 
     def moved(self, dpid: Dpid) -> list[ReadRules]:
-        """Return the request to read a switch that another southbound serves now: an open request was lost."""
+        """Return a new request to read a switch that another southbound serves now: an open request was lost."""
         switch = self._connected.get(dpid)
         return [self._read(dpid, switch)] if switch else []
 
