@@ -25,7 +25,18 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from benchmarks.controllers.judge import Case, Outcome, Verdict, Write, broken, draw, is_restored, limits, single
+from benchmarks.controllers.judge import (
+    Case,
+    Outcome,
+    Verdict,
+    Write,
+    broken,
+    draw,
+    is_restored,
+    limits,
+    rewrites,
+    single,
+)
 from benchmarks.controllers.site import Member, Site, check, send_packets, site
 from benchmarks.controllers.trace import Step, steps_not_in_model
 from benchmarks.measures import report
@@ -358,6 +369,7 @@ def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int, seen: 
 
     ``seen``: messages that were replayed against the model. ``steps``: those that it does not have."""
     taken = [each for each in found if any(fault.replaces for fault in each.case)]
+    kept = [each for each in found if not rewrites(each.case)]
     answered = sorted(each.answered_s for each in taken if each.answered_s is not None)
     held = sorted(each.held_s for each in taken if each.held_s is not None)
     times = (f"{median(each):.1f} (longest {each[-1]:.1f}) s" if each else "–" for each in (answered, held))
@@ -366,7 +378,8 @@ def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int, seen: 
         f"{sum(each.handovers for each in found)} claims: "
         f"{sum(each.deposed for each in found)} writes of deposed members accepted, "
         f"{sum(len(each.jobs) for each in found)} acknowledged changes lost, "
-        f"{sum(each.written for each in found)} rules written, {sum(each.lost for each in found)} packets lost, "
+        f"{sum(each.written for each in kept)} rules written and {sum(each.lost for each in kept)} of "
+        f"{sum(each.sent for each in kept)} packets lost where switches kept their rules, "
         f"{steps} of {seen} messages not in the model; "
         "answered after {}, held after {}; ".format(*times)
         + f"{lines} lines broken"
