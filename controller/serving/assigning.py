@@ -29,6 +29,8 @@ MOVES_S = 1.0
 """Seconds after a change of holders in which no switch moves without need."""
 BACK_S = 2.0
 """Seconds that a switch may take to connect to its holder again. All members lose a switch that restarts."""
+SAME_S = 2 * LOOK_S
+"""Seconds within which all members report the loss of a switch that restarts."""
 
 Reach = Mapping[Dpid, Collection[Holder]]
 """Members that each switch is connected to."""
@@ -47,9 +49,11 @@ class Assignments(Protocol):
 class Connections:
     """Connections of switches to members, with patience for holders whose connection or report is missing.
 
-    ``away_s``: seconds that a holder which lives may take to report again. Pure; ``now`` is in monotonic seconds."""
+    ``away_s``: seconds that a holder which lives may take to report again. ``late_s``: seconds without a reading of
+    etcd after which leases may have ended, although their members live. Pure; ``now`` is in monotonic seconds."""
 
     away_s: float
+    late_s: float
     began: float
     """Start of this leader, at which the patience with holders that have not reported begins."""
     _living: dict[Holder, float] = field(default_factory=dict)
@@ -58,12 +62,24 @@ class Connections:
     """Time of the latest report of each member."""
     _seen: dict[Dpid, float] = field(default_factory=dict)
     """Time at which the holder of each switch was connected to it last."""
+    _stayed: dict[Dpid, frozenset[Holder]] = field(default_factory=dict)
+    """Members that have been connected to a switch ever since its holder is not. A switch that restarts has none."""
+    _read_at: float = inf
+    """Time of the latest reading of etcd."""
+    _late_at: float = -inf
+    """Time at which etcd was last away for ``late_s``."""
 
-    def living(self, members: Collection[Holder], reach: Reach, now: float) -> frozenset[Holder]:
-        """Return the members that count as alive: those with a lease, and for ``BACK_S`` those that still report.
+    def living(self, members: Collection[Holder], reach: Reach, read_at: float, now: float) -> frozenset[Holder]:
+        """Return the members that count as alive: those with a lease; after etcd was away also those that report.
 
-        When etcd answers again, it ends leases before their members can renew them."""
+        When etcd answers again, it ends leases before their members can renew them. ``read_at``: time of the latest
+        reading of etcd."""
+        if read_at > self._read_at + self.late_s:
+            self._late_at = now
+        self._read_at = read_at
         self._living |= dict.fromkeys(members, now)
+        if now >= self._late_at + BACK_S:
+            return frozenset(members)
         reporting = {member for members in reach.values() for member in members}
         return frozenset({*members, *(one for one in reporting if now < self._living.get(one, -inf) + BACK_S)})
 
@@ -75,8 +91,13 @@ class Connections:
         for dpid, holder in holders.items():
             if holder in found.get(dpid, ()):
                 self._seen[dpid] = now
-            elif dpid in found:
-                is_patient = now < self._seen.get(dpid, self.began) + BACK_S
+                self._stayed.pop(dpid, None)
+                continue
+            others = frozenset(reach.get(dpid, ()))
+            self._stayed[dpid] = self._stayed.get(dpid, others) & others
+            if others:
+                patience_s = SAME_S if self._stayed[dpid] else BACK_S
+                is_patient = now < self._seen.get(dpid, self.began) + patience_s
                 if holder not in present:
                     is_patient = now < self._reported.get(holder, self.began) + self.away_s
                 if is_patient:
@@ -104,7 +125,7 @@ class Assigning:
         self._reach = reach
         self._base = base
         self._racks = racks
-        self._connections = Connections(lease_s + BACK_S, time.monotonic())
+        self._connections = Connections(lease_s + BACK_S, lease_s / 2, time.monotonic())
         self._moves_at = 0.0
         self._settled: Site | None = None
         """Latest site in which no switch had to move."""
@@ -141,7 +162,7 @@ class Assigning:
         members, holders = self._members(), self._assignments.holders()
         reach = self._reach()
         able = members.linkable()
-        live = self._connections.living([Holder(one.name, one.id) for one in able], reach, now)
+        live = self._connections.living([Holder(one.name, one.id) for one in able], reach, members.began, now)
         connected = self._connections.connected(reach, holders, now)
         site = Site(live, connected, holders, members.draining, self._racks)
         if site == self._settled:

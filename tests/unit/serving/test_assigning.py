@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from controller.fabric.topology import Dpid
-from controller.serving.assigning import BACK_S, LOOK_S, MOVES_S, Assigning, Connections, Reach
+from controller.serving.assigning import BACK_S, LOOK_S, MOVES_S, SAME_S, Assigning, Connections, Reach
 from controller.store.assignment import MOST_MOVES, Holder
 from controller.store.members import Member, Members
 
@@ -50,17 +50,20 @@ class Leader:
         self.reach: Reach = {}
         self.assigning = Assigning(self.stored, self.members, lambda: self.reach, 7, LEASE_S, {})
         self.now = self.assigning._connections.began
+        self.read_at = self.now
+        """Time of the latest reading of etcd."""
 
     def members(self) -> Members:
         links = {one: (2, 2) if one in self.far else (1, 1) for one in self.live}
         all_ = tuple(Member(one.id, one.name, "", "1", 0.0, link=link) for one, link in links.items())
-        return Members(all_, all_[0], 0.0, self.draining)
+        return Members(all_, all_[0], self.read_at, self.draining)
 
-    def after(self, seconds: float) -> dict[Dpid, Holder]:
+    def after(self, seconds: float, etcd_answers: bool = True) -> dict[Dpid, Holder]:
         """Let time pass, and return all holders."""
         until = self.now + seconds
         while self.now < until:
             self.now += LOOK_S
+            self.read_at = self.now if etcd_answers else self.read_at
             self.assigning.assign(self.now)
         return self.stored.assigned
 
@@ -98,17 +101,27 @@ def test_the_switches_of_a_member_whose_lease_has_ended_get_other_holders_at_onc
     assert set(leader.after(LOOK_S).values()) == {B}
 
 
-def test_a_member_whose_lease_has_ended_and_that_still_reports_may_renew_it() -> None:
+def test_a_member_whose_lease_has_ended_and_that_still_reports_may_renew_it_after_etcd_was_away() -> None:
     """After a while without answers, etcd ends leases as soon as it answers again."""
     leader = Leader(A, B)
     leader.reach = everywhere(10, A, B)
     before = dict(leader.after(5 * MOVES_S))
+    leader.after(LEASE_S, etcd_answers=False)
     leader.live = (B,)
     assert leader.after(BACK_S - LOOK_S) == before
     leader.live = (A, B)
     assert leader.after(BACK_S) == before
+    leader.after(LEASE_S, etcd_answers=False)
     leader.live = (B,)
-    assert set(leader.after(BACK_S + LOOK_S).values()) == {B}
+    assert set(leader.after(BACK_S + 2 * LOOK_S).values()) == {B}
+
+
+def test_a_member_that_still_reports_is_replaced_at_once_when_only_its_lease_has_ended() -> None:
+    leader = Leader(A, B)
+    leader.reach = everywhere(10, A, B)
+    leader.after(5 * MOVES_S)
+    leader.live = (B,)
+    assert set(leader.after(LOOK_S).values()) == {B}
 
 
 def test_the_switches_of_a_member_of_a_version_too_far_apart_get_other_holders_at_once() -> None:
@@ -139,8 +152,16 @@ def test_a_new_leader_waits_for_the_reports_of_holders_that_live() -> None:
     assert set(leader.after(2 * LOOK_S).values()) == {B}
 
 
+def test_a_switch_that_only_its_holder_has_lost_moves_at_once() -> None:
+    connections, holders = Connections(AWAY_S, LEASE_S / 2, began=0.0), {ONE: A, TWO: A}
+    both, without = {ONE: [A, B], TWO: [A]}, {ONE: [B], TWO: [A]}
+    assert connections.connected(both, holders, 10.0)[ONE] == {A, B}
+    assert connections.connected(without, holders, 10.0 + SAME_S - 0.1)[ONE] == {A, B}
+    assert connections.connected(without, holders, 10.0 + SAME_S)[ONE] == {B}
+
+
 def test_a_switch_that_restarts_stays_with_its_holder_whichever_member_it_reaches_first() -> None:
-    connections = Connections(AWAY_S, began=0.0)
+    connections = Connections(AWAY_S, LEASE_S / 2, began=0.0)
     holders = {ONE: A, TWO: A}
     assert connections.connected({ONE: [A, B], TWO: [A]}, holders, 10.0) == {ONE: {A, B}, TWO: {A}}
     assert connections.connected({TWO: [A]}, holders, 11.0) == {TWO: {A}}
