@@ -36,6 +36,7 @@ from controller.southbound.holding import Holding
 from controller.status import StatusBoard
 from controller.store.assignment import Holder
 from controller.store.members import Membership
+from signalbox.errors import SignalboxError
 
 TAKEN_OVER_S = 2.0
 """Seconds beyond a lease in which a switch of a lost member may get another holder before its links are given up."""
@@ -43,6 +44,9 @@ TAKEN_OVER_S = 2.0
 
 class StoredAssignments(Assignments, Holding, AbstractContextManager["StoredAssignments"], Protocol):
     """Assignments in etcd, as written by the leader and followed by this member."""
+
+    fail: Callable[[SignalboxError], None]
+    """Called by a thread when etcd was restored, so that this process must start again."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ def member(
             os.kill(os.getpid(), signal.SIGTERM)  # ends the wait of a standby
 
         process = SouthboundProcess(config, assignments, loaded.logging, fail)
+        assignments.fail = lambda error: process.fail(error)
         loaded.southbound = process
         try:
             yield Member(config, loaded, board, is_claimed, base, membership, assignments, process)

@@ -1,7 +1,8 @@
 """The southbound's process, on the side of the controller: starts it, and exchanges messages with it.
 
 In: packets of the control loop, answers about claims, new files. Out: packets of the southbound. Two threads send and
-receive, so that nothing waits for a process that is busy. When the process ends by itself, so does the controller.
+receive, so that nothing waits for a process that is busy. When the process ends by itself, so does the controller. It
+also ends when the process hangs: the parent lives, so no other member would get the switches.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from signalbox.errors import SignalboxError
 
 log = structlog.get_logger(__name__)
 
+LOOK_AT_LIFE_S = 1.0
+"""Seconds between two looks at whether the process has sent anything."""
+MOST_SILENT = 15
+"""Largest number of looks without a message; such looks do not happen while this process itself is stopped."""
 END_S = 5.0
 """Seconds that the process may take to end the connections of the switches."""
 LOOK_S = 0.05
@@ -57,9 +62,14 @@ class SouthboundProcess:
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._asked: dict[Dpid, Claim] = {}
         self._stopping = False
+        self._ended = threading.Event()
+        self._silent = 0
+        """Looks without a message so far."""
+        self._is_begun = False
+        """Whether the process has sent a message; until then its imports may take long."""
         self._threads = [
             threading.Thread(target=self._guarded, args=(body,), name=f"southbound-{name}", daemon=True)
-            for name, body in (("sends", self._send), ("receives", self._receive))
+            for name, body in (("sends", self._send), ("receives", self._receive), ("lives", self._watch))
         ]
         for thread in self._threads:
             thread.start()
@@ -75,6 +85,7 @@ class SouthboundProcess:
     def stop(self) -> None:
         """End the connections of all switches, and the process."""
         self._stopping = True
+        self._ended.set()
         self.write(Stop())
         self._child.end(END_S)
         self.write(None)
@@ -100,10 +111,18 @@ class SouthboundProcess:
                 for asked in list(self._asked.values()):
                     self._answer(asked)
 
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_AT_LIFE_S):
+            self._silent += self._is_begun
+            if self._silent > MOST_SILENT:
+                raise SignalboxError(f"the process of the southbound has sent nothing in {self._silent} looks")
+
     def _receive(self) -> None:
         with suppress(EOFError, OSError):
             while True:
-                match self._child.receive():
+                message = self._child.receive()
+                self._is_begun, self._silent = True, 0
+                match message:
                     case bytes() as packet:
                         self.link(packet)
                     case Broken():

@@ -74,6 +74,8 @@ class _Port:
     """Seconds to the next probe while the gap between probes still grows; None when the port has settled."""
     sent_at: float = -math.inf
     """Monotonic time at which the latest probe was sent."""
+    taken_at: float = 0.0
+    """Time since which this southbound sends the port's probes."""
     fresh: dict[int, float] = field(default_factory=dict)
     """Send times of the latest probes, by number of the probe."""
     peer: PortRef | None = None
@@ -140,6 +142,7 @@ class Discovery:
         for at in sorted(up):
             self._port_up(at)
             self._ports[at].announced = False
+            self._ports[at].taken_at = self._listened
             for port in self._arriving.get(at, ()):
                 port.announced = False
             self._restart(self._ports[at])
@@ -187,7 +190,7 @@ class Discovery:
 
     def _port_up(self, at: PortRef) -> None:
         if at not in self._ports:
-            self._ports[at] = _Port(at, self._frames.head(at))
+            self._ports[at] = _Port(at, self._frames.head(at), taken_at=self._listened)
             self._of.setdefault(at.dpid, set()).add(at)
             self._counts = None
             self._restart(self._ports[at])
@@ -352,7 +355,7 @@ class Discovery:
         if port is at:
             return self._refuse(RefusedPacket(dst, "reflected"))
         if port.fresh.get(counter, -math.inf) < self._listened - self._fresh_s:
-            return self._refuse(RefusedPacket(dst, "replayed"))
+            return [] if self._is_of_former_holder(port) else self._refuse(RefusedPacket(dst, "replayed"))
         port.fresh = {later: sent for later, sent in port.fresh.items() if later > counter}
         changes = self._heard(port, dst)
         if dst not in self._one_way and (at.peer != port.at or not at.announced):
@@ -427,9 +430,13 @@ class Discovery:
             if port and port.fresh.get(counter, -math.inf) >= self._listened - self._fresh_s:
                 port.fresh = {later: sent for later, sent in port.fresh.items() if later > counter}
                 changes += self._heard(port, dst)
-            elif port:
+            elif port and not self._is_of_former_holder(port):
                 self.refuse(RefusedPacket(dst, "replayed"))
         return changes
+
+    def _is_of_former_holder(self, port: _Port) -> bool:
+        """Return whether an unknown probe of the port may be of the southbound that had the switch before."""
+        return self._is_shared and self._listened < port.taken_at + self._fresh_s
 
     # ---- refused packets
 

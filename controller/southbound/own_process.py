@@ -22,7 +22,7 @@ from controller.fabric.topology import Dpid
 from controller.link.codec import Refused
 from controller.southbound.framework import HubSocket, green_socket, pause, spawn
 from controller.southbound.outbox import Outbox
-from controller.southbound.process_messages import Broken, CannotListen, Claim, NewFiles, Stop
+from controller.southbound.process_messages import Alive, Broken, CannotListen, Claim, NewFiles, Stop
 from controller.southbound.run_hub import ListenError, run_hub
 from controller.southbound.uplink import Uplink
 from controller.tls import TlsContext
@@ -32,6 +32,8 @@ log = structlog.get_logger(__name__)
 _SIZE = struct.Struct("!i")
 """Number of bytes before each message, as in ``multiprocessing.connection``."""
 CHUNK = 1 << 16
+ALIVE_S = 1.0
+"""Seconds between two signs of life for the parent."""
 
 
 class AskedHolding:
@@ -95,7 +97,13 @@ def run(
             case Stop():
                 outbox.stop()
 
+    def show_life() -> None:
+        while True:
+            pipe.write(Alive())
+            pause(ALIVE_S)
+
     spawn(outbox, partial(pipe.read, received))
+    spawn(outbox, show_life)
     try:
         run_hub(config, uplink.put, outbox, tls, asked)
     except ListenError as error:

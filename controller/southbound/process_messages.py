@@ -17,6 +17,11 @@ class CannotListen:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """The process is running."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """Question about a switch, or the parent's answer, which is sent again whenever it has changed.
 

@@ -2,6 +2,8 @@
 
 The test is the control loop, and assigns the switches."""
 
+import os
+import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -23,6 +25,7 @@ from controller.fabric.messages import SwitchConnected, SwitchLeft, SwitchMoved
 from controller.fabric.topology import Dpid
 from controller.link.ends import LinkEnd
 from controller.link.routing import Router
+from controller.serving import southbound_process
 from controller.serving.southbound_process import SouthboundProcess
 from controller.store.members import LINK_FORMATS, LinkFormats, Member
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult
@@ -270,6 +273,18 @@ def test_members_of_two_versions_link_if_they_have_a_format_in_common(tmp_path: 
     refused = f"it reads the formats '{newest + 1}-{newest + 2}' of the link, and the leader {oldest}-{newest}"
     until(lambda: any(refused in line.get("why", "") for line in lines))
     assert {link.member: link.form for link in leader.links} == {"next/next": newest, "older/older": oldest}
+
+
+def test_a_southbound_that_hangs_ends_its_member(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:
+    """Otherwise its switches would stay with it: the member itself lives."""
+    monkeypatch.setattr(southbound_process, "MOST_SILENT", 2)
+    follower = Follower("b")
+    stack.callback(follower.process.stop)
+    until(lambda: follower.process._is_begun)
+    assert follower.process._child.process.pid
+    os.kill(follower.process._child.process.pid, signal.SIGSTOP)
+    until(lambda: follower.failed)
+    assert "has sent nothing" in str(follower.failed[0])
 
 
 def test_members_show_certificates(tmp_path: Path, stack: ExitStack) -> None:

@@ -413,6 +413,13 @@ class Two:
                 news += near.lost()
         return news
 
+    def probe_of(self, at: PortRef) -> bytes:
+        """Return the next probe of a port of A."""
+        while True:
+            self.now += 0.05
+            if frame := dict(self.one.tick(self.now)).get(at):
+                return frame
+
 
 def test_links_between_switches_of_two_southbounds_are_found_and_lost() -> None:
     two = Two({A1: B1, B1: A1})
@@ -443,13 +450,27 @@ def test_a_link_to_a_switch_elsewhere_that_was_silent_is_not_lost_at_its_first_m
 
 def test_probes_that_were_used_or_are_old_are_refused_also_from_elsewhere() -> None:
     two = Two({})
-    frame = dict(two.one.tick(0.05))[A1]
+    two.run(FRESH_TIMEOUTS * TIMEOUT)
+    frame = two.probe_of(A1)
     two.two.received(B1, frame)
     heard = two.two.take_elsewhere(with_alive=False)
     assert heard
     assert two.one.heard_elsewhere(heard) == [LinkSeen(A1, B1)]
     assert two.one.heard_elsewhere(heard) == []
     assert two.one.take_refused() == {RefusedPacket(B1, "replayed"): 1}
+
+
+def test_probes_of_the_former_holder_of_a_switch_are_no_replays() -> None:
+    two = Two({})
+    two.run(FRESH_TIMEOUTS * TIMEOUT)
+    frame = two.probe_of(A1)
+    two.two.switch_connected(A, [port(1)])
+    for _ in range(2):
+        assert two.two.received(B1, frame) == []
+        assert two.two.take_refused() == {}
+    two.run(FRESH_TIMEOUTS * TIMEOUT + 1)
+    two.two.received(B1, frame)
+    assert two.two.take_refused() == {RefusedPacket(B1, "replayed"): 1}
 
 
 def test_probes_of_another_key_or_of_an_own_port_that_is_down_are_refused() -> None:
