@@ -37,6 +37,7 @@ MODULES = {
     "outages": "benchmarks.live.outages",
     "interrupts": "benchmarks.interrupts",
     "controllers": "benchmarks.controllers.command",
+    "upgrades": "benchmarks.live.upgrades",
     "web": "benchmarks.web.command",
     "design": "benchmarks.design.command",
     "wiring": "benchmarks.wiring.command",

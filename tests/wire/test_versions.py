@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.store.etcd_client import Etcd
+from controller.store.members import LINK_FORMATS
 from controller.store.records import FORMAT
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.errors import SignalboxError
@@ -21,12 +23,19 @@ from tests.support.wire.next_version import FIELD
 from tests.wire.test_members import Members
 
 LEADER, STANDBY = pb.MEMBER_ROLE_LEADER, pb.MEMBER_ROLE_STANDBY
+LINK = LINK_FORMATS[1]
 NEXT = ("tests.support.wire.next_version", "serve")
 
 
 def formats(members: Members, asked: str) -> dict[str, int]:
     with members.client(asked) as client:
         return {member.name: member.state_format for member in client.list_members()}
+
+
+def links(leader: ControllerProcess, member: str) -> list[int]:
+    """Return the formats of the links that this leader has had with processes of the member, in order."""
+    lines = (line for line in leader.log.read_text().splitlines() if "southbound of a member is linked" in line)
+    return [int(re.findall(r"format=(\d+)", line)[0]) for line in lines if f"{member}/" in line]
 
 
 def jobs(members: Members, asked: str) -> set[str]:
@@ -46,11 +55,14 @@ def test_members_are_upgraded_one_after_the_other_and_a_downgrade_is_refused(
         with members.client("a") as client:
             token = client.register_job(ring("kept")).lease_token
 
+        linked = len(links(a, "b"))
         assert b.stop() == 0
         b.program = NEXT
         b.start("--standby")
         upgraded = {"a": FORMAT, "b": FORMAT + 1, "c": FORMAT}
         until(lambda: formats(members, "a") == upgraded)  # the former b may be listed a little longer
+        until(lambda: len(links(a, "b")) > linked)
+        assert set(links(a, "b")) == {LINK}
 
         # c is paused, so that b takes over
         assert c.process
@@ -66,6 +78,8 @@ def test_members_are_upgraded_one_after_the_other_and_a_downgrade_is_refused(
             assert found
             assert FIELD in found.value.decode()
         until(lambda: jobs(members, "c") == {"kept", "new"})  # the older version forwards calls
+        until(lambda: links(b, "c"))
+        assert set(links(b, "c")) == {LINK}
 
         # the older version does not take over, whether it runs already or starts
         b.kill()
@@ -85,6 +99,8 @@ def test_members_are_upgraded_one_after_the_other_and_a_downgrade_is_refused(
         assert jobs(members, "a") == {"kept", "new"}
         with members.client("a") as client:
             client.renew_lease("kept", token)
+        b.start("--standby")
+        until(lambda: LINK + 1 in links(a, "b"))
 
 
 def test_a_state_directory_of_the_version_before_is_read_and_a_downgrade_is_refused(tmp_path: Path) -> None:
