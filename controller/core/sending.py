@@ -12,7 +12,8 @@ deleted or narrowed until every link that installed rules use has been seen, or 
 The controller adopts again after a large fraction of the switches has disconnected together. When a switch dies, its
 neighbours report at once that their links to it are down. If only the control network fails, connections end while
 packets still flow. The controller therefore stops using a switch ``GRACE_S`` after its connection ended, and continues
-to use all switches if many disconnect together.
+to use all switches if many disconnect together. While several have just left, it waits for ``TOGETHER_S`` instead: a
+busy controller notices the ends of many connections one after another.
 
 *Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
 then *repairing* follow. In each of these two phases, the derivation of rules waits for ``HURRY_S`` at most.
@@ -50,7 +51,7 @@ HURRY_S = 0.1
 
 After that, the derivation waits at most as long again for a repair of the routes."""
 GRACE_S = 0.1
-"""Seconds after the end of a switch's connection until the controller stops using the switch."""
+"""Seconds after the end of a switch's connection until the controller stops using the switch, if few have left."""
 TOGETHER_S = 1.0
 """Longest time in seconds between disconnections that count as one event."""
 MANY_FRACTION = 0.25
@@ -247,8 +248,13 @@ class Departures:
         self._waiting.pop(dpid, None)
 
     def due(self, now: float) -> list[Dpid]:
-        """Return the switches that were disconnected for ``GRACE_S``, and remove them from the waiting switches."""
-        due = [dpid for dpid, at in self._waiting.items() if at <= now - GRACE_S]
+        """Return the switches to stop using now, and remove them from the waiting switches.
+
+        The wait is ``GRACE_S``. When several switches with links have left, it is ``TOGETHER_S``: the next ones to
+        leave may show that many leave together. Neighbours report the ports of a dead switch sooner."""
+        recent = sum(at > now - TOGETHER_S for at in self._left_at.values())
+        wait_s = GRACE_S if recent < MANY_AT_LEAST else TOGETHER_S
+        due = [dpid for dpid, at in self._waiting.items() if at <= now - wait_s]
         for dpid in due:
             del self._waiting[dpid]
         return due

@@ -11,6 +11,7 @@ from controller.core.sending import (
     GRACE_S,
     HURRY_S,
     MOST_PATIENCES,
+    TOGETHER_S,
     Adoption,
     Departures,
     IllegalTransition,
@@ -25,6 +26,7 @@ from controller.jobs.messages import DeregisterJob, ReportIterations
 from controller.planning.messages import SetMode
 from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import Bucket, FlowKey, FlowRule, GroupRule, Match, Output, RuleSet, Table
+from offline.scenarios.fabrics import leaf_spine
 from signalbox.errors import Superseded
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
@@ -258,6 +260,18 @@ def test_a_switch_is_given_up_once() -> None:
     assert (departures.waiting, departures.due(0.0)) == (True, [])
     assert departures.due(GRACE_S) == [Dpid(1)]
     assert (departures.waiting, departures.due(GRACE_S)) == (False, [])
+
+
+def test_switches_are_used_until_it_is_known_whether_many_leave_together() -> None:
+    departures, fabric = Departures(), leaf_spine(20, 10, 1, 1e9, 1e9)
+    left = list(fabric.switches)[:12]
+    many = [departures.switch_left(dpid, fabric, 0.05 * number) for number, dpid in enumerate(left)]
+    assert many.index(True) == 7, "a quarter of 30 switches"
+    later = Departures()
+    assert not any(later.switch_left(dpid, fabric, 0.05 * number) for number, dpid in enumerate(left[:5]))
+    assert later.due(0.2 + GRACE_S) == []
+    assert later.due(TOGETHER_S) == left[:1]
+    assert later.due(0.2 + TOGETHER_S) == left[1:5]
 
 
 def test_one_that_is_back_within_that_moment_was_never_given_up(fabric: FakeFabric) -> None:
