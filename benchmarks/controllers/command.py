@@ -322,7 +322,7 @@ def main(
     lines = sum(len(broken(each, lease_s)) for each in found)
     for step in steps:
         _tell(f"not in the model, at {step.at:.3f} s: {step.what}")
-    data = [{**asdict(each), "case": _text(each.case), "broken": broken(each, lease_s)} for each in found]
+    data = [_row(each, lease_s) for each in found]
     report(
         {"seed": seed, "cases": data},
         out / "controllers.json",
@@ -332,6 +332,12 @@ def main(
     )
     if lines or steps or len(found) < len(cases):
         raise typer.Exit(1)
+
+
+def _row(outcome: Outcome, lease_s: float) -> dict[str, Any]:
+    """Return the outcome for the results. Rules that switches have lost and got again are left out."""
+    changed = [] if rewrites(outcome.case) else outcome.changed
+    return {**asdict(replace(outcome, changed=changed)), "case": _text(outcome.case), "broken": broken(outcome, lease_s)}
 
 
 def _complete(

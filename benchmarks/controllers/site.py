@@ -50,7 +50,7 @@ PACKET_S = 0.05
 """Seconds between the packets of one host to the next one of its ring."""
 RESTART_S = 1.0
 """Seconds after which a member that has ended is started again, as by deploy/systemd."""
-SETTLE_S = 60.0
+SETTLE_S = 180.0
 HOUR_S, DAY_S = 3600, 86_400
 READ_S = 0.5
 """Seconds in which etcd sends all earlier changes of assignments."""
