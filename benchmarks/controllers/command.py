@@ -337,7 +337,11 @@ def main(
 def _row(outcome: Outcome, lease_s: float) -> dict[str, Any]:
     """Return the outcome for the results. Rules that switches have lost and got again are left out."""
     changed = [] if rewrites(outcome.case) else outcome.changed
-    return {**asdict(replace(outcome, changed=changed)), "case": _text(outcome.case), "broken": broken(outcome, lease_s)}
+    return {
+        **asdict(replace(outcome, changed=changed)),
+        "case": _text(outcome.case),
+        "broken": broken(outcome, lease_s),
+    }
 
 
 def _complete(

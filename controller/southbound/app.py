@@ -72,6 +72,8 @@ from controller.tables.rules import ETH_ARP, ETH_LLDP, Stage
 from controller.tables.switch_sync import is_full
 
 TICK_S = 0.1
+USUALLY_SILENT = 1.5
+"""Largest silence of switches that can be reached, as a multiple of the time between polls or echo requests."""
 REPORT_S = 1.0
 FLOODING = 0.5
 """Fraction of the time for which reading from a switch may be paused; above it, the switch floods the controller."""
@@ -121,6 +123,10 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._report_at = 0.0
         self._in_reach: frozenset[Dpid] | None = None
         """Connected switches as reported last; None for a control loop that wants no such report."""
+        usual_s = min(config.counters.interval_s, config.openflow.echo_interval_s)
+        self._silent_s = max(config.etcd.lease_s, USUALLY_SILENT * usual_s)
+        self._unheard: set[Dpid] = set()
+        """Switches that this member held when it heard none of them any more."""
 
     def start(self) -> None:
         super().start()
@@ -248,14 +254,23 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
                 self._switches[dpid].connection.close()
             for change in self._port_changes.tick(now):
                 self._port_changed(change)
-            if self._in_reach not in (None, self._admission.connected):
-                self._in_reach = self._admission.connected
-                self._put(SwitchesInReach(self._in_reach))
+            if self._in_reach not in (None, reach := self._reach()):
+                self._in_reach = reach
+                self._put(SwitchesInReach(reach))
             if heard := self._discovery.take_elsewhere(with_alive=now >= self._report_at):
                 self._put(heard)
             self._report(now)
             limited_log.summarise()
             pause(TICK_S)
+
+    def _reach(self) -> frozenset[Dpid]:
+        """Return the connected switches, without those held when all of these had become silent.
+
+        Something between them and this member is broken then, and other members may reach them. They count again once
+        any switch is heard."""
+        if self._discovery.silent_s > self._silent_s:
+            self._unheard |= self._switches.keys()
+        return self._admission.connected - self._unheard
 
     def _report_counters(self) -> None:
         """Send the counters of all switches to the control loop together, since each message wakes the loop.
@@ -340,7 +355,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, connection: Connection) -> None:
-        dpid = self._heard_from(connection)
+        dpid = self._admitted(connection)
         if dpid is not None:
             switch = self._leave(dpid)
             limited_log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
@@ -371,12 +386,16 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     def _heard_from(self, connection: Connection) -> Dpid | None:
         """Return the dpid of an admitted connection, and mark its switch as alive; None for other connections."""
-        dpid = Dpid(connection.id)
-        switch = self._switches.get(dpid)
-        if switch is None or switch.connection is not connection:
-            return None
-        self._discovery.alive(dpid)
+        self._unheard.clear()
+        dpid = self._admitted(connection)
+        if dpid is not None:
+            self._discovery.alive(dpid)
         return dpid
+
+    def _admitted(self, connection: Connection) -> Dpid | None:
+        """Return the dpid of an admitted connection; None for other connections."""
+        switch = self._switches.get(Dpid(connection.id))
+        return Dpid(connection.id) if switch and switch.connection is connection else None
 
     @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def on_port_status(self, connection: Connection, message: Frame) -> None:

@@ -334,6 +334,11 @@ class Discovery:
             self._resumed[dpid] = self._listened
         alive[dpid] = self._listened
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds of listening since the latest message of any switch; 0 without switches."""
+        return self._listened - max(self._alive.values(), default=self._listened)
+
     def _alive_at(self, dpid: Dpid) -> float:
         """Return when the latest message of a switch arrived, here or at another southbound."""
         return self._alive.get(dpid, self._alive_elsewhere.get(dpid, -math.inf))

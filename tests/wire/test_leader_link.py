@@ -212,6 +212,23 @@ def confirm(connection: FakeSwitch) -> None:
 MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
 
 
+def test_a_switch_that_its_holder_does_not_hear_is_out_of_its_reach_until_it_is_heard(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    leader = Leader(f"unix:{tmp_path / 'members.sock'}")
+    (b,) = started(stack, leader, "b")
+    switch = Switch(A)
+    at_b = stack.enter_context(closing(switch.connect(b.port)))
+    b.holding.set(A, 5)
+    switch.becomes(at_b, MASTER)
+    leader.hears(SwitchConnected)
+    until(lambda: leader.router.in_reach == {A: ["b/b"]}, "the switch in reach")
+    until(lambda: leader.router.in_reach == {}, "the switch out of reach")
+    assert leader.kinds(SwitchLeft) == [], "connection and role stay"
+    at_b.send(BARRIER_REPLY, b"", 1)
+    until(lambda: leader.router.in_reach == {A: ["b/b"]}, "the switch in reach again")
+
+
 def test_a_switch_is_controlled_through_a_follower_and_handed_over(tmp_path: Path, stack: ExitStack) -> None:
     leader = Leader(f"unix:{tmp_path / 'members.sock'}")
     b, c = started(stack, leader, "b", "c")
