@@ -49,6 +49,8 @@ from controller.tables.messages import (
 )
 from controller.tables.rules import Stage
 
+HANDED_OVER_S = 3.0
+"""Seconds beyond the grace within which the next holder of a switch has claimed it."""
 ANSWER_S = 2.0
 """Seconds beyond the barrier time-out after which a southbound has not answered a stage."""
 TIMED_OUT = SwitchResult(timed_out=True)
@@ -263,7 +265,7 @@ class Router:
     def _release(self, dpid: Dpid, message: SwitchLeft | MastershipLost) -> None:
         """Give another southbound time to get the switch, before the control loop loses it."""
         del self._holders[dpid]
-        self._leaving[dpid] = self._clock() + self._grace_s, message
+        self._leaving[dpid] = self._clock() + self._grace_s + HANDED_OVER_S, message
         self._abandon(dpid)
 
     def _expire(self) -> None:

@@ -126,7 +126,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         usual_s = min(config.counters.interval_s, config.openflow.echo_interval_s)
         self._silent_s = max(config.etcd.lease_s, USUALLY_SILENT * usual_s)
         self._unheard: set[Dpid] = set()
-        """Switches that this member held when it heard none of them any more."""
+        """Switches that this member held when it heard none of them any more, and has not heard since."""
 
     def start(self) -> None:
         super().start()
@@ -266,8 +266,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _reach(self) -> frozenset[Dpid]:
         """Return the connected switches, without those held when all of these had become silent.
 
-        Something between them and this member is broken then, and other members may reach them. They count again once
-        any switch is heard."""
+        Something between them and this member is broken then, and other members may reach them. Each counts again once
+        it is heard: TCP may need seconds to send again what was lost."""
         if self._discovery.silent_s > self._silent_s:
             self._unheard |= self._switches.keys()
         return self._admission.connected - self._unheard
@@ -303,6 +303,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPStateChange, MAIN_DISPATCHER)
     def on_handshake_done(self, connection: Connection) -> None:
+        self._unheard.discard(Dpid(connection.id))
         self._admission.arrived(connection, time.monotonic())
 
     def _admit(self, connection: Connection) -> None:
@@ -386,7 +387,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     def _heard_from(self, connection: Connection) -> Dpid | None:
         """Return the dpid of an admitted connection, and mark its switch as alive; None for other connections."""
-        self._unheard.clear()
+        self._unheard.discard(Dpid(connection.id))
         dpid = self._admitted(connection)
         if dpid is not None:
             self._discovery.alive(dpid)

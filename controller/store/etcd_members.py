@@ -134,6 +134,9 @@ class EtcdMembership:
 
     def _read(self) -> int:
         """Renew the own lease, read all members, and return etcd's revision. Raises ``EtcdError``."""
+        # Read first: a member that hears nothing from etcd must not extend its lease by requests that arrive there.
+        if self._etcd.get(self._key, self._within_s) is None:
+            self._lease, self._valid_until = 0, 0.0  # the key was deleted: write it again
         began = time.monotonic()
         if not self._lease or not self._etcd.renew(self._lease, self._within_s):
             self._lease = self._etcd.grant(self._lease_s, self._within_s)
@@ -145,8 +148,6 @@ class EtcdMembership:
         leader = next((_leader(each) for each in claims if each.key == self._root + b"claim"), None)
         # also if the lists below cannot be read
         self._newest = Members(self._newest.all, leader, began, self._newest.draining)
-        if self._etcd.get(self._key, self._within_s) is None:
-            self._lease, self._valid_until = 0, 0.0  # the key was deleted: write it again
         of_draining = key(self._root, "draining", "")
         drained, _ = self._etcd.keys(of_draining, self._within_s, MOST_MEMBERS)
         draining = frozenset(each.key.removeprefix(of_draining).decode(errors="replace") for each in drained)

@@ -25,7 +25,7 @@ from controller.fabric.messages import (
     SwitchMoved,
 )
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.link.routing import ANSWER_S, Router
+from controller.link.routing import ANSWER_S, HANDED_OVER_S, Router
 from controller.tables.messages import (
     InstallStage,
     PollHalfway,
@@ -40,6 +40,8 @@ from controller.tables.rules import MeterRule, RuleMod, Stage
 A, B, C = Dpid(1), Dpid(2), Dpid(3)
 A1, B1, C1 = (PortRef(dpid, PortNo(1)) for dpid in (A, B, C))
 GRACE_S, BARRIER_S = 5.0, 10.0
+LEFT_S = GRACE_S + HANDED_OVER_S
+"""Seconds after which the loop loses a switch without a holder."""
 DONE, TIMED_OUT = SwitchResult(), SwitchResult(timed_out=True)
 MODS = (RuleMod("add", MeterRule(1, 10, 10)),)
 
@@ -179,7 +181,7 @@ def test_a_switch_moves_to_another_southbound_without_leaving(loop: Loop) -> Non
     loop.install(A)
     loop.router.remove(one)
     assert loop.heard[-1:] == [StageDone(7, {A: TIMED_OUT})]
-    assert loop.wait(GRACE_S - 0.1) == []
+    assert loop.wait(LEFT_S - 0.1) == []
     two = Southbound(loop)
     assert two.says(SwitchConnected(A, "a", ())) == [SwitchMoved(A, "a", ())]
     assert two.sent == [ExpectLinks(((A1, B1),), frozenset({A}))]
@@ -189,8 +191,8 @@ def test_a_switch_moves_to_another_southbound_without_leaving(loop: Loop) -> Non
     assert three.sent == [ExpectLinks(((B1, A1),), frozenset({B}))]
     three.says(SwitchLeft(B, released=True))
     loop.heard.clear()
-    assert loop.wait(GRACE_S) == [SwitchLeft(B, released=True)]
-    assert loop.wait(GRACE_S) == []
+    assert loop.wait(LEFT_S) == [SwitchLeft(B, released=True)]
+    assert loop.wait(LEFT_S) == []
 
 
 def test_a_southbound_that_returns_has_its_switches_as_before(loop: Loop) -> None:
@@ -198,7 +200,7 @@ def test_a_southbound_that_returns_has_its_switches_as_before(loop: Loop) -> Non
     loop.router.remove(one)
     loop.router.add(one)
     assert one.says(SwitchConnected(A, "a", ())) == [SwitchMoved(A, "a", ())]
-    assert loop.wait(2 * GRACE_S) == []
+    assert loop.wait(2 * LEFT_S) == []
 
 
 def test_the_former_holder_has_nothing_more_to_say_about_a_switch(loop: Loop) -> None:
@@ -223,7 +225,7 @@ def test_a_switch_that_its_living_holder_loses_leaves_at_once(loop: Loop) -> Non
 def test_a_switch_without_a_holder_leaves_after_a_while(loop: Loop, message: Any) -> None:
     one = Southbound(loop, A)
     assert one.says(message) == []
-    assert loop.wait(GRACE_S) == [message]
+    assert loop.wait(LEFT_S) == [message]
 
 
 def test_a_switch_that_its_holder_claims_anew_keeps_its_links(loop: Loop) -> None:
