@@ -148,7 +148,7 @@ class Run:
         due = sorted((fault.starts_s, number) for number, fault in enumerate(case))
         mends: list[tuple[float, Any]] = []
         stopping = threading.Event()
-        threads = [threading.Thread(target=changes.run, args=(stopping,)) for changes in self._changes]
+        threads = [threading.Thread(target=changes.run, args=(stopping,), daemon=True) for changes in self._changes]
         for thread in threads:
             thread.start()
         start = time.monotonic()
@@ -171,7 +171,8 @@ class Run:
             time.sleep(POLL_S)
         stopping.set()
         for thread in threads:
-            thread.join()
+            thread.join(ANSWER_WAIT_S)
+        hung = sum(thread.is_alive() for thread in threads)
         if is_restored(case):
             for changes, first in zip(self._changes, acknowledged, strict=True):
                 changes.unknown.update(range(first, changes.number))
@@ -186,7 +187,8 @@ class Run:
         changed = [f"- {rule}" for rule in sorted(before - after)] + [f"+ {rule}" for rule in sorted(after - before)]
         whose = {"leader": leader.name, "standby": standby.name}
         victims = {whose[fault.who] for fault in case if fault.replaces}
-        return self._outcome(case, victims, start, end, None if why else settled - mended, changed)
+        outcome = self._outcome(case, victims, start, end, None if why else settled - mended, changed)
+        return replace(outcome, jobs=[*outcome.jobs, *["a change of a job does not end"] * hung])
 
     def _outcome(
         self,
