@@ -122,7 +122,7 @@ class Discovery:
         self._allowance = BURST * max_probes_per_s * BURST_S
         self._alive: dict[Dpid, float] = {}
         self._resumed: dict[Dpid, float] = {}
-        """Time at which a switch sent a message again after it had been silent for more than half of the time-out."""
+        """Time at which a switch connected, or was heard again after a silence of more than half of the time-out."""
         self._listened = 0.0
         self._ticked = math.inf
         self._refused: Counter[RefusedPacket] = Counter()
@@ -138,7 +138,7 @@ class Discovery:
         up = {PortRef(dpid, port.number) for port in ports if port.up}
         for at in self._of.get(dpid, set()) - up:
             self._port_down(at)
-        self._alive[dpid] = self._listened
+        self._alive[dpid] = self._resumed[dpid] = self._listened
         for at in sorted(up):
             self._port_up(at)
             self._ports[at].announced = False

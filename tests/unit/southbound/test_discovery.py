@@ -448,6 +448,15 @@ def test_a_link_to_a_switch_elsewhere_that_was_silent_is_not_lost_at_its_first_m
     assert two.run(2 * TIMEOUT) == []
 
 
+def test_a_link_to_a_switch_that_this_southbound_takes_over_is_not_lost_before_it_is_probed() -> None:
+    two = Two({A1: B1, B1: A1})
+    two.run(3.0)
+    assert two.run(2 * TIMEOUT, passed_on=False) == []
+    two.one.switch_connected(B, [port(1)])
+    two.one.alive(A)
+    assert two.one.lost() == []
+
+
 def test_probes_that_were_used_or_are_old_are_refused_also_from_elsewhere() -> None:
     two = Two({})
     two.run(FRESH_TIMEOUTS * TIMEOUT)
