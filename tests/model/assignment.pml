@@ -2,7 +2,8 @@
  *
  * The leader is whatever process etcd lets write: it assigns the switch to any member at any time. That only one process
  * can be the leader is the subject of handover.pml. A member reads the assignment late, claims the switch, reads its
- * rule, and writes what differs. It may stop for any time between two steps. Each fault has a budget.
+ * rule, and writes what differs. It may stop for any time between two steps. While it has no link to the control loop, a
+ * holder reads the rule and repairs it once. Each fault has a budget.
  *
  * Ghost variables serve only the assertions. Variants (-DNAME) put one fault into the program.
  */
@@ -30,10 +31,14 @@
 #ifndef RESTORES
 #define RESTORES 0    /* restores of etcd from a backup */
 #endif
+#ifndef BREAKS
+#define BREAKS 0      /* links between a member and the control loop that break */
+#endif
 
 #define NOBODY 255
 #define UNKNOWN 255
 #define NO_GENERATION 255
+#define REPAIRED 128  /* part of the value of a rule that a holder has repaired without a control loop */
 
 /* A generation is smaller than another one by the sign of their difference, as in OpenFlow 1.3.5 section 6.3.6. */
 #define IS_STALE(generation, last) ((((generation) - (last)) & 255) >= 128)
@@ -47,6 +52,7 @@ typedef Member {
   byte known;
   byte order;            /* ghost: place of that assignment among all */
   byte cut;              /* wanted rule as this member knows it */
+  bool alone;            /* no link to the control loop */
 }
 
 typedef Connection {
@@ -73,7 +79,7 @@ byte old_holder = NOBODY, old_assigned, old_revision; /* backup of etcd, by defa
 bool backed_up;
 bool has_generation;     /* the switch */
 byte generation, rule, cut = 1;
-byte assignments, drops, restarts, cuts, restores;
+byte assignments, drops, restarts, cuts, restores, breaks;
 
 byte confirmed;          /* ghost: latest assignment whose holder the switch has confirmed as its master */
 byte highest;            /* ghost: highest generation so far */
@@ -179,6 +185,12 @@ end:
 
 #define HOLDS (member[m].holder == m)
 #define WANTED (member[m].cut)
+
+#ifdef REPAIRS_IN_ANY_ROLE
+#define MAY_REPAIR (connection[m].request != NONE)
+#else
+#define MAY_REPAIR connection[m].used
+#endif
 
 #ifdef NOT_READ_AGAIN
 #define MAY_CLAIM true
@@ -309,7 +321,8 @@ end:
       to_member[m]?[READ, _, _] ->
       to_member[m]?READ, value, xid;
       if
-      :: connection[m].used && xid == connection[m].asked -> connection[m].rule = value
+      :: (connection[m].used || (member[m].alone && MAY_REPAIR)) && xid == connection[m].asked ->
+        connection[m].rule = value
       :: else
       fi;
       value = 0;
@@ -332,10 +345,30 @@ end:
       connection[m].used = false;
       connection[m].rule = UNKNOWN
     }
-  /* Plans and repairs. */
+  /* The link to the control loop breaks and returns. Who decides from then on reads the rule of the switch. */
   :: atomic {
-      connection[m].used && connection[m].rule != UNKNOWN && member[m].cut != 0 && connection[m].rule != WANTED &&
-      nfull(to_switch[m]) ->
+      (breaks < BREAKS || member[m].alone) && nfull(to_switch[m]) ->
+      if
+      :: member[m].alone -> member[m].alone = false
+      :: else -> breaks++; member[m].alone = true
+      fi;
+      connection[m].rule = UNKNOWN;
+      if
+      :: connection[m].used || (member[m].alone && MAY_REPAIR) -> ask(m, READ, 0)
+      :: else
+      fi
+    }
+  /* Local repair. */
+  :: atomic {
+      member[m].alone && MAY_REPAIR && connection[m].rule != UNKNOWN && connection[m].rule != 0 &&
+      connection[m].rule < REPAIRED && nfull(to_switch[m]) ->
+      connection[m].rule = connection[m].rule + REPAIRED;
+      to_switch[m]!WRITE, connection[m].rule, 0, connection[m].order
+    }
+  /* Plans and repairs of the control loop. */
+  :: atomic {
+      !member[m].alone && connection[m].used && connection[m].rule != UNKNOWN && member[m].cut != 0 &&
+      connection[m].rule != WANTED && nfull(to_switch[m]) ->
       to_switch[m]!WRITE, WANTED, 0, connection[m].order;
       connection[m].rule = WANTED
     }

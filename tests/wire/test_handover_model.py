@@ -62,6 +62,8 @@ ASSIGNMENT_HOLDS = {
     "a switch restarts": "ASSIGNMENTS=3 RESTARTS=1",
     "connections end": "ASSIGNMENTS=2 DROPS=2 RESTARTS=1",
     "three members": "MEMBERS=3 HOLDERS=2 ASSIGNMENTS=2",
+    "a link to the control loop and a connection break": "ASSIGNMENTS=2 BREAKS=1 DROPS=1",
+    "a link to the control loop breaks and a switch restarts": "ASSIGNMENTS=2 BREAKS=1 RESTARTS=1",
     "restored, members were stopped": "RESTORES=1 STOPPED_FIRST ASSIGNMENTS=3",
     "restored from before all assignments while members run": "RESTORES=1 ASSIGNMENTS=2 RESTARTS=1",
 }
@@ -72,6 +74,7 @@ ASSIGNMENT_BROKEN = {
     "one generation for all assignments": ("ONE_GENERATION ASSIGNMENTS=2 MAY_BE_REFUSED", ONE_WRITER),
     "writes before the answer": ("WRITES_BEFORE_THE_ANSWER ASSIGNMENTS=2", NOTHING_REWRITTEN),
     "writes while it claims anew": ("USED_DURING_THE_CLAIM", NOTHING_REWRITTEN),
+    "local repair in any role": ("REPAIRS_IN_ANY_ROLE ASSIGNMENTS=2 BREAKS=1 DROPS=1 MAY_BE_REFUSED", ONE_WRITER),
     "restored, base not raised": ("RESTORES=1 STOPPED_FIRST BASE_NOT_RAISED", HELD),
     "restored to an earlier assignment while members run": (
         "RESTORES=1 ASSIGNMENTS=2 LATE_BACKUP MAY_BE_REFUSED RESTARTS=1",
