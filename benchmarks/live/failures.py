@@ -2,10 +2,11 @@
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
 
-The fabric and its three rings are those of the demo. Before each failure the benchmark selects two pinned pairs that
-use the element about to fail, and probes them every millisecond. It probes all other pinned pairs, and pairs of idle
-hosts whose flows ECMP hashes, every 10 ms. The result is a table, and ``failures.json`` with every single event;
-``--json`` prints the JSON instead. The exit status is 1 when a job had to restart.
+The fabric and its three rings are those of the demo. With ``--members``, several controllers divide the switches.
+Before each failure the benchmark selects two pinned pairs that use the element about to fail, and probes them every
+millisecond. It probes all other pinned pairs, and pairs of idle hosts whose flows ECMP hashes, every 10 ms. The result
+is a table, and ``failures.json`` with every single event; ``--json`` prints the JSON instead. The exit status is 1 when
+a job had to restart.
 """
 
 import shutil
@@ -21,24 +22,25 @@ import typer
 
 from benchmarks.live.failures_report import Event, Role, build_report
 from benchmarks.measures import chosen, report
-from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.demo.parts import RouteWatch, Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import wait_for
-from mininet_topos.lab.running_fabric import running_fabric, settled
+from mininet_topos.lab.record import run, wait_for
+from mininet_topos.lab.running_fabric import masters, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.probing import Pair, Probing
 from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.trainer.log import read_rank_logs
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
+from signalbox.mapping import word_in
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 
 
 @contextmanager
 def demo_fabric(prefix: str, out: Path) -> Iterator[tuple[LeafSpine, Path]]:
-    """Yield the topology and a temporary folder; the controller's log in the folder is copied to ``out`` at the end.
+    """Yield the topology and a temporary folder; the controllers' logs in the folder are copied to ``out`` at the end.
 
     ``prefix``: prefix of the names of interfaces and namespaces, so that labs can run side by side."""
     out.mkdir(parents=True, exist_ok=True)
@@ -48,6 +50,8 @@ def demo_fabric(prefix: str, out: Path) -> Iterator[tuple[LeafSpine, Path]]:
             yield LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix=prefix), Path(name)
         finally:
             shutil.copy(Path(name) / "controller.log", out)
+            for log in Path(name).glob("member*/controller.log"):
+                shutil.copy(log, out / f"{log.parent.name}.log")
 
 
 CLOSE_S, WIDE_S = 0.001, 0.010
@@ -58,8 +62,10 @@ POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
 KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
-WITHOUT_ETCD = "cable without etcd"
-"""Kind of failure that is not among the usual ones, because it needs a state in etcd."""
+WITHOUT_ETCD, WITHOUT_LEADER = "cable without etcd", "cable without etcd and leader"
+"""Kinds of failure that are not among the usual ones: the state must be in etcd, and there must be two controllers."""
+
+ALL_KINDS = (*KINDS, WITHOUT_ETCD, WITHOUT_LEADER)
 
 
 @dataclass
@@ -79,6 +85,8 @@ class Scene:
     quiet_s: float = QUIET_S
     etcd: EtcdProcess | None = None
     away_s: float = 0.0
+    members: Sequence[ControllerProcess] = ()
+    """Controllers that divide the switches, ``controller`` included."""
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -92,6 +100,16 @@ class Scene:
             for change in self.watch.in_force().values()
             for pair, path in change.paths.items()
         }
+
+    def holders(self) -> dict[str, str]:
+        """Return the name of the member that is the master of each switch; empty with one controller."""
+        names = {member.target: member.folder.name for member in self.members}
+        return {switch: names[target] for switch, target in masters(self.lab).items() if target in names}
+
+    def is_divided(self) -> bool:
+        """Return whether every switch has a master, and every member is the master of some switch."""
+        holders = self.holders()
+        return len(holders) == len(self.lab.switches) and len(set(holders.values())) == len(self.members)
 
     def announced(self) -> set[Pair]:
         return {
@@ -147,6 +165,7 @@ def run_kind(scene: Scene, kind: str, turn: int) -> None:
         "controller": _controller,
         "cable without controller": _cable_without_controller,
         WITHOUT_ETCD: _cable_without_etcd,
+        WITHOUT_LEADER: _cable_without_leader,
     }[kind](scene, turn)
 
 
@@ -214,9 +233,16 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
 
 
 def _cable_without_etcd(scene: Scene, turn: int) -> None:
-    """Cut a cable while etcd is away, so that the controller can save nothing and has lost its claim of the state."""
+    """Cut a cable while etcd is away, so that the controller can save nothing and has lost its claim of the state.
+
+    If members divide the switches, those of the cable are held by different members."""
     assert scene.etcd
-    (leaf, spine), up, down, roles = _pick_cable(scene, turn)
+    holders = scene.holders()
+
+    def is_between(leaf: str, spine: str) -> bool:
+        return not holders or holders[leaf] != holders[spine]
+
+    (leaf, spine), up, down, roles = _pick_cable(scene, turn, is_between)
     name, left = f"{leaf}-{spine}", scene.links - 2
 
     def cannot_save() -> bool:
@@ -234,6 +260,38 @@ def _cable_without_etcd(scene: Scene, turn: int) -> None:
         )
 
 
+def _cable_without_leader(scene: Scene, turn: int) -> None:
+    """Cut a cable while etcd is away and the leader is dead.
+
+    The second pair begins at a leaf of a member that lives. Leaves of the dead member go on to send to the spine."""
+    assert scene.etcd
+    holders = scene.holders()
+    found = next(member for member in scene.client.list_members() if word_in(member, "role") == "leader")
+    leader = next(member for member in scene.members if member.folder.name == found.name)
+
+    def lives(leaf: str) -> bool:
+        return holders[leaf] != found.name
+
+    (leaf, spine), up, down, roles = _pick_cable(scene, turn, begins_at=lives)
+    name, at_dead, kill = f"{leaf}-{spine}", {host.ip for host in scene.lab.hosts if not lives(host.leaf)}, leader.kill
+    roles |= {pair: "elsewhere" for pair, role in roles.items() if role == "uses it" and pair[0] in at_dead}
+
+    def both_start() -> None:
+        assert scene.etcd
+        scene.etcd.start()
+        leader.start("--standby")
+
+    def in_order() -> bool:
+        return scene.in_order(scene.links) and scene.is_divided()
+
+    with scene.closely((up, down)):
+        scene.etcd.kill()
+        scene.phase("leader killed, no etcd", found.name, roles, kill, lambda: True)
+        scene.phase("cable cut, no leader", name, roles, lambda: scene.lab.cut(leaf, spine), lambda: True)
+        scene.phase("cable replugged, no leader", name, roles, lambda: scene.lab.plug(leaf, spine), lambda: True)
+        scene.phase("both back", found.name, roles, both_start, in_order)
+
+
 def start(scene: Scene, switch: str) -> None:
     scene.lab.start_switch(switch)
     prioritise_probes(scene.lab)  # the links of the switch have new queues
@@ -245,17 +303,24 @@ def pick_spine(scene: Scene, turn: int) -> tuple[str, Pair, Pair, dict[Pair, Rol
     return spine, up, down, _roles(scene, lambda path: spine in path, {up: "close 1", down: "close 2"})
 
 
-def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
+def _pick_cable(
+    scene: Scene,
+    turn: int,
+    fits: Callable[[str, str], bool] = lambda _leaf, _spine: True,
+    begins_at: Callable[[str], bool] = lambda _leaf: True,
+) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
     """Return a (leaf, spine) whose cable pinned flows use in both directions, two of their pairs, and all roles.
 
     The first pair sends up through the cable. The second pair receives through it, so the leaf of its source does not
-    notice a cut."""
+    notice a cut. ``fits``: whether to use a cable. ``begins_at``: whether the second pair may begin at a leaf."""
     ups: dict[tuple[str, str], Pair] = {}
     downs: dict[tuple[str, str], Pair] = {}
     for pair, path in sorted(scene.routes().items()):
         if len(path) == 3:
-            ups[path[0], path[1]] = downs[path[2], path[1]] = pair
-    both = sorted(ups.keys() & downs.keys())
+            ups[path[0], path[1]] = pair
+            if begins_at(path[0]):
+                downs[path[2], path[1]] = pair
+    both = sorted(cable for cable in ups.keys() & downs.keys() if fits(*cable))
     leaf, spine = both[turn % len(both)]
     up, down = ups[leaf, spine], downs[leaf, spine]
 
@@ -281,17 +346,24 @@ def scene_of(
     close_s: float = CLOSE_S,
     quiet_s: float = QUIET_S,
     in_etcd: bool = False,
+    members: int = 1,
 ) -> Iterator[Scene]:
     """Run jobs that train on their pins, and probes. Only the jobs are announced.
 
-    ``in_etcd``: save the state in an etcd with one member instead of a directory."""
+    ``in_etcd``: save the state in an etcd with one member instead of a directory. ``members``: controllers; several
+    need the state in etcd."""
     raw = folder / RAW
     raw.mkdir()
     with ExitStack() as stack:
         etcd = stack.enter_context(running_etcd(folder)) if in_etcd else None
         store = f"etcd://{etcd.endpoint}" if etcd else "sqlite"
-        fabric = running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6, store=store)
+        settings = _member_settings(folder) if members > 1 else None
+        fabric = running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6, settings, store=store)
         lab, controller, client = stack.enter_context(fabric)
+        all_members = [controller, *(_member(controller, number) for number in range(2, members + 1))]
+        for member in all_members[1:]:
+            stack.callback(member.kill)
+            member.start("--standby")
         prioritise_probes(lab)
         rings = ring_jobs(lab)[:jobs]
         training = Training(lab, rings, elements, controller.address, folder / "ports", raw)
@@ -299,11 +371,39 @@ def scene_of(
         watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
         probing = stack.enter_context(Probing(lab, lab.hosts, raw, PROBE_TOS))
         scene = Scene(lab, controller, client, training, probing, watch, close_s, quiet_s, etcd)
+        if members > 1:
+            scene.members = all_members
+            _divide(scene)
         wait_for(scene.all_pinned, "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         for pair in sorted(scene.announced() | scene.hashed()):
             probing.send(pair, WIDE_S)
         time.sleep(quiet_s)
         yield scene
+
+
+def _member_settings(folder: Path) -> Settings:
+    """Return the settings of a member with the name of its folder."""
+    members = {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"}
+    return {"members": members}
+
+
+def _member(first: ControllerProcess, number: int) -> ControllerProcess:
+    """Return a further member, which is not started. ``first``: the first one."""
+    folder = first.folder / f"member{number}"
+    folder.mkdir()
+    own = _member_settings(folder)
+    settings = {section: {**first.settings.get(section, {}), **own.get(section, {})} for section in first.settings}
+    return ControllerProcess(folder, settings=settings, store=first.store)
+
+
+def _divide(scene: Scene) -> None:
+    """Connect every switch to all members, and wait until each holds some."""
+    for switch in scene.lab.switches:
+        targets = (member.target for member in scene.members)
+        run("ovs-vsctl", "set-controller", scene.lab.bridge(switch.name), *targets)
+    wait_for(scene.is_divided, "switches at all members", SETTLE_TIMEOUT_S, POLL_S)
+    scene.lab.reconnect_soon()
+    wait_for(lambda: settled(scene.client, scene.links), "all links", SETTLE_TIMEOUT_S, POLL_S)
 
 
 def finish(scene: Scene) -> dict[str, Any]:
@@ -317,16 +417,22 @@ def main(
     times: Annotated[int, typer.Option(min=1, help="Number of failures of each kind.")] = 5,
     only: Annotated[
         str,
-        typer.Option(help=f"Kinds of failure, from {', '.join((*KINDS, WITHOUT_ETCD))}; default: all but the last."),
+        typer.Option(help=f"Kinds of failure, from {', '.join(ALL_KINDS)}; default: those without etcd."),
     ] = ",".join(KINDS),
+    members: Annotated[int, typer.Option(min=1, max=8, help="Controllers that divide the switches.")] = 1,
     away_s: Annotated[float, typer.Option(help="Seconds without etcd before a cable is cut.")] = 0.0,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/failures"),
     as_json: AsJson = False,
 ) -> None:
     """Cause failures under load and measure for how long traffic stops."""
-    kinds = chosen("--only", only, (*KINDS, WITHOUT_ETCD))
-    in_etcd = WITHOUT_ETCD in kinds
-    with demo_fabric("fl", out) as (topo, folder), scene_of(topo, folder, ELEMENTS, JOBS, in_etcd=in_etcd) as scene:
+    kinds = chosen("--only", only, ALL_KINDS)
+    if WITHOUT_LEADER in kinds and members == 1:
+        raise typer.BadParameter(f"{WITHOUT_LEADER} needs --members 2 or more")
+    in_etcd = members > 1 or WITHOUT_ETCD in kinds
+    with (
+        demo_fabric("fl", out) as (topo, folder),
+        scene_of(topo, folder, ELEMENTS, JOBS, in_etcd=in_etcd, members=members) as scene,
+    ):
         scene.away_s = away_s
         for kind in kinds:
             for turn in range(times):

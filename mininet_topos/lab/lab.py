@@ -172,7 +172,9 @@ class Lab:
 
         Open vSwitch 3.1 ignores this setting while a switch is not connected."""
         running = [self.bridge(switch.name) for switch in self.switches if switch.name not in self._stopped]
-        run("ovs-vsctl", *_each(["set", "Controller", bridge, "max_backoff=1000"] for bridge in running))
+        listed = run("ovs-vsctl", *_each(["get", "Bridge", bridge, "controller"] for bridge in running))
+        controllers = re.findall(r"[0-9a-f-]{36}", listed)
+        run("ovs-vsctl", *_each(["set", "Controller", id_, "max_backoff=1000"] for id_ in controllers))
 
     def _bring_up(self) -> None:
         self.datapath = available_datapath()
