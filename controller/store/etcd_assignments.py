@@ -76,7 +76,7 @@ class EtcdAssignments:
         self._read_at = float("-inf")
         """Monotonic time at which the newest reading of all keys began."""
         self._wanted = threading.Event()
-        """Ends the pause before the next reading."""
+        """Event that ends the pause before the next reading."""
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=run, name=f"assignments-{name}", daemon=True)
@@ -86,9 +86,9 @@ class EtcdAssignments:
         self._restored = ""
         """Reason why etcd was restored from a snapshot since this process has started; empty if it was not."""
         self.changed: Callable[[], None] = lambda: None
-        """Called by a thread after each change of an assignment."""
+        """Function that a thread calls after each change of an assignment."""
         self.fail: Callable[[SignalboxError], None] = lambda _: None
-        """Called by a thread once, when etcd was restored from a snapshot."""
+        """Function that a thread calls once, when etcd was restored from a snapshot."""
 
     def __enter__(self) -> Self:
         self._wanted.set()
@@ -201,7 +201,7 @@ class EtcdAssignments:
         self._read_at = began
 
     def _refuse_restored(self, known: int, revision: int) -> None:
-        """Raise ``EtcdError`` from the first revision on that is smaller than one ``known`` before its request."""
+        """Raise ``EtcdError``, now and later, when this revision is smaller than one ``known`` before its request."""
         if revision < known and not self._restored:
             self._restored = f"etcd was restored from a snapshot: it had revision {known}, and has {revision} now"
             self.fail(SignalboxError(f"{self._restored}; this controller must start again"))

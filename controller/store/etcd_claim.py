@@ -56,7 +56,7 @@ class EtcdClaim:
         self._claim = json.dumps({"holder": self._holder, "id": self.id, "name": name, "api": api}).encode()
         """Value of the key ``claim`` while this process has the claim."""
         self._quick_s = max(LEAST_QUICK_S, lease_s / 6)
-        """Longest time in seconds of a call for the claim, so that a silent member does not end the lease."""
+        """Longest time in seconds of a call for the claim, so that a silent member of etcd does not end the lease."""
         self._lease = 0
         self._created = 0
         """Revision of etcd at which the claim was made, for the epoch; 0 without a claim."""
@@ -71,7 +71,7 @@ class EtcdClaim:
         self._watch = Watch()
         self._stopping = threading.Event()
         self._check = threading.Event()
-        """Ends the pause before the next renewal."""
+        """Event that ends the pause before the next renewal."""
         self._renewing: threading.Thread | None = None
         self._lost: Callable[[], None] = lambda: None
 

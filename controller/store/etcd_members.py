@@ -62,7 +62,7 @@ class EtcdMembership:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="members", daemon=True)
         self.changed: Callable[[], None] = lambda: None
-        """Called by a thread after each reading."""
+        """Function that a thread calls after each reading."""
 
     def __enter__(self) -> Self:
         self._thread.start()

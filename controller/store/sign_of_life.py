@@ -82,7 +82,7 @@ class Watch:
     def __init__(self) -> None:
         self._address = ""
         self._stopping = threading.Event()
-        """Ends the thread that watches the address."""
+        """Event that ends the thread that watches the address."""
         self._connection: socket.socket | None = None
         self.known = ""
         """Address at which a process has sent the word."""
