@@ -24,11 +24,11 @@ from controller.api.errors import TooSlow
 from controller.api.files import Certificates
 from controller.api.forwarding import Channel, channel_to, obstacle
 from controller.api.guard import Context, errors_answered, freed
-from controller.api.peers import forwarded_peer
+from controller.api.peers import Peer, direct_peer, forwarded_peer
 from controller.link.codec import Refused
 from controller.log_limit import LimitedLog
 from controller.store.members import LINK_FORMATS, Member, Membership, common_format
-from signalbox.errors import Conflict
+from signalbox.errors import Conflict, Unauthenticated
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log, period_s=60)
@@ -141,8 +141,9 @@ def add_links(
             forwarded_peer(names, is_leader, context)
             packets, write = _queue()
             fields = dict(context.invocation_metadata() or ())
-            member, form = fields.get(MEMBER, ""), _common_format(str(fields.get(FORMATS, "1-1")))
-            link = new_link(str(member), write, form)
+            member, form = str(fields.get(MEMBER, "")), _common_format(str(fields.get(FORMATS, "1-1")))
+            _refuse_another(member, names, direct_peer(context))
+            link = new_link(member, write, form)
 
             async def received(packet: bytes) -> None:
                 # In a thread: the rules of a switch may take a tenth of a second to read.
@@ -160,6 +161,16 @@ def add_links(
 
     handler: Any = grpc.stream_stream_rpc_method_handler(freed(answer))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+
+
+def _refuse_another(member: str, names: Collection[str], peer: Peer) -> None:
+    """Raise ``Unauthenticated`` for the name of one member with the certificate of another.
+
+    Members may also share a certificate, with a name that no member has."""
+    name = member.partition("/")[0]
+    if not peer.socket and name in names and name not in peer.names:
+        shown = ascii(", ".join(peer.names))
+        raise Unauthenticated(f"the certificate of member {name!a} is needed for its link; this one has {shown}")
 
 
 def _common_format(formats: str) -> int:

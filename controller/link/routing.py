@@ -1,7 +1,8 @@
 """Routing between the control loop and several southbounds, of which each holds some of the switches.
 
 In: commands of the control loop, and messages of southbounds. Out: each command to the southbound that holds its
-switch, and messages as if there were one southbound only. A southbound holds a switch from its ``SwitchConnected`` on.
+switch, and messages as if there were one southbound only. A southbound holds a switch from its ``SwitchConnected`` on,
+whose generation id is that of an assignment.
 
 A switch that lost its holder, or whose southbound is lost, stays with the control loop for ``grace_s``
 seconds. If another southbound gets it meanwhile, the loop sees ``SwitchMoved``: no route moves, and the rules are read
@@ -16,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,6 +39,7 @@ from controller.fabric.messages import (
     SwitchMoved,
 )
 from controller.fabric.topology import Dpid, PortRef
+from controller.link.codec import Refused
 from controller.tables.messages import (
     FromSwitches,
     InstallStage,
@@ -94,8 +96,8 @@ class _Mark:
 class Router:
     """Outbox of the control loop, and the other end of several southbounds. Any thread may call any method.
 
-    ``put``: takes a message for the control loop, and perhaps an object that counts it.
-    ``clock``: monotonic seconds."""
+    ``put``: takes a message for the control loop, and perhaps an object that counts it. ``is_assigned``: whether a
+    member may have claimed a switch with a generation id. ``clock``: monotonic seconds."""
 
     def __init__(
         self,
@@ -103,8 +105,10 @@ class Router:
         grace_s: float,
         barrier_timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
+        is_assigned: Callable[[str, Dpid, int], bool] = lambda *_: True,
     ) -> None:
         self._put = put
+        self._is_assigned = is_assigned
         self._grace_s = grace_s
         self._answer_s = barrier_timeout_s + ANSWER_S
         self._clock = clock
@@ -191,10 +195,14 @@ class Router:
             for dpid in [dpid for dpid, holder in self._holders.items() if holder is end]:
                 self._release(dpid, SwitchLeft(dpid))
 
-    def received(self, end: End, messages: Iterable[FromSwitches], taken: Callable[[], None]) -> None:
+    def received(self, end: End, messages: Collection[FromSwitches], taken: Callable[[], None]) -> None:
         """Handle messages of a southbound. Messages about switches that it does not hold are dropped.
 
-        ``taken``: called by a thread once the control loop has taken them."""
+        ``taken``: called by a thread once the control loop has taken them. Raises ``Refused`` for a generation id that
+        no assignment has, as far as is known here: the southbound may announce its switches over another link."""
+        for message in messages:
+            if isinstance(message, SwitchConnected | SwitchMoved):
+                self._refuse_invented(end, message)
         with self._lock:
             shown = [each for message in messages for each in self._shown(end, message)] if end in self._ends else []
             for message in shown[:-1]:
@@ -203,6 +211,11 @@ class Router:
                 self._put(message, _Mark(taken))
         if not shown:
             taken()
+
+    def _refuse_invented(self, end: End, message: SwitchConnected | SwitchMoved) -> None:
+        if not self._is_assigned(end.member, message.dpid, message.generation):
+            what = f"{end.member!a} has announced switch {message.dpid:#x} with generation id {message.generation}"
+            raise Refused(f"{what}, which is not assigned to it")
 
     def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
         """Yield what the control loop gets to know of a message."""

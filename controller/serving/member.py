@@ -48,6 +48,9 @@ class StoredAssignments(Assignments, Holding, AbstractContextManager["StoredAssi
     fail: Callable[[SignalboxError], None]
     """Called by a thread when etcd was restored, so that this process must start again."""
 
+    def is_assigned(self, holder: Holder, dpid: Dpid, generation: int) -> bool:
+        """Return whether the member may have claimed the switch with this generation id, as far as is known here."""
+
 
 @dataclass(frozen=True)
 class Member:
@@ -60,7 +63,7 @@ class Member:
     base: Callable[[], int]
     """Function that returns the number below all generation ids, once this member leads."""
     membership: Membership
-    assignments: Assignments
+    assignments: StoredAssignments
     process: SouthboundProcess
 
     @contextmanager
@@ -73,7 +76,12 @@ class Member:
     def control(self, begun: Begun) -> Control:
         members, lease_s = self.config.members, self.config.etcd.lease_s
         assert members.api
-        router = Router(begun.put, lease_s + TAKEN_OVER_S, self.config.openflow.barrier_timeout_s)
+        router = Router(
+            begun.put,
+            lease_s + TAKEN_OVER_S,
+            self.config.openflow.barrier_timeout_s,
+            is_assigned=lambda member, *claim: self.assignments.is_assigned(_holder(member), *claim),
+        )
         new_link = partial(LinkEnd, router, probe_key(begun.secret), begun.known)
         names = frozenset(members.certificate_names or ())
         port = MemberPort(members.api, self.loaded.members_tls, names, self.is_claimed, new_link, lease_s)
@@ -141,9 +149,12 @@ def probe_key(secret: bytes | None) -> bytes:
     return blake2b(secret or token_bytes(32), digest_size=32, person=b"probes").digest()
 
 
+def _holder(member: str) -> Holder:
+    """Return the holder that a link names as NAME/ID."""
+    name, _, id_ = member.partition("/")
+    return Holder(name, id_)
+
+
 def _reach(router: Router) -> dict[Dpid, list[Holder]]:
     """Return the members that each switch is connected to."""
-    return {
-        dpid: [Holder(name, id_) for name, _, id_ in (member.partition("/") for member in members)]
-        for dpid, members in router.in_reach.items()
-    }
+    return {dpid: [_holder(member) for member in members] for dpid, members in router.in_reach.items()}

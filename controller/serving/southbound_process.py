@@ -115,6 +115,8 @@ class SouthboundProcess:
         while not self._ended.wait(LOOK_AT_LIFE_S):
             self._silent += self._is_begun
             if self._silent > MOST_SILENT:
+                self._stopping = True  # the other threads need not report the end
+                self._child.end()
                 raise SignalboxError(f"the process of the southbound has sent nothing in {self._silent} looks")
 
     def _receive(self) -> None:

@@ -129,6 +129,16 @@ class EtcdAssignments:
         found = self._assigned.get(dpid)
         return found.holder if found else None
 
+    def is_assigned(self, holder: Holder, dpid: Dpid, generation: int) -> bool:
+        """Return whether the member may have claimed the switch with this generation id, as far as is known here.
+
+        After False all keys are read again."""
+        known = self._assigned.get(dpid)
+        if known and (generation < known.generation or (generation, holder) == (known.generation, known.holder)):
+            return True
+        self._wanted.set()
+        return False
+
     @property
     def version(self) -> int:
         return self._version

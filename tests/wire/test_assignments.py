@@ -50,6 +50,9 @@ def test_each_later_holder_of_a_switch_has_a_larger_generation_id(etcd: EtcdProc
             generations.append(newest.generation)
         assert generations == sorted(set(generations))
         assert store.base < generations[0] < 1 << 63
+        assert [leader.is_assigned(A, LEAF, newest.generation + more) for more in (-1, 0, 1)] == [True, True, False]
+        assert not leader.is_assigned(B, LEAF, newest.generation)
+        assert not leader.is_assigned(A, Dpid(7), 1)
         version = leader.version
         leader.write(store.base, {LEAF: None})
         until(lambda: other.holder(LEAF) is None)

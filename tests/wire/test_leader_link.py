@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from controller.api.files import ApiFiles, Certificates
 from controller.api.forwarding import Forwarder
-from controller.api.leader_link import METHOD, SERVICE, LeaderLink
+from controller.api.leader_link import MEMBER, METHOD, SERVICE, LeaderLink
 from controller.api.server import MemberPort
 from controller.config import ApiConfig, Config, MembersConfig, OpenFlowConfig
 from controller.fabric.messages import SwitchConnected, SwitchLeft, SwitchMoved
@@ -86,12 +86,13 @@ class Follower:
 class Leader:
     """Control loop that records what it hears."""
 
-    def __init__(self, address: str, certificates: Certificates = PLAIN) -> None:
+    def __init__(self, address: str, certificates: Certificates = PLAIN, *names: str) -> None:
         self.heard: list[Any] = []
         self.links: list[Recorded] = []
         self.router = Router(self._put, GRACE_S, 10.0)
-        names = frozenset({"controller"})
-        self.port = MemberPort(address, certificates, names, lambda: True, self._new_link, SILENT_S)
+        self.port = MemberPort(
+            address, certificates, frozenset(names or ("controller",)), lambda: True, self._new_link, SILENT_S
+        )
 
     def _put(self, message: Any, counted_by: Any = None) -> None:
         self.heard.append(message)
@@ -323,6 +324,20 @@ def test_callers_without_the_name_of_a_member_get_no_link(tmp_path: Path, stack:
         with pytest.raises(grpc.RpcError, match="only members may call here"):
             next(call(iter([b""])))
     assert leader.linked == 0
+
+
+def test_a_member_cannot_have_the_link_of_another_one(tmp_path: Path, stack: ExitStack) -> None:
+    secured = Secured.made(tmp_path)
+    files = {"ca_certificates": secured.ours.certificate, **secured.settings}
+    leader = Leader(f"127.0.0.1:{reserve_port()}", Certificates("members", MembersConfig(**files).tls_files), "b", "c")
+    stack.enter_context(running_api(members=leader.port))
+    with channel(leader.port.address, secured, secured.ours.sign("b")) as open_channel:
+        call: Any = open_channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        with pytest.raises(grpc.RpcError, match="the certificate of member 'c' is needed for its link"):
+            next(call(iter([b""]), metadata=((MEMBER, "c/c"),)))
+        answers = call(iter([b""]), metadata=((MEMBER, "b/b"),))
+        assert next(answers)
+        answers.cancel()
 
 
 def test_a_packet_that_is_none_ends_the_link(tmp_path: Path, stack: ExitStack) -> None:

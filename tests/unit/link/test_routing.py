@@ -25,6 +25,7 @@ from controller.fabric.messages import (
     SwitchMoved,
 )
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.link.codec import Refused
 from controller.link.routing import ANSWER_S, HANDED_OVER_S, Router
 from controller.tables.messages import (
     InstallStage,
@@ -245,6 +246,17 @@ def test_a_southbound_that_was_paused_does_not_get_a_switch_back_that_it_lost(lo
     assert one.says(SwitchConnected(A, "a", (), 5), SwitchFloods(A), SwitchLeft(A, released=True)) == []
     assert two.says(SwitchFloods(A)) == [SwitchFloods(A)]
     assert one.says(SwitchConnected(A, "a", (), 7)) == [SwitchMoved(A, "a", ())]
+
+
+def test_a_generation_id_that_is_not_assigned_gives_a_southbound_no_switch(loop: Loop) -> None:
+    assigned = {("one/1", A, 5), ("two/2", A, 6)}
+    loop.router = Router(loop._put, GRACE_S, BARRIER_S, lambda: loop.now, lambda *claim: claim in assigned)
+    one, two = Southbound(loop, member="one/1"), Southbound(loop, member="two/2")
+    with pytest.raises(Refused, match="generation id 9, which is not assigned to it"):
+        one.says(ConnectionRefused("x", None, "tls"), SwitchMoved(A, "s", (), 9))
+    assert loop.heard == []
+    assert one.says(SwitchConnected(A, "s", (), 5)) == [SwitchConnected(A, "s", ())]
+    assert two.says(SwitchConnected(A, "s", (), 6)) == [SwitchMoved(A, "s", ())]
 
 
 def test_the_loop_learns_of_another_master_of_a_switch_that_it_never_had(loop: Loop) -> None:
