@@ -299,9 +299,10 @@ class EtcdClaim:
     def _renew_once(self) -> bool:
         """Renew the lease or make the claim again; return False if this process has lost it. Raises ``EtcdError``."""
         # Read first: a controller that hears nothing from etcd must not extend its lease by requests that arrive there.
+        # The time counts from before: a replaced leader of etcd may still answer renewals, but no reads.
+        began = _now()
         found = self._etcd.get(self._key("claim"), self._quick_s)
         if self._is_own(found):
-            began = _now()
             if found.lease != self._lease:
                 self._adopt(found)
             elif self._etcd.renew(self._lease, self._quick_s):

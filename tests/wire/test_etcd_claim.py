@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from controller.jobs.messages import SavedState
+from controller.store import etcd_claim
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_operations import delete, put
 from controller.store.etcd_store import EtcdStore
@@ -197,6 +198,27 @@ def test_a_controller_that_hears_nothing_from_etcd_does_not_extend_its_lease(etc
             until(lambda: len(calls) > 1)
             assert other.claim(wait=True)
             assert "renew" not in calls
+
+
+def test_a_claim_lasts_from_before_it_was_read(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that is paused between reading and renewal may renew at a leader of etcd that was replaced."""
+    with opened(etcd.access, prefix) as store:
+        store.load()
+        store._stopping.set()
+        store._check.set()
+        assert store._renewing
+        store._renewing.join(DEADLINE_S)
+        now, get = [1e9], store._etcd.get
+
+        def paused(*arguments: Any) -> Any:
+            found = get(*arguments)
+            now[0] += LEASE_S
+            return found
+
+        monkeypatch.setattr(etcd_claim, "_now", lambda: now[0])
+        with patch.object(store._etcd, "get", paused):
+            assert store._renew_once()
+        assert not store.is_claimed
 
 
 def test_a_claim_that_ended_is_made_again_by_its_last_holder(etcd: EtcdProcess, prefix: str) -> None:
