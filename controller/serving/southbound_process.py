@@ -65,8 +65,8 @@ class SouthboundProcess:
         self._ended = threading.Event()
         self._silent = 0
         """Looks without a message so far."""
-        self._is_begun = False
-        """Whether the process has sent a message; until then its imports may take long."""
+        self._waits = self._is_begun = False
+        """Whether the receiving thread waits for a message, and whether the process has sent one since its imports."""
         self._threads = [
             threading.Thread(target=self._guarded, args=(body,), name=f"southbound-{name}", daemon=True)
             for name, body in (("sends", self._send), ("receives", self._receive), ("lives", self._watch))
@@ -113,7 +113,7 @@ class SouthboundProcess:
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_AT_LIFE_S):
-            self._silent += self._is_begun
+            self._silent += self._is_begun and self._waits
             if self._silent > MOST_SILENT:
                 self._stopping = True  # the other threads need not report the end
                 self._child.end()
@@ -122,8 +122,9 @@ class SouthboundProcess:
     def _receive(self) -> None:
         with suppress(EOFError, OSError):
             while True:
+                self._waits = True
                 message = self._child.receive()
-                self._is_begun, self._silent = True, 0
+                self._waits, self._is_begun, self._silent = False, True, 0
                 match message:
                     case bytes() as packet:
                         self.link(packet)
