@@ -18,7 +18,24 @@ problem: in it, one flow replaces the equal subflows of a flow, unless these run
 ``closed_forms.color_whole_first`` is a closed form with the same purpose.
 
 In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
-kept between calls. If a solver fails, the running routes and the candidates of the other solvers remain."""
+kept between calls. If a solver fails, the running routes and the candidates of the other solvers remain.
+
+A stage stays only if plans are worse without it: higher slowdowns, 1.5 times the time, or 1.5 times the moves. Measured
+on 2026-11-28 with 2 s per plan, without and with the stage. Figures without a unit are worst slowdowns. *Published*:
+the workloads of arXiv 2503.05324. *First cycle*: after the first cycle of a change with a cap on moves.
+
+- residual links: 65,536 split flows, 512 x 128, 20 cables failed: 1.17, 1.01
+- peeling: 4,000 flows in two subflows, 64 x 32, 5 cables failed, 16 jobs: 1.5 s, 0.22 s
+- aligned cutting: a job joins, 64 x 32, two subflows, no cap on moves: 1,798 moves, 258
+- aligned cutting: published, a spine fails, two subflows, cap of 50: first cycle 1.90, 1.14
+- three tiers, cutting: fat-tree of k = 16, a core failed, three subflows: 1.40 in 2.2 s, 1.016 in 0.03 s
+- three tiers, choice of planes: the same, whole flows in rings over all hosts: 2 in 3 s, 1 in 0.1 s
+- jumps: published, a spine fails or background begins, caps of 50 and 256: first cycle 3 to 12 % higher
+- fewer subflows: 32 x 16, background begins, three subflows, cap of 10: 1.66, 1.55
+- coloured start of the fluid optimum: 2,000 flows in two subflows, 5 cables failed, background: 1.78, 1.33
+- relief: 8,000 whole flows, 64 x 32, background begins, cap of 256: first cycle 6.49, 6.09
+- equal subflows joined: published, a spine failed, each flow in 8 equal subflows: 3,072 paths, 440
+- whole flows first: 4,000 flows in 4 equal subflows, 64 x 32, a spine failed: 15,843 paths, 4,873"""
 
 from __future__ import annotations
 
