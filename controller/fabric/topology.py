@@ -183,8 +183,8 @@ class Towards(NamedTuple):
 
 def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
     """Return the next hops to each destination, with one breadth-first search each."""
-    into = links_into(fabric.links)
-    return {dst: _search(into, dst).hops for dst in destinations}
+    searches = _Searches(links_into(fabric.links))
+    return {dst: searches.towards(dst).hops for dst in destinations}
 
 
 class ShortestPaths:
@@ -202,14 +202,16 @@ class ShortestPaths:
         before, self._links = self._links, fabric.links
         changes = [*differing(before, self._links)]
         gone, new = [was for _, was, _ in changes if was], [link for _, _, link in changes if link]
-        into: LinksInto | None = None
+        # To follow very many changes takes longer than a search.
+        known = self._known if len(changes) <= len(fabric.switches) else {}
+        searches: _Searches | None = None
         towards = {}
         for dst in destinations:
-            kept = _without(self._known[dst], gone) if dst in self._known else None
+            kept = _without(known[dst], gone) if dst in known else None
             kept = _with(kept, new) if kept else None
             if kept is None:
-                into = into or links_into(self._links)
-                kept = _search(into, dst)
+                searches = searches or _Searches(links_into(self._links))
+                kept = searches.towards(dst)
             towards[dst] = kept
         self._known = towards
         return towards
@@ -250,20 +252,45 @@ def links_into(links: Mapping[LinkId, Link]) -> LinksInto:
     return into
 
 
-def _search(into: LinksInto, dst: Dpid) -> Towards:
-    """Search breadth-first from the destination: links from switches at the next distance are next hops."""
-    hops: dict[Dpid, tuple[LinkId, ...]] = {}
-    distance, level = {dst: 0}, [dst]
-    while level:
-        found: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
-        for dpid in level:
-            for link in into.get(dpid, ()):
-                if link.dpid not in distance:
-                    found[link.dpid].append(link)
-        hops |= {dpid: tuple(sorted(links)) for dpid, links in found.items()}
-        distance |= dict.fromkeys(found, distance[level[0]] + 1)
-        level = list(found)
-    return Towards(dict(sorted(hops.items())), distance)
+class _Searches:
+    """Breadth-first searches over the same links.
+
+    Destinations with the same neighbours, such as most leaves, share the search beyond these neighbours."""
+
+    def __init__(self, into: LinksInto) -> None:
+        self._into = into
+        self._beyond: dict[frozenset[Dpid], Towards] = {}
+
+    def towards(self, dst: Dpid) -> Towards:
+        """Search from the destination: links from switches at the next distance are next hops."""
+        near: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        for link in self._into.get(dst, ()):
+            if link.dpid != dst:
+                near[link.dpid].append(link)
+        neighbours = frozenset(near)
+        beyond = self._beyond.get(neighbours)
+        if beyond is None:
+            beyond = self._beyond[neighbours] = self._search(neighbours)
+        # No shortest path to a neighbour leads through the destination: the switch before it would be a neighbour.
+        hops = {**beyond.hops, **{dpid: tuple(sorted(links)) for dpid, links in near.items()}}
+        distance = {dpid: far + 1 for dpid, far in beyond.distance.items()}
+        hops.pop(dst, None)
+        return Towards(dict(sorted(hops.items())), {**distance, dst: 0})
+
+    def _search(self, ends: Collection[Dpid]) -> Towards:
+        """Return the next hops and distances to the nearest of these switches."""
+        hops: dict[Dpid, tuple[LinkId, ...]] = {}
+        distance, level = dict.fromkeys(ends, 0), list(ends)
+        while level:
+            found: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+            for dpid in level:
+                for link in self._into.get(dpid, ()):
+                    if link.dpid not in distance:
+                        found[link.dpid].append(link)
+            hops |= {dpid: tuple(sorted(links)) for dpid, links in found.items()}
+            distance |= dict.fromkeys(found, distance[level[0]] + 1)
+            level = list(found)
+        return Towards(hops, distance)
 
 
 class CandidatePaths:
@@ -292,6 +319,7 @@ class CandidatePaths:
         self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
         self._cut: set[tuple[Dpid, Dpid]] = set()
+        self._searches = _Searches(self._into)
         self._searched: dict[Dpid, Towards] = {}
 
     @property
@@ -450,7 +478,7 @@ class CandidatePaths:
 
     def _towards(self, dst: Dpid) -> Towards:
         if dst not in self._searched:
-            self._searched[dst] = _search(self._into, dst)
+            self._searched[dst] = self._searches.towards(dst)
         return self._searched[dst]
 
     def _paths(self, hops: Hops, src: Dpid, dst: Dpid) -> Iterator[Path]:

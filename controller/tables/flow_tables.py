@@ -403,6 +403,8 @@ MISS_RULE = FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), go
 BASE_PRIORITY = 100
 GATEWAY_PRIORITY = 140
 
+SPREAD_BEYOND = 2
+"""Distance up to which the buckets of a group depend on its next hops only."""
 SPREAD_ROWS = 8
 """Largest number of rows of a group; each row has a bucket for every next hop (``_spread``)."""
 MAX_SPREAD_BUCKETS = 64
@@ -458,7 +460,7 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
     return ip, arp
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 14)
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
     """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
@@ -467,9 +469,15 @@ def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> G
     switches of three tiers) every hop is therefore repeated, each time in another order. Nearer to the destination
     there is no second choice. If a hop is lost, its buckets are removed and the other buckets keep their order."""
     hops = sorted(next_hops, key=lambda link: link.port)
-    if distance > 2:
+    if distance > SPREAD_BEYOND:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
-    return GroupRule(group_id, "select", tuple(bucket(hop.port) for hop in hops), distance)
+    return GroupRule(group_id, "select", buckets(tuple(hop.port for hop in hops)), distance)
+
+
+@lru_cache(maxsize=1 << 12)
+def buckets(ports: tuple[PortNo, ...]) -> tuple[Bucket, ...]:
+    """Return a bucket for each port, as the same object for the same ports: most groups of a switch share it."""
+    return tuple(map(bucket, ports))
 
 
 @lru_cache(maxsize=1 << 12)

@@ -35,8 +35,9 @@ from controller.fabric.topology import (
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.shared_map import Edits, Memo, MemoPerKey, differing, updated
 from controller.tables import flow_tables
-from controller.tables.flow_tables import Gateway, GatewayPorts, Pin
+from controller.tables.flow_tables import SPREAD_BEYOND, Gateway, GatewayPorts, Pin
 from controller.tables.rules import (
+    Bucket,
     FlowKey,
     FlowRule,
     GroupRule,
@@ -239,10 +240,16 @@ def _default_part(
     """Return the default table of one switch and its ECMP groups."""
     groups = {group.group_id: group for group in ways.kept}
     to: dict[Dpid, tuple[int, int]] = {}
+    alike: dict[int, tuple[Bucket, ...]] = {}
+    """Buckets by identity of next hops: hashing as many next hops as there are spines would take most of the time."""
     for leaf, (hops, distance) in ways.to:
         group_id = ecmp_group_id(leaf)
-        if hops:
+        if hops and distance > SPREAD_BEYOND:
             groups[group_id] = flow_tables.ecmp_group(group_id, hops, distance)
+        elif hops:
+            if id(hops) not in alike:
+                alike[id(hops)] = flow_tables.ecmp_group(group_id, hops, distance).buckets
+            groups[group_id] = GroupRule(group_id, "select", alike[id(hops)], distance)
         if group_id in groups:
             to[leaf] = group_id, distance
     return DefaultPart(flow_tables.default_rules(ways.dpid, hosts, prefixes, gateways, to), groups)

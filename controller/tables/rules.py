@@ -108,6 +108,7 @@ A group id depends only on the purpose of the group, never on the time of its cr
 give the same rules in every process, and the controller can tell its own groups on a switch from foreign groups."""
 
 
+@lru_cache(maxsize=1 << 14)  # apart from the hashes of path groups, of which there are a hundred times as many
 def ecmp_group_id(leaf: Dpid) -> int:
     """Return the id of the group "any next hop to this switch", which is the same on every switch."""
     return stable_hash(GROUP_ID_BITS, "ecmp", leaf)
