@@ -12,6 +12,7 @@ msgspec has no tags for dataclasses, which the union types of rules need. Rules 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -43,6 +44,8 @@ limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
 
 MOST_BYTES = 64 << 20
 """Largest packet in bytes, enough for the rules of a switch with half a million flow entries."""
+USUAL_BYTES = 4 << 20
+"""Largest packet of several messages, in bytes."""
 
 
 class Refused(SignalboxError):
@@ -84,7 +87,8 @@ class _Flow(_Struct, tag="flow"):
 class _Group(_Struct, tag="group"):
     group_id: int
     kind: Literal["select", "fast_failover", "other"]
-    buckets: tuple[_Bucket, ...]
+    buckets: msgspec.Raw
+    """Tuple of ``_Bucket``; groups to many destinations have the same one, which is converted once."""
     distance: int
 
 
@@ -130,6 +134,10 @@ class _InstallStage(_Struct):
 
 
 _MODS = msgspec.msgpack.Decoder(tuple[_Mod, ...])
+_BUCKETS = msgspec.msgpack.Decoder(tuple[_Bucket, ...])
+_packed: dict[int, tuple[tuple[Bucket, ...], msgspec.Raw]] = {}
+"""Tuples of buckets as they were written last, by their identity: to hash them would take as long as to write them."""
+MOST_PACKED = 1 << 10
 
 
 def _action(action: Action) -> _Action:
@@ -161,8 +169,7 @@ def _rule(rule: Rule) -> _Rule:
         case FlowRule(key, cookie, actions, goto, meter, distance):
             return _Flow(key, cookie, tuple(map(_action, actions)), goto, meter, distance)
         case GroupRule(group_id, kind, buckets, distance):
-            forms = (_Bucket(_action(each.action), each.watch_port, each.watch_group) for each in buckets)
-            return _Group(group_id, kind, tuple(forms), distance)
+            return _Group(group_id, kind, _pack_buckets(buckets), distance)
         case MeterRule(meter_id, rate_pps, burst_packets):
             return _Meter(meter_id, rate_pps, burst_packets)
 
@@ -173,9 +180,24 @@ def _read_rule(form: _Rule) -> Rule:
             actions = tuple(map(_read_action, form.actions))
             return FlowRule(form.key, form.cookie, actions, form.goto, form.meter, form.distance)
         case _Group():
-            return GroupRule(form.group_id, form.kind, tuple(map(_read_bucket, form.buckets)), form.distance)
+            return GroupRule(form.group_id, form.kind, _read_buckets(bytes(form.buckets)), form.distance)
         case _Meter():
             return MeterRule(form.meter_id, form.rate_pps, form.burst_packets)
+
+
+def _pack_buckets(buckets: tuple[Bucket, ...]) -> msgspec.Raw:
+    known = _packed.get(id(buckets))
+    if known is None:
+        forms = [_Bucket(_action(each.action), each.watch_port, each.watch_group) for each in buckets]
+        if len(_packed) >= MOST_PACKED:
+            _packed.clear()
+        known = _packed[id(buckets)] = buckets, msgspec.Raw(_ENCODER.encode(forms))
+    return known[1]
+
+
+@lru_cache(maxsize=MOST_PACKED)
+def _read_buckets(data: bytes) -> tuple[Bucket, ...]:
+    return tuple(map(_read_bucket, _BUCKETS.decode(data)))
 
 
 def _read_bucket(bucket: _Bucket) -> Bucket:
@@ -260,6 +282,17 @@ def pack(message: object) -> Packed:
     _, to_form, _ = _FORMS.get(type(message), (None, None, None))
     data = _ENCODER.encode((type(message).__name__, to_form(message) if to_form else message))
     return msgspec.Raw(_within_limit(data, type(message).__name__))
+
+
+def first_ones(messages: Iterable[Packed]) -> int:
+    """Return how many of the messages, at least one, belong into one packet, so that it has few megabytes."""
+    count = size = 0
+    for each in messages:
+        size += len(each)
+        if count and size > USUAL_BYTES:
+            break
+        count += 1
+    return count
 
 
 def packet(messages: Iterable[Packed]) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from controller.fabric.topology import Dpid
-from controller.link.codec import Refused, pack, packet
+from controller.link.codec import Refused, first_ones, pack, packet
 from controller.link.messages import FROM_SOUTHBOUND, Report, Taken, Welcome
 from controller.link.routing import Router
 from controller.store.members import LINK_FORMATS
@@ -58,7 +58,11 @@ class LinkEnd:
         self._router.remove(self)
 
     def send(self, commands: Iterable[ToSwitches]) -> None:
-        self._write(packet(map(pack, commands)))
+        waiting = list(map(pack, commands))
+        while waiting:
+            count = first_ones(waiting)
+            self._write(packet(waiting[:count]))
+            del waiting[:count]
 
     def received(self, data: bytes | None) -> None:
         """Handle a packet. One thread calls this. Raises ``Refused`` for bytes that are no packet, and for None."""

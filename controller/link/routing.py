@@ -8,8 +8,8 @@ A switch that lost its holder, or whose southbound is lost, stays with the contr
 seconds. If another southbound gets it meanwhile, the loop sees ``SwitchMoved``: no route moves, and the rules are read
 again. Its open changes count as timed out. ``SwitchLeft`` of a southbound that lives has an effect at once.
 
-A stage is divided among the southbounds. The results that each reports first are joined, because the loop continues
-without switches that are not in the first report.
+A stage is divided among the southbounds, and into parts of limited size. The results that are reported first for each
+part are joined, because the loop continues without switches that are not in the first report.
 """
 
 from __future__ import annotations
@@ -49,12 +49,18 @@ from controller.tables.messages import (
     SwitchResult,
     ToSwitches,
 )
-from controller.tables.rules import Stage
+from controller.tables.rules import GroupRule, RuleMod, Stage
 
 HANDED_OVER_S = 3.0
 """Seconds beyond the grace within which the next holder of a switch has claimed it."""
 ANSWER_S = 2.0
 """Seconds beyond the barrier time-out after which a southbound has not answered a stage."""
+MOST_CHANGES = 50_000
+"""Largest number of changes in a part of a stage, counting buckets: 4 MB, or two seconds of work at the southbound.
+
+A part has at least one switch."""
+PART_BITS = 40
+"""Bits of the number of a stage in the number of its part; the number of the part is above."""
 TIMED_OUT = SwitchResult(timed_out=True)
 
 
@@ -73,15 +79,19 @@ class _Stage:
 
     change_id: int
     until: float
-    """Monotonic time in seconds at which the remaining switches count as timed out."""
+    """Monotonic time in seconds at which the remaining switches count as timed out, unless something is reported."""
     parts: dict[End, set[Dpid]]
     """Switches without a result, by southbound."""
-    silent: set[End]
-    """Southbounds that have not reported yet."""
+    silent: set[tuple[End, int]] = field(default_factory=set)
+    """Southbounds, and numbers of their parts, that have not reported yet."""
     is_reported: bool = False
     """Whether the control loop has had a report."""
     results: dict[Dpid, SwitchResult] = field(default_factory=dict)
     """Results that were not reported to the control loop yet."""
+
+
+def _size(mod: RuleMod) -> int:
+    return 1 + len(mod.rule.buckets) if isinstance(mod.rule, GroupRule) else 1
 
 
 class _Mark:
@@ -164,19 +174,27 @@ class Router:
         yield from ((end, command) for end in self._ends)
 
     def _divided(self, command: InstallStage) -> Iterator[tuple[End, ToSwitches]]:
-        parts: defaultdict[End, set[Dpid]] = defaultdict(set)
-        stage = _Stage(command.change_id, self._clock() + self._answer_s, parts, set())
-        for dpid in command.stage.mods:
+        dpids: defaultdict[End, set[Dpid]] = defaultdict(set)
+        stage = _Stage(command.change_id, self._clock() + self._answer_s, dpids)
+        parts: dict[tuple[End, int], dict[Dpid, tuple[RuleMod, ...]]] = {}
+        newest: dict[End, tuple[int, int]] = {}
+        for dpid, mods in command.stage.mods.items():
             if end := self._holders.get(dpid):
-                parts[end].add(dpid)
+                size = sum(map(_size, mods))
+                number, sent = newest.get(end, (0, 0))
+                if sent and sent + size > MOST_CHANGES:
+                    number, sent = number + 1, 0
+                newest[end] = number, sent + size
+                part = command.change_id | number << PART_BITS
+                parts.setdefault((end, part), {})[dpid] = mods
+                dpids[end].add(dpid)
             else:
                 stage.results[dpid] = TIMED_OUT
         stage.silent.update(parts)
         self._stages[command.change_id] = stage
         self._report(stage)
-        for end, dpids in parts.items():
-            mods = {dpid: command.stage.mods[dpid] for dpid in dpids}
-            yield end, InstallStage(command.change_id, Stage(command.stage.name, mods), command.pause_s)
+        for (end, part), of_part in parts.items():
+            yield end, InstallStage(part, Stage(command.stage.name, of_part), command.pause_s)
 
     # ---- southbounds
 
@@ -297,10 +315,11 @@ class Router:
     # ---- results of stages
 
     def _stage_done(self, end: End, message: StageDone) -> None:
-        stage = self._stages.get(message.change_id)
+        stage = self._stages.get(message.change_id & ((1 << PART_BITS) - 1))
         if stage is None or end not in stage.parts:
             return
-        stage.silent.discard(end)
+        stage.until = self._clock() + self._answer_s
+        stage.silent.discard((end, message.change_id))
         stage.results |= {dpid: result for dpid, result in message.results.items() if dpid in stage.parts[end]}
         stage.parts[end].difference_update(message.results)
         self._report(stage)
@@ -317,7 +336,7 @@ class Router:
     def _report(self, stage: _Stage) -> None:
         """Report the results to the control loop, once each southbound has reported or has nothing left to report."""
         stage.parts = {end: dpids for end, dpids in stage.parts.items() if dpids}
-        stage.silent &= stage.parts.keys()
+        stage.silent = {(end, part) for end, part in stage.silent if end in stage.parts}
         if stage.silent:
             return
         if stage.results or not stage.is_reported:

@@ -50,8 +50,8 @@ REMEMBERED = 1 << 15
 REMEMBERED_SIZE = 256
 """Largest number of cached flow entries, and their largest size in bytes; they limit the memory of the cache."""
 
-COMMON_SIZE = 2048
-"""Largest size in bytes of a cached group."""
+COMMON_SIZE = 1 << 13
+"""Largest size in bytes of a cached group: 255 next hops."""
 
 _TABLES = {int(table): table for table in Table}
 _LENGTHS = {((1 << length) - 1) << (32 - length): length for length in range(33)}
@@ -284,7 +284,7 @@ def _buckets(data: bytes) -> tuple[Bucket, ...] | None:
     return whole if len(whole) == len(buckets) else None
 
 
-_common_buckets = lru_cache(maxsize=1 << 11)(_buckets)
+_common_buckets = lru_cache(maxsize=1 << 9)(_buckets)
 """Cached ``_buckets``: groups to different destinations have the same buckets."""
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 
 import structlog
 
-from controller.link.codec import Packed, Refused, pack, packet
+from controller.link.codec import Packed, Refused, first_ones, pack, packet
 from controller.link.messages import TO_SOUTHBOUND, Report, Taken, Welcome
 from controller.southbound.limits import Backlog
 from controller.southbound.outbox import Outbox
@@ -71,7 +71,8 @@ class Uplink:
         """Send the messages that may be sent now."""
         self._flushes = False
         while self._session is not None and self._waiting and len(self._sent) < MOST_AHEAD:
-            now = min(MOST_TOGETHER, MOST_AHEAD - len(self._sent), len(self._waiting))
+            most = min(MOST_TOGETHER, MOST_AHEAD - len(self._sent))
+            now = first_ones(packed for packed, _ in islice(self._waiting, most))
             together = [self._waiting.popleft() for _ in range(now)]
             self._sent += [backlog for _, backlog in together]
             report = pack(Report(self._session, time.monotonic()))

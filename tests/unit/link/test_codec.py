@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.topology import Dpid
+from controller.fabric.topology import Dpid, PortNo
 from controller.link import codec
-from controller.link.codec import Reader, Refused, pack, packet
+from controller.link.codec import Reader, Refused, first_ones, pack, packet
 from controller.link.messages import FROM_SOUTHBOUND, TO_SOUTHBOUND, Report, Taken, Welcome
 from controller.tables.messages import (
     FromSwitches,
@@ -28,7 +28,18 @@ from controller.tables.messages import (
     ToSwitches,
     key_hash,
 )
-from controller.tables.rules import FlowKey, FlowRule, GroupRule, Match, MeterRule, RuleSet, Stage, Table
+from controller.tables.rules import (
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    Output,
+    RuleSet,
+    Stage,
+    Table,
+)
 
 A = Dpid(1)
 
@@ -133,6 +144,24 @@ def test_an_action_that_a_bucket_cannot_have_is_refused() -> None:
     data = msgspec.msgpack.encode([("InstallStage", [1, "install", {1: [["add", group]]}, 0.0])])
     with pytest.raises(Refused, match="a bucket cannot have the action 'controller'"):
         TO_SOUTHBOUND.read(data)
+
+
+def test_groups_with_the_same_buckets_share_them_after_reading() -> None:
+    buckets = tuple(Bucket(Output(PortNo(port)), PortNo(port)) for port in range(1, 4))
+    rules = RuleSet.of(groups=[GroupRule(number, "select", buckets) for number in (1, 2)])
+    (read,) = FROM_SOUTHBOUND.read(packet([pack(SwitchRules(A, rules, 0))]))
+    one, other = read.rules.groups.values()
+    assert one.buckets == buckets
+    assert one.buckets is other.buckets
+
+
+def test_messages_are_divided_into_packets_of_a_usual_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [pack(ReadRules(A))] * 3
+    assert first_ones(messages) == 3
+    monkeypatch.setattr(codec, "USUAL_BYTES", 2 * len(messages[0]))
+    assert first_ones(messages) == 2
+    monkeypatch.setattr(codec, "USUAL_BYTES", 0)
+    assert (first_ones(messages), first_ones([])) == (1, 0)
 
 
 def test_other_work_can_be_done_between_the_switches_of_a_stage() -> None:

@@ -25,6 +25,7 @@ from controller.fabric.messages import (
     SwitchMoved,
 )
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.link import routing
 from controller.link.codec import Refused
 from controller.link.routing import ANSWER_S, HANDED_OVER_S, Router
 from controller.tables.messages import (
@@ -36,7 +37,7 @@ from controller.tables.messages import (
     SwitchResult,
     ToSwitches,
 )
-from controller.tables.rules import MeterRule, RuleMod, Stage
+from controller.tables.rules import Bucket, GroupRule, MeterRule, Output, RuleMod, Stage
 
 A, B, C = Dpid(1), Dpid(2), Dpid(3)
 A1, B1, C1 = (PortRef(dpid, PortNo(1)) for dpid in (A, B, C))
@@ -128,6 +129,29 @@ def test_a_stage_is_divided_and_its_first_results_are_joined(loop: Loop) -> None
     assert one.says(StageDone(7, {A: DONE})) == []
     assert two.says(StageDone(7, {B: DONE})) == [StageDone(7, {A: DONE, B: DONE})]
     assert two.says(StageDone(7, {B: DONE})) == []
+
+
+def test_a_large_stage_is_sent_in_parts_whose_first_results_are_joined(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "MOST_CHANGES", 2)
+    one = Southbound(loop, A, B, C)
+    loop.install(A, B, C)
+    first, second = (command for command in one.sent if isinstance(command, InstallStage))
+    assert (first, second.stage) == (stage(A, B), stage(C).stage)
+    assert one.says(StageDone(first.change_id, {A: DONE})) == []
+    assert loop.wait(BARRIER_S) == []
+    assert one.says(StageDone(second.change_id, {C: DONE})) == [StageDone(7, {A: DONE, C: DONE})]
+    assert loop.wait(BARRIER_S) == []
+    assert one.says(StageDone(first.change_id, {B: DONE})) == [StageDone(7, {B: DONE})]
+
+
+def test_groups_count_with_their_buckets(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "MOST_CHANGES", 3)
+    one = Southbound(loop, A, B)
+    group = RuleMod("add", GroupRule(1, "select", (Bucket(Output(PortNo(1))),) * 2))
+    loop.router.send([InstallStage(7, Stage("install", {A: (group,), B: MODS}))])
+    assert len(one.sent) == 2
 
 
 def test_results_of_late_switches_follow_one_by_one(loop: Loop) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from controller.fabric.messages import SwitchConnected, SwitchFloods
 from controller.fabric.topology import Dpid
+from controller.link import codec
 from controller.link.codec import Refused, pack, packet
 from controller.link.ends import LinkEnd
 from controller.link.messages import Welcome
@@ -118,6 +119,17 @@ def test_messages_share_packets(link: Link) -> None:
     (flush,) = link.soon
     flush()
     assert len(link.up) == 2
+
+
+def test_large_messages_have_packets_of_their_own(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "USUAL_BYTES", 0)
+    for _ in range(2):
+        link.uplink.put(SwitchFloods(A))
+    link.soon.pop()()
+    link.router.send([PollHalfway(), PollHalfway()])
+    assert (len(link.up), len(link.down)) == (2, 2)
+    link.arrive()
+    assert link.outbox.all[-2:] == [PollHalfway(), PollHalfway()]
 
 
 def test_a_break_drops_messages_and_counts_them_as_taken(link: Link) -> None:
