@@ -19,6 +19,7 @@ MODULES = {
     "workloads": "benchmarks.judge.workloads",
     "certificates": "benchmarks.judge.certificates",
     "fabric": "benchmarks.fabric.command",
+    "scale": "benchmarks.scale.command",
     "scrapes": "benchmarks.scrapes",
     "failures": "benchmarks.live.failures",
     "drains": "benchmarks.live.drains",

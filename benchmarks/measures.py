@@ -8,7 +8,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,6 +63,20 @@ def usage(process: subprocess.Popen[bytes] | subprocess.Popen[str] | None) -> Us
     """Return the resources of a process and its descendants (proc(5)); zero without a process."""
     found = [_usage(pid) for pid in _tree(process.pid)] if process else []
     return Usage(*(sum(column) for column in zip(*found, strict=True))) if found else Usage()
+
+
+def usage_by_part(main: int) -> dict[str, Usage]:
+    """Return the resources of a controller's processes: of its ``loop`` with the API, ``southbound`` and ``workers``.
+
+    ``main``: id of the controller's process. It starts its workers with a higher niceness (``controller.child``)."""
+    found = {"loop": _usage(main), "southbound": Usage(), "workers": Usage()}
+    for pid in list(_tree(main))[1:]:
+        with suppress(OSError):
+            if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text():
+                part = "workers" if os.getpriority(os.PRIO_PROCESS, pid) > 0 else "southbound"
+                both = [found[part], _usage(pid)]
+                found[part] = Usage(*(sum(column) for column in zip(*both, strict=True)))
+    return found
 
 
 def _usage(pid: int) -> Usage:

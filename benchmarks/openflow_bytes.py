@@ -238,13 +238,14 @@ class PlainSwitch:
                 self._keep(data)
         return b""
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes) -> FlowChange:
         flow = flow_change(data)
         key = (flow.table, flow.priority, flow.match)
         if flow.deleted:
             self._flows.pop(key, None)
         else:
             self._flows[key] = (flow, data[48:])
+        return flow
 
     def _multipart_reply(self, xid: int, request: bytes) -> bytes:
         """Return the reply in as many parts as it needs (section 7.3.5)."""

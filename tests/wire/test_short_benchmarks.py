@@ -9,12 +9,16 @@ from benchmarks.api_requests.command import run
 from benchmarks.api_requests.raw import KEPT, KEPT_RAW, raw, send_raw
 from benchmarks.api_requests.sending import Sender
 from benchmarks.api_requests.values import METHODS, Known
+from benchmarks.fabric.blueprint import Blueprint
 from benchmarks.linearizability.command import JOBS, recorded, refused_parts
 from benchmarks.linearizability.recorder import running
 from benchmarks.long_run import PARTS, Load, measured
 from benchmarks.openflow.fuzz import fuzz
 from benchmarks.openflow.mutants import MULTIPART, mutant
+from benchmarks.scale import command as scale
+from benchmarks.scale.command import LINK_BPS
 from controller.api.access import RULES
+from offline.scenarios.fabrics import leaf_spine
 from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.etcd import running_etcd
 
@@ -83,6 +87,20 @@ def test_a_long_run_has_a_sample_for_each_part_and_goes_on_in_the_same_folder(tm
         assert (later[-1].cycles, later[-1].renewals) == (PARTS, 25)
         assert len(later) <= PARTS  # fewer when the load ends a part before it was measured
         assert all(s.rss_mb > 10 and s.descriptors > 10 and s.state_kib and s.log_kib for s in later)
+
+
+def test_two_members_divide_a_fabric_of_fake_switches_and_the_second_takes_over_without_changes(tmp_path: Path) -> None:
+    blueprint = Blueprint(leaf_spine(8, 4, 4, LINK_BPS, LINK_BPS), "")
+    with scale.running(blueprint, 2, 0.5, tmp_path, lambda _: None) as run:
+        scale.measure(run, scale.ring_jobs(blueprint, 4, 1), idle_s=0.1, cuts=1, seed=1, take_over=True)
+    steps = {step["step"]: step for step in run.steps}
+    assert [*steps] == ["discovery", "idle", "registration", "idle with jobs", "repair", "take-over"]
+    assert not any("refused" in step["changes"] for step in run.steps)
+    assert steps["discovery"]["changes"]["flow"] > 12 * 12
+    assert (steps["registration"]["without_pin"], steps["registration"]["flows"]) == (0, 26)
+    assert steps["repair"]["changes"]["narrowed group"] >= 7
+    assert steps["take-over"]["changes"] == {}
+    assert {"etcd", "switches", "member0 loop", "member1 southbound"} <= {row["process"] for row in run.processes}
 
 
 @pytest.mark.long

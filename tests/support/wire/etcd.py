@@ -57,6 +57,11 @@ class EtcdProcess:
             self._process = subprocess.Popen([*words, *self._options], stdout=log, stderr=log)
         wait_for(self._is_ready, "etcd", 60)
 
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
     def _is_ready(self) -> bool:
         with suppress(OSError), urlopen(f"http://127.0.0.1:{self._metrics_port}/health") as reply:
             return bool(json.load(reply)["health"] == "true")
