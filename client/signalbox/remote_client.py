@@ -1,9 +1,9 @@
 """Client for a training process; a separate process (``client_process``) makes its calls to the controller.
 
 gRPC is unsafe in a process that forks, as data loaders do: gRPC can crash the child, end the process by a signal, or
-leave a child that uses gRPC waiting for ever. So the training process does not load gRPC. One other process serves all
-clients of this process, over one socket per client. Calls return answers, or raise the errors of
-``signalbox.client.Client``.
+leave a child that uses gRPC waiting for ever. So the training process does not load gRPC. (grpclib 0.4.9 in a thread
+does not replace it: a program that closes all descriptors ends its event loop.) One other process serves all clients of
+this process, over one socket per client. Calls return answers, or raise the errors of ``signalbox.client.Client``.
 
 The other process ends when this process ends. It notices that the control socket is closed, whose other side only this
 process has. It also watches this process's id, because children that C code forks keep that side open. The other

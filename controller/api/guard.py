@@ -3,7 +3,8 @@
 The guard is between gRPC and the services, which do not refer to it. Missing requests, bytes that are no message of the
 method, errors, and calls that exceed their time become a status with details (``errors``). Unexpected exceptions are
 also logged. Every method is registered with a stream of requests, because gRPC calls only the handlers of such methods
-before the request has arrived. The wire format is the same.
+before the request has arrived. The wire format is the same. HAProxy's ``timeout client`` (2.6.12) does not end a
+request whose rest is missing.
 """
 
 from __future__ import annotations
