@@ -4,9 +4,11 @@
 #
 #   healthy PORT [PATH]
 #
+# The address is MEMBER_ADDRESS, or loopback.
+#
 # The script needs only bash, because it runs every few seconds. It reads the whole answer, so that the server sees no broken
 # connection.
-exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
+exec 3<>"/dev/tcp/${MEMBER_ADDRESS:-127.0.0.1}/$1" || exit 1
 [[ $# == 1 ]] && exit 0
 printf 'GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n' "$2" >&3
 read -r _ status _ <&3

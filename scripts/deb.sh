@@ -52,6 +52,7 @@ install_files() {
     install -D -m 644 "$deploy/systemd/sysusers.conf" "$tree/usr/lib/sysusers.d/signalbox.conf"
     install -D -m 644 "$deploy/systemd/tmpfiles.conf" "$tree/usr/lib/tmpfiles.d/signalbox.conf"
     install -D -m 644 "$deploy/debian/signalbox.toml" "$tree/etc/signalbox/signalbox.toml"
+    install -D -m 755 -t "$tree/usr/share/$name" "$deploy/members/make-files.sh"
     install -D -m 644 "$deploy/debian/copyright" "$doc/copyright"
     install -D -m 644 "$deploy/debian/lintian-overrides" "$tree/usr/share/lintian/overrides/$name"
     gzip -9n <"$deploy/debian/changelog" >"$doc/changelog.gz"

@@ -23,22 +23,32 @@ from tests.support.lab.needs import needs
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
-EMULATED, REAL = "docker-compose.yml", "docker-compose.fabric.yml"
+EMULATED, REAL, MEMBERS = "docker-compose.yml", "docker-compose.fabric.yml", "docker-compose.members.yml"
 FILES = pytest.mark.parametrize("file", [EMULATED, REAL])
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
 
+def make_members(project: Path) -> None:
+    members = [f"{name}=10.0.0.{n}" for n, name in enumerate("abc", 1)]
+    subprocess.run([DEPLOY / "members/make-files.sh", project / "members", *members], check=True)
+
+
 def test_compose_2_accepts_them() -> None:
     check = Path(sys.executable).parent / "check-jsonschema"
-    argv: list[str | Path] = [check, "--builtin-schema", "vendor.compose-spec", ROOT / EMULATED, ROOT / REAL]
+    files = [ROOT / file for file in (EMULATED, REAL, MEMBERS)]
+    argv: list[str | Path] = [check, "--builtin-schema", "vendor.compose-spec", *files]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@FILES
-def test_compose_1_29_accepts_it(file: str) -> None:
+@pytest.mark.parametrize("file", [EMULATED, REAL, MEMBERS])
+def test_compose_1_29_accepts_it(file: str, tmp_path: Path) -> None:
     needs(None if shutil.which("docker-compose") else "docker-compose is not installed")
-    done = subprocess.run(["docker-compose", "-f", ROOT / file, "config"], capture_output=True, text=True)
+    project = ROOT
+    if file == MEMBERS:
+        make_members(project := tmp_path)
+        shutil.copy(ROOT / file, project)
+    done = subprocess.run(["docker-compose", "-f", project / file, "config"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(done.stdout)["services"].keys() == services(file).keys()
 
@@ -56,6 +66,21 @@ def test_only_the_emulator_has_rights_and_a_service_that_restarts_strands_no_oth
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert not {"privileged", "cap_add", "devices"} & service.keys(), name
         assert int(service["user"].split(":")[0]) > 0, name
+
+
+def test_members_have_no_rights_and_the_files_that_the_script_makes(tmp_path: Path) -> None:
+    make_members(tmp_path)
+    found = services(MEMBERS)
+    assert found.keys() == {f"{kind}-{name}" for kind in ("etcd", "controller") for name in "abc"}
+    for name, service in found.items():
+        rights = {"cap_drop": ["ALL"], "read_only": True, "security_opt": ["no-new-privileges:true"]}
+        assert {**service, **rights, "user": "10001:10001", "network_mode": "host"} == service, name
+        assert not {"privileged", "cap_add", "devices", "pid", "ipc", "depends_on", "ports"} & service.keys(), name
+        mounts = [volume.split(":")[0] for volume in service["volumes"]]
+        named = [path for path in (service["env_file"], *mounts) if path.startswith("./")]
+        assert {path.split("/")[2] for path in named} == {name[-1]}
+        assert not [path for path in named if not (tmp_path / path).exists()]
+        assert service["build"]["target"] in stages(DOCKERFILE)
 
 
 @FILES
