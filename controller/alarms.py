@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from controller.demand.job_demand import Difference, Finding
 from controller.fabric.parts import Part, PartKind, SwitchRole
 from controller.silence import Silence
+from controller.store.store import LARGEST_EPOCH
 from controller.tables.rules import Table
 from controller.tables.switch_sync import TableUse
 from signalbox.jobs.subflows import Pair
@@ -32,6 +33,7 @@ Severity = Literal["warning", "critical"]
 CRITICAL = {
     AlarmKind.FLOWS_WITHOUT_PATH,
     AlarmKind.MASTERSHIP_LOST,
+    AlarmKind.GENERATION_AHEAD,
     AlarmKind.DUPLICATE_DPID,
     AlarmKind.LLDP_FORGED,
     AlarmKind.STATE_NOT_SAVED,
@@ -63,7 +65,7 @@ class Alarm:
     """Name of the thing that the alarm is about.
 
     The thing is a switch, port (``leaf1:3``), flow table (``leaf1:table1``), cable (``leaf1:3>spine2``), host (its
-    address) or job, or ``plan``, ``state`` or ``fabric``. For refused connections the subject is the reason."""
+    address), job or member, or ``plan``, ``state`` or ``fabric``. For refused connections the subject is the reason."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Further facts, which may change while the alarm lasts."""
     since: float = 0.0
@@ -129,6 +131,10 @@ def text(alarm: Alarm) -> str:
             return _down_text(facts["part"])
         case AlarmKind.FABRIC_INCOMPLETE:
             return "; ".join(_missed_text(role, *missed) for role, missed in facts["of_role"].items())
+        case AlarmKind.GENERATION_AHEAD:
+            return _ahead_text(alarm.subject, facts["generation"])
+        case AlarmKind.MEMBER_ABSENT:
+            return f"member {alarm.subject} is absent; it was seen last at {_utc(facts['seen'])}"
         case AlarmKind.TABLE_NEARLY_FULL:
             return _table_text(facts["switch"], facts["use"], facts["refused"])
         case kind:
@@ -159,7 +165,20 @@ def _down_text(part: Part) -> str:
     is_down = f"{part.kind} {part.name}{where}{never} is down"
     if part.down_since is None:
         return is_down
-    return f"{is_down} since {datetime.fromtimestamp(part.down_since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{is_down} since {_utc(part.down_since)}"
+
+
+def _utc(unix_s: float) -> str:
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _ahead_text(switch: str, generation: int) -> str:
+    """Return a sentence about a switch whose generation id is too large, with the commands that recover it."""
+    why = f"{switch} has the generation id {generation}, which is ahead of every controller's, and refuses all of them"
+    if generation < LARGEST_EPOCH:
+        raising = f"'signalbox state raise-epoch --config FILE --above {generation}'"
+        return f"{why}: restart its Open vSwitch, or stop all controllers and run {raising}"
+    return f"{why}: restart its Open vSwitch"
 
 
 def _table_text(switch: str, use: TableUse, refused: int) -> str:
@@ -246,6 +265,8 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown ({slowdown:.2f}) is above the mean of ECMP ({ecmp:.2f})",
     AlarmKind.MASTERSHIP_LOST: "another controller is the master of {subject}, with a newer generation id; Signalbox "
     "does not use the switch",
+    AlarmKind.MEMBER_UNLINKED: "member {subject} has a lease and no link to the leader, so other members hold its "
+    "switches",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
     AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
     AlarmKind.LLDP_MALFORMED: "{subject} sends malformed link discovery packets (LLDP), which Signalbox ignores",

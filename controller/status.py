@@ -369,6 +369,10 @@ class StatusBoard:
         self.held: Callable[[], Mapping[str, int]] | None = None
         """Function that returns the number of switches that each member holds, by its id; None if the leader holds all.
         """
+        self.refused_members: Mapping[str, int] = {}
+        """Number of claims and writes of each member that switches refused for another master, by its NAME/ID.
+
+        The links of the leader count in it."""
         self.stands_by = False
         """Whether this controller waits for the end of another one."""
         self.planning_replaced: Callable[[], int] = lambda: 0

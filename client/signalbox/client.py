@@ -434,6 +434,10 @@ class Client(ClientConnection):
         """Let a member hold switches again, and return all members."""
         return tuple(self._call(self._controller.UndrainMember, pb.UndrainMemberRequest(name=name)).members)
 
+    def forget_member(self, name: str) -> tuple[pb.Member, ...]:
+        """Forget an absent member, and return all members."""
+        return tuple(self._call(self._controller.ForgetMember, pb.ForgetMemberRequest(name=name)).members)
+
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
         """Stop expecting parts of the fabric that are down, and return all parts that were forgotten.
 

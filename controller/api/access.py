@@ -78,6 +78,7 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/ListMembers": Rule(_READS),
     "/signalbox.v1.ControllerService/DrainMember": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/UndrainMember": Rule(_OPERATOR, audited=True),
+    "/signalbox.v1.ControllerService/ForgetMember": Rule(_OPERATOR, audited=True),
 }
 """Rule of each method; a method without a rule is refused to everyone."""
 

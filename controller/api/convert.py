@@ -326,10 +326,12 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
     ]
 
 
-def member_messages(members: Members, held: Mapping[str, int]) -> list[pb.Member]:
-    """Return all members. ``held``: number of switches that each member holds, by its id."""
+def member_messages(members: Members, held: Mapping[str, int], unix_now: float) -> list[pb.Member]:
+    """Return all members, those that are absent last. ``held``: number of switches of each member, by its id.
+
+    ``unix_now`` is in seconds since 1970."""
     leader, linkable = members.leader.id if members.leader else "", members.linkable()
-    return [
+    present = [
         pb.Member(
             name=one.name,
             role=pb.MEMBER_ROLE_LEADER if one.id == leader else pb.MEMBER_ROLE_STANDBY,
@@ -340,9 +342,20 @@ def member_messages(members: Members, held: Mapping[str, int]) -> list[pb.Member
             draining=one.name in members.draining,
             state_format=one.format,
             cannot_link=one not in linkable,
+            last_seen_time=timestamp(unix_now),
         )
         for one in members.all
     ]
+    absent = [
+        pb.Member(
+            name=name,
+            role=pb.MEMBER_ROLE_ABSENT,
+            draining=name in members.draining,
+            last_seen_time=timestamp(seen),
+        )
+        for name, seen in members.absent.items()
+    ]
+    return present + absent
 
 
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:

@@ -436,6 +436,14 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         await self._drain_member(request.name, drains=False)
         return pb.UndrainMemberResponse(members=self._members())
 
+    @by_leader
+    async def ForgetMember(self, request: pb.ForgetMemberRequest, _: Context) -> pb.ForgetMemberResponse:  # noqa: N802
+        if (membership := self._board.membership) is None:
+            raise InvalidInput.of("name", "the state of this controller is not in etcd, so it has no members")
+        await asyncio.to_thread(membership.forget, request.name)
+        audit.note_parts((request.name,))
+        return pb.ForgetMemberResponse(members=self._members())
+
     async def _drain_member(self, name: str, drains: bool) -> None:
         """Save whether a member drains. The call to etcd waits in a thread of its own."""
         if (membership := self._board.membership) is None or self._board.held is None:
@@ -445,7 +453,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
 
     def _members(self) -> list[pb.Member]:
         membership = self._board.membership
-        return convert.member_messages(membership.newest if membership else NO_MEMBERS, self._board.held_switches())
+        members = membership.newest if membership else NO_MEMBERS
+        return convert.member_messages(members, self._board.held_switches(), time.time())
 
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())

@@ -86,6 +86,10 @@ def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], n
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
     if trouble := s.commits.trouble(now):
         yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
+    for name, seen in s.missing_members.absent.items():
+        yield Alarm(AlarmKind.MEMBER_ABSENT, name, {"seen": seen})
+    for name in s.missing_members.unlinked:
+        yield Alarm(AlarmKind.MEMBER_UNLINKED, name)
     yield from _switch_alarms(s, fabric, now)
     yield from _refused_connections(s, now)
     yield from _stale_counters(s, fabric, now)
@@ -99,8 +103,9 @@ def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
         reasons[dpid][refusal.reason] += 1
     for dpid, of_switch in reasons.items():
         yield Alarm(AlarmKind.RULES_REFUSED, fabric.name(dpid), {"reasons": of_switch})
-    for name in s.refusals.other_masters.values():
-        yield Alarm(AlarmKind.MASTERSHIP_LOST, name)
+    for lost in s.refusals.other_masters.values():
+        facts = {"generation": lost.ahead} if lost.ahead else {}
+        yield Alarm(AlarmKind.GENERATION_AHEAD if lost.ahead else AlarmKind.MASTERSHIP_LOST, lost.name, facts)
     for dpid, (peer, last_at) in s.refusals.duplicates.items():
         if now < last_at + DUPLICATES_RECENT_S:
             yield Alarm(AlarmKind.DUPLICATE_DPID, fabric.name(dpid), {"peer": peer, "dpid": dpid})

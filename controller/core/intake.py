@@ -71,6 +71,7 @@ from controller.planning.messages import Replan, Request, SetMode
 from controller.planning.plan import Planned, Slowdowns
 from controller.planning.snapshot import missing_hosts
 from controller.silence import EndSilence, SilenceAlarms
+from controller.store.members import MissingMembers
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
 from controller.tables.running_routes import installed_hosts
 from signalbox.errors import InvalidInput, SignalboxError, in_entry
@@ -125,6 +126,9 @@ class Intake:
                 return self._not_saved(why, now)
             case Tick(at, is_claimed):
                 return self._tick(now, at, is_claimed)
+            case MissingMembers():
+                self._state.take_members(message)
+                return NO_EFFECTS
             case NewSettings(config):
                 self._config = config
                 self._state.take_settings(config, now)

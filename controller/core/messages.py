@@ -32,6 +32,7 @@ from controller.planning.messages import Request, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import Planned, Slowdowns
 from controller.planning.problem import Routes
 from controller.status import NO_EXTENSION, ExtensionStatus
+from controller.store.members import MissingMembers
 from controller.tables.messages import FromSwitches, ToSwitches
 from signalbox.jobs.spec import JobId
 
@@ -81,7 +82,18 @@ class WorkedOut:
     """The answer, or a text with the reason why the question has no answer."""
 
 
-Message = FromSwitches | Request | Planned | Slowdowns | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings
+Message = (
+    FromSwitches
+    | Request
+    | Planned
+    | Slowdowns
+    | WorkedOut
+    | StateSaved
+    | StateNotSaved
+    | MissingMembers
+    | Tick
+    | NewSettings
+)
 Command = ToSwitches | SolvePlan | WorkOutSlowdowns | WorkOut | Analyse | SaveState | Reply
 
 

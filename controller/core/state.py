@@ -41,6 +41,7 @@ from controller.jobs.messages import EndReason, Ends, Registration, SavedState, 
 from controller.jobs.registry import JobRegistry
 from controller.shared_map import differing, updated
 from controller.silence import Silences
+from controller.store.members import NONE_MISSING, MissingMembers
 from controller.store.records import changes
 from controller.tables.counters import CounterIntake
 from controller.tables.pins import PinSet
@@ -309,6 +310,8 @@ class State:
     """Packets and connections that the controller refused."""
     silences: Silences
     """Silenced alarms."""
+    missing_members: MissingMembers = NONE_MISSING
+    """Members that should be there."""
     wanted_at: float = -math.inf
     """Time when the wanted rules were derived, in monotonic seconds."""
 
@@ -350,6 +353,10 @@ class State:
     def set_mode(self, mode: Mode) -> None:
         """Set the mode, which decides whether plans are made and installed."""
         self.mode = mode
+
+    def take_members(self, missing: MissingMembers) -> None:
+        """Record which members are missing."""
+        self.missing_members = missing
 
     def take_settings(self, config: Config, now: float) -> None:
         """Apply the settings that may change at run time (``controller.config.Reloaded``)."""

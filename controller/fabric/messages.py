@@ -71,6 +71,8 @@ class MastershipLost:
 
     dpid: Dpid
     name: str
+    ahead: int = 0
+    """Generation id of the switch if it is too large for any controller of this state; else 0, or while unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ class Refusals:
         of the last refusal."""
         self.masterships_lost = 0
         """Number of times since the start that a switch has refused this controller for another master."""
-        self.other_masters: dict[Dpid, str] = {}
-        """Names of the switches whose master is another controller."""
+        self.other_masters: dict[Dpid, MastershipLost] = {}
+        """Latest message about each switch whose master is another controller."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
         """Address of a second switch with the same dpid, and the time of its last attempt to connect."""
         self.floods: dict[Dpid, float] = {}
@@ -128,7 +128,7 @@ class Refusals:
         self.floods.pop(message.dpid, None)
         self.other_masters.pop(message.dpid, None)
         if isinstance(message, MastershipLost):
-            self.other_masters[message.dpid] = message.name
+            self.other_masters[message.dpid] = message
             self.masterships_lost += 1
 
     def switch_connected(self, dpid: Dpid) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -134,8 +134,16 @@ class Router:
         self._stages: dict[int, _Stage] = {}
         self._learning = PollLearning(frozenset())
         self._in_reach: dict[End, frozenset[Dpid]] = {}
+        self.refused: Counter[str] = Counter()
+        """Number of claims and writes that switches refused for another master, by ``End.member``."""
         self.changed: Callable[[], None] = lambda: None
         """Called by a thread when ``in_reach`` has changed; must not wait."""
+
+    @property
+    def linked(self) -> frozenset[str]:
+        """Members whose southbounds are linked, as in ``End.member``."""
+        with self._lock:
+            return frozenset(end.member for end in self._ends)
 
     @property
     def in_reach(self) -> dict[Dpid, list[str]]:
@@ -237,6 +245,8 @@ class Router:
 
     def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
         """Yield what the control loop gets to know of a message."""
+        if isinstance(message, MastershipLost):
+            self.refused[end.member] += 1
         match message:
             case SwitchConnected(dpid, name, ports, generation) | SwitchMoved(dpid, name, ports, generation):
                 if generation < self._generations.get(dpid, 0):
@@ -275,7 +285,10 @@ class Router:
                 yield message
             case ArpSeen():
                 pass
-            case MastershipLost(dpid) if dpid not in self._holders and dpid not in self._leaving:
+            case MastershipLost(dpid, _, ahead) if dpid in self._leaving:
+                if ahead:
+                    self._leaving[dpid] = self._leaving[dpid][0], message
+            case MastershipLost(dpid) if dpid not in self._holders:
                 yield message
             case _ if self._holders.get(message.dpid) is not end:
                 pass

@@ -86,6 +86,13 @@ FAMILIES: tuple[Family, ...] = (
         samples.member_draining,
         ("member",),
     ),
+    Family(
+        "signalbox_member_refused_total",
+        "Claims and writes of the member that switches refused for another master, since the start of this leader; no "
+        "series at standbys and without etcd.",
+        samples.member_refused,
+        ("member",),
+    ),
     one(
         "signalbox_masterships_lost_total",
         "Refusals of this controller's claims and writes by switches whose master is another controller.",

@@ -160,6 +160,14 @@ def member_draining(snapshot: Snapshot) -> Iterator[Sample]:
             yield (name,), name in draining
 
 
+def member_refused(snapshot: Snapshot) -> Iterator[Sample]:
+    refused = Counter[str]()
+    for member, count in snapshot.board.refused_members.items():
+        refused[member.partition("/")[0]] += count
+    for name in {name: None for name, _ in _members(snapshot)} | dict.fromkeys(refused):
+        yield (name,), refused[name]
+
+
 def _members(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each member, with the ids of its processes."""
     found: dict[str, list[str]] = {}

@@ -13,16 +13,23 @@ from typing import Protocol
 
 from controller.api.server import MemberPort
 from controller.fabric.topology import Dpid
-from controller.southbound.limits import Put
+from controller.southbound.limits import Backlog
 from controller.southbound.outbox import Outbox
-from controller.tables.messages import ToSwitches
+from controller.store.members import MissingMembers
+from controller.tables.messages import FromSwitches, ToSwitches
+
+
+class PutAlso(Protocol):
+    """``Put`` that also queues the leader's message about missing members."""
+
+    def __call__(self, message: FromSwitches | MissingMembers, backlog: Backlog | None = None, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
     """Control loop that is about to run, as the southbound needs it."""
 
-    put: Put
+    put: PutAlso
     """Inbox of the control loop."""
     outbox: Outbox
     """Commands to the hub in the main thread; and whatever ends the process."""

@@ -109,7 +109,7 @@ class Assigning:
     """Thread that assigns switches while the context lasts; to be used by the leader only.
 
     ``reach``: returns the connections as members report them. ``base``: see ``EtcdAssignments.write``. ``lease_s``:
-    duration of a member's lease in seconds."""
+    duration of a member's lease in seconds. ``watch``: called at each look with the members and the time."""
 
     def __init__(
         self,
@@ -119,12 +119,14 @@ class Assigning:
         base: int,
         lease_s: float,
         racks: Mapping[Dpid, str],
+        watch: Callable[[Members, float], None] = lambda *_: None,
     ) -> None:
         self._assignments = assignments
         self._members = members
         self._reach = reach
         self._base = base
         self._racks = racks
+        self._watch = watch
         self._connections = Connections(lease_s + BACK_S, lease_s / 2, time.monotonic())
         self._moves_at = 0.0
         self._settled: Site | None = None
@@ -151,6 +153,7 @@ class Assigning:
             self._wake.wait(LOOK_S)
             self._wake.clear()
             try:
+                self._watch(self._members(), time.monotonic())
                 if self._assignments.is_read:
                     self.assign(time.monotonic())
             except Exception as error:  # of etcd; or the channels are closed

@@ -30,6 +30,7 @@ from controller.link.routing import Router
 from controller.serving.arrangement import Begun, Control
 from controller.serving.assigning import Assigning, Assignments
 from controller.serving.loaded import Loaded
+from controller.serving.missing_members import MissingMembersWatch
 from controller.serving.southbound_process import SouthboundProcess
 from controller.serving.standby import forwarding
 from controller.southbound.holding import Holding
@@ -99,7 +100,9 @@ class Member:
         self.board.held = self._held
         reach = partial(_reach, router)
         newest, lease_s = (lambda: self.membership.newest), self.config.etcd.lease_s
-        with Assigning(self.assignments, newest, reach, self.base(), lease_s, begun.racks) as assigning:
+        self.board.refused_members = router.refused
+        watch = MissingMembersWatch(lambda: router.linked, begun.put, lease_s + TAKEN_OVER_S)
+        with Assigning(self.assignments, newest, reach, self.base(), lease_s, begun.racks, watch.look) as assigning:
             router.changed = assigning.look
             try:
                 on_ready()

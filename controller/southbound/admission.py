@@ -57,12 +57,13 @@ class Mastership:
 
     ``state`` is ``waiting`` until the controller may claim the switch, then ``asking``. It ends as ``master``, ``lost``
     to a controller with a newer generation id, or ``unsupported`` by the switch. ``why``: reason of the two last
-    states. After a lost claim, the switch is first asked for its generation id, which ``why`` names. ``may_claim``: see
-    ``Holding``."""
+    states. After a lost claim, the switch is first asked for its generation id, which ``why`` names and ``newer`` is.
+    ``may_claim``: see ``Holding``."""
 
     def __init__(self, connection: Connection, generation: int, may_claim: bool) -> None:
         self.state: Literal["waiting", "asking", "master", "lost", "unsupported"] = "asking"
         self.why = ""
+        self.newer = 0
         self._connection = connection
         self._generation = generation
         self._is_stale = False
@@ -88,7 +89,7 @@ class Mastership:
         elif (role, generation) == (ofp.OFPCR_ROLE_MASTER, self._generation):
             self.state = "master"
         else:
-            self.state = "lost"
+            self.state, self.newer = "lost", generation
             self.why = f"its generation id is {generation}, and that of this controller is {self._generation}"
 
     def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
@@ -140,6 +141,22 @@ class Standing:
             self.state, self.why = ("waiting", "") if code == _STALE else ("unsupported", reason)
 
 
+class Loss:
+    """Question for the generation id of a switch that has refused a write: ``asking``, then ``known`` as ``newer``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.state: Literal["asking", "known"] = "asking"
+        self.newer = 0
+        self._xid = _ask(connection, ofp.OFPCR_ROLE_NOCHANGE)
+
+    def reply(self, xid: int, role: int, generation: int) -> None:  # noqa: ARG002
+        if xid == self._xid:
+            self.state, self.newer = "known", generation
+
+    def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
+        """Ignore an error message: the switch stays lost."""
+
+
 def _ask(connection: Connection, role: int, generation: int = 0) -> int:
     return connection.send(encode.role_request(role, generation))[0]
 
@@ -154,8 +171,8 @@ class _Dpid:
     """Monotonic time since which the holder's connection exists for certain."""
     generation: int | None
     """Generation id of the newest claim; None if this controller does not hold the switch."""
-    roles: Mastership | Standing | None
-    """Claim of the master role, or request for the role SLAVE; None once the switch has decided."""
+    roles: Mastership | Standing | Loss | None
+    """Claim of the master role, request for the role SLAVE or for the id after a loss; None once it is decided."""
     late_at: float
     """Monotonic time at which the log names the switch, unless it has answered the claim."""
     ends_at: float
@@ -164,6 +181,8 @@ class _Dpid:
     """Later connections with the same dpid, the newest last."""
     asked: int | None = None
     """Transaction id of the echo request that the holder must answer; None if there is no such request."""
+    ahead: int = 0
+    """Generation id of the switch if it was lost and no controller can have such an id; else 0."""
     is_admitted: bool = False
     """Whether the holder's connection was admitted, and neither lost nor released since."""
     is_confirmed: bool = False
@@ -178,7 +197,8 @@ class Admission:
     ``paused`` is called with one over which the switch is claimed anew: another holder may have written meanwhile, so
     nothing is written until ``admit`` or ``lost`` is called. ``released`` is called with one whose switch this
     controller holds no more. All these connections stay open. ``patience_s``: seconds after which a connection without
-    an answer to the claim ends."""
+    an answer to the claim ends. ``is_ahead``: whether a generation id is too large for any controller. If that becomes
+    known only after a loss, ``lost`` is called again."""
 
     def __init__(
         self,
@@ -188,8 +208,10 @@ class Admission:
         lost: Callable[[Connection], None],
         paused: Callable[[Connection], None],
         released: Callable[[Connection], None],
+        is_ahead: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._holding = holding
+        self._is_ahead = is_ahead
         self._patience_s = patience_s
         self._admit = admit
         self._lost = lost
@@ -217,6 +239,11 @@ class Admission:
         """Return whether the switch has confirmed this controller as its master, with the present generation id."""
         entry = self._dpids.get(dpid)
         return bool(entry and entry.is_confirmed and entry.generation == self._holding.generation(dpid))
+
+    def ahead(self, dpid: Dpid) -> int:
+        """Return the generation id of a lost switch if no controller can have such an id; else 0."""
+        entry = self._dpids.get(dpid)
+        return entry.ahead if entry else 0
 
     def arrived(self, connection: Connection, now: float) -> None:
         entry = self._dpids.get(connection.id)
@@ -259,6 +286,7 @@ class Admission:
             return
         if code == MASTERSHIP_LOST and entry.is_admitted and entry.roles is None:
             self._is_lost(entry)
+            entry.roles, entry.late_at, entry.ends_at = Loss(connection), inf, inf
         elif entry.roles:
             entry.roles.error(xid, code, reason)
             self._decide(entry)
@@ -310,7 +338,7 @@ class Admission:
                     "switch is not claimed before it is certain that this controller holds it",
                     dpid=f"{entry.holder.id:#x}",
                 )
-        elif entry.roles and entry.late_at <= now:
+        elif isinstance(entry.roles, Standing) and entry.late_at <= now:
             entry.roles.look()
             entry.late_at, entry.ends_at = now + LOOK_AGAIN_S, now + self._patience_s
 
@@ -330,7 +358,7 @@ class Admission:
             entry.roles = Standing(entry.holder)
         else:
             entry.roles = Mastership(entry.holder, entry.generation, self._may_claim(entry))
-        entry.late_at, entry.ends_at = now + ROLES_WITHIN_S, now + self._patience_s
+        entry.ahead, entry.late_at, entry.ends_at = 0, now + ROLES_WITHIN_S, now + self._patience_s
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
         """Assign the dpid to the newest waiting connection: older connections may be half-open as well."""
@@ -344,7 +372,12 @@ class Admission:
         if roles is None or roles.state in ("asking", "waiting"):
             return
         entry.roles = None
-        if roles.state == "unsupported" and self._holding.is_shared:
+        if not isinstance(roles, Standing) and roles.newer != NO_GENERATION and self._is_ahead(roles.newer):
+            entry.ahead = roles.newer
+        if isinstance(roles, Loss):
+            if entry.ahead:
+                self._is_lost(entry)
+        elif roles.state == "unsupported" and self._holding.is_shared:
             entry.holder.refuse(
                 "no_roles", f"several controllers divide the switches, and it has no roles: {roles.why}"
             )

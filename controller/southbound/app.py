@@ -59,6 +59,7 @@ from controller.southbound.openflow_framing import Frame
 from controller.southbound.outbox import Outbox
 from controller.southbound.pollers import CounterPoller, LearningPoller, TablePoller
 from controller.southbound.process_messages import Broken
+from controller.store.store import is_ahead
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -114,7 +115,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._begin()
         self._port_changes = PortChanges()
         patience_s = config.openflow.echo_interval_s * config.openflow.echo_misses
-        self._admission = Admission(holding, patience_s, self._admit, self._not_master, self._pause, self._release)
+        callbacks = self._admit, self._not_master, self._pause, self._release
+        self._admission = Admission(holding, patience_s, *callbacks, lambda id_: is_ahead(id_, time.time()))
         self._repair = LocalRepair(self._admission, lambda: self._discovery.links)
         self._taken: dict[Dpid, Connection] = {}
         """Connections that were reported or admitted, and that may not be used now."""
@@ -198,7 +200,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         for switch in self._switches.values():
             self._report_switch(switch)
         for dpid, connection in self._taken.items():
-            self._put(MastershipLost(dpid, _name(connection)))
+            self._put(MastershipLost(dpid, _name(connection), self._admission.ahead(dpid)))
 
     def _connect(self, command: InstallStage) -> None:
         """Install a stage on optical switches, with a pause between deletions and additions.
@@ -336,7 +338,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._discovery.switch_left(dpid)
         limited_log.warning("another controller is the master", switch=name, dpid=f"{dpid:#x}")
         self._reported.pop(dpid, None)
-        self._put(MastershipLost(dpid, name))
+        self._put(MastershipLost(dpid, name, self._admission.ahead(dpid)))
 
     def _pause(self, connection: Connection) -> None:
         """Stop using the connection until the switch has answered the new claim."""

@@ -4,8 +4,6 @@ The claim is a key with a lease, which ends when its controller does not renew i
 still has this process's value, so a controller whose claim has ended writes nothing. The claim is valid until a local
 time that was computed before the lease was last renewed; after that time this controller makes no change, even if etcd
 does not answer.
-
-Beside the claim is the address of its controller's sign of life (``sign_of_life``), with the same lease.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from controller.log_limit import LimitedLog
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_operations import has_value, key, put, was_created
 from controller.store.etcd_v3 import etcd_pb2 as pb
-from controller.store.sign_of_life import SignOfLife, Watch
 from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
@@ -67,8 +64,6 @@ class EtcdClaim:
         self._has_answered = False
         self._trouble = "etcd does not answer"
         """Error of the last renewal that failed."""
-        self._sign: SignOfLife | None = None
-        self._watch = Watch()
         self._stopping = threading.Event()
         self._check = threading.Event()
         """Event that ends the pause before the next renewal."""
@@ -89,32 +84,29 @@ class EtcdClaim:
             if not self.is_claimed:
                 raise self._ended() if self._has_ended else self._cannot(EtcdError(self._unclaimed, None))
             return True
-        with closing(self._watch):
-            while not self.is_claimed:
-                try:
-                    if why := self._why_never():
-                        if not wait:
-                            raise InvalidInput.of("store", f"{why} ({self.where})")
-                        limited_log.error("this controller cannot take over", why=why)
-                        time.sleep(self._lease_s / RENEWALS)
-                        continue
-                    is_made, revision = self._claim_once()
-                    if not is_made:
-                        self._refuse_endless()
-                    if wait and not is_made:
-                        self._watch_active()
-                except EtcdError as error:
-                    if not wait or not (self._has_answered or error.no_answer):
-                        raise self._cannot(error) from None
-                    limited_log.warning("the state cannot be claimed yet", why=str(error))
+        while not self.is_claimed:
+            try:
+                if why := self._why_never():
+                    if not wait:
+                        raise InvalidInput.of("store", f"{why} ({self.where})")
+                    limited_log.error("this controller cannot take over", why=why)
                     time.sleep(self._lease_s / RENEWALS)
                     continue
-                self._has_answered = True
-                if is_made:
-                    continue
-                if not wait:
-                    return False
-                self._etcd.wait_for_change(self._key("claim"), revision, self._lease_s)
+                is_made, revision = self._claim_once()
+                if not is_made:
+                    self._refuse_endless()
+            except EtcdError as error:
+                if not wait or not (self._has_answered or error.no_answer):
+                    raise self._cannot(error) from None
+                limited_log.warning("the state cannot be claimed yet", why=str(error))
+                time.sleep(self._lease_s / RENEWALS)
+                continue
+            self._has_answered = True
+            if is_made:
+                continue
+            if not wait:
+                return False
+            self._etcd.wait_for_change(self._key("claim"), revision, self._lease_s)
         self._renewing = threading.Thread(target=self._renew, name="state-claim", daemon=True)
         self._renewing.start()
         return True
@@ -130,8 +122,6 @@ class EtcdClaim:
         if lease and not self._has_ended:
             with suppress(EtcdError):
                 self._etcd.revoke(lease, self._quick_s)
-        if self._sign is not None:
-            self._sign.close()
 
     def owner(self) -> str:
         try:
@@ -235,30 +225,6 @@ class EtcdClaim:
             what = f"the key {self._key('claim').decode()} has the value {found.value[:40]!r} and no lease"
             raise InvalidInput.of("store", f"{what}, so this claim never ends; delete the key ({self.where})")
 
-    def _show_life(self) -> None:
-        """Write the address of this process's sign of life, with the lease of the claim."""
-        if self._sign is None:
-            self._sign = SignOfLife(self._etcd.access.endpoints[0])
-        if self._stopping.is_set():  # released meanwhile
-            self._sign.close()
-            return
-        with suppress(EtcdError):
-            address = self._sign.address.encode()
-            self._etcd.transaction([self.fence()], [put(self._key("alive"), address, self._lease)], self._quick_s)
-
-    def _watch_active(self) -> None:
-        """Watch the controller that has the claim. Raises ``EtcdError``."""
-        if found := self._etcd.get(self._key("alive"), self._quick_s):
-            self._watch.follow(found.value.decode(errors="replace"), partial(self._end, found.value))
-
-    def _end(self, address: bytes) -> None:
-        """End the claim of the controller whose sign of life was at the address, if it still has the claim."""
-        log.info("the active controller has ended; ending its claim")
-        with suppress(EtcdError):
-            found = self._etcd.get(self._key("alive"), self._quick_s)
-            if found and found.value == address and found.lease:
-                self._etcd.revoke(found.lease, self._quick_s)
-
     def _is_own(self, claim: pb.KeyValue | None) -> TypeGuard[pb.KeyValue]:
         return claim is not None and claim.value == self._claim
 
@@ -271,8 +237,6 @@ class EtcdClaim:
 
     def _renew(self) -> None:
         """Renew the lease until ``release``. A claim that ended is made again unless another process made one since."""
-        # A thread of its own: the name of an endpoint may take longer to resolve than the lease lasts.
-        threading.Thread(target=self._show_life, name="sign-of-life", daemon=True).start()
         pause, last_why = self._lease_s / RENEWALS, ""
         while True:
             self._check.wait(pause)
@@ -311,8 +275,6 @@ class EtcdClaim:
         if found or not self._claim_once(after_own=True)[0]:
             return False
         log.warning("the claim of the state had ended, and the state is claimed again")
-        if self._sign is not None:
-            self._show_life()
         return True
 
 

@@ -5,8 +5,12 @@ disappears with its process. It does not say who the leader is, nor where the le
 (``etcd_claim``). So a user of etcd who can write only these keys cannot redirect calls. A thread renews the lease and
 reads all keys several times per lease, and when the claim changes.
 
-Each member that should hold no switch has a key below ``draining/`` with its name, which only the leader writes. The
-key outlasts the member's process, so that a member can be drained, stopped and started again.
+The key also has the address of the member's sign of life, which all others watch. When the process has ended, they end
+its lease, and its claim.
+
+Two kinds of keys outlast the member's process. One below ``draining/`` says that the member should hold no switch, so
+that a member can be drained, stopped and started again; only the leader writes it. One below ``known/``, which the
+member writes, says when it was there.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated, Self
 
 import structlog
@@ -24,12 +29,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from controller.log_limit import LimitedLog
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
-from controller.store.etcd_operations import delete, key, put
+from controller.store.etcd_operations import Operations, delete, key, put
 from controller.store.etcd_v3 import etcd_pb2 as pb
 from controller.store.members import NO_MEMBERS, Member, Members
+from controller.store.sign_of_life import SignOfLife, Watch
 from signalbox.errors import Conflict, InvalidInput, Unavailable, cut
 
-limited_log = LimitedLog(structlog.get_logger(__name__), period_s=60)
+log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log, period_s=60)
 
 READINGS = 3
 """Number of readings within the duration of a lease."""
@@ -39,6 +46,8 @@ MOST_MEMBERS = 100
 """Largest number of keys of members that are read, by order of their names."""
 MOST_BYTES = 1 << 20
 """Largest total size of these keys; if they are larger, they are not read."""
+KNOWN_S = 60.0
+"""Seconds after which a member writes again that it is there."""
 
 
 class EtcdMembership:
@@ -58,7 +67,17 @@ class EtcdMembership:
         """Monotonic time until which the own lease is valid for certain."""
         self._key = self._root + f"members/{own.name}/{own.id}".encode()
         self._lease = 0
+        self._written: Member | None = None
+        """Own member as the key has it; None without the key."""
+        self._known_until = 0.0
+        """Monotonic time at which the member writes again that it is there."""
+        self._seen: dict[str, float] = {}
+        """Time at which a member of each name had a lease last, in seconds since 1970."""
         self._newest = NO_MEMBERS
+        self._reading = threading.Lock()
+        self._sign: SignOfLife | None = None
+        self._watches: dict[str, Watch] = {}
+        """Watches of other members' signs of life, by the id of the member."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="members", daemon=True)
         self.changed: Callable[[], None] = lambda: None
@@ -66,6 +85,8 @@ class EtcdMembership:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        # A thread of its own: the name of an endpoint may take longer to resolve than the lease lasts.
+        threading.Thread(target=self._show_life, name="sign-of-life", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,6 +96,10 @@ class EtcdMembership:
                 self._etcd.revoke(self._lease, self._within_s)
         self._etcd.close()  # ends the thread's call
         self._thread.join()
+        for watch in self._watches.values():
+            watch.close()
+        if self._sign:
+            self._sign.close()
 
     def use(self, access: EtcdAccess) -> None:
         """Make all later calls with this access."""
@@ -106,20 +131,40 @@ class EtcdMembership:
     def drain(self, name: str, drains: bool) -> None:
         members = self._newest
         names = {member.name for member in members.all}
-        if name not in names | members.draining:
-            raise InvalidInput.of("name", f"'{cut(name)}' is no member; members are {', '.join(sorted(names))}")
+        self._refuse_unknown(name)
         if drains and not names - members.draining - {name}:
             raise Conflict(f"'{name}' is the last member that is not drained, so no other could hold its switches")
         of_name = key(self._root, "draining", name)
-        operation = put(of_name, str(time.time()).encode()) if drains else delete(of_name)
+        self._change([put(of_name, str(time.time()).encode()) if drains else delete(of_name)])
+        draining = members.draining | {name} if drains else members.draining - {name}
+        self._newest = replace(self._newest, draining=draining)
+
+    def forget(self, name: str) -> None:
+        self._refuse_unknown(name)
+        if any(member.name == name for member in self._newest.all):
+            raise Conflict(f"'{name}' is there; stop it first, and wait until it is absent")
+        self._change([delete(key(self._root, kind, name)) for kind in ("known", "draining")])
+        with self._reading:
+            self._seen.pop(name, None)
+            newest = self._newest
+            absent = {one: at for one, at in newest.absent.items() if one != name}
+            self._newest = replace(newest, draining=newest.draining - {name}, absent=absent)
+
+    def _refuse_unknown(self, name: str) -> None:
+        """Raise ``InvalidInput`` for a name that no member has or had."""
+        members = self._newest
+        names = {*(member.name for member in members.all), *members.absent}
+        if name not in names | members.draining:
+            raise InvalidInput.of("name", f"'{cut(name)}' is no member; members are {', '.join(sorted(names))}")
+
+    def _change(self, operations: Operations) -> None:
+        """Carry out the operations. Raises ``Unavailable``."""
         try:
-            reply = self._etcd.transaction([self._fence], [operation])
+            reply = self._etcd.transaction([self._fence], operations)
         except EtcdError as error:
             raise Unavailable(str(error), self._lease_s) from None
         if not reply.succeeded:
             raise Unavailable("another controller has claimed the state", 0.0)
-        draining = members.draining | {name} if drains else members.draining - {name}
-        self._newest = replace(self._newest, draining=draining)
 
     def _run(self) -> None:
         pause = self._lease_s / READINGS
@@ -134,27 +179,88 @@ class EtcdMembership:
 
     def _read(self) -> int:
         """Renew the own lease, read all members, and return etcd's revision. Raises ``EtcdError``."""
-        # Read first: a member that hears nothing from etcd must not extend its lease by requests that arrive there.
-        if self._etcd.get(self._key, self._within_s) is None:
-            self._lease, self._valid_until = 0, 0.0  # the key was deleted: write it again
+        with self._reading:
+            # Read first: a member that hears nothing from etcd must not extend its lease by requests that arrive there.
+            if self._etcd.get(self._key, self._within_s) is None:
+                self._lease, self._valid_until = 0, 0.0  # the key was deleted: write it again
+            self._renew()
+            began = time.monotonic()
+            claims, revision = self._etcd.keys(self._root + b"claim", self._within_s)
+            leader = next((_leader(each) for each in claims if each.key == self._root + b"claim"), None)
+            # also if the lists below cannot be read
+            self._newest = replace(self._newest, leader=leader, began=began)
+            draining = frozenset(self._names("draining"))
+            known = self._names("known")
+            self._note_known(began)
+            keys, _ = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
+            found = (member for each in keys if (member := _member(each)))
+            everyone = tuple(sorted(found, key=lambda one: (one.name, one.since)))
+            self._newest = Members(everyone, leader, began, draining, self._absent(everyone, known))
+            self._watch()
+        return revision
+
+    def _renew(self) -> None:
+        """Renew the own lease, and write the own key if it differs. Raises ``EtcdError``."""
         began = time.monotonic()
         if not self._lease or not self._etcd.renew(self._lease, self._within_s):
-            self._lease = self._etcd.grant(self._lease_s, self._within_s)
-            own = {name: value for name, value in asdict(self._own).items() if name != "id"}
-            self._etcd.transaction([], [put(self._key, json.dumps(own).encode(), self._lease)], self._within_s)
+            self._lease, self._written = self._etcd.grant(self._lease_s, self._within_s), None
+        if (own := self._own) is not self._written:
+            value = {name: value for name, value in asdict(own).items() if name != "id"}
+            self._etcd.transaction([], [put(self._key, json.dumps(value).encode(), self._lease)], self._within_s)
+            self._written = own
         self._valid_until = began + self._lease_s
-        began = time.monotonic()
-        claims, revision = self._etcd.keys(self._root + b"claim", self._within_s)
-        leader = next((_leader(each) for each in claims if each.key == self._root + b"claim"), None)
-        # also if the lists below cannot be read
-        self._newest = Members(self._newest.all, leader, began, self._newest.draining)
-        of_draining = key(self._root, "draining", "")
-        drained, _ = self._etcd.keys(of_draining, self._within_s, MOST_MEMBERS)
-        draining = frozenset(each.key.removeprefix(of_draining).decode(errors="replace") for each in drained)
-        keys, _ = self._etcd.keys(self._root + b"members/", self._within_s, MOST_MEMBERS)
-        found = (member for each in keys if (member := _member(each)))
-        self._newest = Members(tuple(sorted(found, key=lambda one: (one.name, one.since))), leader, began, draining)
-        return revision
+
+    def _names(self, kind: str) -> dict[str, float]:
+        """Return the time in each key of this kind, by the name of the member. Raises ``EtcdError``."""
+        prefix = key(self._root, kind, "")
+        keys, _ = self._etcd.keys(prefix, self._within_s, MOST_MEMBERS)
+        return {each.key.removeprefix(prefix).decode(errors="replace"): _time(each.value) for each in keys}
+
+    def _note_known(self, now: float) -> None:
+        """Write now and then that a member of this name is there. Raises ``EtcdError``."""
+        if now >= self._known_until:
+            of_own = key(self._root, "known", self._own.name)
+            self._etcd.transaction([], [put(of_own, f"{time.time():.0f}".encode())], self._within_s)
+            self._known_until = now + KNOWN_S
+
+    def _absent(self, everyone: Collection[Member], known: Mapping[str, float]) -> dict[str, float]:
+        """Return when each known member without a lease was seen last."""
+        self._seen |= dict.fromkeys((member.name for member in everyone), time.time())
+        names = known.keys() - {member.name for member in everyone}
+        return {name: self._seen.get(name, known[name]) for name in sorted(names)}
+
+    # ---- signs of life
+
+    def _show_life(self) -> None:
+        """Listen for other members, which thus notice the end of this process."""
+        self._sign = SignOfLife(self._etcd.access.endpoints[0])
+        if self._stopping.is_set():
+            self._sign.close()
+        self._own = replace(self._own, alive=self._sign.address)
+        with suppress(Exception):  # the next reading writes the address
+            self._read()
+
+    def _watch(self) -> None:
+        """Watch the signs of life of all others."""
+        watched = {one.id: one for one in self._newest.all if one.alive and one.id != self._own.id}
+        for gone in self._watches.keys() - watched.keys():
+            self._watches.pop(gone).close()
+        for member in watched.values():
+            self._watches.setdefault(member.id, Watch()).follow(member.alive, partial(self._end, member))
+
+    def _end(self, member: Member) -> None:
+        """End the lease of a member whose process has ended, and its claim."""
+        log.info("a member has ended; ending its lease", member=member.name)
+        try:
+            if own := self._etcd.get(key(self._root, "members", member.name, member.id), self._within_s):
+                self._etcd.revoke(own.lease, self._within_s)
+            claim = self._etcd.get(self._root + b"claim", self._within_s)
+            if claim and claim.lease and (leader := _leader(claim)) and leader.id == member.id:
+                self._etcd.revoke(claim.lease, self._within_s)
+            self._read()
+            self.changed()
+        except Exception as error:  # the channels may be closed at any time
+            limited_log.warning("the lease of a member cannot be ended in etcd", why=str(error) or repr(error))
 
 
 _Text = Annotated[str, Field(max_length=300)]
@@ -174,6 +280,7 @@ class _Member(_Value):
     since: float = Field(ge=0, le=1e11)
     format: _Number = 0
     link: tuple[_Number, _Number] = (1, 1)
+    alive: _Text = ""
 
 
 class _Claim(_Value):
@@ -194,9 +301,15 @@ def _member(found: pb.KeyValue) -> Member | None:
             value.since,
             value.format,
             value.link,
+            value.alive,
         )
     except ValueError:
         return None
+
+
+def _time(value: bytes) -> float:
+    """Return the time in a value in seconds since 1970, or 0 if the value is malformed."""
+    return float(value) if value.replace(b".", b"", 1).isdigit() else 0.0
 
 
 def _leader(claim: pb.KeyValue) -> Member | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 LinkFormats = tuple[int, int]
@@ -39,26 +39,43 @@ class Member:
     format: int = 0
     """Newest format of the state that the member reads; 0 if unknown."""
     link: LinkFormats = (1, 1)
+    alive: str = field(default="", compare=False)
+    """Address of its sign of life (``store.sign_of_life``); empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
     """Members at one moment.
 
-    ``all``: ordered by name. ``leader``: member with the claim, as the claim describes it; None when nobody has it.
-    ``began``: monotonic time in seconds just before the list was read. ``draining``: names of members that should hold
-    no switch, also of members that are not there."""
+    ``all``: those with a lease, ordered by name. ``leader``: member with the claim, as the claim describes it; None
+    when nobody has it. ``began``: monotonic time in seconds just before the list was read. ``draining``: names of
+    members that should hold no switch, also of absent members. ``absent``: for each member that was known and has no
+    lease now, when it was seen last, in seconds since 1970."""
 
     all: tuple[Member, ...]
     leader: Member | None
     began: float
     draining: frozenset[str] = frozenset()
+    absent: Mapping[str, float] = field(default_factory=dict)
 
     def linkable(self) -> list[Member]:
         """Return the members that read a format of the leader's packets, and so can hold switches."""
         leader = next((one for one in self.all if self.leader and one.id == self.leader.id), None)
         return [one for one in self.all if leader is None or common_format(one.link, leader.link)]
 
+
+@dataclass(frozen=True, slots=True)
+class MissingMembers:
+    """Members that should be there. The leader's control loop gets this message when one is missing, or back.
+
+    ``absent``: see ``Members``; without those that drain. ``unlinked``: names of members that have a lease, and no link
+    to the leader."""
+
+    absent: Mapping[str, float] = field(default_factory=dict)
+    unlinked: frozenset[str] = frozenset()
+
+
+NONE_MISSING = MissingMembers()
 
 NO_MEMBERS = Members((), None, float("-inf"))
 """Members before the first reading."""
@@ -88,3 +105,9 @@ class Membership(Protocol):
 
         Only the leader may call it. Raises ``InvalidInput`` for an unknown name, ``Conflict`` if no other member would
         be left to hold switches, and ``Unavailable`` when etcd does not save it."""
+
+    def forget(self, name: str) -> None:
+        """Forget an absent member, and that it should hold no switch; return when ``newest`` shows it.
+
+        Only the leader may call it. Raises ``InvalidInput`` for an unknown name, ``Conflict`` for a member that is
+        there, and ``Unavailable`` when etcd does not save it."""

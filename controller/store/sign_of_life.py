@@ -1,14 +1,15 @@
-"""Sign of life of the controller that has the claim in etcd, so that others notice its end before its lease ends.
+"""Sign of life of a member, so that others notice the end of its process before its lease in etcd ends.
 
-The active controller listens at a port of its own. It sends a random text, the word, on each connection, and reads
-nothing. The word is in etcd, so a standby does not take another process at the same address for the active one. Each
-standby keeps a connection. When the process ends, its machine closes the connections and refuses new ones, and the
-standby may end the lease at once. A machine or a network that fails does neither, and a process that is stopped keeps
-its connections; then the lease decides.
+The member listens at a port of its own. It sends a random text, the word, on each connection, and reads nothing. The
+word is in etcd, so nobody takes another process at the same address for the member. Each of the others keeps a
+connection. When the process ends, its machine closes the connections and refuses new ones, and the others may end the
+lease at once. A machine or a network that fails does neither, and a process that is slow or stopped keeps its
+connections; then the lease decides.
 
 Only a network that breaks the connection, and refuses the next one in place of the machine, causes a wrong verdict.
-Then etcd refuses the commits of the former controller, and switches refuse its rules. But that controller notices only
-at its next renewal, or when its lease would have ended. Until then it answers calls, and claims a switch that restarts.
+Then etcd refuses the commits of a former leader, and switches refuse the rules of a former holder. But that member
+notices only at its next renewal, or when its lease would have ended. Until then a former leader answers calls, and
+claims a switch that restarts.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from contextlib import suppress
 
 from signalbox.addresses import host_and_port
 
-MOST_CONNECTIONS = 64
-"""Largest number of connections that the active controller keeps; one more ends the oldest."""
+MOST_CONNECTIONS = 128
+"""Largest number of connections that a member keeps; one more ends the oldest."""
 CONNECT_S = 1.0
 """Longest time in seconds of an attempt to connect."""
 PAUSE_S = 0.05
@@ -31,7 +32,7 @@ PAUSE_S = 0.05
 
 
 class SignOfLife:
-    """Listener of the active controller, at the local address from which it reaches ``towards`` (HOST:PORT)."""
+    """Listener of a member, at the local address from which it reaches ``towards`` (HOST:PORT)."""
 
     def __init__(self, towards: str) -> None:
         self._word = secrets.token_hex(16)
@@ -77,7 +78,7 @@ class SignOfLife:
 
 
 class Watch:
-    """Connection of a standby to the address of one sign of life at a time, until ``close``."""
+    """Connection to the address of one sign of life at a time, until ``close``."""
 
     def __init__(self) -> None:
         self._address = ""
@@ -96,7 +97,7 @@ class Watch:
             self.close()
             self._address, self._stopping = address, threading.Event()
             given = (address, ended, self._stopping)
-            threading.Thread(target=self._run, args=given, name="watch-of-active", daemon=True).start()
+            threading.Thread(target=self._run, args=given, name="watch-of-member", daemon=True).start()
 
     def close(self) -> None:
         self._address = ""

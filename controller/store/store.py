@@ -45,6 +45,15 @@ def epoch_at(unix_s: float) -> int:
     return int(unix_s * EPOCHS_PER_S)
 
 
+AHEAD_S = 86400
+"""Seconds by which generation ids may be ahead of the clock, because of a wrong clock or many commits."""
+
+
+def is_ahead(generation: int, unix_s: float) -> bool:
+    """Return whether a generation id is larger than controllers can have at this Unix time in seconds."""
+    return generation > epoch_at(unix_s + AHEAD_S)
+
+
 class EventLines(Protocol):
     """Lines of the latest events in a store. Each line begins with a newline."""
 

@@ -1,7 +1,7 @@
 """Membership without etcd: members that a test sets."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from controller.store.members import Member, Members
 
@@ -14,6 +14,7 @@ class KnownMembers:
     leading: str = ""
     began: float = 0.0
     draining: frozenset[str] = frozenset()
+    absent: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
@@ -24,13 +25,16 @@ class KnownMembers:
 
     @property
     def newest(self) -> Members:
-        return Members(self.all, self.leader(), self.began, self.draining)
+        return Members(self.all, self.leader(), self.began, self.draining, self.absent)
 
     def leader(self) -> Member | None:
         return next((member for member in self.all if member.id == self.leading), None)
 
     def drain(self, name: str, drains: bool) -> None:
         self.draining = self.draining | {name} if drains else self.draining - {name}
+
+    def forget(self, name: str) -> None:
+        self.absent = {one: at for one, at in self.absent.items() if one != name}
 
     def lead(self, member: str) -> None:
         """Let the member with this id, or nobody, be the leader from now on."""

@@ -345,6 +345,10 @@ def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox
         board.membership = KnownMembers((a, replace(b, link=(2, 2))), leading="1")
         shown = [" ".join(row[:4]) for row in signalbox("members").rows[2:]]
         assert shown == ["a leader 1 -", "b standby, cannot link"]
+        board.membership = KnownMembers((a,), leading="1", absent={"b": 1_764_476_000.0, "c": 0.0})
+        (last,) = [row for row in signalbox("members", "forget", "c").rows[2:] if row[0] != "a"]
+        assert last[:4] == ["b", "absent", "0", "-"]
+        assert "2025-11-30 04:13:20" in " ".join(last)
         for words in (("drain",), ("undrain",), ("b",), ("drain", "b", "c")):
             assert signalbox("members", *words).status == 2
     finally:

@@ -1,15 +1,12 @@
 """The claim of the state in a real etcd: one writer, and who has the claim next."""
 
 import signal
-import socket
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import Any, NoReturn
+from typing import Any
 from unittest.mock import patch
 
 import grpc
@@ -19,7 +16,6 @@ from controller.jobs.messages import SavedState
 from controller.store import etcd_claim
 from controller.store.etcd_client import Etcd, EtcdAccess, EtcdError
 from controller.store.etcd_operations import delete, put
-from controller.store.etcd_store import EtcdStore
 from mininet_topos.controller_process import reserve_port
 from signalbox.errors import InvalidInput
 from tests.support.by_id import registered
@@ -38,16 +34,6 @@ from tests.support.wire.etcd import (
 )
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
-
-LONG_LEASE_S = 600
-HOLDER = """
-import sys, time
-from controller.store.etcd_client import EtcdAccess
-from controller.store.etcd_store import EtcdStore
-EtcdStore(EtcdAccess((sys.argv[1],)), sys.argv[2], int(sys.argv[3])).load()
-time.sleep(10_000)
-"""
-"""Program that claims the state and keeps it."""
 
 
 def test_one_controller_has_the_state_and_the_next_gets_it_when_it_ends(etcd: EtcdProcess, prefix: str) -> None:
@@ -106,21 +92,6 @@ def test_a_standby_keeps_waiting_when_etcd_refuses_a_call(etcd: EtcdProcess, pre
         assert waiting.result(DEADLINE_S)
 
 
-def test_a_standby_takes_over_from_a_killed_process_before_its_lease_ends(etcd: EtcdProcess, prefix: str) -> None:
-    words = [sys.executable, "-c", HOLDER, etcd.endpoint, prefix, str(LONG_LEASE_S)]
-    with subprocess.Popen(words) as holder, closing(Etcd(etcd.access)) as direct:
-        try:
-            until(lambda: direct.get(f"{prefix}alive".encode()))
-            with closing(EtcdStore(etcd.access, prefix, LONG_LEASE_S)) as second:
-                waiting = beside(second.claim, True)
-                until(lambda: second._watch.known)
-                assert not waiting.done()
-                holder.kill()
-                assert waiting.result(DEADLINE_S)
-        finally:
-            holder.kill()
-
-
 def test_a_claim_ends_while_the_machine_sleeps(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """CLOCK_MONOTONIC stops while the machine sleeps, and leases in etcd do not."""
     with opened(etcd.access, prefix) as store:
@@ -131,45 +102,6 @@ def test_a_claim_ends_while_the_machine_sleeps(etcd: EtcdProcess, prefix: str, m
         monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + shift.get(which, 0))
         assert not store.is_claimed
         until(lambda: store.is_claimed)
-
-
-def test_a_slow_name_ends_no_claim(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sign of life of the holder is at its address towards the first endpoint."""
-    asked, go_on = Event(), Event()
-
-    def resolve(*_: object, **__: object) -> NoReturn:
-        asked.set()
-        go_on.wait(DEADLINE_S)
-        raise socket.gaierror
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with opened(etcd.access, prefix) as store:
-        store.load()
-        assert asked.wait(DEADLINE_S)
-        first = store._valid_until
-        until(lambda: store._valid_until > first + 1)
-        assert store.is_claimed
-        go_on.set()
-
-
-def test_the_sign_of_life_ends_the_present_lease_of_its_holder_only(etcd: EtcdProcess, prefix: str) -> None:
-    alive = f"{prefix}alive".encode()
-    with (
-        begun(etcd.access, prefix) as first,
-        opened(etcd.access, prefix) as second,
-        closing(Etcd(etcd.access)) as direct,
-    ):
-        until(lambda: direct.get(alive))
-        before = first._lease
-        first._etcd.revoke(before)
-        until(lambda: (found := direct.get(alive)) and found.lease not in (0, before))
-        created = first._created
-        second._end(b"127.0.0.1:1 another")
-        assert direct.get(f"{prefix}claim".encode())
-        assert first._created == created
-        assert first._sign
-        second._end(first._sign.address.encode())
-        until(lambda: first._created > created)
 
 
 def test_a_holder_whose_claim_was_taken_writes_nothing_and_is_told(etcd: EtcdProcess, prefix: str) -> None:

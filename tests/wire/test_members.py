@@ -1,11 +1,16 @@
 """Controllers with a real etcd: who is a member, and calls through members that stand by when the leader dies."""
 
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Event
+from typing import NoReturn
 from urllib.request import urlopen
 
 import pytest
@@ -24,19 +29,114 @@ from signalbox.client import Client
 from signalbox.errors import Conflict, InvalidInput, SignalboxError, Unavailable
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.command_line import Signalbox
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, beside, until
 from tests.support.wire.api_calls import ring
 from tests.support.wire.etcd import EtcdProcess, running_etcd
 
 LEASE_S = 3
-LEADER, STANDBY = pb.MEMBER_ROLE_LEADER, pb.MEMBER_ROLE_STANDBY
+LONG_LEASE_S = 600
+HOLDER = """
+import sys, time
+from controller.store.etcd_client import EtcdAccess
+from controller.store.etcd_members import EtcdMembership
+from controller.store.etcd_store import EtcdStore
+from controller.store.members import Member
+access, prefix, lease_s = EtcdAccess((sys.argv[1],)), sys.argv[2], int(sys.argv[3])
+store = EtcdStore(access, prefix, lease_s, "a", "a:1")
+store.load()
+with EtcdMembership(access, prefix, lease_s, Member(store.id, "a", "a:1", "1", 7.0), store.fence()):
+    time.sleep(10_000)
+"""
+"""Program that is a member, claims the state and keeps it."""
+LEADER, STANDBY, ABSENT = pb.MEMBER_ROLE_LEADER, pb.MEMBER_ROLE_STANDBY, pb.MEMBER_ROLE_ABSENT
 
 
 def membership(
-    etcd: EtcdProcess, prefix: str, name: str, process: str, store: EtcdStore | None = None
+    etcd: EtcdProcess, prefix: str, name: str, process: str, store: EtcdStore | None = None, lease_s: int = LEASE_S
 ) -> EtcdMembership:
-    fence = (store or EtcdStore(etcd.access, prefix, LEASE_S)).fence()
-    return EtcdMembership(etcd.access, prefix, LEASE_S, Member(process, name, f"{name}:1", "1", 7.0), fence)
+    fence = (store or EtcdStore(etcd.access, prefix, lease_s)).fence()
+    return EtcdMembership(etcd.access, prefix, lease_s, Member(process, name, f"{name}:1", "1", 7.0), fence)
+
+
+def test_the_end_of_a_process_ends_its_lease_and_its_claim(etcd: EtcdProcess, prefix: str) -> None:
+    words = [sys.executable, "-c", HOLDER, etcd.endpoint, prefix, str(LONG_LEASE_S)]
+    with subprocess.Popen(words) as holder, closing(Etcd(etcd.access)) as direct:
+        try:
+            until(lambda: any(b'"alive": "127' in each.value for each in direct.keys(f"{prefix}members/".encode())[0]))
+            with (
+                membership(etcd, prefix, "b", "2", lease_s=LONG_LEASE_S) as other,
+                closing(EtcdStore(etcd.access, prefix, LONG_LEASE_S)) as second,
+            ):
+                until(lambda: any(watch.known for watch in other._watches.copy().values()))
+                waiting = beside(second.claim, True)
+                assert not waiting.done()
+                holder.kill()
+                assert waiting.result(DEADLINE_S)
+                until(lambda: other.newest.absent.keys() == {"a"})
+                assert [member.name for member in other.newest.all] == ["b"]
+        finally:
+            holder.kill()
+
+
+def test_a_slow_name_ends_no_lease(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sign of life of a member is at its address towards the first endpoint."""
+    asked, go_on = Event(), Event()
+
+    def resolve(*_: object, **__: object) -> NoReturn:
+        asked.set()
+        go_on.wait(DEADLINE_S)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with membership(etcd, prefix, "a", "1") as only:
+        assert asked.wait(DEADLINE_S)
+        until(only.is_live)
+        first = only._valid_until
+        until(lambda: only._valid_until > first + 1)
+        go_on.set()
+
+
+def test_a_member_that_was_taken_for_dead_is_a_member_again(etcd: EtcdProcess, prefix: str) -> None:
+    store = EtcdStore(etcd.access, prefix, LEASE_S, "a", "a:1")
+    store.load()
+    with membership(etcd, prefix, "a", store.id, store) as leader, membership(etcd, prefix, "b", "2") as other:
+        until(lambda: len(other.newest.all) == 2 and other.leader())
+        lease, created = leader._lease, store._created
+        other._end(other.newest.all[1])
+        assert store._created == created
+        until(lambda: other._lease)
+        other._end(leader.own)
+        until(lambda: leader._lease != lease and store._created > created)
+        until(lambda: len(other.newest.all) == 2)
+    store.close()
+
+
+def test_an_absent_member_is_known_until_it_is_forgotten(etcd: EtcdProcess, prefix: str) -> None:
+    store = EtcdStore(etcd.access, prefix, LEASE_S, "a", "a:1")
+    before = time.time() - 1
+    with membership(etcd, prefix, "a", store.id, store) as leader:
+        store.claim()
+        with membership(etcd, prefix, "b", "2"):
+            until(lambda: len(leader.newest.all) == 2)
+            assert not leader.newest.absent
+            with pytest.raises(Conflict, match="'b' is there; stop it first"):
+                leader.forget("b")
+        until(lambda: leader.newest.absent)
+        assert before < leader.newest.absent["b"] < time.time() + 1
+        leader.drain("b", drains=True)
+        with membership(etcd, prefix, "c", "3") as third:  # a controller that has never seen b
+            until(lambda: third.newest.absent)
+            assert before < third.newest.absent["b"] < time.time() + 1
+        until(lambda: leader.newest.absent.keys() == {"b", "c"})
+        leader.forget("b")
+        assert leader.newest.absent.keys() == {"c"}
+        assert not leader.newest.draining
+        read = leader.newest.began
+        until(lambda: leader.newest.began > read)
+        assert leader.newest.absent.keys() == {"c"}
+        with pytest.raises(InvalidInput, match="'b' is no member; members are a, c"):
+            leader.forget("b")
+    store.close()
 
 
 def test_a_member_that_drains_does_so_until_the_leader_ends_it(etcd: EtcdProcess, prefix: str) -> None:
@@ -262,7 +362,11 @@ def test_members_answer_for_a_leader_and_replace_it(
         assert [row[:2] for row in rows[2:5]] == [["a", "leader"], ["b", "standby"], ["c", "standby"]]
 
         members.by_name["a"].kill()
-        until(lambda: sorted(members.roles("b").values()) == sorted(members.roles("c").values()) == [LEADER, STANDBY])
+        until(
+            lambda: (
+                sorted(members.roles("b").values()) == sorted(members.roles("c").values()) == [LEADER, STANDBY, ABSENT]
+            )
+        )
         for name in "bc":
             with members.client(name) as client:
                 client.renew_lease("kept", token)

@@ -51,6 +51,7 @@ OPERATIONS = (
     "ForgetParts",
     "DrainMember",
     "UndrainMember",
+    "ForgetMember",
 )
 UPDATES = ("UpdateJob", "UpdateJobs", "DeregisterJob")
 EXPECTED = {

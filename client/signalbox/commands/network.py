@@ -195,6 +195,7 @@ class MemberAction(StrEnum):
 
     DRAIN = "drain"
     UNDRAIN = "undrain"
+    FORGET = "forget"
 
 
 @commands.command(cls=AskingCommand)
@@ -202,38 +203,45 @@ def members(
     action: Annotated[
         MemberAction | None,
         typer.Argument(
-            metavar="[drain|undrain]",
-            help="drain: move the switches of a member to other members. undrain: let the member hold switches again.",
+            metavar="[drain|undrain|forget]",
+            help="drain: move the switches of a member to other members. undrain: let the member hold switches again. "
+            "forget: stop expecting a member that is absent.",
             show_default=False,
         ),
     ] = None,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Member to drain or undrain.", show_default=False)] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Member to drain, undrain or forget.", show_default=False)
+    ] = "",
 ) -> None:
     """List the controllers that share a state in etcd, with their roles and the number of switches that each holds."""
     if bool(action) != bool(name):
-        raise typer.BadParameter("name the member to drain or undrain, as in: signalbox members drain NAME")
+        raise typer.BadParameter("name the member as well, as in: signalbox members drain NAME")
     with connect() as client:
         if action is MemberAction.DRAIN:
             found = client.drain_member(name)
         elif action is MemberAction.UNDRAIN:
             found = client.undrain_member(name)
+        elif action is MemberAction.FORGET:
+            found = client.forget_member(name)
         else:
             found = client.list_members()
     columns = (
-        Column("name"), Column("role"), Column("switches", number=True), Column("drain"), Column("version", 2),
-        Column("since", 1), Column("address", 3),
+        Column("name"), Column("role"), Column("switches", number=True), Column("drain"), Column("version", 3),
+        Column("since", 2), Column("last seen", 1), Column("address", 4),
     )  # fmt: skip
     rows = [
         (
             one.name,
-            f"{word_in(one, 'role')}, cannot link" if one.cannot_link else word_in(one, "role"),
+            f"{word}, cannot link" if one.cannot_link else word,
             str(one.switches),
             "draining" if one.draining else "-",
-            one.version,
-            when(one.start_time),
+            one.version or "-",
+            when(one.start_time) if one.HasField("start_time") else "-",
+            when(one.last_seen_time) if word == "absent" else "now",
             one.address or "-",
         )
         for one in found
+        for word in (word_in(one, "role"),)
     ]
     show({"members": found}, lambda: Fitted(columns, rows) if rows else "This controller's state is not in etcd.")
 

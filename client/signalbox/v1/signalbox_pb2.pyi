@@ -174,6 +174,9 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_COUNTERS_STALE: _ClassVar[AlarmKind]
     ALARM_KIND_CONNECTIONS_REFUSED: _ClassVar[AlarmKind]
     ALARM_KIND_SWITCH_FLOODS: _ClassVar[AlarmKind]
+    ALARM_KIND_GENERATION_AHEAD: _ClassVar[AlarmKind]
+    ALARM_KIND_MEMBER_ABSENT: _ClassVar[AlarmKind]
+    ALARM_KIND_MEMBER_UNLINKED: _ClassVar[AlarmKind]
     ALARM_KIND_SWITCH_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_LINK_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_HOST_DOWN: _ClassVar[AlarmKind]
@@ -275,6 +278,7 @@ class MemberRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MEMBER_ROLE_UNSPECIFIED: _ClassVar[MemberRole]
     MEMBER_ROLE_LEADER: _ClassVar[MemberRole]
     MEMBER_ROLE_STANDBY: _ClassVar[MemberRole]
+    MEMBER_ROLE_ABSENT: _ClassVar[MemberRole]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_NO_SUCH_JOB: ErrorReason
@@ -390,6 +394,9 @@ ALARM_KIND_STATE_NOT_SAVED: AlarmKind
 ALARM_KIND_COUNTERS_STALE: AlarmKind
 ALARM_KIND_CONNECTIONS_REFUSED: AlarmKind
 ALARM_KIND_SWITCH_FLOODS: AlarmKind
+ALARM_KIND_GENERATION_AHEAD: AlarmKind
+ALARM_KIND_MEMBER_ABSENT: AlarmKind
+ALARM_KIND_MEMBER_UNLINKED: AlarmKind
 ALARM_KIND_SWITCH_DOWN: AlarmKind
 ALARM_KIND_LINK_DOWN: AlarmKind
 ALARM_KIND_HOST_DOWN: AlarmKind
@@ -458,6 +465,7 @@ RULE_PURPOSE_DROP: RulePurpose
 MEMBER_ROLE_UNSPECIFIED: MemberRole
 MEMBER_ROLE_LEADER: MemberRole
 MEMBER_ROLE_STANDBY: MemberRole
+MEMBER_ROLE_ABSENT: MemberRole
 
 class JobSpec(_message.Message):
     __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "striping", "rails", "reports_connections", "parallelizations", "provisional")
@@ -1848,7 +1856,7 @@ class EndSilenceResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("name", "role", "address", "version", "start_time", "switches", "draining", "state_format", "cannot_link")
+    __slots__ = ("name", "role", "address", "version", "start_time", "switches", "draining", "state_format", "cannot_link", "last_seen_time")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -1858,6 +1866,7 @@ class Member(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     CANNOT_LINK_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_TIME_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: MemberRole
     address: str
@@ -1867,7 +1876,8 @@ class Member(_message.Message):
     draining: bool
     state_format: int
     cannot_link: bool
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., switches: _Optional[int] = ..., draining: _Optional[bool] = ..., state_format: _Optional[int] = ..., cannot_link: _Optional[bool] = ...) -> None: ...
+    last_seen_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[MemberRole, str]] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., switches: _Optional[int] = ..., draining: _Optional[bool] = ..., state_format: _Optional[int] = ..., cannot_link: _Optional[bool] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListMembersRequest(_message.Message):
     __slots__ = ()
@@ -1898,6 +1908,18 @@ class UndrainMemberRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class UndrainMemberResponse(_message.Message):
+    __slots__ = ("members",)
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+
+class ForgetMemberRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ForgetMemberResponse(_message.Message):
     __slots__ = ("members",)
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[Member]

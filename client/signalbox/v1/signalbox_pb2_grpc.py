@@ -721,6 +721,11 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberResponse.FromString,
                 _registered_method=True)
+        self.ForgetMember = channel.unary_unary(
+                '/signalbox.v1.ControllerService/ForgetMember',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetMemberRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetMemberResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -898,6 +903,14 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetMember(self, request, context):
+        """Forget an absent member: its alarm ends, and it is listed no more until it is started again. Return when the change
+        is saved. INVALID_ARGUMENT: no member has or had the name. FAILED_PRECONDITION: the member is not absent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1010,6 +1023,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.UndrainMember,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberResponse.SerializeToString,
+            ),
+            'ForgetMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetMember,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetMemberRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetMemberResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1607,6 +1625,33 @@ class ControllerService:
             '/signalbox.v1.ControllerService/UndrainMember',
             signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.UndrainMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/ForgetMember',
+            signalbox_dot_v1_dot_signalbox__pb2.ForgetMemberRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.ForgetMemberResponse.FromString,
             options,
             channel_credentials,
             insecure,

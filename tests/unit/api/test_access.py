@@ -25,7 +25,7 @@ METHODS = {
 CHANGES = {
     "RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob", "RenewLease", "ReportIterations", "ReportConnections",
     "Replan", "SetMode", "Drain", "Undrain", "SilenceAlarms", "EndSilence", "ForgetParts",
-    "DrainMember", "UndrainMember",
+    "DrainMember", "UndrainMember", "ForgetMember",
 }  # fmt: skip
 BLUE = Caller("trainers", Role.TENANT, "blue")
 

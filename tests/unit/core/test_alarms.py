@@ -32,6 +32,7 @@ from controller.planning.messages import SetMode
 from controller.planning.plan import Plan, Planned
 from controller.planning.problem import FlowId
 from controller.shared_map import Index
+from controller.store.members import MissingMembers
 from controller.tables.flow_tables import pin_key
 from controller.tables.messages import Counters, PortCount, SwitchRules, TablesRead
 from controller.tables.rules import Table
@@ -410,6 +411,31 @@ def test_a_switch_that_another_controller_took_is_one_alarm(fabric: Clocked) -> 
     fabric.lose(SPINE2)
     fabric.run(1)
     assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2"]}
+
+
+def test_a_switch_with_a_generation_id_that_is_ahead_is_one_alarm_with_the_commands_that_recover_it(
+    fabric: Clocked,
+) -> None:
+    for ahead, remedy in ((1 << 61, "or stop all controllers and run 'signalbox state raise-epoch"), (1 << 63, "")):
+        fabric.send(MastershipLost(SPINE2, "spine2", ahead))
+        fabric.run(3)
+        (alarm,) = fabric.status.alarms.values()
+        assert alarm.kind is AlarmKind.GENERATION_AHEAD
+        assert f"spine2 has the generation id {ahead}, " in text(alarm)
+        assert remedy in text(alarm)
+        assert "restart its Open vSwitch" in text(alarm)
+
+
+def test_a_missing_member_is_an_alarm_until_it_is_back(fabric: Clocked) -> None:
+    fabric.send(MissingMembers({"b": 1_764_476_000.0}, frozenset({"c"})))
+    fabric.run(1)
+    assert {text(alarm) for alarm in fabric.status.alarms.values()} == {
+        "member b is absent; it was seen last at 2025-11-30 04:13:20 UTC",
+        "member c has a lease and no link to the leader, so other members hold its switches",
+    }
+    fabric.send(MissingMembers())
+    fabric.run(1)
+    assert fabric.status.alarms == {}
 
 
 def test_hosts_are_named_as_long_as_a_job_or_the_file_names_them(fabric: Clocked) -> None:

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.fabric.messages import RefusalReason
+from controller.fabric.topology import Dpid
 from controller.southbound.admission import (
     LOOK_AGAIN_S,
     MASTERSHIP_LOST,
@@ -22,6 +23,9 @@ from controller.southbound.framework import ofp
 
 NOCHANGE, EQUAL, MASTER, SLAVE = 0, 1, 2, 3
 EPOCH = 1_900_000_000_000_000
+DPID = Dpid(0x2A)
+AHEAD = 2 * EPOCH
+"""Smallest generation id that no controller can have."""
 PATIENCE_S = 15.0
 STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 UNSUPPORTED = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_UNSUP)
@@ -85,7 +89,13 @@ class Door:
         self.paused: list[Connection] = []
         self.released: list[Connection] = []
         self.admission = Admission(
-            self, PATIENCE_S, self.admitted.append, self.lost.append, self.paused.append, self.released.append
+            self,
+            PATIENCE_S,
+            self.admitted.append,
+            self.lost.append,
+            self.paused.append,
+            self.released.append,
+            lambda generation: generation >= AHEAD,
         )
 
     def generation(self, dpid: int) -> int | None:
@@ -343,7 +353,7 @@ def test_a_switch_that_was_lost_is_claimed_only_with_a_larger_generation_id(door
     door.admission.error(holder, 1, MASTERSHIP_LOST, "is slave")
     door.admission.error(holder, 2, MASTERSHIP_LOST, "is slave")
     door.assign(EPOCH, 5.0)
-    assert (holder.role_requests(), door.lost) == ([(MASTER, EPOCH)], [holder])
+    assert (holder.role_requests(), door.lost) == ([(MASTER, EPOCH), (NOCHANGE, 0)], [holder])
     door.assign(EPOCH + 1, 6.0)
     door.fails(holder, STALE)
     door.role(holder, SLAVE, EPOCH + 5)
@@ -351,6 +361,30 @@ def test_a_switch_that_was_lost_is_claimed_only_with_a_larger_generation_id(door
     door.assign(EPOCH + 6, 7.0)
     door.role(holder, MASTER, EPOCH + 6)
     assert (door.admitted, door.released) == ([holder, holder], [])
+
+
+def test_a_generation_id_that_no_controller_can_have_is_named_after_a_refused_claim(door: Door) -> None:
+    switch = door.arrived(Peer("10.0.0.1:1"))
+    door.fails(switch, STALE)
+    door.role(switch, EQUAL, AHEAD)
+    assert (door.lost, door.admission.ahead(DPID)) == ([switch], AHEAD)
+    door.assign(AHEAD + 1, 5.0)
+    door.role(switch, MASTER, AHEAD + 1)
+    assert (door.admitted, door.admission.ahead(DPID)) == ([switch], 0)
+
+
+@pytest.mark.parametrize(("generation", "losses"), [(EPOCH + 1, 1), (AHEAD, 2), (NO_GENERATION, 1)])
+def test_a_generation_id_that_no_controller_can_have_is_named_after_a_refused_write(
+    door: Door, holder: Peer, generation: int, losses: int
+) -> None:
+    door.admission.error(holder, 1, MASTERSHIP_LOST, "is slave")
+    assert (door.lost, door.admission.ahead(DPID)) == ([holder], 0)
+    door.admission.role_reply(holder, 1, SLAVE, AHEAD)
+    door.fails(holder, UNSUPPORTED)
+    door.admission.tick(2 * PATIENCE_S)
+    door.role(holder, SLAVE, generation)
+    assert door.lost == losses * [holder]
+    assert door.admission.ahead(DPID) == (generation if losses == 2 else 0)
 
 
 def test_the_answer_to_an_earlier_claim_admits_nobody(door: Door, aside: Peer) -> None:
