@@ -204,8 +204,8 @@ def members(
         MemberAction | None,
         typer.Argument(
             metavar="[drain|undrain|forget]",
-            help="drain: move the switches of a member to other members. undrain: let the member hold switches again. "
-            "forget: stop expecting a member that is absent.",
+            help="drain: move its switches to other members. undrain: let it hold switches again. "
+            "forget: stop expecting an absent member.",
             show_default=False,
         ),
     ] = None,
