@@ -287,7 +287,7 @@ def settings(of: Mapping[str, type[BaseModel]], skipped: Mapping[str, Any] | Seq
             if name not in docs:
                 raise SystemExit(f"{model.__name__}.{name} has no docstring")
             key = prefix + name
-            taken = "yes" if name in FILES else marked.get(key, "–")
+            taken = "yes" if name in FILES else marked.get(key, "-")
             rows.append((f"`{key}`", default(field), prose(docs[name]), taken))
     return table(("key", "default", "meaning", "SIGHUP"), rows)
 
@@ -295,7 +295,7 @@ def settings(of: Mapping[str, type[BaseModel]], skipped: Mapping[str, Any] | Seq
 def default(field: FieldInfo) -> str:
     """Return the default of a setting as the file would have it, or a dash."""
     if field.is_required() or field.default in (None, ""):
-        return "–"
+        return "-"
     value = field.default.value if isinstance(field.default, Enum) else field.default
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
