@@ -257,7 +257,7 @@ def test_a_generation_id_that_is_ahead_is_reported_although_the_loss_is_known(lo
     one, two = Southbound(loop, A), Southbound(loop, member="two/2")
     assert one.says(MastershipLost(A, "a"), MastershipLost(A, "a", 5)) == []
     assert two.says(MastershipLost(A, "a")) == []
-    assert loop.wait(GRACE_S) == [MastershipLost(A, "a", 5)]
+    assert loop.wait(LEFT_S) == [MastershipLost(A, "a", 5)]
     assert loop.router.refused == {one.member: 2, two.member: 1}
 
 
