@@ -1,6 +1,6 @@
 """Controller as ``signalbox serve`` runs it, with switches in memory and a clock around ``ControlLoop.handle``.
 
-    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32]
+    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32] [--standby]
 
 With ``--fabric`` switches that carry out every command at once replace the southbound. A planner that keeps every route
 and spreads new flows over their paths replaces the real one. The benchmark measures the control loop, not a solver.
@@ -237,15 +237,20 @@ def main(
     config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
     measured: Annotated[Path, typer.Option(help="File for the measurements, written at the end.")],
     fabric: Annotated[str, typer.Option(help="LEAVESxSPINESxHOSTS of a fabric in memory; empty: none.")] = "",
+    standby: Annotated[bool, typer.Option("--standby", help="As for signalbox serve, for a member.")] = False,
 ) -> None:
     """Run the controller until SIGTERM."""
     clock = Clock()
     signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
-    if fabric:
+    if fabric and standby:
+        from benchmarks.api_load.member import replace_switches
+
+        replace_switches(fabric)
+    elif fabric:
         vars(alone)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
     make = partial(PlanningProcess, make=dealing_worker) if fabric else None
     try:
-        status = serve.serve(load(config), make_planner=make)
+        status = serve.serve(load(config), stand_by=standby, make_planner=make)
     finally:
         measured.write_text(json.dumps(clock.measured()))
     raise typer.Exit(status)

@@ -34,7 +34,7 @@ class EtcdProcess:
         self._scheme = scheme
         self._peer_port, self._metrics_port = reserve_port(), reserve_port()
         self.endpoint = f"127.0.0.1:{reserve_port()}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def access(self) -> EtcdAccess:
@@ -54,13 +54,13 @@ class EtcdProcess:
         words += ["--listen-metrics-urls", f"http://127.0.0.1:{self._metrics_port}"]
         words += ["--initial-cluster", f"one={peers}", "--heartbeat-interval", "50", "--election-timeout", "500"]
         with (self._folder / "etcd.log").open("ab") as log:
-            self._process = subprocess.Popen([*words, *self._options], stdout=log, stderr=log)
+            self.process = subprocess.Popen([*words, *self._options], stdout=log, stderr=log)
         wait_for(self._is_ready, "etcd", 60)
 
     @property
     def pid(self) -> int:
-        assert self._process
-        return self._process.pid
+        assert self.process
+        return self.process.pid
 
     def _is_ready(self) -> bool:
         with suppress(OSError), urlopen(f"http://127.0.0.1:{self._metrics_port}/health") as reply:
@@ -97,14 +97,14 @@ class EtcdProcess:
         return done.stdout
 
     def signal(self, number: signal.Signals) -> None:
-        assert self._process
-        self._process.send_signal(number)
+        assert self.process
+        self.process.send_signal(number)
 
     def kill(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
 
 
 @contextmanager

@@ -1,0 +1,106 @@
+"""Southbound of a member in the ``api-load`` benchmark: the switches in memory that are assigned to the member.
+
+Every member has all switches of the fabric in its memory, and announces those that it holds. A switch that moves to
+another member arrives there without rules, so switches must not move once there are jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.api_load.controller import fabric_of
+from controller.config import Config
+from controller.fabric.messages import LinkSeen, ProbeAnew, SwitchConnected, SwitchesInReach, SwitchLeft
+from controller.fabric.topology import Dpid, Fabric
+from controller.link.messages import Welcome
+from controller.serving import southbound_process
+from controller.southbound.holding import Holding
+from controller.southbound.limits import Put
+from controller.southbound.outbox import Outbox
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
+from controller.tables.rules import RuleSet, applied
+from controller.tls import TlsContext
+
+LOOK_S = 0.05
+
+
+def replace_switches(size: str) -> None:
+    """Let the southbound's process of this member have a fabric of this size in memory (``fabric_of``)."""
+    vars(southbound_process)["run"] = partial(_run, size)
+
+
+def _run(size: str, connection: Connection, config: Config, logging: Callable[[], object]) -> None:
+    """Run the southbound in its process, without sockets for switches."""
+    from controller.southbound import own_process
+
+    vars(own_process)["run_hub"] = HeldSwitches(fabric_of(size))
+    own_process.run(connection, config, logging)
+
+
+class HeldSwitches:
+    """Replacement of ``run_hub``: the switches of this member, which execute each command at once."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._rules = dict.fromkeys(fabric.switches, RuleSet())
+        self._held: dict[Dpid, int] = {}
+        """Generation id of each switch that this member holds."""
+
+    def __call__(
+        self,
+        config: Config,  # noqa: ARG002
+        put: Put,
+        outbox: Outbox,
+        tls: TlsContext,  # noqa: ARG002
+        holding: Holding,
+        on_ready: Callable[[], None] = lambda: None,
+        known: Collection[Dpid] = (),  # noqa: ARG002
+    ) -> None:
+        from controller.southbound.framework import spawn, wait_readable
+
+        self._put, self._holding = put, holding
+        spawn(outbox, self._follow)
+        on_ready()
+        for command in outbox.receive(wait_readable):
+            self._carry_out(command)
+
+    def _follow(self) -> None:
+        """Hold the switches that are assigned to this member, as far as it may claim them."""
+        from controller.southbound.framework import pause
+
+        while True:
+            for dpid in self._fabric.switches:
+                generation = self._holding.generation(dpid)
+                if generation is None and dpid in self._held:
+                    del self._held[dpid]
+                    self._put(SwitchLeft(dpid, released=True))
+                elif generation and dpid not in self._held and self._holding.may_claim(dpid, 0.0):
+                    self._held[dpid] = generation
+                    self._announce(dpid)
+            pause(LOOK_S)
+
+    def _announce(self, dpid: Dpid) -> None:
+        switch = self._fabric.switches[dpid]
+        self._put(SwitchConnected(dpid, switch.name, tuple(switch.ports.values()), self._held[dpid]))
+        for link in self._fabric.links.values():
+            if link.src.dpid in self._held and dpid in (link.src.dpid, link.dst.dpid):
+                self._put(LinkSeen(link.src, link.dst))
+
+    def _carry_out(self, command: Any) -> None:
+        match command:
+            case Welcome():
+                self._put(SwitchesInReach(frozenset(self._fabric.switches)))
+                for dpid in self._held:
+                    self._announce(dpid)
+            case ProbeAnew(ports):
+                for link in self._fabric.links.values():
+                    if link.src in ports:
+                        self._put(LinkSeen(link.src, link.dst))
+            case ReadRules(dpid):
+                self._put(SwitchRules(dpid, self._rules[dpid], 0))
+            case InstallStage(change_id, stage):
+                self._rules |= {dpid: applied(self._rules[dpid], mods) for dpid, mods in stage.mods.items()}
+                self._put(StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult())))

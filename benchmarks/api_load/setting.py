@@ -1,0 +1,24 @@
+"""Configuration of the controllers in the ``api-load`` benchmark."""
+
+from pathlib import Path
+
+from benchmarks.api_load.controller import fabric_of
+from mininet_topos.controller_process import Settings
+
+FABRIC = "32x16x32"
+PROGRAM = ("benchmarks.api_load",)
+SETTINGS: Settings = {"jobs": {"max_jobs": 4_000}, "log": {"level": "warning"}}
+
+
+def hosts_of(size: str, folder: Path) -> Settings:
+    """Return settings with an inventory of all hosts of the fabric, since none of them sends ARP."""
+    fabric, file = fabric_of(size), folder / "inventory.toml"
+    entries = []
+    for number, host in enumerate(fabric.hosts.values()):
+        port = fabric.switches[host.at.dpid].ports[host.at.port].name
+        mac = f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+        entries.append(
+            f'[[host]]\nip = "{host.ip}"\nmac = "{mac}"\nswitch = "{fabric.name(host.at.dpid)}"\nport = "{port}"\n'
+        )
+    file.write_text("\n".join(entries))
+    return {"fabric": {"inventory": str(file)}, "discovery": {"adoption_patience_s": 2.0}}
