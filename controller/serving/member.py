@@ -31,9 +31,8 @@ from controller.serving.arrangement import Begun, Control
 from controller.serving.assigning import Assigning, Assignments
 from controller.serving.loaded import Loaded
 from controller.serving.missing_members import MissingMembersWatch
-from controller.serving.southbound_process import SouthboundProcess
+from controller.serving.southbound_process import Followed, SouthboundProcess
 from controller.serving.standby import forwarding
-from controller.southbound.holding import Holding
 from controller.status import StatusBoard
 from controller.store.assignment import Holder
 from controller.store.members import Membership
@@ -43,7 +42,7 @@ TAKEN_OVER_S = 2.0
 """Seconds beyond a lease in which a switch of a lost member may get another holder before its links are given up."""
 
 
-class StoredAssignments(Assignments, Holding, AbstractContextManager["StoredAssignments"], Protocol):
+class StoredAssignments(Assignments, Followed, AbstractContextManager["StoredAssignments"], Protocol):
     """Assignments in etcd, as written by the leader and followed by this member."""
 
     fail: Callable[[SignalboxError], None]

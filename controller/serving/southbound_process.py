@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -31,8 +31,12 @@ MOST_SILENT = 15
 """Largest number of looks without a message; such looks do not happen while this process itself is stopped."""
 END_S = 5.0
 """Seconds that the process may take to end the connections of the switches."""
-LOOK_S = 0.05
-"""Seconds between two looks at the holding."""
+
+
+class Followed(Holding, Protocol):
+    """Holding that says when it changes. ``changed``: called by a thread after each change."""
+
+    changed: Callable[[], None]
 
 
 def run(*arguments: Any) -> None:
@@ -50,7 +54,7 @@ class SouthboundProcess:
     def __init__(
         self,
         config: Config,
-        holding: Holding,
+        holding: Followed,
         logging: Callable[[], object],
         fail: Callable[[BaseException], None],
     ) -> None:
@@ -60,7 +64,11 @@ class SouthboundProcess:
         """Function that gets the packets of the southbound, or None when it could not read a packet."""
         self._child = Child("southbound", run, config, logging, niceness=0)
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self._asked: dict[Dpid, Claim] = {}
+        self._answered: dict[Dpid, Claim] = {}
+        """Latest answer about each switch that the process has asked about."""
+        self._is_changed = threading.Event()
+        """Whether the sending thread is due to look for answers that have changed."""
+        holding.changed = self._look
         self._stopping = False
         self._ended = threading.Event()
         self._silent = 0
@@ -99,17 +107,23 @@ class SouthboundProcess:
             log.exception("the link to the southbound failed; stopping")
             self.fail(error)
 
+    def _look(self) -> None:
+        """Have the sending thread look at the holding soon, once for many changes."""
+        if not self._is_changed.is_set():
+            self._is_changed.set()
+            self.write(self._is_changed)
+
     def _send(self) -> None:
-        version = self._holding.version
-        while True:
-            with suppress(queue.Empty):
-                if (message := self._queue.get(timeout=LOOK_S)) is None:
-                    return
+        while (message := self._queue.get()) is not None:
+            if isinstance(message, Claim):
+                self._answer(message)
+            elif message is self._is_changed:
+                self._is_changed.clear()
+                for answer in list(self._answered.values()):
+                    if answer.generation != self._holding.generation(answer.dpid):
+                        self._answer(answer)
+            else:
                 self._child.send(message)
-            if version != self._holding.version:
-                version = self._holding.version
-                for asked in list(self._asked.values()):
-                    self._answer(asked)
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_AT_LIFE_S):
@@ -131,7 +145,7 @@ class SouthboundProcess:
                     case Broken():
                         self.link(None)
                     case Claim() as asked:
-                        self._answer(asked)
+                        self.write(asked)  # only the other thread answers, so that no old answer comes last
                     case CannotListen(why):
                         self._stopping = True
                         self.fail(OSError(why))
@@ -139,8 +153,8 @@ class SouthboundProcess:
             raise SignalboxError(f"the process of the southbound ended with status {self._child.end(END_S)}")
 
     def _answer(self, asked: Claim) -> None:
-        """Answer a question of the process now, and again when the holding changes."""
-        self._asked[asked.dpid] = asked
+        """Answer a question of the process."""
         may_claim = asked.since is not None and self._holding.may_claim(asked.dpid, asked.since)
         generation = self._holding.generation(asked.dpid)  # in this order, as ``Holding`` requires
-        self.write(replace(asked, generation=generation, may_claim=may_claim))
+        self._answered[asked.dpid] = answer = replace(asked, generation=generation, may_claim=may_claim)
+        self._child.send(answer)

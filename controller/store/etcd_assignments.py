@@ -86,7 +86,7 @@ class EtcdAssignments:
         self._restored = ""
         """Reason why etcd was restored from a snapshot since this process has started; empty if it was not."""
         self.changed: Callable[[], None] = lambda: None
-        """Function that a thread calls after each change of an assignment."""
+        """Function that a thread calls after each change of ``version``."""
         self.fail: Callable[[SignalboxError], None] = lambda _: None
         """Function that a thread calls once, when etcd was restored from a snapshot."""
 
@@ -261,7 +261,7 @@ class EtcdAssignments:
                 self._complete = max(self._complete, revision)
             if own:
                 self._version += 1
-        if found:
+        if own:
             self.changed()
 
     def _dpid(self, name: bytes) -> Dpid | None:

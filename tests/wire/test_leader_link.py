@@ -52,6 +52,7 @@ class Assigned:
     claims: dict[Dpid, int] = field(default_factory=dict)
     version: int = 0
     is_shared: bool = True
+    changed: Callable[[], None] = lambda: None
 
     def generation(self, dpid: Dpid) -> int | None:
         return self.claims.get(dpid)
@@ -62,6 +63,7 @@ class Assigned:
     def set(self, dpid: Dpid, generation: int | None) -> None:
         self.claims = {dpid: generation} if generation else {}
         self.version += 1
+        self.changed()
 
 
 class Follower:
