@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -37,7 +37,7 @@ MOST_ADDRESSES = 64
 
 
 class Reloaded(StrEnum):
-    """Values to which SIGHUP may change a setting. Certificates and tokens are always read again.
+    """Values to which SIGHUP may change a setting. The files that settings name are always read again.
 
     A limit of jobs can only be raised: with a lower limit, the next start might refuse saved jobs."""
 
@@ -45,6 +45,21 @@ class Reloaded(StrEnum):
     """SIGHUP sets any new value."""
     RAISED = "raised"
     """SIGHUP sets a new value only if it is larger."""
+    REPLACED = "replaced"
+    """SIGHUP sets another value, but neither adds nor removes one."""
+
+    def permits(self, old: Any, new: Any) -> bool:
+        """Return whether SIGHUP may change the value ``old`` to ``new``."""
+        match self:
+            case Reloaded.RAISED:
+                return bool(new > old)
+            case Reloaded.REPLACED:
+                return bool(new) == bool(old)
+        return True
+
+
+OptionalFile = Annotated[Path | None, Reloaded.REPLACED]
+"""File that is read again at SIGHUP; None for no file."""
 
 
 class TlsFiles(NamedTuple):
@@ -62,11 +77,11 @@ class _TlsSection(TomlTable):
     With ``certificate`` and ``private_key`` (PEM files), peers must use TLS. With ``ca_certificates``, they must also
     present a certificate that one of these authorities signed."""
 
-    certificate: Path | None = None
+    certificate: OptionalFile = None
     """PEM file with the certificate; with it only TLS is accepted. Needs private_key."""
-    private_key: Path | None = None
+    private_key: OptionalFile = None
     """PEM file with the certificate's key, not encrypted."""
-    ca_certificates: Path | None = None
+    ca_certificates: OptionalFile = None
     """PEM file with the authorities that sign clients' certificates; with it clients must show one."""
     belong_together: ClassVar[tuple[str, ...]] = ("certificate", "private_key")
     """Names of the settings that must all be present, or none for no TLS."""
@@ -94,9 +109,9 @@ class OpenFlowConfig(_TlsSection):
 
     With TLS, switches must present a certificate."""
 
-    certificate: Path | None = None
+    certificate: OptionalFile = None
     """PEM file; with it switches must use TLS. Needs private_key and ca_certificates."""
-    ca_certificates: Path | None = None
+    ca_certificates: OptionalFile = None
     """PEM file with the authorities that sign the certificates of switches."""
     host: str = "127.0.0.1"
     """Address that switches connect to."""
@@ -163,7 +178,7 @@ class ApiConfig(_TlsSection):
     """gRPC addresses, a list of ``HOST:PORT`` and ``unix:PATH``; only the former use TLS."""
     proxy_socket: Annotated[Path, AfterValidator(_socket)] | None = None
     """Unix socket for calls from HAProxy, which then listens on the ``HOST:PORT`` addresses."""
-    tokens: Path | None = None
+    tokens: OptionalFile = None
     """TOML file of tokens; without it every caller is an operator."""
     insecure: bool = False
     """Whether to listen beyond loopback without TLS, or for callers that are not identified."""
@@ -437,15 +452,15 @@ def _prefix(text: str) -> str:
 class EtcdConfig(TomlTable):
     """Access to etcd, used when ``store`` has addresses of etcd."""
 
-    ca_certificates: Path | None = None
+    ca_certificates: OptionalFile = None
     """PEM file with the authorities that sign the certificates of etcd; with it only TLS is used."""
-    certificate: Path | None = None
+    certificate: OptionalFile = None
     """PEM file with the certificate of this client. Needs private_key and ca_certificates."""
-    private_key: Path | None = None
+    private_key: OptionalFile = None
     """PEM file with the certificate's key, not encrypted."""
-    user: str = ""
+    user: Annotated[str, Reloaded.REPLACED] = ""
     """Name of the user at etcd. Needs password_file."""
-    password_file: Path | None = None
+    password_file: OptionalFile = None
     """File with the user's password, which only its owner can read."""
     prefix: Annotated[str, AfterValidator(_prefix)] = "/signalbox/"
     """Beginning of all keys; each fabric needs its own."""
@@ -481,9 +496,9 @@ class MembersConfig(_TlsSection):
     """Name that ``signalbox members`` shows; default: the name of the host."""
     api: Annotated[str, AfterValidator(listen_address), AfterValidator(_called_by_others)] | None = None
     """``HOST:PORT`` or ``unix:PATH`` for other members while this one leads; --standby with etcd needs it."""
-    certificate: Path | None = None
+    certificate: OptionalFile = None
     """PEM file for calls to and from members; HOST:PORT needs it, private_key and ca_certificates."""
-    ca_certificates: Path | None = None
+    ca_certificates: OptionalFile = None
     """PEM file with the authorities that sign the certificates of members."""
     certificate_names: tuple[str, ...] | None = None
     """Common or alternative names of members' certificates; others are refused. HOST:PORT needs one."""
@@ -571,7 +586,7 @@ def with_settings(running: Config, wanted: Config) -> Config:
     sections: dict[str, TomlTable] = {}
     for section, name, how in reloaded_settings():
         old, new = getattr(getattr(running, section), name), getattr(getattr(wanted, section), name)
-        if how is Reloaded.ANY or new > old:
+        if how.permits(old, new):
             found = sections.get(section, getattr(running, section))
             sections[section] = found.model_copy(update={name: new})
     return running.model_copy(update=sections)

@@ -271,10 +271,6 @@ def table_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
     return None, False
 
 
-FILES = ("certificate", "private_key", "ca_certificates", "tokens", "user", "password_file")
-"""Settings that name files, and etcd's user. The controller reads these files again on SIGHUP."""
-
-
 def settings(of: Mapping[str, type[BaseModel]], skipped: Mapping[str, Any] | Sequence[str] = ()) -> str:
     """Return the table of the settings in these models. ``of``: models by the beginning of their keys."""
     marked = {f"{section}.{name}": str(how) for section, name, how in reloaded_settings()}
@@ -287,8 +283,7 @@ def settings(of: Mapping[str, type[BaseModel]], skipped: Mapping[str, Any] | Seq
             if name not in docs:
                 raise SystemExit(f"{model.__name__}.{name} has no docstring")
             key = prefix + name
-            taken = "yes" if name in FILES else marked.get(key, "-")
-            rows.append((f"`{key}`", default(field), prose(docs[name]), taken))
+            rows.append((f"`{key}`", default(field), prose(docs[name]), marked.get(key, "-")))
     return table(("key", "default", "meaning", "SIGHUP"), rows)
 
 

@@ -17,17 +17,10 @@ from typing import Any
 import structlog
 
 from controller import config as configuration
-from controller.config import Config, TlsFiles
-from controller.serving.validity import TLS_SECTIONS
+from controller.config import Config
 from signalbox.errors import FieldProblem, InvalidInput
 
 log = structlog.get_logger(__name__)
-
-FILES = {
-    **dict.fromkeys(TLS_SECTIONS, TlsFiles._fields),
-    "etcd": (*TlsFiles._fields, "user", "password_file"),
-}
-"""Settings by section that name files, and etcd's user: SIGHUP may change their values, but not remove them."""
 
 TakeOver = Callable[[], Mapping[str, object] | None]
 """Function that puts prepared contents in force, and returns facts for the log."""
@@ -100,7 +93,7 @@ class Reload:
             wanted = configuration.load(self._file) if self._file else self._config
         except InvalidInput as error:
             wrong |= dict.fromkeys(error.problems)
-        config = changeable(self._config, wanted)
+        config = configuration.with_settings(self._config, wanted)
         take_over: list[TakeOver] = []
         for prepare in self._prepare:
             try:
@@ -126,23 +119,6 @@ class Reload:
         log.info("reloaded", file=str(self._file), **changed)
         if restart := sorted(key for key, *_ in _differing(config.model_dump(), wanted.model_dump())):
             log.warning("changed in the file, but needs a restart", keys=restart)
-
-
-def changeable(running: Config, wanted: Config) -> Config:
-    """Return the running configuration with the changes in ``wanted`` that need no restart.
-
-    These are certificates, tokens, the user at etcd, and the settings marked with ``controller.config.Reloaded``. A
-    restart is needed to turn TLS, peers' certificates, tokens or etcd's user on or off."""
-    running = configuration.with_settings(running, wanted)
-    sections: dict[str, Any] = {}
-    for name, fields in FILES.items():
-        old, new = getattr(running, name), getattr(wanted, name)
-        files = {field: getattr(new, field) for field in fields}
-        alike = all((getattr(old, field) is None) == (path is None) for field, path in files.items())
-        sections[name] = old.model_copy(update=files if alike else {})
-    if running.api.tokens and wanted.api.tokens:
-        sections["api"] = sections["api"].model_copy(update={"tokens": wanted.api.tokens})
-    return running.model_copy(update=sections)
 
 
 def _differing(running: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

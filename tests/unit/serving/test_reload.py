@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from controller.config import Config
+from controller.config import Config, with_settings
 from controller.core.messages import NewSettings
 from controller.jobs.messages import Registration, SavedState
 from controller.serving.loaded import Loaded
-from controller.serving.reload import Prepare, Reload, changeable
+from controller.serving.reload import Prepare, Reload
 from controller.status import StatusBoard
 from controller.store.configured import NothingSaved
 from controller.store.records import changes
@@ -47,7 +47,7 @@ def test_files_and_log_level_change_and_limits_are_raised_and_nothing_else() -> 
         log={"level": "debug", "json_lines": True},
         jobs={"max_jobs": 1},
     )
-    found = changeable(running, wanted)
+    found = with_settings(running, wanted)
     assert found.api.certificate == Path("d.pem")
     assert found.api.tokens == Path("u")
     assert found.log.level == "debug"
@@ -55,17 +55,17 @@ def test_files_and_log_level_change_and_limits_are_raised_and_nothing_else() -> 
     assert (found.log.json_lines, found.jobs) == (False, running.jobs)
     running = config(jobs={"max_jobs": 100, "max_learning_rules": 10, "max_virtual_links": 1000})
     wanted = config(jobs={"max_jobs": 99, "max_learning_rules": 11, "max_virtual_links": 1000})
-    found = changeable(running, wanted)
+    found = with_settings(running, wanted)
     assert (found.jobs.max_jobs, found.jobs.max_learning_rules, found.jobs.max_virtual_links) == (100, 11, 1000)
 
 
 def test_tls_authorities_and_tokens_are_neither_introduced_nor_dropped() -> None:
     plain = config()
     secured = config(api={**TLS, "tokens": "t"}, openflow={**TLS, "ca_certificates": "ca"}, metrics=TLS)
-    assert changeable(plain, secured) == plain
-    assert changeable(secured, plain) == secured
+    assert with_settings(plain, secured) == plain
+    assert with_settings(secured, plain) == secured
     mutual = config(metrics={**TLS, "ca_certificates": "ca"})
-    assert changeable(config(metrics=TLS), mutual) == config(metrics=TLS)
+    assert with_settings(config(metrics=TLS), mutual) == config(metrics=TLS)
 
 
 def test_files_and_user_for_etcd_change_but_neither_its_addresses_nor_keys() -> None:
@@ -73,13 +73,13 @@ def test_files_and_user_for_etcd_change_but_neither_its_addresses_nor_keys() -> 
     running = config(store="etcd://a:1", etcd={**files, "user": "one", "password_file": "p", "lease_s": 3})
     changed = {"ca_certificates": "da", "certificate": "d.pem", "private_key": "d.key", "user": "two"}
     wanted = config(store="etcd://b:1", etcd={**changed, "password_file": "q", "lease_s": 4, "prefix": "/x/"})
-    found = changeable(running, wanted)
+    found = with_settings(running, wanted)
     assert found.etcd == running.etcd.model_copy(
         update={"user": "two", **{name: Path(file) for name, file in changed.items() if name != "user"}}
         | {"password_file": Path("q")}
     )
     assert found.store == running.store
-    assert changeable(running, config(store="etcd://a:1", etcd=files)) == running
+    assert with_settings(running, config(store="etcd://a:1", etcd=files)) == running
 
 
 def test_who_takes_over_reloads_what_is_not_wrong(tmp_path: Path) -> None:
