@@ -92,7 +92,6 @@ class Member:
     ) -> None:
         """Link the own southbound to the control loop, and assign all switches, until the outbox is stopped."""
         own = self.membership.own
-        self.process.fail = begun.outbox.fail
         end = new_link(f"{own.name}/{own.id}", self.process.write, same_clock=True)
         self.process.link = end.received
         end.begin()
@@ -125,25 +124,25 @@ def member(
     """Run the southbound of this member while the context lasts.
 
     ``assigned``: assignments, and a function that returns the base of generation ids (``configured.assignments_of``).
-    Raises the error that ended the process of the southbound."""
+    SIGTERM must raise an exception. Raises the error that ended the process of the southbound, or the assignments."""
     found, base = assigned
     with found as assignments:
         errors: list[BaseException] = []
 
         def fail(error: BaseException) -> None:
             errors.append(error)
-            os.kill(os.getpid(), signal.SIGTERM)  # ends the wait of a standby
+            os.kill(os.getpid(), signal.SIGTERM)  # also ends the wait of a standby
 
+        assignments.fail = fail
         process = SouthboundProcess(config, assignments, loaded.logging, fail)
-        assignments.fail = lambda error: process.fail(error)
         loaded.southbound = process
         try:
             yield Member(config, loaded, board, is_claimed, base, membership, assignments, process)
         finally:
             loaded.southbound = None
             process.stop()
-    if errors:
-        raise errors[0]
+            if errors:
+                raise errors[0]
 
 
 def probe_key(secret: bytes | None) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -44,7 +44,7 @@ from controller.serving.kept_events import MOST_KEPT, EventKeys
 from controller.serving.loaded import Loaded
 from controller.serving.member import member
 from controller.serving.reload import Reload, hangups, reloading
-from controller.serving.standby import wait_for_turn
+from controller.serving.standby import Stopped, stop, wait_for_turn
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import StatusBoard
 from controller.store.configured import assignments_of, membership_of, prepare_access, store_of
@@ -69,7 +69,8 @@ def serve(
     separate process. Only benchmarks pass functions for ``make_planner`` and ``answer``.
 
     Raises ``InvalidInput`` for wrong files, and ``OSError`` when an address cannot be listened on."""
-    with ExitStack() as ends:
+    with suppress(Stopped), ExitStack() as ends:
+        ends.enter_context(stop_signals(stop))
         received = ends.enter_context(hangups())
         InvalidInput.refuse([*exposure.problems(config.api), *(preflight.cannot_stand_by(config) if stand_by else ())])
         store = store_of(config)

@@ -59,7 +59,7 @@ class SouthboundProcess:
         fail: Callable[[BaseException], None],
     ) -> None:
         self._holding = holding
-        self.fail = fail
+        self._fail = fail
         self.link: Callable[[bytes | None], None] = lambda _: None
         """Function that gets the packets of the southbound, or None when it could not read a packet."""
         self._child = Child("southbound", run, config, logging, niceness=0)
@@ -105,7 +105,7 @@ class SouthboundProcess:
             body()
         except Exception as error:
             log.exception("the link to the southbound failed; stopping")
-            self.fail(error)
+            self._fail(error)
 
     def _look(self) -> None:
         """Have the sending thread look at the holding soon, once for many changes."""
@@ -148,7 +148,7 @@ class SouthboundProcess:
                         self.write(asked)  # only the other thread answers, so that no old answer comes last
                     case CannotListen(why):
                         self._stopping = True
-                        self.fail(OSError(why))
+                        self._fail(OSError(why))
         if not self._stopping:
             raise SignalboxError(f"the process of the southbound ended with status {self._child.end(END_S)}")
 

@@ -29,7 +29,7 @@ from controller.store.store import Store
 log = structlog.get_logger(__name__)
 
 
-class _Stopped(BaseException):
+class Stopped(BaseException):
     """SIGTERM or SIGINT arrived."""
 
 
@@ -43,9 +43,9 @@ def wait_for_turn(store: Store) -> bool:
     log.info("standing by", active=store.owner(), pid=os.getpid())
     readiness.ready("stands by")
     try:
-        with stop_signals(_stop), store.standing_by():
+        with stop_signals(stop), store.standing_by():
             store.claim(wait=True)
-    except _Stopped:
+    except Stopped:
         log.info("stopping", after_s=round(time.monotonic() - began, 1))
         return False
     log.info("taking over", after_s=round(time.monotonic() - began, 1))
@@ -78,6 +78,6 @@ def forwarding(
     board.stands_by = False
 
 
-def _stop() -> NoReturn:
-    """Interrupt the wait."""
-    raise _Stopped
+def stop() -> NoReturn:
+    """Interrupt the main thread."""
+    raise Stopped

@@ -52,7 +52,9 @@ class Assigned:
     claims: dict[Dpid, int] = field(default_factory=dict)
     version: int = 0
     is_shared: bool = True
-    changed: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.changed: Callable[[], None] = lambda: None
 
     def generation(self, dpid: Dpid) -> int | None:
         return self.claims.get(dpid)
