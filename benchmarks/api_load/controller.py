@@ -72,7 +72,7 @@ class Measured(TypedDict):
 
 
 class Clock:
-    """Clock around ``ControlLoop.apply`` and ``ControlLoop.work``, the halves of ``handle``, whose times it adds up."""
+    """Clock that adds up the times of ``ControlLoop.apply`` and ``ControlLoop.work``, the halves of ``handle``."""
 
     def __init__(self) -> None:
         self._ms, self._cpu_ms = array("d"), array("d")

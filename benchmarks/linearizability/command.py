@@ -57,7 +57,7 @@ class Checked:
 
 
 def recorded(members: Members, operations: int, seed: int) -> tuple[list[JobOperation], list[str]]:
-    """Return the history of the clients' calls and of a last read of each job, and the faults meanwhile."""
+    """Return the history and the faults during it. The history has the clients' calls and a last read of each job."""
     dice, active = random.Random(seed), members.heal()
     shared = Shared(members.sockets, JOBS, seed)
     clients = [ClientThread(number, shared) for number in range(CLIENTS)]
@@ -88,7 +88,7 @@ def recorded(members: Members, operations: int, seed: int) -> tuple[list[JobOper
 
 
 def refused_parts(history: Sequence[JobOperation]) -> dict[int, list[JobOperation]]:
-    """Return a small impossible part of the history of each job that has one."""
+    """Return a small part that no order of calls explains, for each job whose history has such a part."""
     found = {}
     for job in range(JOBS):
         of_job = [each for each in history if each.call.job == job]

@@ -73,7 +73,8 @@ class Scene:
     """Fabric with jobs and probes on it, and the events so far.
 
     ``routes`` returns the paths of the pins that the switches have confirmed, as names of switches. ``etcd`` has the
-    state of the controller, and is away for ``away_s`` before a cable is cut; None with the state in a directory."""
+    state of the controller; None if a directory has it. ``away_s``: seconds for which etcd is away before a cable is
+    cut."""
 
     lab: Lab
     controller: ControllerProcess

@@ -241,7 +241,9 @@ class Exchange:
         try:
             return self.round(time.monotonic())
         except Exception as error:
-            log.info("the job's calls are not recorded, so its traffic is unknown (the training continues): %s", error)
+            log.info(
+                "the job's collectives are not recorded, so its traffic is unknown (the training continues): %s", error
+            )
             return None
 
     def round(self, now: float) -> float | None:

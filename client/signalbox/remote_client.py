@@ -211,9 +211,9 @@ def end_process() -> None:
 
 
 class RemoteClient:
-    """Client with the calls of a job from ``signalbox.client.Client``, and with its errors.
+    """Client with the calls of a job, and the errors, of ``signalbox.client.Client``.
 
-    It makes one call at a time; ``close`` may be called meanwhile."""
+    It makes one call at a time; ``close`` may be called during a call."""
 
     def __init__(self, address: str, timeout_s: float, credentials: Credentials) -> None:
         self._where = f"the controller at {address}"

@@ -226,7 +226,7 @@ class Extension:
 
     @property
     def links(self) -> Mapping[PortRef, PortRef]:
-        """Port that each one-way port should lead to; the same object while nothing changes.
+        """Port where each one-way link should end, by the port where it begins; the same object while nothing changes.
 
         A link is used only after a probe has arrived over it."""
         return _NO_LINKS

@@ -108,7 +108,7 @@ class JobRegistry:
         - ``NotFound`` when the request repeats the request of a registration that has ended.
         - ``InvalidInput``; see ``collectives.check``.
         - ``AlreadyExists`` when another registration has the id.
-        - ``Conflict`` when another job announces one of its pairs.
+        - ``Conflict`` when another job announces one of the pairs of this job.
         - ``HostNotAllowed`` for a host that the tenant may not use.
         - ``Exhausted`` beyond ``max_jobs``, ``max_virtual_links`` or the quota."""
         new, held = request.registration, self.jobs.get(request.registration.job_id)

@@ -56,7 +56,7 @@ class NothingSaved:
         pass
 
     def raise_epoch(self, above: int) -> None:  # noqa: ARG002
-        raise InvalidInput.of("state_dir", "is missing; without it, generation ids follow the clock")
+        raise InvalidInput.of("state_dir", "is missing; without it, the clock alone determines generation ids")
 
     def written(self) -> Written:
         raise InvalidInput.of("state_dir", "is missing, so no state is saved")

@@ -152,7 +152,7 @@ class Pins:
     def _follow_jobs(self, now: Mapping[JobId, Job]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
         """Return the pairs whose pins may change because jobs have changed, by job, and the removed jobs.
 
-        These are all pairs of changed jobs, and the same pairs and their reverse pairs of other jobs."""
+        A changed job has all of its pairs. Another job has the pairs that a changed job has in either direction."""
         before, self._jobs = self._jobs, now
         changed: list[JobId] = []
         gone: list[JobId] = []

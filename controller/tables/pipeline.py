@@ -187,8 +187,8 @@ def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -
 class _PinsAt:
     """Pins that begin at or lead over each switch, by owner.
 
-    Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, the owner's tuples are
-    replaced even by equal ones, so that ``SwitchDerivation`` derives their rules again."""
+    Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, the owner
+    gets new tuples even if they are equal, so that ``SwitchDerivation`` derives their rules again."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}

@@ -131,9 +131,9 @@ def large_socket_buffers() -> Iterator[None]:
     Enter this before Open vSwitch sends its first packet, because a socket keeps its initial size.
 
     Without its kernel module Open vSwitch reads every port through a packet socket and sends for all ports through a
-    single one. With the usual defaults a port's socket holds a seventh of a second of its traffic, and the sending
-    socket a few queues of all ports. No counter of a link or switch includes packets that these sockets drop; such
-    drops were seen as losses of all pairs at once, 1 to 9 ms long.
+    single one. With the usual defaults a port's socket holds a seventh of a second of its traffic. The sending socket
+    holds the packets of a few full queues for all ports together. No counter of a link or switch includes packets that
+    these sockets drop; such drops were seen as losses of all pairs at once, 1 to 9 ms long.
     Raises ``LabError`` without root, and in a network namespace other than the first."""
     with ExitStack() as undo:
         for path in BUFFER_SETTINGS:
