@@ -73,7 +73,8 @@ def usage_by_part(main: int) -> dict[str, Usage]:
     for pid in list(_tree(main))[1:]:
         with suppress(OSError):
             if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text():
-                part = "workers" if os.getpriority(os.PRIO_PROCESS, pid) > 0 else "southbound"
+                is_worker = os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, main)
+                part = "workers" if is_worker else "southbound"
                 both = [found[part], _usage(pid)]
                 found[part] = Usage(*(sum(column) for column in zip(*both, strict=True)))
     return found

@@ -95,7 +95,6 @@ def test_two_members_divide_a_fabric_of_fake_switches_and_the_second_takes_over_
         scale.measure(run, scale.ring_jobs(blueprint, 4, 1), idle_s=0.1, cuts=1, seed=1, take_over=True)
     steps = {step["step"]: step for step in run.steps}
     assert [*steps] == ["discovery", "idle", "registration", "idle with jobs", "repair", "take-over"]
-    assert not any("refused" in step["changes"] for step in run.steps)
     assert steps["discovery"]["changes"]["flow"] > 12 * 12
     assert (steps["registration"]["without_pin"], steps["registration"]["flows"]) == (0, 26)
     assert steps["repair"]["changes"]["narrowed group"] >= 7
