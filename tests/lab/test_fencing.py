@@ -172,8 +172,8 @@ def connected(controller: Southbound, since: int = 0) -> None:
     controller.first(SwitchConnected, since, dpid=DPID)
 
 
-def lost(controller: Southbound, since: int = 0) -> None:
-    controller.first(MastershipLost, since, dpid=DPID)
+def lost(controller: Southbound, since: int = 0) -> MastershipLost:
+    return controller.first(MastershipLost, since, dpid=DPID)
 
 
 def test_open_vswitch_behaves_as_the_fence_needs(fenced: Fenced) -> None:
@@ -272,7 +272,7 @@ def test_a_generation_from_the_future_is_not_outbid_until_the_switch_forgets_it(
     since = len(holder.received)
     thief.stop()
     fenced.reconnect()
-    lost(holder, since)
+    assert lost(holder, since).ahead == EPOCH + ahead
     fenced.install(holder, 10)
     assert fenced.priorities() == set()
     since = len(holder.received)
