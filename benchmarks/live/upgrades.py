@@ -55,7 +55,8 @@ from signalbox.errors import SignalboxError
 from tests.support.lab.snoop import Snoop
 from tests.support.wire.etcd import running_etcd
 
-NAMES = ("one", "two", "three", "four")
+NAMES = ("one", "two", "another")
+"""Names by whose hashes each member is the first choice of some switch, so that it gets switches back."""
 NEXT = ("tests.support.wire.next_version", "serve")
 POLL_S = 0.1
 LEASE_S = 60.0
