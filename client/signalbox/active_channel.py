@@ -209,7 +209,8 @@ class ActiveChannel:
     def _find(self, addresses: Sequence[str], until: float, once: bool = False) -> _Used:
         """Probe each address until a controller answers at one of them; ``once``: probe no address a second time.
 
-        The controller that was used last is probed after the others: HAProxy may answer the probe in its place."""
+        The last used controller is probed after all others: HAProxy may answer the probe in place of this
+        controller."""
         channels = {address: self._open(address) for address in addresses}
         due = dict.fromkeys(addresses, time.monotonic())
         pauses = dict.fromkeys(addresses, FIRST_PAUSE_S)

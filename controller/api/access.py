@@ -119,7 +119,7 @@ class OtherTenants(NotFound):
 
 
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
-    """Raise ``NotFound`` to a tenant that neither has nor had a job of this id.
+    """Raise ``NotFound`` for a tenant that has no job of this id, and had none.
 
     The text does not show whether the job exists and belongs to another tenant. A tenant whose own job of this id has
     ended is not refused, so that it may learn how the job ended."""

@@ -71,7 +71,7 @@ A rank cannot end an iteration before all others have begun it, so ranks of busy
 This tolerance applies only if at most half of the pairs need it."""
 
 ANOTHER = 0.5
-"""Fraction of a pair's largest rate between two polls that unannounced traffic must exceed to be found once more.
+"""Fraction of a pair's largest rate between two polls; slower unannounced traffic is not counted as found again.
 
 Traffic at a lower rate is the beginning or the end of a burst."""
 
@@ -123,7 +123,7 @@ class _Compared(NamedTuple):
     outside: Flags
     """Whether the amount is outside its bounds."""
     surely: Flags
-    """Whether the amount is outside even if iterations that are not reported yet are faster than any before."""
+    """Whether the amount is outside its bounds even if unreported iterations are faster than all reported ones."""
     ratio: Floats
     """Ratio of counted to announced bytes."""
     right: Flags
@@ -320,7 +320,7 @@ class _Runs:
     def add(self, wrong: Flags, needed: int, again: Flags | bool = True) -> Flags:
         """Count a judgement and return the pairs that have been wrong ``needed`` times in a row.
 
-        ``again``: whether the pair was also wrong between the last two judgements. If not, its count stays."""
+        ``again``: whether each pair was also wrong between the last two judgements; otherwise its count stays."""
         self._counts = np.where(wrong, self._counts + again, 0)
         lasting: Flags = self._counts >= needed
         return lasting

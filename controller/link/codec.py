@@ -129,14 +129,14 @@ class _InstallStage(_Struct):
     change_id: int
     name: str
     mods: dict[Dpid, msgspec.Raw]
-    """Changes of each switch, which are read one switch after another: all at once may take half a second."""
+    """Changes of each switch, which are read one switch at a time: reading all together may take half a second."""
     pause_s: float
 
 
 _MODS = msgspec.msgpack.Decoder(tuple[_Mod, ...])
 _BUCKETS = msgspec.msgpack.Decoder(tuple[_Bucket, ...])
 _packed: dict[int, tuple[tuple[Bucket, ...], msgspec.Raw]] = {}
-"""Tuples of buckets as they were written last, by their identity: to hash them would take as long as to write them."""
+"""Bytes of tuples of buckets, by the identity of the tuple: hashing a tuple takes as long as writing it."""
 MOST_PACKED = 1 << 10
 
 
@@ -285,7 +285,7 @@ def pack(message: object) -> Packed:
 
 
 def first_ones(messages: Iterable[Packed]) -> int:
-    """Return how many of the messages, at least one, belong into one packet, so that it has few megabytes."""
+    """Return how many of the first messages fit into a packet of ``USUAL_BYTES``; at least one."""
     count = size = 0
     for each in messages:
         size += len(each)
@@ -316,7 +316,7 @@ class Reader:
             self._decoders[kind.__name__] = msgspec.msgpack.Decoder(form).decode, read
 
     def read(self, data: bytes, between: Between = lambda: None) -> list[Any]:
-        """Return the messages in a packet, None for each of an unknown type. Raises ``Refused`` for any other bytes."""
+        """Return the messages in a packet, with None for those of unknown types. Raises ``Refused`` for other bytes."""
         if len(data) > MOST_BYTES:
             raise Refused(f"a packet has {len(data)} bytes; at most {MOST_BYTES} are read")
         name = "a packet"

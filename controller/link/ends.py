@@ -65,7 +65,9 @@ class LinkEnd:
             del waiting[:count]
 
     def received(self, data: bytes | None) -> None:
-        """Handle a packet. One thread calls this. Raises ``Refused`` for bytes that are no packet, and for None."""
+        """Handle a packet. One thread calls this. Raises ``Refused`` for bytes that are no packet.
+
+        ``data``: None when the southbound cannot read a packet of this process, which also raises ``Refused``."""
         if data is None:
             raise Refused("the southbound cannot read a packet of this process")
         report, *messages = FROM_SOUTHBOUND.read(data) or [None]

@@ -20,7 +20,7 @@ class Welcome:
     now: float
     """Monotonic time of the control loop in seconds, so that all southbounds poll at the same moments."""
     known: frozenset[Dpid] = frozenset()
-    """Switches that may hold any number of rules from before."""
+    """Switches that may hold any number of rules of an earlier control loop."""
     format: int = 1
     """Format of the packets in both directions (``store.members.LINK_FORMATS``)."""
 
@@ -38,7 +38,7 @@ class Report:
 
     session: int
     at: float
-    """Monotonic time in seconds at which the packet was made. Times in its messages have the same clock."""
+    """Monotonic time in seconds at which the packet was made, by the clock of the times in its messages."""
 
 
 FROM_SOUTHBOUND = Reader(Report, FromSwitches)

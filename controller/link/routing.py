@@ -244,7 +244,7 @@ class Router:
             raise Refused(f"{what}, which is not assigned to it")
 
     def _shown(self, end: End, message: FromSwitches) -> Iterator[FromSwitches]:
-        """Yield what the control loop gets to know of a message."""
+        """Yield the messages that the control loop gets in place of this one."""
         if isinstance(message, MastershipLost):
             self.refused[end.member] += 1
         match message:
@@ -338,7 +338,7 @@ class Router:
         self._report(stage)
 
     def _abandon(self, dpid: Dpid) -> None:
-        """Count the changes under way of a switch as timed out."""
+        """Count the changes of a switch that are under way as timed out."""
         for stage in list(self._stages.values()):
             for dpids in stage.parts.values():
                 if dpid in dpids:
@@ -368,7 +368,7 @@ class Router:
                 other.send([ProbesHeard(probes, message.alive)])
 
     def _expect_links(self, dpid: Dpid) -> None:
-        """Have the links of a switch that has moved watched again: probes over them were not reported meanwhile."""
+        """Have the links of a moved switch watched again: probes over them were not reported during the move."""
         links = [link for link in self._links.items() if dpid in (link[0].dpid, link[1].dpid)]
         for end in self._ends:
             own = tuple(link for link in links if self._holders.get(link[0].dpid) is end)
@@ -377,9 +377,9 @@ class Router:
                 end.send([ExpectLinks(own, known)])
 
     def _forget_links(self, dpid: Dpid, at: PortRef | None = None) -> None:
-        """Forget the links of a switch, or of one port, and have other southbounds find theirs again.
+        """Forget the links of a switch, or of one port, and let other southbounds find their links to it again.
 
-        The southbound of the switch does so by itself for its own links."""
+        The southbound of the switch forgets its own links by itself."""
         own, again = self._holders.get(dpid), defaultdict[End, set[PortRef]](set)
         for src, dst in list(self._links.items()):
             if at in (src, dst) or (at is None and dpid in (src.dpid, dst.dpid)):

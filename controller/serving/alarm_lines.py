@@ -1,8 +1,8 @@
 """Choice of the alarm events that get a line in the log: a switch can make alarms begin and end again and again.
 
-An alarm that begins has a line, and so has its end. Further events of the alarm within ``AGAIN_S`` are left out. After
-that time the latest of these events has a line, if it differs from the last line. In: events of alarms, and ``now`` in
-monotonic seconds. Out: lines. The history has all events (``controller.events``). Pure.
+The beginning and the end of an alarm each have a line. Further events of the alarm within ``AGAIN_S`` are left out.
+After that time the latest of these events has a line, if it differs from the last line. In: events of alarms, and
+``now`` in monotonic seconds. Out: lines. The history has all events (``controller.events``). Pure.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class Assignments(Protocol):
 class Connections:
     """Connections of switches to members, with patience for holders whose connection or report is missing.
 
-    ``away_s``: seconds that a holder which lives may take to report again. ``late_s``: seconds without a reading of
-    etcd after which leases may have ended, although their members live. Pure; ``now`` is in monotonic seconds."""
+    ``away_s``: seconds that a living holder may take to report again. ``late_s``: seconds without a reading of etcd,
+    after which leases of living members may have ended. Pure; ``now`` is in monotonic seconds."""
 
     away_s: float
     late_s: float
@@ -63,7 +63,7 @@ class Connections:
     _seen: dict[Dpid, float] = field(default_factory=dict)
     """Time at which the holder of each switch was connected to it last."""
     _stayed: dict[Dpid, frozenset[Holder]] = field(default_factory=dict)
-    """Members that have been connected to a switch ever since its holder is not. A switch that restarts has none."""
+    """Members that stayed connected to a switch after its holder lost it. A switch that restarts has none."""
     _read_at: float = inf
     """Time of the latest reading of etcd."""
     _late_at: float = -inf

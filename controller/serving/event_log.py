@@ -52,8 +52,8 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
 def at_start(first: Status, alarms_before: Mapping[AlarmKey, float]) -> Status:
     """Return the status with which ``first``, the first published status, is compared.
 
-    It differs from ``first`` in its alarms only: it has none, so that each alarm of ``first`` is an event. The saved
-    state in ``first`` is no event."""
+    It is ``first`` without alarms, so that each alarm of ``first`` is an event, and the saved state in ``first`` is
+    none."""
     return replace(first, alarms={}, alarms_before=alarms_before)
 
 

@@ -51,7 +51,7 @@ class Garbage:
         self._all_at = math.inf
 
     def quiet(self, now: float) -> None:
-        """Use a quiet moment at ``now`` for a collection of new objects, unless too many are new.
+        """Collect new objects at the quiet moment ``now``, unless there are too many of them.
 
         Every ``ALL_EVERY_S`` seconds, collect all objects instead."""
         if now < self._next_at:

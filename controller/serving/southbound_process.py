@@ -1,8 +1,8 @@
 """The southbound's process, on the side of the controller: starts it, and exchanges messages with it.
 
 In: packets of the control loop, answers about claims, new files. Out: packets of the southbound. Two threads send and
-receive, so that nothing waits for a process that is busy. When the process ends by itself, so does the controller. It
-also ends when the process hangs: the parent lives, so no other member would get the switches.
+receive, so that nothing waits for a process that is busy. The controller ends when the process ends by itself. It also
+ends when the process hangs: while the controller lives, no other member would get the switches.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from controller.southbound.limits import limited_log
 from controller.southbound.openflow_framing import message
 
 ROLES_WITHIN_S = 1.0
-"""Seconds after which the log names a switch that has not answered the claim, or that cannot be claimed yet."""
+"""Seconds until the log names a switch that has not answered the claim, or that cannot be claimed yet."""
 
 LOOK_AGAIN_S = 1.0
 """Seconds after which a switch without a generation id is asked again, while this controller does not hold it."""
@@ -196,9 +196,9 @@ class Admission:
     called with each connection to a switch whose master is another controller. Of the connections that were admitted,
     ``paused`` is called with one over which the switch is claimed anew: another holder may have written meanwhile, so
     nothing is written until ``admit`` or ``lost`` is called. ``released`` is called with one whose switch this
-    controller holds no more. All these connections stay open. ``patience_s``: seconds after which a connection without
-    an answer to the claim ends. ``is_ahead``: whether a generation id is too large for any controller. If that becomes
-    known only after a loss, ``lost`` is called again."""
+    controller no longer holds. All these connections stay open. ``patience_s``: seconds after which a connection
+    without an answer to the claim ends. ``is_ahead``: whether a generation id is too large for any controller. If that
+    becomes known only after a loss, ``lost`` is called again."""
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class Admission:
             entry.late_at, entry.ends_at = now + LOOK_AGAIN_S, now + self._patience_s
 
     def _may_claim(self, entry: _Dpid) -> bool:
-        """Return whether the generation id of the entry is certain; it is compared last, as a thread may change it."""
+        """Return whether the entry's generation id is certain. A thread may change it, so it is compared last."""
         dpid = Dpid(entry.holder.id)
         return self._holding.may_claim(dpid, entry.since) and self._holding.generation(dpid) == entry.generation
 

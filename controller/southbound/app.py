@@ -186,7 +186,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             raise TypeError(f"{type(command).__name__} is not a command for the southbound")
 
     def _announce(self, welcome: Welcome) -> None:
-        """Forget what another control loop, or the same one before a break, has asked for, and announce all switches.
+        """Forget the requests of another control loop, or of the same one before a break, and announce all switches.
 
         Connections and roles stay."""
         now = time.monotonic()
@@ -266,10 +266,10 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             pause(TICK_S)
 
     def _reach(self) -> frozenset[Dpid]:
-        """Return the connected switches, without those held when all of these had become silent.
+        """Return the connected switches, without the switches that were held when all held switches had become silent.
 
-        Something between them and this member is broken then, and other members may reach them. Each counts again once
-        it is heard: TCP may need seconds to send again what was lost."""
+        Then something between these switches and this member is broken, and other members may reach them. A switch
+        counts again once it is heard: TCP may need seconds to repeat what was lost."""
         if self._discovery.silent_s > self._silent_s:
             self._unheard |= self._switches.keys()
         return self._admission.connected - self._unheard
@@ -348,7 +348,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._taken[dpid] = connection
 
     def _release(self, connection: Connection) -> None:
-        """Report that this controller holds the switch no more; the connection stays open and is not used."""
+        """Report that this controller no longer holds the switch; the connection stays open and is not used."""
         self._pause(connection)
         del self._taken[connection.id]
         self._discovery.switch_left(connection.id)

@@ -418,7 +418,7 @@ class Discovery:
     def take_elsewhere(self, with_alive: bool) -> ProbesHeard | None:
         """Return the probes of other southbounds that arrived since the last call; None if there is nothing to report.
 
-        ``with_alive``: whether to name the switches that have sent messages since this was last done."""
+        ``with_alive``: whether to name the switches that have sent messages since they were last named."""
         probes, self._elsewhere = tuple(self._elsewhere), []
         alive = frozenset(self._spoke if with_alive else ())
         if with_alive:

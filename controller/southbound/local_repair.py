@@ -1,14 +1,14 @@
 """Local repair: removal of next hops that lead nowhere, while this southbound has no link to a control loop.
 
 A switch avoids its own ports that are down, because every bucket watches its port. But a leaf does not notice that a
-spine has lost its last cable to another leaf, and goes on to send there. Every switch is connected to all members, and
-reports changes of its ports to each of them. So this southbound reads the groups of a switch that has lost a port, in
-any role, and finds the destinations without a next hop. It then removes the next hops to that switch from the groups to
-these destinations on the switches that it controls. It restores the groups when the ports are up again.
+spine has lost its last cable to another leaf, and continues to send there. Every switch is connected to all members,
+and reports changes of its ports to each of them. So this southbound reads the groups of a switch that has lost a port,
+in any role, and finds the destinations without a next hop. It then removes the next hops to that switch from the groups
+to these destinations on the switches that it controls. It restores the groups when the ports are up again.
 
 Sans-IO. In: changes of ports, replies, breaks of the link, the time (``now``, monotonic seconds). Out: requests and
-changes of groups. Only a switch is changed that has confirmed this member as its master with the newest generation id
-known here. The switch itself refuses changes after the claim of a newer holder (tests/model). The next control loop
+changes of groups. Only switches are changed that have confirmed this member as their master, with the newest generation
+id known here. The switch itself refuses changes after the claim of a newer holder (tests/model). The next control loop
 reads all rules, and keeps or undoes each repair.
 """
 
@@ -139,7 +139,7 @@ class LocalRepair(Requests):
                 self._change(dpid, useless[dpid])
 
     def _without_way(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> frozenset[int]:
-        """Return the groups of next hops none of which is usable; of a switch that is away, those known last.
+        """Return the groups without a usable next hop. For a switch that is away, these are the groups known last.
 
         ``useless``: ports behind which the destination cannot be reached, by group."""
         if dpid in self._groups and self._switches.connection(dpid):
@@ -160,7 +160,7 @@ class LocalRepair(Requests):
     def _change(self, dpid: Dpid, useless: Mapping[int, set[PortNo]]) -> None:
         """Send the changes to the groups without useless next hops. A group without another next hop stays whole.
 
-        A path group ends with a bucket that sends to the group of all next hops, so it always keeps that."""
+        A path group always keeps its last bucket, which sends to the group of all next hops."""
         groups, before = self._groups[dpid], self._narrowed.get(dpid, NO_GROUPS)
         wanted: dict[int, GroupRule] = {}
         for group in groups.values():

@@ -30,7 +30,7 @@ SLACK = Fraction(5, 4)
 """Largest number of switches of a member, as a multiple of an equal share of all switches; rounded up."""
 
 MOST_MOVES = 8
-"""Largest number of switches that move at a time although their holders can control them."""
+"""Largest number of switches that move at a time without need: their holders can control them."""
 
 
 class Holder(NamedTuple):

@@ -78,7 +78,7 @@ class NothingSaved:
 
 
 def store_of(config: Config) -> Store:
-    """Return the store that the configuration asks for; no connection is made and nothing is changed yet.
+    """Return the store that the configuration names. This call makes no connection and changes nothing.
 
     Raises ``InvalidInput`` for a file of the section ``etcd`` that is wrong."""
     if config.etcd_endpoints:

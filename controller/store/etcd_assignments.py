@@ -211,7 +211,7 @@ class EtcdAssignments:
         self._read_at = began
 
     def _refuse_restored(self, known: int, revision: int) -> None:
-        """Raise ``EtcdError``, now and later, when this revision is smaller than one ``known`` before its request."""
+        """Raise ``EtcdError``, now and later, when ``revision`` is smaller than one that was ``known`` before."""
         if revision < known and not self._restored:
             self._restored = f"etcd was restored from a snapshot: it had revision {known}, and has {revision} now"
             self.fail(SignalboxError(f"{self._restored}; this controller must start again"))

@@ -236,7 +236,7 @@ class EtcdClaim:
             self._valid_until = began + self._lease_s
 
     def _renew(self) -> None:
-        """Renew the lease until ``release``. A claim that ended is made again unless another process made one since."""
+        """Renew the lease until ``release``. A claim that ended is made again, unless another process has made one."""
         pause, last_why = self._lease_s / RENEWALS, ""
         while True:
             self._check.wait(pause)
