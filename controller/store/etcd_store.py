@@ -98,7 +98,7 @@ class EtcdStore(EtcdClaim):
         self._base = found.epoch or epoch_at(time.time())
 
     def _why_never(self) -> str:
-        """Return the refusal of a state that a newer version has written, so that its members keep the claim."""
+        """Return why this version must not claim a state that a newer version has written; empty if it may."""
         found = self._etcd.get(self._key("format"), self._quick_s)
         form = int(found.value) if found and found.value.isdigit() else FORMAT  # ``load`` refuses a malformed one
         return why_unreadable(form) if form > FORMAT else ""
