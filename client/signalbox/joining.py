@@ -399,7 +399,8 @@ def _polled(sockets: OwnSockets) -> frozenset[Connected]:
 def _between(addresses: frozenset[str], controllers: tuple[str, ...]) -> Callable[[Connected], bool]:
     """Return a predicate for connections between two of the addresses, except those to a controller.
 
-    A controller may run at one of the addresses. Its host may be a name; then each peer at its port counts as it."""
+    A controller may run at one of the addresses. If the host of a controller is a name, each peer at the port of the
+    controller counts as the controller."""
     places = {host_and_port(each) for each in controllers if not each.startswith("unix:")}
     named = {port for host, port in places if not is_address(host)}
 

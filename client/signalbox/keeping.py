@@ -145,7 +145,7 @@ class Keeper:
         self._enter(job, 0.0)
 
     def _enter(self, job: _Job, at: float) -> None:
-        """Schedule the job's next round; an earlier entry for it becomes void."""
+        """Schedule the job's next round in place of the round that was scheduled before."""
         job.entry = next(self._entries)
         heapq.heappush(self._due, (at, job.entry, job))
         self._changed.notify_all()
@@ -307,7 +307,7 @@ NO_SUCH_METHOD = "NO_SUCH_METHOD"
 
 
 def update_with_others(client: Any, change: Change, conflict: Conflict, others: Sequence[Change]) -> tuple[str, ...]:
-    """Update a job together with as many of ``others`` as possible, after its update alone was refused.
+    """Update a job together with as many of ``others`` as possible, after the update of this job alone was refused.
 
     ``client`` has the methods of ``signalbox.client.Client``. ``conflict`` is the error of the update alone. Returns
     the ids of the other jobs updated. Raises ``conflict`` when no joint update is accepted, and other errors of the
@@ -328,7 +328,7 @@ def update_with_others(client: Any, change: Change, conflict: Conflict, others: 
 
 
 def entry_at_fault(error: SignalboxError) -> int | None:
-    """Return the position of the request's entry that the error is about; None when it is about no entry."""
+    """Return the position of the request's entry that the error names; None when the error names no entry."""
     paths = [problem.path for problem in error.problems] if isinstance(error, InvalidInput) else []
     found = (re.match(r"jobs\[(\d+)\]", path) for path in (*paths, error.about.get("field", "")))
     return next((int(match[1]) for match in found if match), None)

@@ -64,7 +64,7 @@ Its arguments are the member as NAME/ID, a function that queues a packet for the
 class Southbound(Protocol):
     """Southbound of this member. ``link``: called by a thread with each packet of the southbound.
 
-    Its argument is None when the southbound cannot read a packet that it has received."""
+    The argument of ``link`` is None when the southbound cannot read a packet that it has received."""
 
     link: Callable[[bytes | None], None]
 

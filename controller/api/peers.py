@@ -33,9 +33,9 @@ _YES, _NO = "1", "0"
 class Peer:
     """Remote end of a connection, as far as the connection itself shows it.
 
-    ``address``: text for people, empty when unknown. ``socket``: whether it uses a Unix socket. ``private``: whether
-    nobody on the way can read what is sent. ``names``: names of the client certificate, which ``certificate`` has in
-    DER. ``socket_role``: role that another member gives to callers at its Unix socket."""
+    ``address``: text for people, empty when unknown. ``socket``: whether the peer uses a Unix socket. ``private``:
+    whether nobody on the way can read what is sent. ``names``: names of the client certificate, which ``certificate``
+    has in DER. ``socket_role``: role that another member gives to callers at its Unix socket."""
 
     address: str
     socket: bool = False

@@ -54,7 +54,7 @@ class MemberPort(NamedTuple):
     is_leader: Callable[[], bool]
     """Function that returns False while another controller may be active; calls are then refused."""
     new_link: NewLink | None = None
-    """Function for the links to southbounds of members; None if they have none."""
+    """Function for the links to southbounds of members; None without such links."""
     silent_s: float = 3.0
     """Seconds without a packet after which the link to a member's southbound ends."""
 

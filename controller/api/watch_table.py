@@ -49,7 +49,7 @@ class ResumeTokens:
         self._key = secrets.token_bytes(16)
 
     def token(self, stream: str, position: int, uid: str = "") -> str:
-        """Return a token; ``uid`` names the registration whose stream it is, if any."""
+        """Return a token; ``uid`` names the registration that the stream is about, if any."""
         return f"{uid}.{self._digest(stream)}-{position:x}".removeprefix(".")
 
     def position(self, stream: str, token: str) -> int | None:

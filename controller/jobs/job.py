@@ -235,7 +235,7 @@ class Epochs:
     def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
         """Begin an epoch of each job that is new, or planned with other traffic than at the last call.
 
-        Its earlier iterations cannot be compared with its new ideal time."""
+        Earlier iterations of the job cannot be compared with its new ideal time."""
         before, self._jobs = self._jobs, jobs
         for _, was, job in differing(before, jobs):
             if job and not (was and _same(was, job)):
@@ -254,7 +254,7 @@ def _same(was: Job, job: Job) -> bool:
 
 
 class Announcements:
-    """Pairs of all jobs: those that jobs announced, and those on which counters found them sending.
+    """Pairs of all jobs: pairs that jobs announced, and pairs on which counters found jobs sending.
 
     Jobs that report their connections (``dividing.owner`` is set) may share pairs. The jobs of a pair are in the order
     of ``registered_at``, which a restart does not change."""

@@ -91,7 +91,7 @@ class JobEnd:
     ended_at: float
     """Time of the end in seconds since 1970."""
     request_id: str = field(default="", repr=False)
-    """Id of the request that made the registration; empty if it had none."""
+    """Id of the request that made the registration; empty for a request without an id."""
 
     def error(self, id_in_use: bool = False) -> NotFound:
         """Return the error for a call about this end. ``id_in_use``: whether another registration has the job id."""

@@ -51,7 +51,7 @@ class VirtualLink:
 class VirtualLinks(tuple[VirtualLink, ...]):
     """Virtual links of one job, sorted, one per (source, destination, phase).
 
-    The values derived from them are computed once each, because a job of 256 ranks can have 65,280 of them."""
+    Each derived value is computed once, because a job of 256 ranks can have 65,280 virtual links."""
 
     def worked_out(self) -> Self:
         """Compute now, and keep, all values that the control loop reads later for a new job; return itself."""

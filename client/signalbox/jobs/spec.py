@@ -204,7 +204,7 @@ class Collective(Frozen):
 
 
 class Transfer(Frozen):
-    """Bytes that rank ``src`` sends to rank ``dst`` in each iteration. Steps of one phase follow each other."""
+    """Bytes that rank ``src`` sends to rank ``dst`` in each iteration. The steps of a phase follow each other."""
 
     src: Rank
     dst: Rank
@@ -216,7 +216,7 @@ class Transfer(Frozen):
 class Compute(Frozen):
     """Compute time in an iteration, in seconds.
 
-    ``phase``: phase whose communication it overlaps with; None: it overlaps with none."""
+    ``phase``: phase whose communication overlaps with this computing; None if no phase does."""
 
     seconds: Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)]
     phase: Phase | None = None
