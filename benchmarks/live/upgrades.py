@@ -244,6 +244,7 @@ def _member(folder: Path, name: str, store: str, rate_bps: float) -> Member:
         "etcd": {"lease_s": 3},
         "discovery": {"edge_after_s": 1.0},
         "fabric": {"link_bps": rate_bps, "host_link_bps": rate_bps},
+        "planning": {"max_moves": 0},  # a flow that a plan moves would count as a change of rules
     }
     return Member(name, ControllerProcess(its_folder, settings=settings, store=store), api)
 

@@ -88,10 +88,10 @@ class Run:
     def is_settled(self) -> bool:
         """Return whether the leader knows the whole fabric, and members hold all switches."""
         now, fabric = self.clients[0].get_status(), self.blueprint.fabric
-        held = [member.switches for member in self.clients[0].list_members()]
+        held = [member.switches for member in self.clients[0].list_members() if member.switches]
         number, links = len(fabric.switches), len(fabric.links) - 2 * self.cut
         known = (now.links, now.switches, now.switches_in_sync, now.adopting) == (links, number, number, False)
-        return known and 0 not in held and sum(held) == self.ask("held") == number
+        return known and len(held) == len(self.clients) and sum(held) == self.ask("held") == number
 
     def wait_quiet(self, kind: str = "") -> Mapping[str, float]:
         """Wait until nothing has changed for a while, except before a change of this kind.
