@@ -132,8 +132,9 @@ def write(database: sqlite3.Connection, commits: Iterable[ChangedRecords]) -> in
 def raise_format(database: sqlite3.Connection) -> None:
     """Give the database the format of this version, so that the versions before it refuse it.
 
-    Raises ``sqlite3.Error``."""
-    database.execute(f"PRAGMA user_version = {FORMAT}")
+    Nothing is written if it has this format already: the disk may be full. Raises ``sqlite3.Error``."""
+    if _pragmas(database, "user_version") != [FORMAT]:
+        database.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def raise_revision(database: sqlite3.Connection, least: int) -> int:

@@ -17,6 +17,7 @@ from controller.config import Config
 from controller.jobs.messages import SavedState
 from controller.store.configured import prepare_access, store_of
 from controller.store.etcd_client import EtcdAccess, EtcdError
+from controller.store.etcd_commits import EtcdCommits
 from controller.store.etcd_contents import MOST_RECORDS
 from controller.store.etcd_operations import delete, put
 from controller.store.etcd_store import EtcdStore
@@ -39,11 +40,13 @@ FEW, BEFORE = (SavedState(registered(job(name))) for name in ("few", "before"))
 def interruptions(
     etcd: EtcdProcess, prefix: str, after: Callable[[EtcdStore, int | OSError], object] = lambda *_: None
 ) -> Iterator[tuple[int | OSError, str]]:
-    """Interrupt a commit of many records at each of its transactions, with and without effect; yield its results."""
+    """Interrupt a commit of many records at each of its transactions, with and without effect; yield its results.
+
+    The store ends without settling the commit, like a process that is killed."""
     for done in (True, False):
         for at in itertools.count():
             own = f"{prefix}{at}{done}/"
-            with begun(etcd.access, own) as store:
+            with patch.object(EtcdCommits, "settle"), begun(etcd.access, own) as store:
                 save(store, NOTHING, BEFORE)
                 interrupted = Interrupted(store, at, done)
                 with patch.object(store._etcd, "transaction", interrupted):
