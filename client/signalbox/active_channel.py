@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 
@@ -43,11 +43,33 @@ OPTIONS: list[tuple[str, object]] = [
 """Options of each channel: gRPC connects as often as the address is probed."""
 
 
-class _Used(NamedTuple):
-    """Controller in use."""
+class _Used:
+    """Controller in use. Any thread may close it; gRPC crashes when it is asked for a method of a closed channel."""
 
-    address: str
-    channel: Any
+    def __init__(self, address: str, channel: Any) -> None:
+        self.address = address
+        self._channel = channel
+        self._lock = Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._channel.close()
+
+    def unary_unary(self, *method: Any, **more: Any) -> Any:
+        """Return the method. Raises ``ValueError`` on a closed channel, as the method itself does later."""
+        return self._method(self._channel.unary_unary, *method, **more)
+
+    def unary_stream(self, *method: Any, **more: Any) -> Any:
+        """Return the method, like ``unary_unary``."""
+        return self._method(self._channel.unary_stream, *method, **more)
+
+    def _method(self, of: Callable[..., Any], *method: Any, **more: Any) -> Any:
+        with self._lock:
+            if self._closed:
+                raise ValueError("the channel is closed")
+            return of(*method, **more)
 
 
 class ActiveChannel:
@@ -70,7 +92,7 @@ class ActiveChannel:
     def close(self) -> None:
         self._closed = True
         if used := self._used:
-            used.channel.close()
+            used.close()
 
     def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
         """Return a function that makes a call, and repeats it while no controller has answered, until its time-out.
@@ -125,7 +147,7 @@ class ActiveChannel:
         while True:
             used = self._active(until)
             try:
-                return used, call(used.channel)
+                return used, call(used)
             except ValueError:  # another thread has closed the channel
                 if self._closed or used is self._used:
                     raise
@@ -151,7 +173,7 @@ class ActiveChannel:
     def _probe(self, used: _Used, within_s: float) -> None:
         """Stop using the controller if it does not answer in time."""
         try:
-            used.channel.unary_unary(HEALTH)(b"", timeout=within_s)
+            used.unary_unary(HEALTH)(b"", timeout=within_s)
         except grpc.RpcError as error:
             if is_away(error) or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 self._leave(used)
@@ -185,7 +207,7 @@ class ActiveChannel:
     def _leave(self, used: _Used) -> None:
         if self._used is used:
             self._used, self._left = None, used.address
-        used.channel.close()
+        used.close()
 
     # ---- finding the active controller
 
@@ -203,7 +225,7 @@ class ActiveChannel:
     def _use(self, found: _Used) -> _Used:
         self._used = found
         if self._closed:
-            found.channel.close()
+            found.close()
         return found
 
     def _find(self, addresses: Sequence[str], until: float, once: bool = False) -> _Used:

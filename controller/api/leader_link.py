@@ -102,6 +102,16 @@ async def _receive(read: Callable[[], Any], silent_s: float, received: Callable[
             await received(packet)
 
 
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel the tasks, and wait at most ``LIVES_S`` for their end: gRPC may not end a call of a broken link."""
+    for task in tasks:
+        task.cancel()
+    done, _ = await asyncio.wait(tasks, timeout=LIVES_S)
+    for task in done:
+        if not task.cancelled():
+            task.exception()  # asyncio would log it otherwise
+
+
 async def _exchange(
     packets: Packets,
     write: Callable[[bytes], Any],
@@ -119,9 +129,7 @@ async def _exchange(
         for task in done:
             task.result()
     finally:
-        sending.cancel()
-        receiving.cancel()
-        await asyncio.gather(sending, receiving, return_exceptions=True)
+        await _end(sending, receiving)
 
 
 # ---- leader
@@ -222,9 +230,8 @@ class LeaderLink:
             if relaying.done():
                 relaying.result()
         finally:
-            relaying.cancel()
-            await asyncio.gather(relaying, return_exceptions=True)
-            await channel.close()
+            await _end(relaying)
+            await asyncio.wait({asyncio.create_task(channel.close())}, timeout=LIVES_S)
 
     async def _relay(self, channel: Channel) -> None:
         begin: Any = channel.stream_stream(f"/{SERVICE}/{METHOD}")
