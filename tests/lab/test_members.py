@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.store.assignment import Holder, Site, assign
 from controller.tables.rules import COOKIE_MAGIC
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from mininet_topos.lab.lab import Lab
@@ -81,11 +82,16 @@ class Pair:
         return sorted(line.strip() for line in found if "type=select" in line)
 
     def is_divided(self) -> bool:
-        """Return whether both members hold switches, and each switch names its holder and no other as its master."""
+        """Return whether each switch names its holder and no other as its master, and no switch is about to move."""
         held = Counter(self.held())
         one, two = held["one"], held["two"]
         masters = {("one", "master"): one, ("one", "slave"): two, ("two", "master"): two, ("two", "slave"): one}
-        return 0 not in (one, two) and self.roles() == Counter(masters)
+        if self.roles() != Counter(masters):
+            return False
+        names = self.masters()
+        holders = {switch.dpid: Holder(names[switch.name], "") for switch in self.lab.switches}
+        members = frozenset(Holder(name, "") for name in ("one", "two"))
+        return not assign(Site(members, dict.fromkeys(holders, members), holders))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         def holds() -> bool:
