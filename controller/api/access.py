@@ -17,7 +17,7 @@ from signalbox.errors import NotFound, no_such_job
 from signalbox.jobs.spec import JobId
 
 EVERYONE = Caller("", Role.OPERATOR)
-"""Caller of every call where no identities are configured: an operator."""
+"""Caller that every call has if no identities are configured: an operator."""
 
 CALLER: ContextVar[Caller] = ContextVar("caller", default=EVERYONE)
 """Caller of the call that is being handled."""
@@ -32,8 +32,9 @@ _OPERATOR = frozenset({Role.OPERATOR})
 class Rule:
     """Access rule of one method.
 
-    ``roles``: roles that may call the method. ``of_job``: the request names jobs; a tenant may name only its own.
-    ``audited``: the method changes what the controller does, so each of its calls has a line in the audit log."""
+    ``roles``: roles that may call the method. ``of_job``: whether the request names jobs; a tenant may name only its
+    own jobs. ``audited``: whether each call has a line in the audit log, because the method changes what the controller
+    does."""
 
     roles: frozenset[Role]
     of_job: bool = False
@@ -83,8 +84,8 @@ RULES: Mapping[str, Rule] = {
 """Rule of each method; a method without a rule is refused to everyone."""
 
 OPEN_TO_ALL = ("/grpc.health.v1.Health/", "/grpc.reflection.v1alpha.ServerReflection/")
-"""Methods without a rule that everyone may call: they show the health of the server and the proto file, but no jobs and
-no fabric."""
+"""Methods that everyone may call, and that have no rule: health checks and reflection. They show neither jobs nor the
+fabric."""
 
 
 def may_see(caller: Caller, tenant: str) -> bool:
@@ -98,7 +99,7 @@ def only_tenant(caller: Caller) -> str | None:
 
 
 def own_ends(caller: Caller, ends: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Return the records of ended jobs that the caller may see."""
+    """Return the ended jobs that the caller may see."""
     return tuple(end for end in ends if may_see(caller, end.tenant)) if caller.role is Role.TENANT else ends
 
 
@@ -119,10 +120,10 @@ class OtherTenants(NotFound):
 
 
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
-    """Raise ``NotFound`` for a tenant that has no job of this id, and had none.
+    """Raise ``NotFound`` if the caller is a tenant that has never had a job with this id.
 
-    The text does not show whether the job exists and belongs to another tenant. A tenant whose own job of this id has
-    ended is not refused, so that it may learn how the job ended."""
+    The error does not reveal whether another tenant has such a job. A tenant whose own job has ended is not refused, so
+    that the tenant can learn how the job ended."""
     if caller.role is not Role.TENANT:
         return
     job = status.jobs.get(JobId(job_id))

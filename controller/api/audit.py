@@ -1,4 +1,4 @@
-"""Audit log: a line for each call that changes what the controller does, and for each call that was refused.
+"""Audit log: one line for each call that changes what the controller does, and for each refused call.
 
 In: the caller, the method, the job, the peer and the status of a call. Out: lines of the event ``audit``. No client can
 fill the disk with audit lines: lines of refused calls and lines of each tenant are limited, and a summary counts the
@@ -20,34 +20,34 @@ from controller.api.identities import Caller
 log = structlog.get_logger(__name__)
 
 WINDOW_S = 1.0
-"""Length in seconds of a window, for which the number of lines is limited."""
+"""Length in seconds of a window; the number of lines in each window is limited."""
 LINES_PER_PEER = 5
-"""Lines of refused calls per peer and window. All ports of a host count as one peer."""
+"""Largest number of lines for refused calls of one peer in a window. All ports of a host count as one peer."""
 LINES = 20
-"""Lines of refused calls of all peers per window."""
+"""Largest number of lines for refused calls of all peers together in a window."""
 LINES_PER_TENANT = 20
-"""Lines of the calls of one tenant per window."""
+"""Largest number of lines for calls of one tenant in a window."""
 MAX_JOB_CHARS = 63
-"""Characters of a job id in a line; valid ids are not longer."""
+"""Largest number of characters of a job id in a line; valid ids are not longer."""
 MAX_WHY_CHARS = 200
 MAX_PARTS = 16
-"""Parts of the fabric that one line names."""
+"""Largest number of parts of the fabric that one line names."""
 
 _NOTES: ContextVar[dict[str, str] | None] = ContextVar("notes", default=None)
-"""Further fields of the current call's audit line; None outside a call."""
+"""Fields that handlers add to the audit line of the current call; None outside a call."""
 
 Later = Callable[[float, Callable[[], None]], object]
 
 
 def noting() -> dict[str, str]:
-    """Return a new mapping to which ``note`` adds its fields in this context, until the next call of ``noting``."""
+    """Return a new mapping, to which ``note`` adds fields in the current context until ``noting`` is called again."""
     notes: dict[str, str] = {}
     _NOTES.set(notes)
     return notes
 
 
 def note(**what: str) -> None:
-    """Add fields to the audit line of the current call, beside its caller and method."""
+    """Add fields to the audit line of the current call."""
     if (notes := _NOTES.get()) is not None:
         notes |= what
 
@@ -55,7 +55,7 @@ def note(**what: str) -> None:
 def note_parts(names: Sequence[str]) -> None:
     """Add the names of at most ``MAX_PARTS`` parts of the fabric to the audit line of the current call.
 
-    Control characters are escaped, because switches choose the names."""
+    Control characters are escaped, because switches report their own names."""
     more = f" and {len(names) - MAX_PARTS} more" if len(names) > MAX_PARTS else ""
     note(parts=_printable(" ".join(names[:MAX_PARTS])) + more)
 
@@ -81,10 +81,10 @@ class AuditLog:
         why: str = "",
         more: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        """Write the line of a call, unless the limit of the window is reached.
+        """Write the line of a call, unless a limit of the current window is reached.
 
-        ``caller``: None when it is unknown. ``method``: name without its service. ``code``: name of the status.
-        ``why``: reason of a refusal. ``more``: further fields; none of them may contain what a caller has sent."""
+        ``caller``: None if unknown. ``method``: name without its service. ``code``: name of the status code. ``why``:
+        reason of a refusal. ``more``: further fields, which must not contain text from a caller."""
         if not (self._done_has_room(caller) if code == "OK" else self._refused_has_room(peer)):
             return
         who = {"name": _printable(caller.name), "role": caller.role.value, "tenant": caller.tenant} if caller else {}
@@ -107,7 +107,7 @@ class AuditLog:
         return self._done[caller.tenant] <= LINES_PER_TENANT
 
     def _refused_has_room(self, peer: str) -> bool:
-        """Count a refused call, and return whether it may have a line.
+        """Count a refused call, and return whether it still gets a line of its own in this window.
 
         Peers without a line are counted together, because their number is not bounded."""
         self._begin_window()

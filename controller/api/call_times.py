@@ -1,6 +1,6 @@
-"""Durations of calls by method and status code, from the beginning of a call to its answer; streams are left out.
+"""Durations of calls by method and status code, from the beginning of a call to its answer. Streams are not measured.
 
-In: calls, in the API's thread. Out: after each call, a call of ``publish`` with all histograms.
+In: calls, in the API's thread. Out: all histograms, with which ``publish`` is called after each call.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 Answer = Callable[[Any, Any], Awaitable[Any]]
 ByMethod = Mapping[tuple[str, str], Histogram]
-"""Histograms by method and status code. The method is its name, or ``other`` for methods of other services and unknown
-methods; the code is a name such as ``OK`` or ``NOT_FOUND``."""
+"""Histograms by (method, code). The method is a name such as ``RegisterJob``, or ``other`` for methods of other
+services and unknown methods. The code is a name such as ``OK`` or ``NOT_FOUND``."""
 
 _METHODS = {
     f"/{service.full_name}/{method.name}": str(method.name)
     for service in pb.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-"""Name of each method of this API, by path. Clients may also send unknown paths."""
+"""Name of each method of this API, by its path (``/package.Service/Method``). Clients may also send unknown paths."""
 
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class CallTimes:
-    """Histograms of the calls so far. ``publish`` receives a new mapping each time, which is never changed."""
+    """Histograms of the calls so far. ``publish`` receives a new mapping after each call."""
 
     def __init__(self, publish: Callable[[ByMethod], None]) -> None:
         self._publish = publish
         self._times: ByMethod = {}
 
     def timed(self, method: str, answer: Answer) -> Answer:
-        """Return ``answer`` with its duration measured; ``method`` is the full path, as gRPC names it."""
+        """Return a handler that runs ``answer`` and measures its duration. ``method``: path of the method."""
         name = _METHODS.get(method, "other")
 
         async def timed(requests: Any, context: Any) -> Any:
@@ -60,6 +60,6 @@ class CallTimes:
 
 
 def _name(code: Any) -> str:
-    """Return the name of a failed call's status code. Before a code is set, return ``UNKNOWN``, as gRPC does."""
+    """Return the name of a failed call's status code: ``UNKNOWN`` if no code is set, as gRPC sends it."""
     number = code.value[0] if isinstance(code, grpc.StatusCode) else code
     return _CODES[number] if number and number in _CODES else grpc.StatusCode.UNKNOWN.name

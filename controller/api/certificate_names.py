@@ -1,6 +1,6 @@
-"""Names in a client's certificate: those that gRPC would report if it terminated the TLS connection itself.
+"""Names in a client's certificate: the same names that gRPC reports for a TLS connection without a proxy.
 
-In: a certificate in DER (RFC 5280), which the proxy has verified. Out: its alternative names, then its common name.
+In: a certificate in DER (RFC 5280), which HAProxy has verified. Out: its alternative names, then its common name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _COMMON_NAME = bytes.fromhex("550403")
 _ALTERNATIVE_NAMES = bytes.fromhex("551d11")
 _MAIL, _DNS, _URI, _IP = 0x81, 0x82, 0x86, 0x87
 _SUBJECT = 4
-"""Position of the subject among the fields of the certificate."""
+"""Index of the subject in the result of ``certificate_fields``."""
 
 
 def of(certificate: bytes) -> tuple[str, ...]:
-    """Return the names in the certificate, each once. Raises ``ValueError`` when the bytes are not a certificate."""
+    """Return the names without repetitions. Raises ``ValueError`` if the bytes are not a certificate."""
     fields = certificate_fields(certificate)
     if len(fields) <= _SUBJECT:
         raise ValueError("the bytes are not a certificate")
@@ -44,7 +44,7 @@ def _alternative_names(fields: list[DerPart]) -> Iterator[str]:
 
 
 def _common_name(subject: DerPart) -> Iterator[str]:
-    """Yield the first common name."""
+    """Yield the first common name of the subject, if it has one."""
     for names in der_parts(subject.value):
         for name in der_parts(names.value):
             identifier, value = der_parts(name.value)

@@ -1,9 +1,8 @@
 """Converter between protobuf messages and the frozen types of the controller, in both directions.
 
-From the wire: requests become ``JobSpec``, ``IterationTime`` and ``Mode``, or raise ``InvalidInput`` whose paths
-are the proto's field names. To the wire: the status and its parts become responses. Routes and plans are in
-``convert_plan``, analyses in ``convert_analysis`` and ``convert_explain``. Pure; time is linear in the size of the
-message.
+Requests are converted to ``JobSpec``, ``IterationTime`` and ``Mode``. An ``InvalidInput`` names fields as the proto
+file does. The status and its parts are converted to responses. Routes and plans are in ``convert_plan``, analyses in
+``convert_analysis`` and ``convert_explain``. Pure; time is linear in the size of the message.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ MAX_INDEX = (1 << 63) - 1
 MAX_ITERATION_S = 7 * 86_400.0
 
 CLOCK_ERROR = 1e-6
-"""Relative error by which a communication time may exceed its iteration time: the two may be rounded differently."""
+"""Relative amount by which a communication time may exceed its iteration time, because both are rounded."""
 
 LINKS_OF_CABLE = 2
-"""Links per absent cable: one in each direction. An absent link is always one of a cable, never a circuit."""
+"""Number of links of an absent cable, one in each direction. Only links of cables can be absent, never circuits."""
 
 MAX_LINKS_OF_SET = 8192
 """Largest number of virtual links of all jobs that one request changes together.
@@ -82,14 +81,15 @@ def request_id(request: pb.RegisterJobRequest) -> str:
 
 
 Entry = tuple[str, pb.UpdateJobRequest]
-"""Entry of an update: its name in errors (``jobs[1]``, or empty when it is the whole request), and the message."""
+"""Update of one job: its name in errors, such as ``jobs[1]`` (empty if the request has only this update), and the
+message."""
 
 
 def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[JobSpec]:
-    """Return the new spec of each job; ``current`` has the present specs.
+    """Return the new spec of each job. ``current``: present specs, in the same order.
 
-    Raises ``InvalidInput`` as ``updated_spec`` does, and when several jobs have more than ``MAX_LINKS_OF_SET`` virtual
-    links in total."""
+    Raises ``InvalidInput`` for an invalid spec or mask, and for several jobs with more than ``MAX_LINKS_OF_SET``
+    virtual links in total."""
     specs = []
     for (entry, request), spec in zip(entries, current, strict=True):
         with in_entry(entry):
@@ -104,7 +104,7 @@ def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[
 
 
 def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
-    """Return the job's new spec: ``current`` with the fields that the mask names.
+    """Return the job's new spec: the fields in the mask come from the request, all others from ``current``.
 
     Raises ``InvalidInput`` as ``job_spec`` does."""
     if not _keeps_fields(request):
@@ -120,14 +120,14 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
 def required_revisions(request: pb.UpdateJobRequest, current: int) -> frozenset[int]:
     """Return the revisions that the job must still have when the update is applied.
 
-    The caller may name a revision. An update that keeps fields of the present spec also requires ``current``, the
-    revision of that spec."""
+    The request may name a revision. An update that keeps fields of the present spec also requires its revision,
+    ``current``. If the result has two revisions, the update fails."""
     named = {request.revision} if request.revision else set()
     return frozenset(named | {current} if _keeps_fields(request) else named)
 
 
 def _keeps_fields(request: pb.UpdateJobRequest) -> bool:
-    """Return whether the update keeps some fields of the spec."""
+    """Return whether the update keeps some fields of the present spec."""
     return bool(request.update_mask.paths) and "*" not in request.update_mask.paths
 
 
@@ -152,8 +152,8 @@ def check_mask(request: pb.UpdateJobRequest) -> None:
 def iterations(request: pb.ReportIterationsRequest, now: float) -> tuple[IterationTime, ...]:
     """Return the iterations of a report that arrives at ``now`` (monotonic seconds).
 
-    Raises ``InvalidInput`` for times that are not positive or longer than a week, and for a communication time above
-    the duration of its iteration. Indices that do not ascend are refused too."""
+    Raises ``InvalidInput`` unless times are positive and at most a week, communication times do not exceed their
+    iteration times, and indices ascend."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
@@ -193,10 +193,10 @@ def _wrong_time(time: IterationTime, index_before: int, now: float) -> Iterator[
 
 
 def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
-    """Return the reported connections, each with its position in the request.
+    """Return the reported connections, each with its index in the request.
 
-    Raises ``InvalidInput`` for invalid ports, when the reporting host's address is missing, and when this address is
-    not the source of each connection or is also its destination."""
+    Raises ``InvalidInput`` for invalid ports, for a missing address of the reporting host, and for a connection that
+    does not lead from this address to another one."""
     if len(request.connections) > MAX_CONNECTIONS:
         message = f"{len(request.connections)} connections in one report; at most {MAX_CONNECTIONS} are allowed"
         raise InvalidInput.of("connections", message)
@@ -243,8 +243,8 @@ def mode(value: pb.Mode) -> Mode:
 def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, with_pairs: bool = False) -> pb.Job:
     """Return the message of a job.
 
-    ``now``: monotonic seconds, to compute the remaining time of the lease. ``demand``: traffic of the job, None to
-    leave it out. ``with_pairs``: include the traffic of each pair."""
+    ``now``: monotonic seconds, for the remaining time of the lease. ``demand``: measured traffic of the job; None to
+    leave it out. ``with_pairs``: whether to include the traffic of each pair of hosts."""
     return message_of(
         pb.Job,
         job,
@@ -286,12 +286,12 @@ def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, s
 
 
 def _known(value_s: float) -> Duration | None:
-    """Return the duration, or None for 0, which means unknown."""
+    """Return the duration; None for 0 seconds, which means unknown."""
     return duration(value_s) if value_s else None
 
 
 def demand_message(demand: JobDemand, with_pairs: bool = False) -> pb.Demand:
-    """Return the message of a job's demand: its source, the measured traffic, and the difference from the announcement.
+    """Return the message of a job's demand: its source, the measured traffic, and its difference from the announcement.
 
     ``with_pairs``: include the traffic of each pair."""
     measured, difference = demand.measurement, demand.difference
@@ -327,7 +327,7 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
 
 
 def member_messages(members: Members, held: Mapping[str, int], unix_now: float) -> list[pb.Member]:
-    """Return all members, those that are absent last. ``held``: number of switches of each member, by its id.
+    """Return the messages of present members, then of absent ones. ``held``: number of switches by the member's id.
 
     ``unix_now`` is in seconds since 1970."""
     leader, linkable = members.leader.id if members.leader else "", members.linkable()
@@ -404,7 +404,7 @@ def _silence_message(silence: Silence) -> pb.Silence:
 
 
 def silence(request: pb.SilenceAlarmsRequest, by: str, now: float) -> Silence:
-    """Return the requested silence. ``now`` is in seconds since 1970. Raises ``InvalidInput``."""
+    """Return the silence in the request. ``now`` is in seconds since 1970. Raises ``InvalidInput``."""
     kind, subject = silence_key(request)
     lasts_s = seconds_or_none(request, "duration")
     if lasts_s is not None and not 0 < lasts_s <= MAX_SILENCE_S:
@@ -415,7 +415,7 @@ def silence(request: pb.SilenceAlarmsRequest, by: str, now: float) -> Silence:
 
 
 def silence_key(request: pb.SilenceAlarmsRequest | pb.EndSilenceRequest) -> SilenceKey:
-    """Return the kind and the subject that the request names. Raises ``InvalidInput``."""
+    """Return the alarm's kind and subject from the request. Raises ``InvalidInput``."""
     if not (kind := word_in(request, "kind")):
         raise InvalidInput.of("kind", f"must be one of {', '.join(names(pb.AlarmKind.DESCRIPTOR))}")
     if len(request.subject) > MAX_SUBJECT:

@@ -1,8 +1,8 @@
 """Converter for ``WhatIf``, beside ``convert``.
 
-From the wire: requests, which are checked. To the wire: results of ``planning.analysis``, with an answer in sentences.
-Slowdowns in the sentences have two decimals. The classes of results name most of their fields as the messages do, so
-that ``message_of`` can copy these fields.
+Requests are checked and converted. Results of ``planning.analysis`` are converted to messages with an answer in
+sentences. Slowdowns in the sentences have two decimals. The classes of results name most of their fields as the
+messages do, so that ``message_of`` can copy these fields.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 
 WITHIN_S = 60.0
-"""Seconds that an analysis may take, unless the request sets another limit."""
+"""Default time limit of an analysis in seconds; the request may set another one."""
 MOST_S = 120.0
-"""Largest limit in seconds that a request may set; clients wait longer than this."""
+"""Largest time limit in seconds that a request may set. Clients wait longer for the answer."""
 MAX_KINDS = 16
-"""Largest number of kinds in one request, including repetitions."""
+"""Largest number of kinds of parts in one request, including repetitions."""
 REPLACED = "These results hold until the controller has replaced the lost circuits."
 _KINDS = {
     FailureKind.SPINE: ("switch without hosts", "switches without hosts"),
@@ -42,7 +42,7 @@ _KINDS = {
 
 
 def what_if_request(request: pb.WhatIfRequest, fabric: Fabric) -> WhatIf:
-    """Return the checked request. ``fabric`` has the circuits that the request may name. Raises ``InvalidInput``."""
+    """Return the checked request. ``fabric``: for the circuits that the request names. Raises ``InvalidInput``."""
     enum = pb.FailureKind.DESCRIPTOR
     if len(request.kinds) > MAX_KINDS:
         raise InvalidInput.of("kinds", f"at most {MAX_KINDS} kinds are allowed (given: {len(request.kinds)})")
@@ -77,7 +77,7 @@ def _circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]
 
 
 def what_if_message(found: FailureAnalysis, circuits: bool = False) -> pb.WhatIfResponse:
-    """Return the response. ``circuits``: whether some of the failing parts are circuits."""
+    """Return the response. ``circuits``: whether the failing parts include circuits."""
     present = found.present
     planned = "" if found.pinned else "No flow is pinned now: these results are for the routes that would be planned."
     return pb.WhatIfResponse(
@@ -129,7 +129,7 @@ def _present(found: FailureAnalysis) -> str:
 def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
     """Return sentences about the effect of the failures.
 
-    The analysis covers either the failure of every single part, or the joint failure of the parts in the request."""
+    Either each part fails alone, one after the other, or all parts in the request fail together."""
     if any(case.kind is FailureKind.PARTS for case in found.unfelt):
         return ("No flow uses the named parts: their failure changes nothing.",)
     if any(case.kind is FailureKind.PARTS for case in found.felt):

@@ -42,7 +42,7 @@ def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
 
 
 def _confirmed(found: JobAnalysis) -> str:
-    """Return a sentence on whether counters confirm the bytes that the answer rests on; empty when they do."""
+    """Return a warning that counters have not confirmed the bytes on which the answer is based; empty if they have."""
     job, demand = f"job '{found.job_id}'", found.demand
     if demand is None:
         return ""
@@ -130,7 +130,7 @@ def _whether(found: JobAnalysis) -> str:
 
 
 def _at_nic(found: JobAnalysis) -> str:
-    """Return the cause when the job is limited at one of its NICs."""
+    """Return the cause of the slowdown of a job that is limited at one of its NICs."""
     nic = found.fullest_nic
     if others := _sharing(found):
         return f"Job '{found.job_id}' is slowed by a NIC that it shares with {listed(others)}, not by the fabric"
@@ -141,7 +141,7 @@ def _at_nic(found: JobAnalysis) -> str:
 
 
 def _sharing(found: JobAnalysis) -> list[str]:
-    """Return the other jobs on the most loaded NIC of the job, as a sentence names them."""
+    """Return the names of the other jobs on the job's most loaded NIC, for a sentence."""
     on_nic = found.fullest_nic.jobs if found.fullest_nic else ()
     return [f"job '{share.job_id}'" for share in on_nic if share.job_id != found.job_id]
 
@@ -200,7 +200,7 @@ def in_cycles(cycles: int | None, first_slowdown: float) -> str:
 
 
 def _limit(found: JobAnalysis, slowdown: float) -> str:
-    """Return why no routing reduces the job's slowdown below ``slowdown``."""
+    """Return a text that explains why no routing reduces the job's slowdown below ``slowdown``."""
     reached = slowdown * (1 - SLOWDOWN_TOLERANCE)
     if slowdown <= 1 + SLOWDOWN_TOLERANCE:
         return "The job's NICs allow no smaller slowdown."
@@ -284,7 +284,7 @@ def _measured(found: JobAnalysis) -> str:
 
 
 def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> str:
-    """Return a comparison of the measured efficiency with the predicted one, and possible causes of a difference."""
+    """Return a comparison of the measured efficiency with the predicted one, with possible causes of a difference."""
     demand = found.demand
     of = " (for the bytes that switches count)" if demand and demand.source is DemandSource.MEASURED else ""
     text = f"The measured efficiency{of} is {measured:.1%}"

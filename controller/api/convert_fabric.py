@@ -21,7 +21,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.GetFabricResponse:
-    """Return the answer of ``GetFabric``: switches ordered by datapath id, directed links and hosts by port.
+    """Return the answer of ``GetFabric``: switches ordered by dpid, links and hosts ordered by port.
 
     ``late``: switches whose counters are out of date, as for ``rates``."""
     fabric, known = status.fabric, rates(status, late)
@@ -82,7 +82,7 @@ def host_message(host: Host, switch: str) -> pb.Host:
 
 
 def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:
-    """Return the message of a link. ``name`` contains the names of its switches; the rates are as in ``Rates``."""
+    """Return the message of a link, whose ``name`` is such as ``leaf1:5>spine2``. The rates are those of ``Rates``."""
     return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
 
 
@@ -101,8 +101,8 @@ def _dropped(status: Status) -> list[pb.DroppedPackets]:
 
 
 Rates = tuple[float | None, float | None]
-"""Rates of all traffic and of background traffic in bit/s; None before the first measurement and while counters are out
-of date."""
+"""Rate of all traffic, and rate of background traffic, in bit/s. A rate is None before the first measurement and while
+counters are out of date."""
 
 
 def rates(status: Status, late: frozenset[Dpid]) -> Callable[[LinkId], Rates]:

@@ -1,7 +1,7 @@
 """Converter for routes and plans, beside ``convert``.
 
-In: a plan and the status that it belongs to. Out: messages, or serialized messages where there are many parts. Pure;
-time is linear in the number of routes.
+In: a plan, and the status with the jobs and switches that it refers to. Out: messages; long lists are serialized here.
+Pure; time is linear in the number of routes.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from signalbox.mapping import duration, message_of, number_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 ROUTES_TOGETHER = 256
-"""Number of routes of a plan that one call serializes; the call takes about a millisecond."""
+"""Number of routes that are serialized together, which takes about a millisecond."""
 
 # ---- plans
 
 
 def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bool) -> bytes:
-    """Return ``answer``, serialized, with the plan as its field ``plan``.
+    """Return the serialized message ``answer``, to whose field ``plan`` the plan is added.
 
     ``status`` provides the jobs of the flows and the names of the switches. Routes are ordered by job and flow; routes
     whose job has ended since the plan was made come last.
 
-    Routes are serialized in groups, because a serialization does not let other threads run. Concatenated serialized
+    Routes are serialized in groups, because other threads cannot run during a serialization. Concatenated serialized
     messages are one message (see ``watch_table``)."""
     parts = [answer.SerializeToString()]
     if plan:
@@ -54,7 +54,7 @@ def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bo
 
 
 OF_STATUS = attrgetter("plan", "plan_installed", "baseline_slowdowns", "plan_demand_source", "goal", "jobs", "fabric")
-"""Function that returns the arguments of ``get_plan_bytes`` from a ``Status``."""
+"""Function that reads the arguments of ``get_plan_bytes`` from a ``Status``."""
 
 
 def get_plan_bytes(
@@ -143,11 +143,10 @@ def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
 
 
 def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> None:
-    """Fill ``message``, which is already part of the enclosing message, with a route.
+    """Write a route into ``message``, which must already be part of the enclosing message.
 
-    A separate message would be copied into the enclosing message, which takes longer than all other work.
-    ``dividing``: division of the job's flows into subflows. A single subflow has all ports of the flow; each of several
-    subflows has a port class or some of the flow's connections."""
+    Copying a separate message into the enclosing one would take longer than all other work. ``dividing``: division of
+    the job's flows into subflows, by port class or by connection."""
     message.src, message.dst = flow.src_ip, flow.dst_ip
     if route is None:
         return
@@ -166,7 +165,7 @@ def _fill_subflow(
 ) -> None:
     """Fill the message of a subflow.
 
-    ``bundle``: ports of the subflow's packets; empty when the subflow has all packets of the flow."""
+    ``bundle``: ports of the subflow's packets; empty if the flow has only this subflow."""
     classes = [ports.src for ports in bundle if ports.dst is None] or [PortClass(0, 0)]
     message.share = subflow.share
     message.switches.extend(_path_names(flow, subflow.path, fabric))
@@ -184,7 +183,8 @@ def _fill_subflow(
 def listed_routes_bytes(jobs: Iterable[JobStatus], status: Status, after: str, size: int, only_other: bool) -> bytes:
     """Return a serialized ``ListRoutesResponse`` with as many routes as fit into a page of ``size``.
 
-    The page begins after the key ``after``. ``only_other``: list only routes that differ from the newest plan."""
+    The page begins after the key ``after``. ``only_other``: whether to list only routes that differ from the newest
+    plan."""
     listed = _listed_routes(jobs, status, tuple(after.split()), only_other)
     serialized = (
         (f"{one.job_id} {one.src} {one.dst}", pb.ListRoutesResponse(routes=[one]).SerializeToString()) for one in listed
@@ -239,8 +239,8 @@ def _route_paths(flow: FlowId, route: Route, fabric: Fabric) -> list[pb.RoutePat
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
     """Return the names of the switches on a path.
 
-    An empty path stays inside the switch of the source host. The result is empty for an empty path whose source host
-    is not in the fabric."""
+    A path without links stays inside the switch of the source host, and has the name of this switch alone. The result
+    is empty if this host is not in the fabric."""
     source = fabric.hosts.get(flow.src_ip)
     if path:
         return fabric.path_names(path, path[0].dpid)

@@ -1,4 +1,4 @@
-"""Converter for the rules of a switch, a page at a time; beside ``convert``. Pure."""
+"""Converter for the rules of a switch, one page at a time. Pure."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ DOMAIN = "signalbox"
 
 MAX_PROBLEMS = 16
 MAX_PROBLEM_CHARS = 400
-"""Characters of the text about one field: enough to list the names of all algorithms."""
+"""Largest number of characters of the text about one field: enough to list the names of all algorithms."""
 MAX_ABOUT_CHARS = 128
-"""Characters of a value in the metadata of ``ErrorInfo``."""
+"""Largest number of characters of a value in the metadata of ``ErrorInfo``."""
 MAX_MESSAGE_BYTES = 1800
-"""Bytes of the message. A status travels twice in HTTP/2 trailers (as text and as details), and peers refuse more than
-8 KiB of trailers."""
+"""Largest size of the message in bytes. HTTP/2 trailers contain it twice, as text and in the details, and peers refuse
+trailers above 8 KiB."""
 
 
 class Stopping(SignalboxError):
@@ -102,7 +102,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
 
 
 def status_of(error: BaseException) -> status_pb2.Status:
-    """Return the status for an error. The text of an error that is not a ``SignalboxError`` stays in the log."""
+    """Return the status for an error. Only the text of a ``SignalboxError`` is shown to the client."""
     code, reason = _kind(error)
     text = "internal error; the controller's log has the details"
     if isinstance(error, InvalidInput):
@@ -120,7 +120,7 @@ def status_of(error: BaseException) -> status_pb2.Status:
 def code_of(error: BaseException) -> grpc.StatusCode:
     """Return the status code of a call that ends with this error.
 
-    Nobody reads the status of a cancelled call; its code is ``CANCELLED``."""
+    The code of a cancelled call, whose client waits no longer, is ``CANCELLED``."""
     if isinstance(error, asyncio.CancelledError):
         return grpc.StatusCode.CANCELLED
     return _kind(error).code
@@ -135,7 +135,7 @@ def reason_name(reason: pb.ErrorReason) -> str:
 
 
 def _details(error: BaseException, text: str) -> Iterator[Message]:
-    """Yield the details beside ``ErrorInfo``."""
+    """Yield the details that the status has in addition to ``ErrorInfo``."""
     if isinstance(error, InvalidInput):
         yield error_details_pb2.BadRequest(
             field_violations=[
@@ -177,5 +177,5 @@ def _short(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Return the text in ASCII, because percent-encoding needs three bytes for each byte that is not ASCII."""
+    """Return the text with characters beyond ASCII escaped; gRPC would percent-encode them, at three bytes per byte."""
     return text.encode("ascii", "backslashreplace").decode("ascii")

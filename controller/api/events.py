@@ -1,7 +1,6 @@
-"""Events of the controller's history for the API: pages and watches.
+"""Pages and watches of the event history, for the API.
 
-In: the event history. Out: responses. A page token and a resume token are the number of the last event that was
-sent.
+In: the event history. Out: responses. A page token and a resume token are the number of the last event that was sent.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import EventKind
 
 MAX_KINDS = 64
-"""Kinds that one request may name, including repetitions."""
+"""Largest number of kinds that one request may name, including repetitions."""
 
 
 def listed(request: pb.ListEventsRequest, history: EventHistory) -> pb.ListEventsResponse:
-    """Return a page of events. Raises ``InvalidInput``."""
+    """Return the page of events that the request asks for. Raises ``InvalidInput``."""
     kinds, since = _wanted(request)
     size = page_size(request)
     found = history.after(_number("page_token", request.page_token, 0, history), size + 1, kinds, since)
@@ -40,7 +39,7 @@ class EventWatches:
         self._publications = Publications(board, SPACING_S)
 
     async def watch(self, request: pb.WatchEventsRequest, write: Write, wait: Wait) -> None:
-        """Write events until ``wait`` raises. Raises ``InvalidInput`` for a wrong request."""
+        """Write old events, then new ones, until ``wait`` raises. Raises ``InvalidInput`` for an invalid request."""
         history = self._board.history
         kinds, since = _wanted(request)
         first = history.last
@@ -63,8 +62,7 @@ class EventWatches:
 def _wanted(request: Any) -> tuple[frozenset[EventKind], float]:
     """Return the kinds and the earliest time (seconds since 1970) that a request asks for.
 
-    The time is reduced by a microsecond, because a client may have rounded it as a floating-point number. Raises
-    ``InvalidInput``."""
+    The time is reduced by a microsecond, because the client may have rounded it up. Raises ``InvalidInput``."""
     if len(request.kinds) > MAX_KINDS:
         raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")
     words = [word_of(pb.EventKind.DESCRIPTOR, kind) for kind in request.kinds]
@@ -77,8 +75,8 @@ def _wanted(request: Any) -> tuple[frozenset[EventKind], float]:
 def _number(field: str, token: str, start: int, history: EventHistory) -> int:
     """Return the event number in a token, or ``start`` without a token.
 
-    Raises ``InvalidInput`` for a malformed token, and for a number that the history has not reached, since a watch
-    would stay silent until then."""
+    Raises ``InvalidInput`` for a malformed token. A number that is larger than any in the history is refused too,
+    because the watch would receive nothing for a long time."""
     if not token:
         return start
     if not (token.isascii() and token.isdigit() and len(token) < 20):

@@ -1,6 +1,6 @@
 """Calls of the API for operators of the fabric.
 
-These calls are watches, failure analysis, drains, removal of absent parts, silences of alarms, and events.
+They are watches, failure analysis, drains, removal of absent parts, silences of alarms, and events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 
 class FabricWork(ABC, pb_grpc.ControllerServiceServicer):
-    """Part of ``Services``, which adds all other calls."""
+    """Handlers for operators of the fabric; ``Services`` inherits them and adds all other handlers."""
 
     _board: StatusBoard
     _events: EventWatches
@@ -41,7 +41,7 @@ class FabricWork(ABC, pb_grpc.ControllerServiceServicer):
     async def _wait(self, event: asyncio.Event) -> None: ...
 
     def knows_state(self) -> bool:
-        """Return whether no other controller can have changed the state by now."""
+        """Return whether this controller is certain that no other controller has changed the state."""
         return self._board.is_active()
 
     async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802

@@ -32,22 +32,22 @@ class Certificates:
     def __init__(self, section: str, files: TlsFiles | None) -> None:
         self._section = section
         self.newest = _contents(section, files)
-        """Contents for new connections; None without TLS."""
+        """Contents that new connections use; None without TLS."""
 
     def prepare(self, files: TlsFiles | None) -> Callable[[], None]:
-        """Read the files and return a function that applies them to new connections, callable from any thread."""
+        """Read the files, and return a function that makes new connections use them; any thread may call it."""
         return partial(setattr, self, "newest", _contents(self._section, files))
 
     def for_server(self) -> grpc.ServerCredentials | None:
         """Return credentials for one listener, which follow ``newest``; None without TLS.
 
-        A client needs a certificate if there are authorities."""
+        The credentials change with ``newest``. If authorities are configured, clients must present a certificate."""
         if self.newest is None:
             return None
         in_use = self.newest
 
         def changed() -> grpc.ServerCertificateConfiguration | None:
-            """Return a new configuration, or None; gRPC calls this before each handshake, in threads of its own."""
+            """Return the new configuration; None if unchanged. gRPC's threads call this before each handshake."""
             nonlocal in_use
             if self.newest is in_use or self.newest is None:
                 return None
@@ -86,9 +86,9 @@ class ApiFiles:
         self.replaced: Callable[[Identities | None], None] = lambda _: None
 
     def prepare_identities(self, config: ApiConfig) -> Callable[[], dict[str, object]]:
-        """Read the file and return a function that puts it in force, callable from any thread.
+        """Read the file, and return a function that puts it in force. Any thread may call the function.
 
-        That function returns the differences, for the log."""
+        The function returns the differences to the identities in force before, for the log."""
         new, before = _identities(config.tokens), self.identities
 
         def apply() -> dict[str, object]:

@@ -1,11 +1,11 @@
-"""API of a controller that stands by: each call is forwarded to the leader, whose answer goes back unchanged.
+"""API of a standby: forwards each call to the leader, and returns the leader's answer unchanged.
 
 In: calls at the configured addresses, and the membership. Out: the same bytes, metadata, deadline and status at the
-leader's ``members.api``, with header fields that name the caller (``peers``). This module knows no method.
+leader's ``members.api``, with header fields that name the caller (``peers``). All methods are forwarded alike.
 
-Only the leader listens at ``members.api``, so a call is forwarded at most once. The leader refuses calls as soon as its
-claim may have ended. All calls to a leader end when another controller has the claim, or when etcd was not read for the
-duration of a lease.
+Only the leader listens at ``members.api``, so a call is forwarded at most once. The leader is the member that holds the
+claim, a key in etcd with a lease. It refuses calls as soon as its claim may have ended. The standby ends all calls to a
+leader when another member has the claim, or when etcd could not be read for the duration of a lease.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
 
 FOLLOW_S = 0.25
-"""Seconds between two checks of the membership; each reading of etcd causes further checks."""
+"""Seconds between two checks of which member leads. Each new reading of etcd causes a further check."""
 
 _DETAILS = "grpc-status-details-bin"
-"""Trailing metadata of each error of the API. Errors of gRPC itself do not have it."""
+"""Key of the trailing metadata that each error of the API has, and no error of gRPC itself."""
 
 _OWN_FIELDS = ("user-agent", "grpc-", PREFIX)
-"""Prefixes of header fields that are not forwarded: gRPC sets them anew, and ``PREFIX`` fields name the caller."""
+"""Prefixes of header fields that are not forwarded. gRPC or this module sets such fields itself."""
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -66,7 +66,7 @@ class _Link(NamedTuple):
 
 
 class Forwarder(Servers):
-    """API of a standby. ``certificates``: TLS between members."""
+    """API of a standby. ``certificates``: TLS between members. ``beside``: coroutine to run while the API is served."""
 
     def __init__(
         self,
@@ -84,14 +84,14 @@ class Forwarder(Servers):
         self._changed = asyncio.Event()
 
     def look(self) -> None:
-        """Check the membership at once; any thread may call this."""
+        """Check at once which member leads. Any thread may call this."""
         with suppress(RuntimeError):  # the servers have stopped
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def _listen(self, servers: list[grpc.aio.Server]) -> tuple[str, ...]:
         addresses = await super()._listen(servers)
         if own := self._membership.own.api:
-            listening.refuse_unusable(own)  # a mistake is found now, and not when this controller takes over
+            listening.refuse_unusable(own)  # report a mistake now, and not when this controller takes over
         return addresses
 
     async def _serve(self) -> None:
@@ -179,7 +179,7 @@ class Forwarder(Servers):
 
 
 def obstacle(leader: Member, own: Member, certificates: Certificates) -> str:
-    """Return why calls cannot be forwarded to the leader, as words after "stands by,"; empty when they can."""
+    """Return why calls cannot be forwarded to the leader, as words that follow "stands by,"; empty if they can."""
     if leader.id == own.id:
         return "but takes over now"
     if not leader.api:
@@ -192,7 +192,7 @@ def obstacle(leader: Member, own: Member, certificates: Certificates) -> str:
 
 
 class _EveryMethod(grpc.GenericRpcHandler):
-    """Handler of all methods. Requests and answers are streams of bytes for every method."""
+    """Handler of all methods, which treats the requests and answers of every method as streams of bytes."""
 
     def __init__(self, forward: Callable[..., Any], peer_of: Callable[[Context], Peer]) -> None:
         self._forward = forward
@@ -208,7 +208,7 @@ class _EveryMethod(grpc.GenericRpcHandler):
 
 
 def _is_of_another_user(path: Path) -> bool:
-    """Return whether the socket at this path, which is from etcd, belongs to another user and so to no member."""
+    """Return whether the socket at this path belongs to another user; the path comes from etcd and may be wrong."""
     try:
         return of_another_user(path) is not None
     except OSError:
@@ -216,7 +216,7 @@ def _is_of_another_user(path: Path) -> bool:
 
 
 def _is_forwarded(field: tuple[str, str | bytes]) -> bool:
-    """Return whether a header field of the client is forwarded; gRPC would log fields with control characters."""
+    """Return whether to forward a header field of the client. gRPC would log a field with control characters."""
     key, value = field
     return not key.startswith(_OWN_FIELDS) and (isinstance(value, bytes) or (value.isascii() and value.isprintable()))
 
@@ -227,7 +227,7 @@ async def _requests(context: Context) -> AsyncIterator[bytes]:
 
 
 async def _answers(call: Call, context: Context) -> None:
-    """Send the answers of the call to the client, with the metadata before and after them.
+    """Send the call's answers, and its initial and trailing metadata, to the client.
 
     Raises ``grpc.aio.AioRpcError``."""
     answer = await call.read()

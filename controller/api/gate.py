@@ -1,8 +1,8 @@
-"""Gate before every handler: identifies the caller of a call and checks its role.
+"""Gate before every handler: identifies the caller and checks its role.
 
-In: the method, and a call's token or its connection's client certificate. Out: the handler runs with ``CALLER`` set,
-and the caller is charged for the call; or an error. Writes the audit log. Ends a stream when the identity that opened
-it is withdrawn.
+In: the method of a call, and the caller's token or client certificate. Out: an error, or the answer of the handler,
+which runs with ``CALLER`` set. The gate writes the audit log, counts large requests as several calls, and ends a stream
+when the caller's identity is withdrawn.
 """
 
 from __future__ import annotations
@@ -28,34 +28,35 @@ from controller.status import StatusBoard
 from signalbox.errors import Exhausted, InvalidInput, NotAllowed, Unauthenticated, cut, in_entry
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-"""Status codes of refused calls, which are in the audit log whatever their method."""
+"""Status codes of refused calls. The audit log has refused calls of all methods."""
 _SCHEME = "Bearer "
 MAX_ENTRIES = 256
-"""Jobs in one request. The control loop checks all of them in one turn, and answers no other call meanwhile."""
+"""Largest number of jobs in one request. While the control loop checks them, it answers no other call."""
 _WITHOUT_TOKEN = ("take_over", "force")
-"""Flags of requests that allow a change without the lease token of the registration."""
+"""Boolean request fields with which a caller may change a job without its lease token; the audit log shows them."""
 
 COST: ContextVar[Callable[[float], None]] = ContextVar("cost", default=lambda _calls: None)
-"""Function that charges the current caller for a number of additional calls."""
+"""Function that adds a number of calls to the debt of the current caller (``Debts``)."""
 
 
 class Debts:
     """Debt of each client for large requests, each of which is charged as several additional calls.
 
-    A proxy before the API counts requests, but does not see their contents. A debt decreases by ``per_s`` calls per
-    second, and a client that owes more than ``per_s`` calls is refused. ``now`` is in monotonic seconds."""
+    HAProxy limits the number of requests, but does not see their contents. A large request therefore adds several calls
+    to its client's debt. The debt decreases by ``per_s`` calls per second, and a client that owes more than ``per_s``
+    calls is refused. ``now`` is in monotonic seconds."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
         self._paid_at: dict[str, float] = {}
 
     def charge(self, client: str, calls: float, now: float) -> None:
-        """Charge the client for ``calls`` additional calls."""
+        """Add ``calls`` to the debt of the client."""
         self._paid_at = {known: at for known, at in self._paid_at.items() if at > now}
         self._paid_at[client] = max(now, self._paid_at.get(client, now)) + calls / self._per_s
 
     def refuse_debtor(self, client: str, now: float) -> None:
-        """Raise ``Exhausted`` for a client that owes more than the calls of one second."""
+        """Raise ``Exhausted`` for a client that owes more than ``per_s`` calls."""
         wait_s = self._paid_at.get(client, now) - now - 1.0
         if wait_s > 0:
             text = f"{client} has exceeded the limit of {self._per_s:g} calls per second; retry later"
@@ -66,9 +67,9 @@ class Debts:
 class Gate:
     """Identification and access check of calls.
 
-    ``board`` provides the tenant of each job. ``identities``: None when none are configured. ``socket_role``: role of a
-    caller that uses a Unix socket without a token. ``peer_of`` returns the peer of a call, as far as its connection
-    shows it. Several gates share ``debts`` and ``audit``. For use in the server's loop only."""
+    ``board``: for the tenant of each job. ``identities``: None if none are configured. ``socket_role``: role of a
+    caller that uses a Unix socket without a token. ``peer_of``: returns the peer of a call. Several gates share
+    ``debts`` and ``audit``. For use in the server's loop only."""
 
     def __init__(
         self,
@@ -170,7 +171,7 @@ class Gate:
         return caller
 
     def _why_nobody(self, peer: Peer) -> str:
-        """Return why the peer's certificate identifies no caller, and what the operator must add to which file."""
+        """Return why the peer's certificate identifies no caller, and how an operator can change that."""
         if not peer.names:
             return "a token is required (--token-file); client certificates are accepted only with api.ca_certificates"
         if any(self._identities and self._identities.by_certificate([name]) for name in peer.names):
@@ -222,7 +223,7 @@ class Gate:
 def _shown(names: Iterable[str]) -> str:
     """Return the names of a certificate for a message or the log.
 
-    Control characters are escaped: the certificate authority may not have checked the characters of the names."""
+    Control characters are escaped, because a certificate authority may have signed a name with such characters."""
     return cut(ascii(", ".join(names))[1:-1])
 
 
@@ -236,25 +237,25 @@ async def _send_all(handler: Any, request: Any, context: Context) -> None:
 
 
 async def _stopped(task: asyncio.Future[None]) -> None:
-    """Cancel the task, and return when it has ended."""
+    """Cancel the task, and wait until it has ended."""
     task.cancel()
     await asyncio.wait({task})
 
 
 def _entries(request: Any) -> list[tuple[str, Any]]:
-    """Return the entries of a request, each about one job, with the name that errors give to the entry.
+    """Return the entries of a request, one per job. Each has the name by which errors refer to it, such as ``jobs[1]``.
 
-    A request without a list of jobs is itself the only entry, with an empty name. At most ``MAX_ENTRIES`` + 1 entries
-    are returned, so that the caller sees when there are too many."""
+    A request without a list of jobs is its own only entry, with an empty name. At most ``MAX_ENTRIES`` + 1 entries are
+    returned, enough to see that there are too many."""
     if not hasattr(request, "jobs"):
         return [("", request)]
     return [(f"jobs[{n}]", entry) for n, entry in enumerate(islice(request.jobs, MAX_ENTRIES + 1))]
 
 
 def _job_id(request: Any) -> str | None:
-    """Return the id of the job that a request or an entry names.
+    """Return the id of the job that a request or an entry names, if any.
 
-    Return None when messages of its type name no job, or when the request could not be decoded."""
+    Return None if messages of this type name no job, or if the request could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
 

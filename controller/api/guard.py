@@ -1,10 +1,11 @@
 """Guard around every handler of the API.
 
-The guard is between gRPC and the services, which do not refer to it. Missing requests, bytes that are no message of the
-method, errors, and calls that exceed their time become a status with details (``errors``). Unexpected exceptions are
-also logged. Every method is registered with a stream of requests, because gRPC calls only the handlers of such methods
-before the request has arrived. The wire format is the same. HAProxy's ``timeout client`` (2.6.12) does not end a
-request whose rest is missing.
+A missing request, a request that cannot be decoded, an error, or an exceeded time limit becomes a status with details
+(``errors``). Unexpected exceptions are also logged.
+
+The guard limits the time in which a request must arrive, since HAProxy's ``timeout client`` (2.6.12) does not end an
+incomplete request. Every method is registered as one with a stream of requests, which has the same wire format: gRPC
+calls other handlers only after the request has arrived.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 log = LimitedLog(structlog.get_logger(__name__))
 
 ANSWER_S = 5.0
-"""Time limit in seconds of a call that waits for neither a switch nor a solver; clients wait longer."""
+"""Time limit in seconds of a call that waits for neither switches nor a solver. Clients wait longer."""
 
 INSTALL_S = 120.0
 """Time limit in seconds of a call that waits for a plan and for the barriers of all switches."""
@@ -40,14 +41,14 @@ ANALYSIS_S = 140.0
 """Time limit in seconds of a call that waits for an analysis of many plans and for analyses queued before it."""
 
 CANCELLED_WITHIN_S = 10.0
-"""Seconds within which gRPC cancels a call whose client has disconnected."""
+"""Largest number of seconds until gRPC cancels a call whose client has disconnected."""
 
 NO_RETRY = ("grpc-retry-pushback-ms", "-1")
-"""Trailer that stops clients from retrying at once by themselves (gRPC A6); ``RetryInfo`` says when a retry can
+"""Trailer that keeps gRPC in the client from retrying automatically (gRPC A6). ``RetryInfo`` says when a retry can
 succeed."""
 
 _LIMIT: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
-"""Timeout of the current call; None outside a call."""
+"""Time limit of the current call; None outside a call."""
 
 _GRPC_LOG = logging.getLogger("grpc._cython.cygrpc")
 
@@ -58,10 +59,9 @@ Decode = Callable[[bytes], Any]
 
 
 class GuardedServer:
-    """Stand-in for the server that the generated ``add_..._to_server`` functions expect; it guards their handlers.
+    """Server for the generated ``add_..._to_server`` functions, which puts a guard around each of their handlers.
 
-    ``behind_gate`` returns the handler to run for a method, from its full name, its handler, and whether it answers
-    with a stream. ``silent_s``: seconds that the request of a call may take to arrive."""
+    ``behind_gate``: see ``Gate.behind``. ``silent_s``: seconds in which the request of a call must arrive."""
 
     def __init__(
         self,
@@ -76,20 +76,21 @@ class GuardedServer:
         self._silent_s = silent_s
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """Do nothing: the same handlers also arrive through ``add_registered_method_handlers``."""
+        """Do nothing, because generated code passes the same handlers to ``add_registered_method_handlers`` too."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         guarded = {name: self._guarded(f"/{service}/{name}", handler) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
 
     def refuse_other_methods(self) -> None:
-        """End calls of unknown methods with a detailed status. Call this after all handlers were added."""
+        """Answer calls of unknown methods with a detailed error. Call this after all handlers were added."""
         self._server.add_generic_rpc_handlers((_OtherMethods(self._answering("", _no_method, bytes, None)),))
 
     def _guarded(self, path: str, handler: Any) -> Any:
         """Return gRPC's handler of a method.
 
-        Only reflection has a stream of requests. It answers each request before it reads the next, and has no gate."""
+        Only the method of reflection has a stream of requests. Its handler answers each request before it reads the
+        next one, and has no gate."""
         decode, encode = handler.request_deserializer, _unless_bytes(handler.response_serializer)
         if handler.request_streaming:
             guarded = freed(self._dialogue(path, handler.stream_stream, decode))
@@ -121,7 +122,7 @@ class GuardedServer:
         return guarded
 
     def _dialogue(self, path: str, method: Any, decode: Decode) -> Answer:
-        """Return a handler that answers a stream of requests. It ends when the next request does not arrive in time."""
+        """Return a handler of a stream of requests, which ends when the next request does not arrive in time."""
 
         async def requests(context: Context) -> AsyncIterator[Any]:
             with suppress(TooSlow):
@@ -147,7 +148,7 @@ class GuardedServer:
 
 
 def task_of_call() -> asyncio.Task[Any]:
-    """Return the asyncio task of the current call. gRPC makes one per call; it ends after the status is sent."""
+    """Return the asyncio task of the current call, which ends after gRPC has sent the status."""
     task = asyncio.current_task()
     assert task is not None
     return task
@@ -156,9 +157,8 @@ def task_of_call() -> asyncio.Task[Any]:
 def freed(answer: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a handler whose errors release their memory at once.
 
-    gRPC's object of a call refers to the error that ended the call. The error's traceback refers to the frames, and the
-    frames refer to the call. This cycle occupies 20 kB of gRPC's own memory, and the garbage collector would free the
-    memory up to an hour later."""
+    gRPC's call object, the error that ended the call, and the frames of its traceback refer to each other. Such a cycle
+    occupies 20 kB, which the garbage collector would free up to an hour later."""
 
     async def freed(requests: object, context: Any) -> Any:
         try:
@@ -179,7 +179,7 @@ def _forget_frames(error: BaseException | None, _task: object) -> None:
 class _OtherMethods(grpc.GenericRpcHandler):
     """Handler of all methods for which no other handler exists.
 
-    All of them share one handler, since clients may name any number of unknown methods."""
+    Unknown methods share one handler, since clients may name any number of them."""
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler
@@ -193,14 +193,14 @@ async def _no_method(_request: bytes, _context: Context) -> NoReturn:
 
 
 def limit_s(method: str) -> float:
-    """Return how many seconds a unary call may take, whatever the caller's deadline."""
+    """Return the time limit in seconds of a unary call; the client's deadline may be shorter."""
     if method in ("Replan", "SetMode"):
         return INSTALL_S
     return ANALYSIS_S if method in ("Explain", "WhatIf", "GetPlanProof") else ANSWER_S
 
 
 def keep_clients_out_of_log() -> None:
-    """Drop gRPC's log records of faults of clients, which would let any client fill the log.
+    """Drop gRPC's log records about faults of clients, so that no client can fill the log.
 
     For metadata and paths that are not UTF-8, gRPC logs a traceback with their contents, including tokens. It also logs
     answers that it cannot send because the client has disconnected."""
@@ -219,7 +219,7 @@ class _Undecodable:
 
 
 def _lenient(decode: Decode, data: bytes) -> Any:
-    """Return the request, or ``_Undecodable`` in its place."""
+    """Return the decoded request; an ``_Undecodable`` if it cannot be decoded."""
     try:
         return decode(data)
     except DecodeError:
@@ -227,12 +227,12 @@ def _lenient(decode: Decode, data: bytes) -> Any:
 
 
 def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Return an encoder that leaves bytes as they are: watches encode a message once for all watchers."""
+    """Return an encoder that leaves bytes unchanged, since some answers are already serialized."""
     return lambda answer: answer if isinstance(answer, bytes) else encode(answer)
 
 
 def _decoded(path: str, method: Handler) -> Handler:
-    """Return the method with a check that the request could be decoded. The gate checks the caller first."""
+    """Return the method's handler, refusing requests that could not be decoded. The gate checks the caller before."""
 
     async def decoded(request: Any, context: Context) -> Any:
         _refuse_undecodable(_name(path), request)
@@ -254,7 +254,7 @@ def _refuse_undecodable(name: str, request: Any) -> None:
 
 @asynccontextmanager
 async def errors_answered(name: str, context: Context) -> AsyncIterator[None]:
-    """End the call with the status of an exception that is raised within."""
+    """End the call with an error status if the block raises an exception."""
     try:
         yield
     except grpc.aio.AbortError:
@@ -274,7 +274,7 @@ async def errors_answered(name: str, context: Context) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _within(limit: float | None) -> AsyncIterator[None]:
-    """Raise ``TimeoutError`` after ``limit`` seconds, or never when it is None."""
+    """Limit the block to ``limit`` seconds, after which ``TimeoutError`` is raised; None: no limit."""
     async with asyncio.timeout(limit) as running:
         before = _LIMIT.set(running)
         try:
@@ -285,7 +285,7 @@ async def _within(limit: float | None) -> AsyncIterator[None]:
 
 @contextmanager
 def not_counted() -> Iterator[None]:
-    """Stop the time limit of the call while a large request is converted: the limit is for the answer only."""
+    """Do not count the block's duration towards the time limit of the call."""
     running, loop = _LIMIT.get(), asyncio.get_running_loop()
     ends = running.when() if running else None
     if running is None or ends is None:

@@ -1,7 +1,7 @@
 """Identities of callers: the tokens file with tokens, client certificates, roles, and quotas and hosts of tenants.
 
-In: a TOML file that nobody else can read. Out: the ``Caller`` of a token or of a certificate's names. The file contains
-only the SHA-256 of each token: a token has 256 random bits, so it cannot be guessed from its hash.
+In: a TOML file that only the controller's user may read. Out: the ``Caller`` of a token or of a certificate's names.
+The file contains only the SHA-256 of each token: a token has 256 random bits, so it cannot be guessed from its hash.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NOBODY = (
 
 
 class Role(StrEnum):
-    """Role of a caller; ``api.access`` has the methods of each role."""
+    """Role of a caller. ``api.access`` lists the methods that each role may call."""
 
     OPERATOR = "operator"
     TENANT = "tenant"
@@ -62,8 +62,8 @@ ROLES = ", ".join(f"'{role}'" for role in Role)
 class Caller:
     """Identified caller.
 
-    ``name``: as in the tokens file. ``tenant``: empty unless the role is ``TENANT``. ``quota``: quota of the tenant;
-    callers that differ only in their quota are equal."""
+    ``name``: as in the tokens file. ``tenant``: empty unless the role is ``TENANT``. ``quota``: limits of the tenant,
+    which are ignored when callers are compared."""
 
     name: str
     role: Role
@@ -78,19 +78,19 @@ _Name = Annotated[
 ]
 _Tenant = Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")]
 _WORD = re.compile("[A-Za-z -]{0,20}")
-"""Pattern of wrong roles that an error may show: they are too short to be a token or a SHA-256."""
+"""Pattern of invalid roles that an error may show. Longer text may be a token or a SHA-256."""
 
 
 class _Table(TomlTable):
     """Table of the tokens file.
 
-    Errors contain no values, since one may be a token that was written in place of its SHA-256."""
+    Errors contain no values, because a user may have written a token in place of its SHA-256."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
 
 class _Identity(_Table):
-    """Entry that gives a role to a name. ``tenant`` is set for the role ``TENANT`` only."""
+    """Entry that gives a role to a caller. ``tenant`` is set for the role ``TENANT`` only."""
 
     name: _Name
     role: Role
@@ -123,7 +123,7 @@ class _Certificate(_Identity):
 
 
 def _prefix(given: object) -> Network:
-    """Return the prefix. Raises ``PydanticCustomError`` for other values, and for a prefix with host bits set."""
+    """Return the prefix. Raises ``PydanticCustomError`` for invalid text and for a prefix with host bits set."""
     try:
         prefix = network_of(given) if isinstance(given, str) else None
     except ValueError:
@@ -139,7 +139,7 @@ _Prefix = Annotated[Network, BeforeValidator(_prefix)]
 
 
 class _TenantLimits(_Table):
-    """Limits of one tenant; where a limit is missing, only the controller's limits apply.
+    """Limits of one tenant, in addition to the limits that the controller has for all tenants together.
 
     ``host_prefixes``: hosts that jobs of the tenant may name; without them, any host."""
 
@@ -169,9 +169,9 @@ class _Known(NamedTuple):
 class Identities:
     """Contents of one tokens file.
 
-    ``quotas_for_nobody``: tenants with a quota, but with neither a token nor a certificate: their name may be
-    misspelled, or their last token was withdrawn. ``without_hosts``: tenants whose jobs may name any host.
-    ``has_certificates``: whether some callers have certificates."""
+    ``quotas_for_nobody``: tenants with a quota but without a token or certificate. Their name may be misspelled, or
+    their last token was withdrawn. ``without_hosts``: tenants whose jobs may name any host. ``has_certificates``:
+    whether some callers have certificates."""
 
     def __init__(self, file: _TokensFile) -> None:
         used = {identity.tenant for identity in (*file.token, *file.certificate) if identity.tenant}
@@ -191,8 +191,8 @@ class Identities:
     def load(cls, path: Path) -> Identities:
         """Return the contents of the file.
 
-        Raises ``InvalidInput``, with every problem, for invalid entries, for a file without roles, and for a file that
-        other users can read or change."""
+        Raises ``InvalidInput`` with all problems for invalid entries, for a file without tokens and certificates, and
+        for a file that other users can read or change."""
         _refuse_open_file(path)
         file = read_toml(path, _TokensFile)
         InvalidInput.refuse(FieldProblem(f"{path}: {p.path}", p.message) for p in _problems(file))
@@ -201,9 +201,9 @@ class Identities:
         return cls(file)
 
     def differences(self, before: Identities) -> dict[str, object]:
-        """Return the changes since ``before`` for the log.
+        """Return the differences to the identities ``before``, for the log.
 
-        The result has the numbers of tokens and certificates, before and now, and the names of added, changed and
+        The result has the numbers of tokens and certificates before and after, and the names of added, changed and
         withdrawn entries, such as ``token ops``."""
         old, new = before._entries, self._entries
         changes = {
@@ -219,7 +219,7 @@ class Identities:
         } | {change: _first(names) for change, names in changes.items() if names}
 
     def by_token(self, token: str) -> Caller | None:
-        """Return the caller of a token, or None. The comparison takes the same time whichever token matches."""
+        """Return the caller of a token, or None. The time of the comparison does not depend on which token matches."""
         digest = _digest(token)
         found = None
         for known in self._tokens:
@@ -228,7 +228,7 @@ class Identities:
         return found
 
     def by_certificate(self, names: Iterable[str]) -> Caller | None:
-        """Return the caller with one of the names; None when no name is known, or names belong to different callers."""
+        """Return the caller to whom the names belong; None if all names are unknown, or belong to different callers."""
         found = {self._certificates[name] for name in names if name in self._certificates}
         return found.pop() if len(found) == 1 else None
 
@@ -240,7 +240,7 @@ def new_token() -> tuple[str, str]:
 
 
 def token_table(name: str, role: Role, tenant: str | None, sha256: str) -> str:
-    """Return an entry of the tokens file in TOML. Raises ``InvalidInput`` for values that the file may not have."""
+    """Return an entry of the tokens file in TOML. Raises ``InvalidInput`` for values that the file does not allow."""
     given = {"name": name, "sha256": sha256, "role": role.value} | ({"tenant": tenant} if tenant else {})
     try:
         _Token.model_validate(given)

@@ -1,13 +1,13 @@
-"""Link between the southbounds of members and the leader: one stream of packets per member, at ``members.api``.
+"""Link between each member's southbound and the leader: one gRPC stream of packets per member, at ``members.api``.
 
-In: packets, which this module does not read. Out: the same packets at the other end, in order. An empty packet says
-that its sender lives, so that each end notices within a lease when the other end is silent.
+In: packets, which this module does not interpret. Out: the same packets at the other end, in order. When an end has
+nothing to send, it sends empty packets, so that the other end notices within the duration of a lease when it fails.
 
-Ends of two versions link if both read a common format of the packets. The member sends the formats that it reads in a
-header field. The leader chooses the newest common one, or refuses the link.
+Members of different versions can link if both can read a common packet format. The member names its formats in a header
+field. The leader chooses the newest common one, or refuses the link.
 
-A member keeps its link while etcd is away, as long as the leader answers. It follows another leader as soon as etcd
-names one.
+While etcd cannot be reached, a member keeps its link as long as the leader answers. It links to another leader as soon
+as etcd names one.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ limited_log = LimitedLog(log, period_s=60)
 
 SERVICE, METHOD = "signalbox.members.Southbound", "Link"
 MEMBER = "signalbox-member"
-"""Header field that names the member whose southbound has the link."""
+"""Header field with the member whose southbound opens the link, as NAME/ID."""
 FORMATS = "signalbox-link-formats"
-"""Header field with the oldest and the newest format of packets that the member reads, as OLDEST-NEWEST."""
+"""Header field with the oldest and the newest packet format that the member can read, as OLDEST-NEWEST."""
 LIVES_S = 1.0
-"""Largest number of seconds between two packets."""
+"""Seconds without a packet after which an empty one is sent."""
 LOOK_S = 0.25
-"""Seconds between two checks of who the leader is."""
+"""Seconds between two checks of which member leads."""
 
 Packets = asyncio.Queue[bytes | None]
-"""Packets to send; None ends the link."""
+"""Queue of packets to send; None ends the link."""
 
 
 class Link(Protocol):
-    """Leader's end of a link (``link.ends``)."""
+    """Leader's end of a link, as in ``link.ends``."""
 
     def begin(self) -> None: ...
     def received(self, data: bytes) -> None: ...
@@ -58,13 +58,13 @@ class Link(Protocol):
 NewLink = Callable[[str, Callable[[bytes], None], int], Link]
 """Function that returns the leader's end of a new link.
 
-Its arguments are the member as NAME/ID, a function that queues a packet for the member, and the format of packets."""
+Its arguments are the member as NAME/ID, a function that queues a packet for the member, and the packet format."""
 
 
 class Southbound(Protocol):
     """Southbound of this member. ``link``: called by a thread with each packet of the southbound.
 
-    The argument of ``link`` is None when the southbound cannot read a packet that it has received."""
+    The argument None ends the link: the southbound could not read a packet of the leader."""
 
     link: Callable[[bytes | None], None]
 
@@ -84,7 +84,7 @@ def _queue() -> tuple[Packets, Callable[[bytes | None], None]]:
 
 
 async def _send(packets: Packets, write: Callable[[bytes], Any]) -> None:
-    """Send all packets, and empty ones while there are none. Raises ``Refused`` at the end of the packets."""
+    """Send the packets, and empty ones while there are none. Raises ``Refused`` when None is in the queue."""
     while True:
         try:
             packet = await asyncio.wait_for(packets.get(), LIVES_S)
@@ -96,14 +96,14 @@ async def _send(packets: Packets, write: Callable[[bytes], Any]) -> None:
 
 
 async def _receive(read: Callable[[], Any], silent_s: float, received: Callable[[bytes], Awaitable[None]]) -> None:
-    """Receive packets until the other end ends the stream. Raises ``TimeoutError`` when it is silent."""
+    """Receive packets until the stream ends. Raises ``TimeoutError`` after ``silent_s`` without a packet."""
     while (packet := await asyncio.wait_for(read(), silent_s)) is not grpc.aio.EOF:
         if packet:
             await received(packet)
 
 
 async def _end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel the tasks, and wait at most ``LIVES_S`` for their end: gRPC may not end a call of a broken link."""
+    """Cancel the tasks, and wait for them up to ``LIVES_S``: gRPC may never end a call over a broken connection."""
     for task in tasks:
         task.cancel()
     done, _ = await asyncio.wait(tasks, timeout=LIVES_S)
@@ -119,7 +119,7 @@ async def _exchange(
     silent_s: float,
     received: Callable[[bytes], Awaitable[None]],
 ) -> None:
-    """Send and receive until the other end ends the stream. Raises the exception of a failure."""
+    """Send and receive until the other end ends the stream. Raises the exception that ended either direction."""
     sending = asyncio.create_task(_send(packets, write))
     receiving = asyncio.create_task(_receive(read, silent_s, received))
     try:
@@ -142,7 +142,7 @@ def add_links(
     is_leader: Callable[[], bool],
     silent_s: float,
 ) -> None:
-    """Accept links of members. ``names`` and ``is_leader``: see ``MemberPort``."""
+    """Make the server accept links of members. ``names`` and ``is_leader``: see ``MemberPort``."""
 
     async def answer(_requests: object, context: Context) -> None:
         async with errors_answered(METHOD, context):
@@ -172,9 +172,9 @@ def add_links(
 
 
 def _refuse_another(member: str, names: Collection[str], peer: Peer) -> None:
-    """Raise ``Unauthenticated`` for the name of one member with the certificate of another.
+    """Raise ``Unauthenticated`` if one member uses the certificate of another one.
 
-    Members may also share a certificate, with a name that no member has."""
+    Members may share a certificate if it has the name of none of them."""
     name = member.partition("/")[0]
     if not peer.socket and name in names and name not in peer.names:
         shown = ascii(", ".join(peer.names))
@@ -182,7 +182,9 @@ def _refuse_another(member: str, names: Collection[str], peer: Peer) -> None:
 
 
 def _common_format(formats: str) -> int:
-    """Return the newest format that this leader and a member with these formats read. Raises ``Conflict``."""
+    """Return the newest packet format that this leader and the member can read. Raises ``Conflict`` if none exists.
+
+    ``formats``: value of the header field ``FORMATS``."""
     oldest, _, newest = formats.partition("-")
     theirs = (int(oldest), int(newest)) if oldest.isdigit() and newest.isdigit() else (0, 0)
     if form := common_format(theirs, LINK_FORMATS):
@@ -198,7 +200,7 @@ def _common_format(formats: str) -> int:
 
 
 class LeaderLink:
-    """Link of this member's southbound to the leader, whoever that is. ``silent_s``: duration of a lease."""
+    """Link of this member's southbound to the leader of the moment. ``silent_s``: duration of a lease."""
 
     def __init__(
         self, membership: Membership, certificates: Certificates, southbound: Southbound, silent_s: float
@@ -209,7 +211,7 @@ class LeaderLink:
         self._silent_s = silent_s
 
     async def run(self) -> None:
-        """Keep the link until the task is cancelled."""
+        """Keep a link to the leader until the task is cancelled."""
         while True:
             leader = self._membership.leader()
             if leader and not obstacle(leader, self._membership.own, self._certificates):
@@ -221,7 +223,7 @@ class LeaderLink:
             await asyncio.sleep(LOOK_S)
 
     async def _follow(self, leader: Member) -> None:
-        """Pass packets on until another member is the leader. Raises an exception when the link breaks."""
+        """Keep the link to this leader until another member leads. Raises an exception when the link breaks."""
         channel = channel_to(leader.api, self._certificates.newest)
         relaying = asyncio.create_task(self._relay(channel))
         try:

@@ -1,7 +1,7 @@
-"""Check that no other controller can have changed the state on which an answer rests.
+"""Check that no other controller can have changed the state from which an answer is made.
 
-In: a handler. Out: the handler, which raises ``NoLeader`` when another controller may have been active both when the
-call began and when it ended.
+In: a handler. Out: a handler that raises ``NoLeader`` when another controller may be active at the beginning and at the
+end of the call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from signalbox.errors import AlreadyExists, ConcurrentUpdate, Conflict, NotFound
 Found = TypeVar("Found")
 
 _REPLACED = "the controller may have been replaced by another one, which has changed the state; retry later"
-"""Reason for ``NoLeader``. Clients show texts that begin with the controller, and explain others themselves."""
+"""Reason for ``NoLeader``. Clients show a text that begins with "the controller", and replace any other text."""
 
 
 class Leading(Protocol):
@@ -29,7 +29,7 @@ Method = Callable[[Any, Any, Context], Coroutine[Any, Any, Found]]
 
 
 def by_leader(method: Method[Found]) -> Method[Found]:
-    """Return the handler, refusing calls whose answer another controller may have made wrong (``knows_state``)."""
+    """Return the handler with a check that raises ``NoLeader`` if the answer may be outdated (``knows_state``)."""
 
     @functools.wraps(method)
     async def checked(services: Leading, request: Any, context: Context) -> Found:

@@ -1,9 +1,8 @@
-"""Lease tokens: whoever has the token of a registration may renew, change and end it.
+"""Lease tokens: a caller with the token of a registration may renew, change and end it.
 
-A token is ``<uid>.<MAC>``: the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648).
-Therefore the controller stores no token, and refuses a wrong token without a look-up. The store keeps the secret
-(``Store.secret``). With another secret, earlier tokens are invalid. Neither tokens nor the secret may be logged or
-shown.
+A token is ``<uid>.<MAC>``: the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). The
+controller therefore stores no tokens, only the secret (``Store.secret``). If the secret is lost, earlier tokens are
+invalid. Neither tokens nor the secret may be logged or shown.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ import secrets
 MAX_CHARS = 256
 """Largest number of characters of a token; tokens that the controller issues are shorter."""
 MAX_KNOWN = 10_000
-"""Verified tokens that are remembered. Computing the MAC again would make the API's thread release the interpreter to
-other threads."""
+"""Largest number of verified tokens to remember. Computing a MAC lets other threads run, which delays the API's
+thread."""
 
 
 RANDOM_BYTES = 32
 
 
 class LeaseTokens:
-    """Lease tokens that are derived from ``secret``, or from a random secret if it is None."""
+    """Lease tokens that are derived from ``secret``; None: a random secret."""
 
     __slots__ = ("_known", "_secret")
 

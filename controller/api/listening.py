@@ -20,7 +20,7 @@ from signalbox.addresses import host_and_port
 def add_tcp(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
     """Make the server listen on every address of the host name, and return the address with its port.
 
-    A port 0 is replaced by the port that was chosen. Raises ``OSError`` when one of the addresses cannot be used."""
+    The result has the chosen port in place of port 0. Raises ``OSError`` if one of the addresses cannot be used."""
     _refuse_unusable(address)
     add = server.add_insecure_port if credentials is None else _secured(server, credentials)
     return f"{address.rpartition(':')[0]}:{_added(add, address)}"
@@ -29,7 +29,7 @@ def add_tcp(server: grpc.aio.Server, address: str, credentials: grpc.ServerCrede
 def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
     """Make the server listen on a Unix socket, without TLS. Raises ``OSError`` when the socket cannot be made."""
     _make_room(path)
-    umask = os.umask(0o077)  # nobody else can connect before the socket has its mode
+    umask = os.umask(0o077)  # no other user can connect before the socket has its mode
     try:
         _added(server.add_insecure_port, f"unix:{path}")
     finally:
@@ -38,7 +38,7 @@ def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
 
 
 def refuse_unusable(address: str) -> None:
-    """Raise ``OSError`` when a server could not listen on the address now."""
+    """Raise ``OSError`` if a server cannot listen on the address now."""
     if path := socket_path(address):
         _make_room(path)
     else:
@@ -51,10 +51,11 @@ def socket_path(address: str) -> Path | None:
 
 
 def proxy_mode(path: Path) -> int:
-    """Return the mode of HAProxy's socket.
+    """Return the file mode of HAProxy's socket.
 
-    In a directory with the set-group-ID bit the socket gets the directory's group (inode(7)), whose members may open
-    it. That group should have no member but HAProxy's user. Otherwise only the controller's user may open it."""
+    In a directory with the set-group-ID bit the socket gets the directory's group (inode(7)), and the group may open
+    the socket. HAProxy's user should be the only member of the group. In other directories only the controller's user
+    may open the socket."""
     return 0o660 if path.parent.stat().st_mode & stat.S_ISGID else 0o600
 
 
@@ -63,7 +64,7 @@ def _secured(server: grpc.aio.Server, credentials: grpc.ServerCredentials) -> Ca
 
 
 def _added(add: Callable[[str], int], address: str) -> int:
-    """Return the port. Raises ``OSError``."""
+    """Return the port that ``add`` has bound. Raises ``OSError``."""
     try:
         return add(address)
     except RuntimeError as error:
@@ -73,7 +74,7 @@ def _added(add: Callable[[str], int], address: str) -> int:
 def _refuse_unusable(address: str) -> None:
     """Raise ``OSError`` when one of the addresses cannot be used.
 
-    gRPC does not report the reason. Where a name has several addresses, it skips those that cannot be used."""
+    gRPC would not report the reason, and would skip unusable addresses of a name with several addresses."""
     host, port = host_and_port(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -88,11 +89,11 @@ def _refuse_unusable(address: str) -> None:
 
 
 def _make_room(path: Path) -> None:
-    """Make the directory, and remove a socket that nobody listens on.
+    """Make the directory of the socket, and remove an old socket on which no process listens.
 
     Raises ``OSError`` when another process listens there, or when the file is no socket."""
     try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)  # nobody else can remove the socket
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)  # no other user can remove the socket
     except OSError as error:
         raise OSError(error.errno, f"cannot make {path.parent} for the API's socket: {error.strerror}") from None
     try:

@@ -1,6 +1,6 @@
-"""Thread for long conversions beside the API's loop, so that only the calls that need them wait.
+"""Thread for long conversions, so that other calls, in the API's loop, need not wait for them.
 
-In: functions without side effects on the loop's data. Out: their results or exceptions.
+In: functions that do not change data of the loop. Out: their results or exceptions.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TypeVar
 from controller.status import JobStatus
 
 SMALL = 256
-"""Largest number of parts (flows, pairs, links) whose conversion runs in the loop; it takes a few milliseconds."""
+"""Largest number of parts (flows, pairs, links) that are converted in the loop, which takes a few milliseconds."""
 
 BYTES_OF_PART = 16
-"""Bytes per part of a request, to estimate the number of its parts; few parts are smaller."""
+"""Bytes of a request per part, for an estimate of the number of parts; few parts are smaller."""
 
 Result = TypeVar("Result")
 
 
 def parts_of(job: JobStatus) -> int:
-    """Return the approximate number of parts in the message of a job."""
+    """Return the approximate number of parts (flows, pairs, links) in the message of a job."""
     spec = job.spec
     ranks = transfers = 0
     for _, way in spec.ways():
@@ -34,18 +34,18 @@ def parts_of(job: JobStatus) -> int:
 class LongWork:
     """Single thread for conversions; each further thread would take interpreter time from the loop.
 
-    The thread is for Python code, which lets the loop run every few milliseconds. A single C call that takes longer
-    would block the loop."""
+    The thread is for Python code, which the interpreter interrupts every few milliseconds to run the loop. A long call
+    of C code would block the loop."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "grpc-api-conversions")
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Run the work in the thread, and return its result. Work of a cancelled call is not begun."""
+        """Run the work in the thread, and return its result. Queued work of a cancelled call is dropped."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def run_if_long(self, parts: int, work: Callable[[], Result]) -> Result:
-        """Run the work in the thread when it has many parts, otherwise at once. ``parts``: their approximate number."""
+        """Run the work in the thread if it has more than ``SMALL`` parts, else in the loop."""
         return await self.run(work) if parts > SMALL else work()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Pages of lists: their size, and the opaque token of the next page."""
+"""Pages of long lists: the size of a page, and the token with which a client requests the next page."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MAX_PAGE_BYTES = 1 << 20
 _KIND = "after"
 
 Listing = pb.ListJobsRequest | pb.ListRoutesRequest | pb.ListRulesRequest
-"""Requests for a page."""
+"""Request for a page of a list."""
 
 
 def page(request: Listing) -> tuple[int, str]:
     """Return the number of items to list, and the key after which the page begins (empty for the first page).
 
-    Raises ``InvalidInput`` for a negative number, and for a token that ``page_token`` has not made."""
+    Raises ``InvalidInput`` for a negative number, and for a token that is not from ``page_token``."""
     size = page_size(request)
     if not request.page_token:
         return size, ""
@@ -45,7 +45,7 @@ def page_size(request: Listing | pb.ListEventsRequest) -> int:
 
 
 def page_token(last: str) -> str:
-    """Return the token of the page that follows the item with this key."""
+    """Return the token of the page that begins after the item with this key."""
     return base64.urlsafe_b64encode(f"{_KIND}:{last}".encode()).decode()
 
 
@@ -53,7 +53,8 @@ def filled(items: Iterable[tuple[str, bytes]], size: int) -> tuple[list[bytes], 
     """Return as many of the items as fit into a page of ``size``, at least one, and the token of the next page.
 
     The token is empty after the last item. ``items`` yields the key of each item, and a serialized answer with this
-    item alone. ``items`` must serialize only on demand, because a serialization does not let other threads run.
+    item alone. It must serialize an item only when asked for it, because other threads cannot run during a
+    serialization.
 
     Concatenated serialized messages are one message (see ``watch_table``)."""
     parts: list[bytes] = []

@@ -1,9 +1,10 @@
-"""Peer of a call: the client at the other end of its connection.
+"""Peer of a call: the client that made the call, as its connection identifies it.
 
-In: gRPC's description of a direct connection, or header fields of a forwarded call. Only HAProxy may open
-``api.proxy_socket``, and only members may call ``members.api``; calls that arrive there have these fields. Out: the
-peer. HAProxy, as ``controller/serving/haproxy.py`` configures it, deletes these header fields from a client's request
-before it sets them, and so does a member. At any other address the fields are ignored.
+In: gRPC's description of a direct connection, or header fields of a forwarded call. Out: the peer.
+
+Only calls from HAProxy (at ``api.proxy_socket``) and from members (at ``members.api``) may have these header fields; at
+other addresses they are ignored. HAProxy, as ``controller/serving/haproxy.py`` configures it, and members delete such
+fields from a client's request before they set their own.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from signalbox.errors import Unauthenticated
 PREFIX = "x-signalbox-"
 ADDRESS, PORT, TLS = f"{PREFIX}address", f"{PREFIX}port", f"{PREFIX}tls"
 CERTIFICATE = f"{PREFIX}certificate-bin"
-"""Field with the client's certificate in DER. gRPC decodes the base64 of fields whose name ends in ``-bin``."""
+"""Header field with the client's certificate in DER. gRPC decodes the base64 of fields whose name ends in ``-bin``."""
 SOCKET = f"{PREFIX}socket"
-"""Field that replaces the others when the caller uses a Unix socket of a member; its value is the caller's role."""
+"""Header field with the role of a caller that uses a Unix socket of a member. The other fields are then missing."""
 _YES, _NO = "1", "0"
 
 
@@ -33,9 +34,10 @@ _YES, _NO = "1", "0"
 class Peer:
     """Remote end of a connection, as far as the connection itself shows it.
 
-    ``address``: text for people, empty when unknown. ``socket``: whether the peer uses a Unix socket. ``private``:
-    whether nobody on the way can read what is sent. ``names``: names of the client certificate, which ``certificate``
-    has in DER. ``socket_role``: role that another member gives to callers at its Unix socket."""
+    ``address``: text for people, empty if unknown. ``socket``: whether the peer uses a Unix socket. ``private``:
+    whether third parties cannot read the connection. ``names``: names in the client certificate. ``certificate``: the
+    certificate in DER. ``socket_role``: role that a member gives to callers at its Unix socket; set for calls that the
+    member forwards."""
 
     address: str
     socket: bool = False
@@ -78,8 +80,7 @@ def direct_peer(context: Context) -> Peer:
 def proxied_peer(context: Context) -> Peer:
     """Return the peer of a call that HAProxy forwards.
 
-    The peer has no address, and the gate refuses it, unless each header field occurs exactly once and in the form that
-    HAProxy writes."""
+    If a header field is missing, repeated or malformed, the peer has no address, and the gate refuses it."""
     given = [(key, value) for key, value in context.invocation_metadata() or () if key.startswith(PREFIX)]
     fields = dict(given)
     if len(fields) != len(given) or not fields.keys() <= {ADDRESS, PORT, TLS, CERTIFICATE}:
@@ -99,8 +100,8 @@ def proxied_peer(context: Context) -> Peer:
 def forwarded_peer(names: Collection[str], is_leader: Callable[[], bool], context: Context) -> Peer:
     """Return the peer of a call that another member forwards.
 
-    ``names``: a member's certificate has one of these names. Raises ``Unauthenticated`` for another certificate, and
-    ``NoLeader`` when another controller may be active."""
+    ``names``: names of members; the member's certificate must have one of them. Raises ``Unauthenticated`` for another
+    certificate, and ``NoLeader`` when another controller may be active."""
     if not is_leader():
         raise NoLeader("the controller that was active may have been replaced; retry later")
     member = direct_peer(context)
@@ -118,7 +119,7 @@ def forwarded_peer(names: Collection[str], is_leader: Callable[[], bool], contex
 
 
 def fields_of(peer: Peer, socket_role: SocketRole) -> Iterator[tuple[str, str | bytes]]:
-    """Yield the header fields from which ``forwarded_peer`` makes the same peer again; none for an unknown peer.
+    """Yield the header fields from which ``forwarded_peer`` reconstructs the peer; none for an unknown peer.
 
     ``socket_role``: role of callers at the Unix sockets of this controller."""
     if peer.socket:
@@ -133,6 +134,6 @@ def fields_of(peer: Peer, socket_role: SocketRole) -> Iterator[tuple[str, str | 
 
 
 def _unmapped(address: str) -> IPv4Address | IPv6Address:
-    """Return the address; an IPv4 address that is mapped into IPv6 becomes IPv4. Raises ``ValueError``."""
+    """Return the address, with an IPv4-mapped IPv6 address as IPv4. Raises ``ValueError`` for an invalid address."""
     ip = ip_address(address)
     return getattr(ip, "ipv4_mapped", None) or ip

@@ -1,8 +1,8 @@
 """API of the active controller: its services behind the gate and the guard, and the health service.
 
-Besides the servers for clients (``servers``), one more server receives the calls that other controllers forward
-(``forwarding``): only that server trusts the header fields that members set. In: the configuration and the arguments of
-``Services``. Out: the addresses that are served.
+In addition to the servers for clients (``servers``), one server receives the calls that standbys forward
+(``forwarding``). Only that server trusts the header fields that members set. In: the configuration and the arguments of
+``Services``. Out: the addresses on which the servers listen.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 LAST_STATUS_S = 0.2
-"""Seconds that a health watcher may take to receive its last status, ``NOT_SERVING``, when the server stops."""
+"""Seconds for which a stopping server waits until health watchers have received the last status, ``NOT_SERVING``."""
 
 _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
 
 
 class MemberPort(NamedTuple):
-    """Address at which the active controller receives calls that other members forward."""
+    """Server at which the active controller receives the calls and links of other members."""
 
     address: str
     certificates: Certificates
-    """TLS of ``HOST:PORT``; a Unix socket has none."""
+    """TLS for an address ``HOST:PORT``; a Unix socket has none."""
     names: frozenset[str]
-    """Names, one of which a member's certificate must have."""
+    """Names of members; the certificate of a member must have one of them."""
     is_leader: Callable[[], bool]
     """Function that returns False while another controller may be active; calls are then refused."""
     new_link: NewLink | None = None
-    """Function for the links to southbounds of members; None without such links."""
+    """Function that makes the leader's end of a link to a member's southbound; None if there are no links."""
     silent_s: float = 3.0
     """Seconds without a packet after which the link to a member's southbound ends."""
 
@@ -62,9 +62,9 @@ class MemberPort(NamedTuple):
 class ApiServer(Servers):
     """API server.
 
-    ``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: lease tokens. ``files``:
-    files that were already read. ``members``: port for other members. Raises ``InvalidInput`` for files that cannot be
-    read."""
+    ``put``: queues a message for the control loop; any thread may call it, and it never blocks. ``tokens``: lease
+    tokens. ``files``: files that were already read; None to read them here. ``members``: server for other members.
+    Raises ``InvalidInput`` for files that cannot be read."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ApiServer(Servers):
         self._health = _HealthService()
 
     def _replace(self, identities: Identities | None) -> None:
-        """Put new identities in force, from any thread and also before the server has started."""
+        """Put new identities in force. Any thread may call this, even before the server has started."""
         with suppress(RuntimeError):  # the server has stopped
             for gate in self._gates:
                 self._loop.call_soon_threadsafe(gate.replace, identities)
@@ -139,7 +139,7 @@ class ApiServer(Servers):
 class _HealthService(health.aio.HealthServicer):
     """Health service that first reports to its watchers that the server stops, and then ends their calls.
 
-    gRPC's own service leaves the calls to the server, which cancels each with a traceback in the log."""
+    With gRPC's own health service, the stopping server would cancel each of these calls with a traceback in the log."""
 
     def __init__(self) -> None:
         super().__init__()

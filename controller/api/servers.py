@@ -1,7 +1,7 @@
 """Thread with an asyncio loop, in which gRPC servers listen at the configured addresses of the API.
 
-Calls from HAProxy arrive at a second server: only that server trusts HAProxy's header fields (``peers``). In: the
-configuration. Out: the addresses that are served.
+Calls from HAProxy arrive at a second server. Only that server trusts HAProxy's header fields (``peers``). In: the
+configuration. Out: the addresses on which the servers listen.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from controller.config import ApiConfig
 log = structlog.get_logger(__name__)
 
 MOST_CALLS = 8192
-"""Concurrent calls and streams of each server; gRPC refuses more."""
+"""Largest number of concurrent calls and streams of each server. gRPC refuses more."""
 IDLE_MS = 300_000
 """Milliseconds after which a connection without calls is closed."""
 SUMMARY_EVERY_S = 1.0
-"""Seconds between log lines that say how many lines were left out."""
+"""Seconds between summaries of the log lines that were left out."""
 
 
 class Servers(ABC):
-    """Servers of the API in a thread of their own. ``files``: contents of the API's files."""
+    """Servers of the API, which run in a thread of their own. ``files``: contents of the API's files."""
 
     def __init__(self, config: ApiConfig, files: ApiFiles) -> None:
         self._config = config
@@ -49,12 +49,12 @@ class Servers(ABC):
 
     @abstractmethod
     async def _end(self) -> None:
-        """End waiting calls, before the servers stop."""
+        """End the calls that wait. Called before the servers stop."""
 
     def start(self) -> tuple[str, ...]:
         """Start serving, and return the addresses with the ports that were chosen for port 0.
 
-        Raises ``OSError`` when one of the configured addresses cannot be bound; then none of them is served."""
+        Raises ``OSError`` and serves no address if one of the configured addresses cannot be bound."""
         self._thread.start()
         return self._bound.result()
 
@@ -95,7 +95,7 @@ class Servers(ABC):
             await asyncio.gather(*(server.stop(self._grace_s) for server in servers))
 
     async def _listen(self, servers: list[grpc.aio.Server]) -> tuple[str, ...]:
-        """Add the servers without starting them, and return the addresses for clients. Raises ``OSError``."""
+        """Make the servers without starting them, and return the addresses for clients. Raises ``OSError``."""
         config, addresses = self._config, []
         server = self._new_server(servers, config.max_client_calls + config.max_client_streams)
         await self._add_handlers(server, proxied=False)
@@ -116,8 +116,8 @@ class Servers(ABC):
     ) -> grpc.aio.Server:
         """Add a server without handlers, and return it.
 
-        ``streams``: largest number of calls of one connection. ``most_bytes``: largest message; by default as
-        configured."""
+        ``streams``: largest number of concurrent calls of one connection. ``most_bytes``: largest size of a message in
+        bytes; None: the configured size."""
         server = grpc.aio.server(
             options=_options(self._config, streams, most_bytes), maximum_concurrent_rpcs=MOST_CALLS
         )
@@ -125,9 +125,9 @@ class Servers(ABC):
         return server
 
     async def _stopped(self, servers: Iterable[grpc.aio.Server]) -> None:
-        """Wait for ``stop``.
+        """Wait until ``stop`` is called.
 
-        Raises an error when a gRPC server ended by itself, since no call would be served any more."""
+        Raises an error if a gRPC server ends before that, because its clients would have no server."""
         stopping = asyncio.create_task(self._stopping.wait())
         ended = {asyncio.create_task(server.wait_for_termination()) for server in servers}
         done, _ = await asyncio.wait({stopping, *ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -144,7 +144,7 @@ async def _summaries() -> None:
 
 
 def _options(config: ApiConfig, streams: int, most_bytes: int | None) -> tuple[tuple[str, int], ...]:
-    """Return gRPC's own limits.
+    """Return the options of a gRPC server, most of which are limits.
 
     The limit of HTTP/2 pings keeps gRPC's default: more than two unnecessary pings end the connection."""
     return (
@@ -153,11 +153,11 @@ def _options(config: ApiConfig, streams: int, most_bytes: int | None) -> tuple[t
         ("grpc.max_receive_message_length", most_bytes or config.max_message_bytes),
         # Allow no compression: 600 bytes of gzip can be a job that takes a second to process.
         ("grpc.compression_enabled_algorithms_bitset", 1),
-        # Limit of one connection.
+        # Limit the concurrent calls of one connection.
         ("grpc.max_concurrent_streams", streams),
-        # Limit for a connection that completes no TLS handshake or sends no HTTP/2 settings.
+        # Close a connection that does not complete the TLS handshake and the exchange of HTTP/2 settings in time.
         ("grpc.server_handshake_timeout_ms", round(1000 * config.silent_s)),
-        # Clients connect again without an error.
+        # Close idle connections; clients connect again without an error.
         ("grpc.max_connection_idle_ms", IDLE_MS),
         # Detect a watcher whose host died without closing its connection.
         ("grpc.keepalive_time_ms", 30_000),

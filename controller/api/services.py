@@ -67,23 +67,26 @@ from signalbox.words import MAY_BE_REPLACED
 VERSION = version("signalbox-controller")
 
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
-"""Number of virtual links, and number of reported connections, that take the control loop about as long as one call."""
+"""Number of virtual links, and of reported connections, whose processing by the control loop takes about as long as one
+call."""
 
 MAX_JOB_IDS = 10_000
-"""Jobs that one request for routes may name. A request without job ids lists the routes of all jobs."""
+"""Largest number of jobs that one request for routes may name. A request without job ids lists the routes of all
+jobs."""
 
 Found = TypeVar("Found")
 
 
 UNKNOWN_S = 2.0
-"""Seconds that a call waits for an unknown registration: it may just have begun or ended."""
+"""Seconds for which a call waits until an unknown registration becomes known, because it may just have begun or
+ended."""
 
 
 class Services(FabricWork, pb_grpc.JobServiceServicer):
     """Handlers of both services.
 
-    ``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: lease tokens of
-    registrations."""
+    ``put``: queues a message for the control loop; any thread may call it, and it never blocks. ``tokens``: lease
+    tokens of registrations."""
 
     def __init__(self, board: StatusBoard, put: Callable[[Request], None], tokens: LeaseTokens) -> None:
         self._board = board
@@ -101,11 +104,11 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         self._ordered = Memo(ordered)
 
     def close(self) -> None:
-        """Free the worker thread, after the last call has ended."""
+        """Stop the worker thread. Call this after the last call has ended."""
         self._long_work.close()
 
     def stop_waiting(self) -> None:
-        """End every waiting call with ``Stopping``. For use in the server's own loop."""
+        """End all waiting calls with ``Stopping``. Must be called in the server's own loop."""
         self._stopping = True
         for event in self._waiting:
             event.set()
@@ -128,8 +131,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     def _job(self, job_id: str, uid: str | None = None) -> JobStatus:
         """Return the job.
 
-        ``uid``: uid of its registration; None for the present registration. Raises ``NotFound``, with the reason of its
-        end, for a registration that has ended. Raises ``NotFound`` also for a job of another tenant."""
+        ``uid``: uid of the registration; None for the present one. Raises ``NotFound`` for a registration that has
+        ended, with the reason of its end, and for a job of another tenant."""
         status, caller = self._status, CALLER.get()
         job = status.jobs.get(JobId(job_id))
         seen = job is not None and may_see(caller, job.registration.tenant)
@@ -140,7 +143,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     def _ended(self, job_id: str, uid: str | None = None) -> NotFound | None:
         """Return the error that says how the registration ended; None while its end is not certain.
 
-        Without ``uid``, the registration is the job's latest."""
+        ``uid``: None for the latest registration of the job."""
         status = self._status
         ends = own_ends(CALLER.get(), status.job_ends)
         error = not_found(ends, JobId(job_id), uid, id_in_use=JobId(job_id) in status.jobs)
@@ -149,8 +152,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     def _owner(self, job_id: str, lease_token: str) -> str | None:
         """Return the uid that the token belongs to; None without a token.
 
-        Raises ``WrongLeaseToken`` for an invalid token and an existing job. Raises ``NotFound`` for an invalid token
-        and an unknown job, and, whatever the token, for a job of another tenant."""
+        For an invalid token, raises ``WrongLeaseToken`` if the job exists, and ``NotFound`` if not. For a job of
+        another tenant, raises ``NotFound`` with any token."""
         uid = self._tokens.uid(lease_token)
         job = self._status.jobs.get(JobId(job_id))
         if job and not may_see(CALLER.get(), job.registration.tenant):
@@ -161,17 +164,17 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return uid
 
     def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
-        """Add the uid of the registration that ended so, if there is one, to the audit line of the current call."""
+        """Add the uid of the registration with this end, if there is one, to the audit line of the current call."""
         meant = (job_id, reason, ended_at)
         found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
         if end := next(found, None):
             audit.note(uid_ended=end.uid)
 
     async def _certain(self, job_id: str, uid: str) -> None:
-        """Wait until the status has this registration or its end.
+        """Wait until the status contains this registration or its end.
 
-        The status has neither while another registration that takes the job over is being written to disk, because a
-        failed write reverts the take-over."""
+        The status contains neither while another registration, which takes the job over, is being written to disk: if
+        the write fails, the take-over is reverted."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))
@@ -184,10 +187,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
                     published.clear()
 
     async def _uid_of(self, job_id: str, uid: str) -> str:
-        """Return the uid of the registration that the caller names; with an empty ``uid``, of the present registration.
+        """Return the uid of an existing registration.
 
-        Raises ``NotFound``, with the reason of its end, for a registration that has ended. Raises ``NotFound`` also for
-        a registration that is still unknown after ``UNKNOWN_S``."""
+        ``uid``: as the caller gave it; empty for the present registration. Raises ``NotFound`` for a registration that
+        has ended, with the reason of its end, and for one that is still unknown after ``UNKNOWN_S``."""
         if uid:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UNKNOWN_S):
@@ -208,15 +211,16 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return await self._long_work.run_if_long(parts_of(job), work)
 
     async def _read(self, request: Message, convert: Callable[[], Found]) -> Found:
-        """Return the converted request; a large one is converted in the worker thread and delays no other call."""
+        """Return the converted request.
+
+        A large request is converted in the worker thread, so that other calls can proceed."""
         with not_counted():
             return await self._long_work.run_if_long(request.ByteSize() // BYTES_OF_PART, convert)
 
     async def _links(self, specs: Sequence[JobSpec]) -> list[VirtualLinks]:
-        """Return the virtual links of each spec, expanded here to relieve the control loop.
+        """Return the virtual links of each spec, which are computed here to relieve the control loop.
 
-        The client is charged for a job with many links as for several calls, since the control loop must process each
-        link."""
+        A job with many links counts as several calls of the client, because the control loop must process each link."""
         count = sum(map(link_count, specs))
         COST.get()(count / LINKS_OF_CALL)
         with not_counted():
@@ -226,8 +230,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _ask(self, message: Request) -> Any:
         """Put the message into the control loop's inbox, and wait for its reply.
 
-        When the caller disconnects or the call's time is over, the reply to a question or to ``Replan`` is cancelled.
-        Other messages are carried out once they are in the inbox."""
+        If the caller disconnects or the time limit ends, a question or a ``Replan`` is cancelled. Any other message in
+        the inbox is still carried out."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: self._replies.set(loop, answered))
@@ -303,7 +307,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return pb.UpdateJobsResponse(jobs=await self._updated(request, entries))
 
     async def _updated(self, request: Message, entries: Sequence[convert.Entry]) -> list[pb.Job]:
-        """Return the changed jobs. The request changes the jobs of all ``entries`` or none."""
+        """Change the jobs of all entries, or none if an entry is invalid, and return the changed jobs."""
         owners, current = [], []
         for entry, one in entries:
             with in_entry(entry):
@@ -445,7 +449,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return pb.ForgetMemberResponse(members=self._members())
 
     async def _drain_member(self, name: str, drains: bool) -> None:
-        """Save whether a member drains. The call to etcd waits in a thread of its own."""
+        """Save in etcd whether a member is draining. The call to etcd runs in a thread of its own."""
         if (membership := self._board.membership) is None or self._board.held is None:
             raise Conflict("the switches are not divided among members: the leader holds all of them")
         await asyncio.to_thread(membership.drain, name, drains)

@@ -1,4 +1,4 @@
-"""Wake-ups of the API's loop by replies of the control loop, which runs in another thread."""
+"""Wake-ups of the API's loop when the control loop, which runs in another thread, has replied."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import suppress
 
 
 class Bursts:
-    """Queue of events that are set with one wake-up of the loop.
+    """Queue of events to be set in the API's loop; many of them need only one wake-up of the loop.
 
-    Each wake-up is a system call, at which the calling thread gives up the interpreter."""
+    A wake-up is a system call, during which the calling thread lets other threads use the interpreter."""
 
     def __init__(self) -> None:
         self._due: deque[asyncio.Event] = deque()
         self._woken = False
 
     def set(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-        """Set the event soon; callable from any thread, but always with the same loop."""
+        """Set the event soon. Any thread may call this, always with the same loop."""
         self._due.append(event)
         if not self._woken:
             self._woken = True

@@ -1,7 +1,7 @@
-"""Rows that watchers of jobs, fabric, plan and alarms follow.
+"""Rows of the watches of jobs, fabric, plan and alarms.
 
-In: a published ``Status``. Out: its rows by key, and for each row the response that contains only this row. The classes
-keep encodings that the next status can use again; only one thread at a time may call them.
+In: a published ``Status``. Out: its rows by key, and for each row a response with this row alone. The classes keep
+encodings for the next status, so only one thread at a time may call them.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ def _bytes(message: Message) -> bytes:
 # ---- jobs
 
 JobKey = tuple[JobId, str]
-"""Key of a registration: the job's id and the uid."""
+"""Key of a registration: the job's id, and the registration's uid."""
 
 JobRow = tuple[JobStatus, JobDemand | None, tuple[float, ...]]
-"""Job, its demand, and its latest reports (number of iterations, communication time in seconds, efficiency)."""
+"""Job, its demand, and its reported figures: number of iterations, latest communication time in seconds, measured
+efficiency."""
 
 _SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name != "vitals"))
-"""Function that returns a tuple of the fields of a job that change only with a new status.
+"""Function that returns a tuple of all fields of a job except ``vitals``, which change within one status.
 
 Comparing two such tuples is fast, because Python compares their entries by identity first."""
 
 
 class JobRows(Rows[JobKey, JobRow]):
-    """Registered jobs. Rows leave out the remaining time of the lease and measured rates, which change all the time."""
+    """Registered jobs, without the remaining times of leases and the measured rates, which change all the time."""
 
     def __init__(self) -> None:
         self._ends: Mapping[str, JobEnd] = {}
 
     def of(self, status: Status) -> Mapping[JobKey, JobRow]:
-        """Return the jobs, and remember the ends of jobs in this status, which ``gone`` needs for removed jobs."""
+        """Return the jobs, and remember how others ended, which ``gone`` tells the watchers of removed jobs."""
         self._ends = {end.uid: end for end in status.job_ends}
         return _jobs(status)
 
@@ -98,7 +99,7 @@ def _jobs(status: Status) -> dict[JobKey, JobRow]:
 
 
 def _published(demand: JobDemand | None) -> object:
-    """Return the fields of a demand whose changes watchers receive."""
+    """Return the fields of a demand that lead to a new message when they change."""
     return demand and (demand.source, demand.learning, demand.difference)
 
 
@@ -108,7 +109,7 @@ FabricKey = Dpid | LinkId | str | PartKey | tuple[str, str]
 """Key of a switch, a link, a host, a part that is down, or a drained part."""
 
 FabricRow = tuple[Any, ...]
-"""Tuple that begins with the part itself; its further entries depend on the kind of the part.
+"""Tuple of the part and of further entries by the kind of the part:
 
 - Switch: its status, or None.
 - Link: its name, and its rates of all traffic and of background traffic in bit/s.
@@ -173,7 +174,7 @@ class FabricRows(Rows[FabricKey, FabricRow]):
     def _link(self, link: Link, name: str) -> pb.WatchFabricResponse:
         """Return the response of a link without its rates.
 
-        The response is kept and used again, because the rates of all links change every second."""
+        The response is kept, because the rates of all links change every second, and the rest seldom."""
         known = self._links.get(link.id)
         if known is None or known[:2] != (link, name):
             known = link, name, pb.WatchFabricResponse(links=[convert_fabric.link_message(link, name)])
@@ -188,11 +189,11 @@ def _names(fabric: Fabric) -> Mapping[LinkId, str]:
 # ---- plan
 
 PlanRow = tuple[Plan, bool, Mapping[str, float], Mapping[JobId, object]]
-"""Plan, whether it is installed, the slowdowns that baseline schemes reach, and the source of each job's demand."""
+"""Plan, whether it is installed, slowdown by baseline, and source of each job's demand."""
 
 
 class PlanRows(Rows[str, PlanRow]):
-    """Newest plan: one row, or none before the first plan."""
+    """The newest plan: one row, or no row before the first plan."""
 
     def __init__(self) -> None:
         self._status = Status()
@@ -217,7 +218,7 @@ class PlanRows(Rows[str, PlanRow]):
 
 
 class AlarmRows(Rows[AlarmKey, Alarm]):
-    """Alarms that are raised."""
+    """Raised alarms."""
 
     def __init__(self) -> None:
         # Read the offset once, so that the raise time of an alarm never changes.

@@ -1,13 +1,12 @@
-"""Table of rows that watchers follow: each row is encoded once for all watchers, with the version of its last change.
+"""Table of the rows of a watch, each encoded once for all watchers, with the version of the table at its last change.
 
-Owns the version of the table, the encoded rows, and the memory of removed rows. In: all present rows. Out: messages for
-watchers, each made of the rows that have changed since the version that the watcher knows. A watcher that reads late
-gets each row once, in its newest form.
+In: all present rows. Out: messages for watchers, with the rows that have changed since the version that the watcher
+knows. A watcher that reads late gets each row once, in its newest form. Removed rows are remembered for a while.
 
 A serialized message is put together from serialized parts: "concatenating the encoded forms of two messages" merges
 them, and repeated fields of both add up (https://protobuf.dev/programming-guides/encoding/, "Last One Wins").
 
-Pure. For one thread, except ``changes``, which may run in another thread between two calls of ``apply``.
+Pure. All calls must be made in one thread; only ``changes`` may run in another one, between two calls of ``apply``.
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ from controller.status import Status
 from signalbox.errors import InvalidInput
 
 MESSAGE_BYTES = 32 * 1024
-"""Approximate bytes of one message, unless a single row is larger. gRPC keeps one message for a watcher that does not
-read."""
+"""Approximate largest size of a message in bytes; a single larger row is a message too. gRPC buffers one message for
+each watcher that does not read."""
 
 REMEMBERED = 10_000
-"""Number of removed rows that are remembered, so that watchers can still receive the removals."""
+"""Number of removed rows that are remembered for watchers that do not know of the removals yet."""
 
 SHARED = 32
-"""Number of messages kept for other watchers until the next change; most watchers need the same messages."""
+"""Largest number of messages that are kept for other watchers until the next change. Most watchers need the same
+messages."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -42,14 +42,14 @@ Value = TypeVar("Value")
 class ResumeTokens:
     """Texts that name a position in a stream.
 
-    A restarted process recognizes no position of an earlier token, but still finds the registration that the token
-    names."""
+    After a restart, positions in earlier tokens are invalid, but the registration that a token names can still be
+    read."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(16)
 
     def token(self, stream: str, position: int, uid: str = "") -> str:
-        """Return a token; ``uid`` names the registration that the stream is about, if any."""
+        """Return a token for this position. ``uid``: registration whose stream it is, if any."""
         return f"{uid}.{self._digest(stream)}-{position:x}".removeprefix(".")
 
     def position(self, stream: str, token: str) -> int | None:
@@ -61,7 +61,7 @@ class ResumeTokens:
 
     @staticmethod
     def uid(token: str) -> str:
-        """Return the uid of the registration that the token names; empty when the token names none.
+        """Return the uid of the registration that the token names; empty if it names none.
 
         Raises ``InvalidInput`` for a malformed token."""
         found = _parts(token)
@@ -81,7 +81,7 @@ def _parts(token: str) -> re.Match[str] | None:
 
 
 class Rows(ABC, Generic[Key, Value]):
-    """Rows of one watch, and their serialized responses, each with a single row."""
+    """Conversion of a status into the rows of one watch, and of each row into a serialized response."""
 
     @abstractmethod
     def of(self, status: Status) -> Mapping[Key, Value]:
@@ -96,11 +96,13 @@ class Rows(ABC, Generic[Key, Value]):
         """Return the response for a row that was removed; ``value`` is its last value."""
 
     def same(self, before: Value, now: Value) -> bool:
-        """Return whether two values certainly have the same encoding; a wrong False costs one encoding."""
+        """Return whether two values certainly have the same encoding.
+
+        If unsure, return False: the row is then encoded."""
         return bool(before == now)
 
     def owner(self, value: Value) -> str:  # noqa: ARG002
-        """Return the owner of the row, which is the same for all values of a key."""
+        """Return the owner of the row, such as a tenant; it must be the same for all values of a key."""
         return ""
 
 
@@ -108,8 +110,8 @@ class Rows(ABC, Generic[Key, Value]):
 class _Row(Generic[Value]):
     """Encoded row.
 
-    ``value``: None when the row was removed, since thousands of removed rows are remembered. ``encoded``: the row, or
-    its removal. ``version``: version of the table at the row's last change."""
+    ``value``: None for a removed row. ``encoded``: response with the row, or with its removal. ``version``: version of
+    the table at the row's last change."""
 
     value: Value | None
     encoded: bytes
@@ -124,7 +126,7 @@ class _Row(Generic[Value]):
 class WatchTable(Generic[Key, Value]):
     """Versioned table of encoded rows.
 
-    ``response``: message type of the watch, with ``resume_token`` and maybe ``snapshot``."""
+    ``response``: message type of the watch, with the field ``resume_token`` and perhaps ``snapshot``."""
 
     def __init__(
         self,
@@ -135,7 +137,7 @@ class WatchTable(Generic[Key, Value]):
     ) -> None:
         self.version = 0
         self.forgotten = 0
-        """Version up to which removals of rows may be missing from the table."""
+        """Version of the latest removal that the table has forgotten; removals up to this version may be missing."""
         self._encoding = rows
         self._remembered = remembered
         self._message_bytes = message_bytes
@@ -199,15 +201,14 @@ class WatchTable(Generic[Key, Value]):
     # ---- messages for watchers
 
     def position(self, token: str, only: str | None = None) -> int | None:
-        """Return the version up to which a watcher with this token has received all changes.
+        """Return the version up to which a watcher with this token is up to date; None if it needs a snapshot.
 
-        Return None when the watcher needs a snapshot. ``only``: as in ``Reader``. Raises ``InvalidInput`` for a
-        malformed token."""
+        ``only``: as in ``Reader``. Raises ``InvalidInput`` for a malformed token."""
         known = self._tokens.position(f"only {only}" if only is not None else "all", token)
         return known if known is not None and self.forgotten <= known <= self.version else None
 
     def listed(self) -> tuple[_Row[Value], ...]:
-        """Return all rows, including removed ones; the same object until rows are added or forgotten."""
+        """Return all rows, including removed ones. The tuple is the same object until a row is added or forgotten."""
         if self._listed is None:
             self._listed = tuple(self._rows.values())
         return self._listed
@@ -215,11 +216,11 @@ class WatchTable(Generic[Key, Value]):
     def message(
         self, rows: tuple[_Row[Value], ...], at: int, after: int | None, until: int, only: str | None
     ) -> tuple[bytes | None, int | None]:
-        """Return a message, and the index of the row where the next message begins.
+        """Return a message, and the index of the row with which the next message begins.
 
-        The message has the rows from index ``at`` on that have changed after version ``after``; with ``after`` None, it
-        has all present rows from there on. The index is None after the last message, whose resume token stands for
-        version ``until``. The message is None when there is nothing to send."""
+        The message has rows from index ``at`` on: those that changed after version ``after``, or, if ``after`` is None,
+        all present rows. In the last message, the resume token names version ``until``, and the returned index is None.
+        The message is None if there is nothing to send."""
         if rows is not self._listed or until != self.version:
             return self._message(rows, at, after, until, only)
         place = (after, at, only)
@@ -252,10 +253,10 @@ class WatchTable(Generic[Key, Value]):
 
 
 class Reader(Generic[Key, Value]):
-    """Position of one watcher. ``only``: owner whose rows it receives; None: all rows."""
+    """Position of one watcher. ``only``: owner whose rows the watcher receives; None: all rows."""
 
     def __init__(self, table: WatchTable[Key, Value], token: str = "", only: str | None = None) -> None:
-        """Begin at the position of the token. Raises ``InvalidInput`` for a malformed token."""
+        """Begin at the position in the resume token. Raises ``InvalidInput`` for a malformed token."""
         self._table = table
         self._only = only
         self._after = table.position(token, only)
@@ -266,8 +267,7 @@ class Reader(Generic[Key, Value]):
     def message(self) -> bytes | None:
         """Return the next message; None when the watcher has received all changes.
 
-        Rows that change while the reader passes over the rows are sent in their newest form, and once more in the next
-        pass."""
+        A row that changes during a pass over all rows may be sent in its newest form, and again in the next pass."""
         table = self._table
         if self._at is None:
             if self._after is not None and self._after < table.forgotten:

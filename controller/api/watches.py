@@ -1,8 +1,8 @@
 """Watches: streams that begin with a snapshot and continue with changes.
 
 In: the published ``Status``, and a wake-up after each publication. Out: serialized messages, which watchers of the same
-data share. ``write`` returns when the reader of a stream has room. The next message then contains all changes that were
-published meanwhile. For the API's thread; long encodings run in another thread.
+data share. Writing a message to a slow reader takes long; the next message contains all changes that were published
+meanwhile. All calls are made in the API's thread; long encodings run in another thread.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 
 SPACING_S = 1.0
-"""Seconds between messages to a watcher.
+"""Smallest number of seconds between messages to a watcher.
 
-The first change is sent at once. Changes during the following seconds are sent together, since rates of links change
-all the time."""
+The first change is sent at once. Later changes wait and are sent together, since rates of links change all the time."""
 
 ROUTES_SPACING_S = 0.02
-"""Seconds between messages with routes, which trainers wait for."""
+"""Smallest number of seconds between messages with routes, for which training jobs wait."""
 
 TOGETHER = 16
 TURN_S = 0.015
@@ -51,26 +50,26 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Write = Callable[[bytes], Awaitable[None]]
-"""Function that sends a message, and returns when the message has fitted into the reader's flow-control window."""
+"""Function that sends a message, and returns when the reader's flow-control window has had room for it."""
 
 Wait = Callable[[asyncio.Event], Awaitable[None]]
-"""Function that returns when the event is set, and raises when the server stops first."""
+"""Function that waits until the event is set. Raises an exception when the server stops first."""
 
 UidOf = Callable[[str, str], Awaitable[str]]
-"""Function that checks and returns the uid of a registration, from the job's id and the uid. Raises ``NotFound``.
+"""Function with the arguments (job id, uid) that returns the uid of this registration. Raises ``NotFound``.
 
 An empty uid stands for the present registration."""
 
 Ended = Callable[[str, str], NotFound | None]
-"""Function that returns the error about the end of a registration, from the job's id and the uid.
+"""Function with the arguments (job id, uid) that returns the error about the end of this registration.
 
 It returns None while the end is not certain."""
 
 
 class Publications:
-    """Wake-ups of watchers after publications: at once, and then at most every ``spacing_s`` seconds.
+    """Wake-ups of watchers after publications: the first at once, the next ones at intervals of at least ``spacing_s``.
 
-    The board has one listener for all watchers, and none while there are no watchers."""
+    All watchers share one listener of the board, which exists only while there are watchers."""
 
     def __init__(self, board: StatusBoard, spacing_s: float) -> None:
         self._board = board
@@ -84,7 +83,7 @@ class Publications:
 
     @contextmanager
     def heard(self, concerned: Callable[[], bool] = lambda: True) -> Iterator[asyncio.Event]:
-        """Yield an event that is set after publications for which ``concerned`` returns True."""
+        """Yield an event that is set after publications if ``concerned`` then returns True."""
         if not self._watchers:
             loop = asyncio.get_running_loop()
             self._unsubscribe = self._board.subscribe(lambda: self._published(loop))
@@ -100,7 +99,7 @@ class Publications:
     def _published(self, loop: asyncio.AbstractEventLoop) -> None:
         """Schedule a wake-up, from the control loop's thread.
 
-        One wake-up is enough for several publications, since a woken watcher reads the newest status."""
+        Several publications need only one wake-up, since a woken watcher reads the newest status."""
         if not self._waking:
             self._waking = True
             with suppress(RuntimeError):  # the server has stopped
@@ -110,7 +109,7 @@ class Publications:
         loop.call_at(max(loop.time(), self._next_at), self.wake)
 
     def wake(self) -> None:
-        """Wake the concerned watchers in groups, so that other calls run between them."""
+        """Wake the concerned watchers, group by group, so that other calls run in between."""
         loop = asyncio.get_running_loop()
         self._waking = False
         self.wakes += 1
@@ -127,7 +126,7 @@ def _set_all(events: list[asyncio.Event]) -> None:
 
 
 class LargeMessages:
-    """Limit of the number of large messages that wait for readers at the same time; gRPC holds a copy of each."""
+    """Limit of the number of large messages that are written at the same time, because gRPC keeps a copy of each."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(LARGE_TOGETHER)
@@ -142,7 +141,7 @@ class LargeMessages:
 
 
 class Feed(Generic[Key, Value]):
-    """Table that follows the status while there are watchers, and catches up when the first watcher arrives."""
+    """Watch of one kind of rows. The table is kept up to date only while there are watchers."""
 
     def __init__(
         self, board: StatusBoard, response: type[Message], rows: Rows[Key, Value], large: LargeMessages
@@ -171,10 +170,10 @@ class Feed(Generic[Key, Value]):
                 await self._woken()
 
     async def _up_to_date(self) -> None:
-        """Wait until the table includes everything that was published before the call.
+        """Wait until the table includes all that was published before this call.
 
-        Concurrent callers share the update of the table, which continues when one of the callers is cancelled."""
-        if self._following:  # it may have begun before the publication
+        Concurrent callers share one update of the table, which continues if one of them is cancelled."""
+        if self._following:  # this update may have begun before the publication
             await asyncio.wait({self._following})
         if not self._following:
             self._followed_at = self._publications.wakes
@@ -182,7 +181,7 @@ class Feed(Generic[Key, Value]):
         await asyncio.shield(self._following)
 
     async def _woken(self) -> None:
-        """Bring the table up to date once for all watchers of one wake-up, whatever is published meanwhile."""
+        """Bring the table up to date after a wake-up. All watchers of one wake-up share one update."""
         if self._followed_at != self._publications.wakes:
             await self._up_to_date()
         elif self._following:
@@ -219,9 +218,9 @@ class Routes:
     async def watch(self, job_id: str, uid: str, token: str, write: Write, wait: Wait) -> None:
         """Write the newest routes whenever they have changed, until ``wait`` raises.
 
-        ``uid``: uid of the watched registration. When it is empty, the resume token names the registration; without a
-        token, the present registration is watched. Raises ``NotFound`` when the registration ends or has ended, and
-        ``InvalidInput`` for a malformed resume token."""
+        ``uid``: uid of the watched registration; if empty, the registration in the resume token, or the present one
+        without a token. Raises ``NotFound`` when the registration ends or has ended, and ``InvalidInput`` for a
+        malformed resume token."""
         named = self._tokens.uid(token)
         uid = await self._uid_of(job_id, uid or named)
         stream = f"{uid} {job_id}"
@@ -248,8 +247,8 @@ class Routes:
     def _known(self, job: JobStatus, status: Status) -> bool:
         """Return whether the routes of the job are certain.
 
-        After a restart, the routes of an earlier job are unknown until the rules of the switches were read, since
-        switches may hold pins of the job."""
+        Switches may have pins of a job from before a restart. The routes of such a job are unknown until the rules were
+        read."""
         return job.routes_known or not status.adopting or job.registration.registered_at > self._since
 
     async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
