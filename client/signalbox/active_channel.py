@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 
+from signalbox.bounded_channel import MARGIN_S, BoundedChannel, Overdue
 from signalbox.client_errors import is_away, is_unsaved, why_away
 from signalbox.errors import Unreachable
 from signalbox.words import MAY_BE_REPLACED
@@ -43,35 +44,6 @@ OPTIONS: list[tuple[str, object]] = [
 """Options of each channel: gRPC connects as often as the address is probed."""
 
 
-class _Used:
-    """Controller in use. Any thread may close it; gRPC crashes when it is asked for a method of a closed channel."""
-
-    def __init__(self, address: str, channel: Any) -> None:
-        self.address = address
-        self._channel = channel
-        self._lock = Lock()
-        self._closed = False
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._channel.close()
-
-    def unary_unary(self, *method: Any, **more: Any) -> Any:
-        """Return the method. Raises ``ValueError`` on a closed channel, as the method itself does later."""
-        return self._method(self._channel.unary_unary, *method, **more)
-
-    def unary_stream(self, *method: Any, **more: Any) -> Any:
-        """Return the method, like ``unary_unary``."""
-        return self._method(self._channel.unary_stream, *method, **more)
-
-    def _method(self, of: Callable[..., Any], *method: Any, **more: Any) -> Any:
-        with self._lock:
-            if self._closed:
-                raise ValueError("the channel is closed")
-            return of(*method, **more)
-
-
 class ActiveChannel:
     """Stand-in for a channel of gRPC, with the methods that clients of the API use; for any number of threads.
 
@@ -83,7 +55,7 @@ class ActiveChannel:
         self._addresses = addresses
         self._open = open_channel
         self._stream_s = stream_s
-        self._used: _Used | None = None
+        self._used: BoundedChannel | None = None
         self._left = ""  # address of the controller that was used before
         self._why = dict.fromkeys(addresses, "there is no answer")
         self._finding = Lock()
@@ -142,7 +114,7 @@ class ActiveChannel:
 
     # ---- the controller in use
 
-    def _begin(self, call: Callable[[Any], Any], until: float) -> tuple[_Used, Any]:
+    def _begin(self, call: Callable[[Any], Any], until: float) -> tuple[BoundedChannel, Any]:
         """Begin a call at the active controller."""
         while True:
             used = self._active(until)
@@ -152,25 +124,28 @@ class ActiveChannel:
                 if self._closed or used is self._used:
                     raise
 
-    def _wait(self, used: _Used, answer: Any, until: float) -> Any:
+    def _wait(self, used: BoundedChannel, answer: Any, until: float) -> Any:
         """Return the answer of a call. Stop using a controller that answers neither the call nor a probe."""
         wait_s = SILENT_S
         try:
             while True:
+                left_s = until - time.monotonic()
                 try:
-                    return answer.result(timeout=wait_s)
+                    return answer.result(timeout=max(0.0, min(wait_s, left_s + MARGIN_S)))
                 except grpc.FutureTimeoutError:
-                    self._probe(used, min(PROBE_S, until - time.monotonic()))
+                    if wait_s > left_s:
+                        raise Overdue from None
+                    self._probe(used, min(PROBE_S, left_s - wait_s))
                     wait_s *= 2
         finally:
             answer.cancel()
 
-    def _keep_probing(self, used: _Used, over: Event) -> None:
+    def _keep_probing(self, used: BoundedChannel, over: Event) -> None:
         """Probe the controller that sends a stream, until the stream is over."""
         while not over.wait(STREAM_PROBE_S):
             self._probe(used, PROBE_S)
 
-    def _probe(self, used: _Used, within_s: float) -> None:
+    def _probe(self, used: BoundedChannel, within_s: float) -> None:
         """Stop using the controller if it does not answer in time."""
         try:
             used.unary_unary(HEALTH)(b"", timeout=within_s)
@@ -180,7 +155,7 @@ class ActiveChannel:
         except ValueError:
             pass  # another thread has stopped using it
 
-    def _is_left(self, used: _Used, error: Any) -> bool:
+    def _is_left(self, used: BoundedChannel, error: Any) -> bool:
         """Return whether a failed call or stream ended because its controller is no longer in use.
 
         Another thread may have closed the channel, or the controller has cancelled the call because it ends."""
@@ -191,7 +166,7 @@ class ActiveChannel:
         self._leave(used)
         return True
 
-    def _is_moved(self, used: _Used, but: set[str]) -> bool:
+    def _is_moved(self, used: BoundedChannel, but: set[str]) -> bool:
         """Return whether another controller is used now, at an address that is not in ``but``.
 
         A controller that is cut off from etcd saves nothing, and another one may have replaced it."""
@@ -204,14 +179,14 @@ class ActiveChannel:
                     self._use(found)
             return self._used is not used
 
-    def _leave(self, used: _Used) -> None:
+    def _leave(self, used: BoundedChannel) -> None:
         if self._used is used:
             self._used, self._left = None, used.address
         used.close()
 
     # ---- finding the active controller
 
-    def _active(self, until: float) -> _Used:
+    def _active(self, until: float) -> BoundedChannel:
         """Return the active controller. Raises ``Unreachable`` when none has answered by then."""
         if used := self._used:
             return used
@@ -222,18 +197,18 @@ class ActiveChannel:
         finally:
             self._finding.release()
 
-    def _use(self, found: _Used) -> _Used:
+    def _use(self, found: BoundedChannel) -> BoundedChannel:
         self._used = found
         if self._closed:
             found.close()
         return found
 
-    def _find(self, addresses: Sequence[str], until: float, once: bool = False) -> _Used:
+    def _find(self, addresses: Sequence[str], until: float, once: bool = False) -> BoundedChannel:
         """Probe each address until a controller answers at one of them; ``once``: probe no address a second time.
 
         The last used controller is probed after all others: HAProxy may answer the probe in place of this
         controller."""
-        channels = {address: self._open(address) for address in addresses}
+        channels = {address: BoundedChannel(address, self._open(address)) for address in addresses}
         due = dict.fromkeys(addresses, time.monotonic())
         pauses = dict.fromkeys(addresses, FIRST_PAUSE_S)
         if self._left in due:
@@ -266,7 +241,7 @@ class ActiveChannel:
             for address, channel in channels.items():
                 if address != found:
                     channel.close()
-        return _Used(found, channels[found])
+        return channels[found]
 
     def _unreachable(self) -> Unreachable:
         """Return the error that names each address with the reason why its controller is not used."""

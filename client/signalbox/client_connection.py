@@ -12,6 +12,7 @@ import grpc
 
 from signalbox import active_channel
 from signalbox.addresses import DEFAULT_ADDRESS
+from signalbox.bounded_channel import BoundedChannel
 from signalbox.client_errors import raise_ours
 from signalbox.credentials import NO_CREDENTIALS, Credentials, checked_addresses
 from signalbox.errors import SignalboxError
@@ -72,7 +73,7 @@ class ClientConnection:
         ]
         opened = credentials.opener(address, options)
         self._channel: Any = (
-            opened(address)
+            BoundedChannel(address, opened(address))
             if len(addresses) == 1
             else active_channel.ActiveChannel(addresses, opened, stream_s=timeout_s)
         )

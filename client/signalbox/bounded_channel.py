@@ -1,0 +1,78 @@
+"""Channel of gRPC whose unary calls and end take a limited time.
+
+With grpcio 1.83.2, calls went on for minutes after their time-out, when servers had closed connections (GOAWAY). So
+each call is a future here, and whoever waits for it stops waiting ``MARGIN_S`` after the time-out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock, Thread
+from typing import Any
+
+import grpc
+
+MARGIN_S = 0.5
+"""Seconds after the time-out of a call in which gRPC may still end the call; also the longest time of ``close``."""
+
+
+@grpc.Call.register
+class Overdue(grpc.RpcError):
+    """Error of a call that gRPC has not ended in time; it has the status of a call that gRPC ends at its time-out."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def details(self) -> str:
+        return "Deadline Exceeded"
+
+    def trailing_metadata(self) -> Any:
+        return ()
+
+
+class Unary:
+    """Method with one request and one answer. ``future``: gRPC's function that begins a call and returns its future."""
+
+    def __init__(self, future: Callable[..., Any]) -> None:
+        self.future = future
+
+    def __call__(self, request: Any, timeout: float, metadata: Any = None) -> Any:
+        """Return the answer of a call. Raises ``RpcError``, at most ``MARGIN_S`` after the time-out."""
+        answer = self.future(request, timeout=timeout, metadata=metadata)
+        try:
+            return answer.result(timeout=max(0.0, timeout) + MARGIN_S)
+        except grpc.FutureTimeoutError:
+            raise Overdue from None
+        finally:
+            answer.cancel()
+
+
+class BoundedChannel:
+    """Channel to ``address``. Any thread may close it; gRPC crashes when it is asked for a method of a closed channel.
+
+    A method of a closed channel raises ``ValueError``, at the latest when it is called."""
+
+    def __init__(self, address: str, channel: Any) -> None:
+        self.address = address
+        self._channel = channel
+        self._lock = Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """End all calls and streams. gRPC waits for their end, which this method does for ``MARGIN_S`` only."""
+        with self._lock:
+            self._closed = True
+        closing = Thread(target=self._channel.close, name="signalbox-close", daemon=True)
+        closing.start()
+        closing.join(MARGIN_S)
+
+    def unary_unary(self, *method: Any, **more: Any) -> Unary:
+        return Unary(self._method(self._channel.unary_unary, *method, **more).future)
+
+    def unary_stream(self, *method: Any, **more: Any) -> Any:
+        return self._method(self._channel.unary_stream, *method, **more)
+
+    def _method(self, of: Callable[..., Any], *method: Any, **more: Any) -> Any:
+        with self._lock:
+            if self._closed:
+                raise ValueError("the channel is closed")
+            return of(*method, **more)
