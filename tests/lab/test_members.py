@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.fabric.topology import Dpid
 from controller.store.assignment import Holder, Site, assign
 from controller.tables.rules import COOKIE_MAGIC
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
@@ -89,7 +90,7 @@ class Pair:
         if self.roles() != Counter(masters):
             return False
         names = self.masters()
-        holders = {switch.dpid: Holder(names[switch.name], "") for switch in self.lab.switches}
+        holders = {Dpid(switch.dpid): Holder(names[switch.name], "") for switch in self.lab.switches}
         members = frozenset(Holder(name, "") for name in ("one", "two"))
         return not assign(Site(members, dict.fromkeys(holders, members), holders))
 
