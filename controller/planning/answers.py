@@ -78,7 +78,7 @@ goal plan and takes as long again."""
 _PARTS = (1.0, 0.85, 0.7, 0.5)
 """Fractions of the cap that the first part of a jump may use; the rest is for moves towards the goal plan."""
 Cycle = tuple[Plan | NoPlan, GoalPlan | None]
-"""Plan of a cycle, and the goal plan that is left after the cycle; None when no goal plan is left."""
+"""Plan of one cycle, and the goal plan that the cycle has not reached yet; None when no goal plan remains."""
 
 
 class Answers:
@@ -86,7 +86,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.goals: dict[int, GoalPlan] = {}
-        """Goal plans that the next request may name, by the generation of the cycle that left them."""
+        """Goal plans that the next request may name, by the generation of the last cycle that moved towards them."""
         self._routed = Routed()
         self._last: tuple[SolvePlan, Planned] | None = None
         self._tries = 0
@@ -185,9 +185,9 @@ def solved(
     held: GoalPlan | None = None,
     running: Routes = NO_ROUTES,
 ) -> tuple[Planned, GoalPlan | None]:
-    """Return the plan with the decision whether to adopt it, and the goal plan that is left when the plan is adopted.
+    """Return the plan with the decision whether to adopt it, and the goal plan that remains after the plan's moves.
 
-    ``min_gain``, ``running``: see ``decided``. ``held``: the goal plan that an earlier cycle left."""
+    ``min_gain``, ``running``: see ``decided``. ``held``: the goal plan of an earlier cycle."""
     answer, goal = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
         return Planned(answer), None
@@ -231,8 +231,7 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
 def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) -> Cycle:
     """Return the plan for this cycle, and the goal plan that it leads to; the goal plan may be None.
 
-    ``held``: the goal plan that an earlier cycle left; it is dropped when anything but the running routes has
-    changed."""
+    ``held``: the goal plan of an earlier cycle; it is dropped when anything but the running routes has changed."""
     limits = limits.begun()
     if not limits.max_moves:
         return plan(problem, limits), None
@@ -256,9 +255,10 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) ->
 
 
 def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
-    """Return a plan in closed form that is as good as ``found`` and needs no more cycles, or else ``found``.
+    """Return the plan of ``aligned_cutting`` if it is as good as ``found`` and takes no more cycles, else ``found``.
 
-    In the closed form the same few common links change for all leaves, so steps are seldom blocked."""
+    With ``aligned_cutting`` the same few common links (``closed_forms``) change for all leaves, so a step is nearly
+    always possible."""
     routes = aligned_cutting(problem, None)
     if routes is None or not limits.max_moves:
         return found
@@ -274,7 +274,7 @@ def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
 def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> tuple[Plan, Plan, int | None]:
     """Return the plan that is reached in the end, the plan of the first cycle, and the largest number of cycles needed.
 
-    The number is None when no moves within the cap lead to the plan that is reached in the end. Raises
+    The number is None when moves within the cap do not lead to the plan that is reached in the end. Raises
     ``SignalboxError`` when there is no plan; ``where`` becomes a part of the error's text."""
     if limits.max_moves == 0:
         found = answered(plan(problem, replace(limits, max_moves=None)), where)
@@ -316,7 +316,7 @@ class _CycleSearch:
         self._cut_short = aim.cut_short
 
     def first_cycle(self, quick: Routes) -> Cycle:
-        """Return the first cycle.
+        """Return the first cycle towards the goal plan.
 
         ``quick``: the best known routes within the cap; in the worst case the running routes."""
         quick = self._in_place(quick)
@@ -330,7 +330,7 @@ class _CycleSearch:
         return self._answer(routes, held=False)
 
     def next_cycle(self, held: GoalPlan) -> Cycle | None:
-        """Return the next cycle towards the goal plan; None when another goal plan may be better.
+        """Return the next cycle towards the goal plan ``held``; None when another goal plan may be better.
 
         Another goal plan may be better when ``held`` is no better than the running routes, or when no step leads
         towards ``held``."""
@@ -389,12 +389,15 @@ class _CycleSearch:
         return None if found is None else self._filled(found)
 
     def _sizes(self) -> list[int]:
-        """Return the caps to try: one cap, or several caps when the closed form applies, which is fast enough."""
+        """Return the numbers of moves to try for a jump, each at most the cap.
+
+        There are several numbers when the closed form ``aligned_cutting`` applies, because it is fast; otherwise only
+        the cap."""
         parts = _PARTS if aligned_cutting(self._problem, None) else _PARTS[:1]
         return [max(1, int(part * self._cap)) for part in parts]
 
     def _filled(self, routes: Routes) -> Routes:
-        """Return ``routes`` with the rest of the cap used for moves towards the goal plan."""
+        """Return ``routes`` with further moves towards the goal plan, as many as the cap still allows."""
         moved = frozenset(flow for flow, route in routes.items() if route != self._running.get(flow))
         more = self._step(routes, self._cap - self._problem.moves(routes), moved)
         return routes if isinstance(more, Stuck) else more
@@ -416,7 +419,7 @@ class _CycleSearch:
     def _best_within_cap(self) -> Routes:
         """Best routes within the cap that are found in time, or else the running routes.
 
-        When no step leads on, some time is reserved to name the smallest group of moves."""
+        When no step towards the goal plan is possible, some time is reserved for the search of ``_blocked``."""
         limits = replace(self._part, ecmp_draws=0)
         if isinstance(self._after_step, Stuck):
             limits = limits.sooner(_SHARE * min(limits.left_s, limits.time_limit_s))
@@ -434,10 +437,10 @@ class _CycleSearch:
         return is_less(*(sorted_slowdowns(job_slowdowns(self._problem, of)) for of in (routes, others)))
 
     def _blocked(self) -> Cycle:
-        """Return the cycle when no step leads on: the smallest group of moves is made if it is within the cap.
+        """Return the cycle when no step is possible: make the smallest group of moves if it is within the cap.
 
         Otherwise nothing moves, and the goal plan names the group. The search for the group can find moves that the
-        search for a step misses, because a step has more to decide. No group is named when the time is over before the
+        search for a step misses, because a step has more to decide. No group is named when the time ends before the
         group is proven to be the smallest."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
         together = {**self._running, **{flow: self._goal[flow] for flow in flows}}

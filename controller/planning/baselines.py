@@ -131,8 +131,8 @@ def first_fit(choices: PathChoices, hashed: Ints) -> Ints:
     """Return the links of each flow under global first fit.
 
     The scheme serves one flow after the other. It takes the flow's first path whose links all have room for the flow's
-    demand, and reserves the demand on these links. A flow without such a path stays on its links of ``hashed``, and
-    nothing is reserved for it. Hedera has no phases: a flow counts with its largest demand in any phase."""
+    demand, and reserves the demand on these links. A flow without such a path stays on its ECMP path (``hashed``) and
+    reserves nothing. Hedera has no phases: a flow counts with its largest demand in any phase."""
     taken = hashed.copy()
     room_bps = choices.next_hops.capacity_bps * (1 + _ROUNDING)
     for number, (bps, hops) in enumerate(zip(choices.peak_bps, choices.options, strict=True)):
@@ -157,7 +157,7 @@ QUICK: Mapping[str, Callable[[Numbered, int], Ints]] = {
     "edge-coloring": lambda numbered, _: fold_coloring(numbered.problem, numbered.choices),
     "first-fit": lambda numbered, seed: first_fit(numbered.choices, numbered.hashed(seed)),
 }
-"""Functions by scheme. A function returns the links of each flow; its second argument is the seed."""
+"""Function of each quick scheme, by name. It returns the links of each flow; its second argument is the seed."""
 
 
 def baseline_slowdowns(problem: Problem, limits: PlanLimits) -> dict[str, float]:

@@ -143,7 +143,7 @@ class _Source(NamedTuple):
     units: Sequence[int] = ()
     """Units that may be tried."""
     highest: float = 0.0
-    """Upper limit of the slowdown that the cut can prove with a unit.
+    """Upper limit of the slowdown that the cut can prove with any unit.
 
     A routing that puts each whole flow on the emptiest link has at most this slowdown."""
 
@@ -152,7 +152,7 @@ class _Group(NamedTuple):
     """Set of jobs, at least ``least`` of which must have the slowdown that is to be proven."""
 
     cut: tuple[int, int]
-    """Cut that proves this: the index of its ``_Source``, and its unit or 0 if it has no unit."""
+    """Cut that proves the statement about the group: the index of its ``_Source``, and its unit (0 for no unit)."""
     jobs: frozenset[int]
     least: int
 
@@ -332,9 +332,9 @@ class Witnesses:
         return self._made[at]
 
     def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
-        """Return the proof that consists of these groups.
+        """Return the proof that consists of the given groups.
 
-        Their weights are the duals of the linear programme for the fewest jobs that satisfy all groups."""
+        The weights of the groups are the duals of the linear programme for the fewest jobs that satisfy all groups."""
         groups = list({(group.jobs, group.least): group for group in groups}.values())
         if not groups:
             return _Proof(0, bound, (), ())

@@ -153,7 +153,7 @@ def nearly_equal(peak_bps: Floats) -> float | None:
 
 
 Cable = tuple[Dpid, int]
-"""Spine, and index of the cable among the cables between this spine and a leaf."""
+"""Spine, and the index of a cable among the parallel cables between this spine and a leaf."""
 
 
 @dataclass(frozen=True)
@@ -474,9 +474,10 @@ def find_residual(common: CommonLinks) -> Residual | None:
 
 
 def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> tuple[Bools, Ints]:
-    """Return which flows can take their spines, as both links exist, and these links, shape (these flows, 2).
+    """Return whether each flow has a link to its spine and a link from it, and the two links of each flow with both.
 
-    ``spine`` has the column of each flow's spine, -1 for none."""
+    The links have the shape (flows with both links, 2). ``spine``: column of each flow's spine in ``residual``, -1 for
+    none."""
     row_out, row_in = common.rows(numbers, flows)
     links = np.stack([residual.out[row_out, spine], residual.into[row_in, spine]], axis=1)
     on: Bools = (spine >= 0) & (links >= 0).all(axis=1)
@@ -491,7 +492,7 @@ class Divided(NamedTuple):
     over: NumberedRoutes
     """Routes over the residual links."""
     rest: Ints
-    """Flows that are left for the common links."""
+    """Flows without a path over the residual links; they take common links."""
     colors: Ints
     """Colours of the flows in ``rest``."""
 
@@ -499,9 +500,10 @@ class Divided(NamedTuple):
 def _split_over_residual_links(
     numbers: Numbers, flows: Ints, common: CommonLinks, demand_bps: float
 ) -> Iterator[Divided]:
-    """Yield divisions that give each residual spine the mean number of colours per link, rounded down, then up.
+    """Yield divisions of the flows between the residual links and the common links.
 
-    The mean is over common links and residual spines."""
+    Every residual spine gets the same number of colours: the mean over all common links and residual spines, first
+    rounded down, then up."""
     residual = find_residual(common)
     if residual is None:
         return
@@ -521,10 +523,11 @@ def _split_over_residual_links(
 def _fewest_late(
     numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, colors: Ints
 ) -> tuple[Bools, Bools, Ints]:
-    """Return which flows with a colour (at least 0) are late, which are placed, and the links of the placed flows.
+    """Assign residual spines to the colours that are at least 0, so that few flows are late.
 
-    Several ways to assign spines to colours are tried. The best way minimises the largest number of late flows at one
-    leaf, because late flows need as many further colours."""
+    Return whether each flow is late, whether it has a path over its spine, and the links of the flows with a path. A
+    flow is late if its spine lacks a link to one of its leaves. Several assignments are tried. The best one minimises
+    the largest number of late flows at one leaf, because late flows need as many further colours."""
 
     def shifted(by: int) -> tuple[int, Bools, Bools, Ints]:
         spine = np.where(colors < 0, -1, (colors + by) % residual.count)

@@ -287,7 +287,7 @@ class EcmpSlowdown:
 def ecmp_slowdown(problem: Problem, draws: int, seed: int, hops: NextHops | None = None) -> EcmpSlowdown:
     """Return the mean and 95th percentile of the worst slowdown when every routable flow is hashed; 1 without flows.
 
-    ``hops``: next hops of the problem, if they are already known."""
+    ``hops``: next hops of the problem, if the caller has computed them."""
     hops = hops or NextHops(problem)
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
@@ -375,7 +375,7 @@ def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]
 
 
 def _forks(hops: NextHops, state: Ints) -> list[bool]:
-    """Return for each hop whether any flow has several next hops there."""
+    """Return for each hop whether any flow has a choice of several next hops there."""
     forks = []
     of_position = np.repeat(np.arange(len(hops.size)), hops.size)
     here = np.zeros(len(hops.size), bool)
@@ -412,7 +412,7 @@ def _fixed(problem: Problem, in_force: Routes, hops: NextHops) -> Passing:
 
 
 def _passing(rows: Iterable[tuple[int, int, float]]) -> Passing:
-    """Return the links of subflows, given as (flow, link, share)."""
+    """Return the given rows (number of a flow, number of a link, share of a subflow) as ``Passing``."""
     flows, links, shares = np.array([*rows], np.float64).reshape(-1, 3).T
     return Passing(np.unique(flows).astype(np.int64), flows.astype(np.int64), links.astype(np.int64), shares)
 
@@ -438,11 +438,13 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class FabricLoads:
-    """Loads and slowdowns of many random draws at once.
+    """Loads and slowdowns of many random draws of routes at once.
 
-    ``flows``: numbers of the flows whose paths differ between draws. The argument ``links`` of the methods has the
-    paths of these flows; shape (hops, draws, flows). Links are numbered as in ``capacity_bps``. ``fixed``: links of the
-    flows that take the same links in every draw."""
+    - ``flows``: numbers of the flows whose paths differ between draws.
+    - ``fixed``: links of the flows that take the same links in every draw.
+
+    The argument ``links`` of the methods has the paths of ``flows``; shape (hops, draws, flows). Links are numbered as
+    in ``capacity_bps``."""
 
     def __init__(self, problem: Problem, capacity_bps: Floats, flows: Ints, fixed: Passing | None = None) -> None:
         numbers = problem.numbers
@@ -530,7 +532,7 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """Return the numbers of the links that one job uses, and an array that gives the index of each such number.
+    """Return the ascending numbers of the links that one job uses, and for each link number its index among them.
 
     With these indices the job's sums fit into small arrays. ``width``: number of all links."""
     on = np.zeros(width, bool)

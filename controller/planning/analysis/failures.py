@@ -46,7 +46,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stage, _done, _of: None) -> FailureAnalysis:
-    """Analyse failures under the routes in force, or under the routes of a plan when no flow is pinned.
+    """Analyse failures under the routes in force; if no flow is pinned, under the routes of a new plan.
 
     Raises ``SignalboxError`` when the planner has no answer for a case."""
     network = request.network
@@ -72,7 +72,7 @@ def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stag
 
 
 def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list[Outcome]:
-    """Return an outcome with only the bounds for each case, worst case first."""
+    """Return one outcome per case, with only its bounds, worst case first."""
     problem = network.problem
     pinned_to = _pinned_to(problem)
     outcomes = []
@@ -102,7 +102,7 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
 def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, progress: Progress) -> list[Outcome]:
     """Return the outcomes with the slowdowns under hashing and after the repair, in the order of ``bounded``.
 
-    Outcomes at the end are left out when the time is over."""
+    When the time is over, the remaining cases get no outcome."""
     limits = network.limits
     outcomes: list[Outcome] = []
     for outcome in bounded:
@@ -121,7 +121,7 @@ def _planned(
 ) -> list[Outcome]:
     """Return at least the ``top`` worst outcomes, worst first, with a plan where the repair misses the bound.
 
-    Outcomes get no plan when the time is over. ``top``: None for all outcomes."""
+    When the time is over, the remaining outcomes get no plan. ``top``: None for all outcomes."""
     waiting = sorted(repaired, key=lambda outcome: outcome.severity)
     done: list[Outcome] = []
     while waiting:
@@ -224,8 +224,8 @@ def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabr
 def cases(problem: Problem, fabric: Fabric, failures: Iterable[Failure]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
     """Return the failures grouped into cases of equal effect, in the order of the first failure of each case.
 
-    The first tuple has the cases by which some flow may lose a route or a hashed path. The second tuple has the
-    failures without an effect, one case per kind."""
+    The first tuple has the cases in which some flow may lose a route or a hashed path. The second tuple has one case
+    per kind of failure, with all failures of this kind that affect no flow."""
     hops = NextHops(problem)
     usable = {hops.links[number] for number in set(hops.link.tolist()) - {hops.nothing}}
     label = interchangeable(problem, fabric)
@@ -265,9 +265,9 @@ def failed(problem: Problem, failure: Failure) -> Problem:
 
 
 def _cables(fabric: Fabric, with_hosts: Collection[Dpid]) -> dict[tuple[Dpid, Dpid], list[tuple[PortRef, PortRef]]]:
-    """Return both ends of each cable by pair of switches, sorted by port; a switch with hosts is first in its pair.
+    """Return the two ports of each cable by pair of switches, sorted by port. Circuits are not cables.
 
-    Circuits are not cables."""
+    If one switch of a pair has hosts, it is first in the pair."""
     between: defaultdict[tuple[Dpid, Dpid], set[tuple[PortRef, PortRef]]] = defaultdict(set)
     for link in (link for link in fabric.links.values() if not link.one_way):
         a, b = sorted((link.src, link.dst), key=lambda end: (end.dpid not in with_hosts, end))

@@ -180,7 +180,7 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
 
 
 def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLink]:
-    """Return the job's links with their loads under these routes, the most loaded link first.
+    """Return the links of the job with their loads under the given routes, the most loaded link first.
 
     Among equal loads, the link with the most jobs is first."""
     problem = network.problem
@@ -254,10 +254,10 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
 
 
 def prove_routes(request: ProveRoutes) -> PlanProof:
-    """Return the routes in force with the proofs that no routes are better, for a checker without a solver.
+    """Return the routes in force with proofs that no routes are better, as a document that is checked without a solver.
 
-    The planner makes no new routes; only its lower bounds are used. Its search may prove bounds for which the document
-    has no witness. Flows without any path are left out.
+    The planner makes no new routes; the document uses only its lower bounds. A bound that the planner's search has
+    proven may have no witness in the document. Flows without any path are left out.
 
     Raises ``NotKnownYet`` while a flow with a path has no route in force: switches hash the flow, so the slowdown of
     its job is not known. Raises ``SignalboxError`` when the planner has no answer, or when capacities are too far apart

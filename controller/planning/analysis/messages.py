@@ -119,9 +119,7 @@ class Network:
     """Network that an analysis examines."""
 
     found: Problem | Snapshot
-    """Problem with the routes in force, or its snapshot.
-
-    The control loop passes a snapshot when the worker shall make the problem."""
+    """Planning problem with the routes in force, or the snapshot from which the worker process makes the problem."""
     fabric: Fabric
     intact: Fabric
     """Fabric including all parts that have failed or are drained."""
@@ -129,7 +127,7 @@ class Network:
     """Limits of each plan that the analysis makes."""
     names: FabricNames
     drained: frozenset[LinkId] = frozenset()
-    """Links that work, but that an operator has taken out of service."""
+    """Working links that an operator has taken out of service."""
 
     @property
     def problem(self) -> Problem:
@@ -151,9 +149,9 @@ class AnalyseJob:
     efficiency_measured: float | None
     """Measured efficiency; None without measured times."""
     without_path: int = 0
-    """Number of the job's flows between hosts that the fabric does not connect.
+    """Number of the job's flows that have no path in the fabric.
 
-    It includes flows that are cut off at the port of a host; the problem does not contain such flows."""
+    Flows of a host whose port is down are included, although the planning problem does not contain them."""
     arrangement: Arrangement | None = None
     """Arrangement of the job by an extension; None for most jobs."""
     withheld: str = ""
@@ -210,10 +208,11 @@ def analysis_request(
     demands: Mapping[JobId, JobDemand] = MappingProxyType({}),
     min_gain: float = 0.0,
 ) -> AnalysisRequest:
-    """Return the request to the worker that answers a question of the API.
+    """Return the request to the worker process that answers a question of the API.
 
-    ``without_path``: see ``AnalyseJob``, for the jobs that have such flows. ``links``: links of the named parts.
-    ``withheld``: see ``AnalyseJob``, for the named job.
+    - ``without_path``: number of flows without a path, for each job that has such flows.
+    - ``links``: links of the named parts.
+    - ``withheld``: ``AnalyseJob.withheld`` of the job in the question.
 
     Raises ``NotFound`` for an unknown job. Raises ``NotKnownYet`` for a job when some of its hosts, or all of its
     traffic, are not known yet."""
@@ -347,9 +346,9 @@ class LeafCut:
     jobs: tuple[JobFlows, ...]
     """Number of flows of each job, the job with the most flows first."""
     subflows: int
-    """Number of subflows that are planned as whole flows: the equal subflows of a flow, otherwise one per flow."""
+    """Number of subflows of the cut's flows: a flow that is planned as equal subflows counts once per subflow."""
     drained: int = 0
-    """Number of links that work, but are taken out of service, of the switches on this side of the cut."""
+    """Number of working links, of the switches on this side of the cut, that an operator has taken out of service."""
 
     @property
     def slowdown(self) -> float:
@@ -375,9 +374,9 @@ class FoundRoutes:
     first_slowdown: float
     """Slowdown of the analysed job after one planning cycle."""
     cycles: int | None
-    """Largest number of cycles that the moves take.
+    """Largest number of planning cycles that the moves to these routes take.
 
-    None when no moves within ``planning.max_moves`` lead to these routes."""
+    None when these routes cannot be reached with ``planning.max_moves`` moves per cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,9 +392,9 @@ class Arranged:
     gain: str = ""
     """Sentence that replaces the usual sentence on the possible gain of other routes; empty for no replacement."""
     link: str = "link"
-    """Word for one of the arrangement's links."""
+    """Noun for a link of the arrangement in the sentences of the analysis."""
     at_bound: bool = False
-    """Whether no routes on the arrangement's links are better."""
+    """Whether it is proven that no other routes over the arrangement's links are better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,9 +512,9 @@ class Outcome:
     first_slowdown: float | None = None
     """Worst slowdown after one planning cycle."""
     cycles: int | None = 0
-    """Largest number of cycles that the plan's moves take.
+    """Largest number of planning cycles that the moves to the plan take.
 
-    None when no moves within ``planning.max_moves`` lead to the plan."""
+    None when the plan cannot be reached with ``planning.max_moves`` moves per cycle."""
 
     @property
     def proven(self) -> bool:
@@ -558,9 +557,9 @@ class FailureAnalysis:
     outcomes: tuple[Outcome, ...]
     """Outcomes, the worst first; outcomes of which only the bound is known are last."""
     felt: tuple[Case, ...]
-    """All cases that change something for a flow; cases without an outcome are no worse than the outcomes."""
+    """All cases that affect some flow. A case that is missing in ``outcomes`` is no worse than the outcomes."""
     unfelt: tuple[Case, ...]
-    """Cases that change nothing for any flow."""
+    """Cases that affect no flow."""
 
 
 # ---- results: the routes in force
