@@ -47,9 +47,9 @@ _MOST_PATHS = 512
 _BLOCK = 512
 """Number of states (see ``NextHops``) whose paths are listed at once, so that the arrays fit into the CPU's cache."""
 _ATTEMPTS = 8
-"""Largest number of goals that are tried for all jobs together, and of jobs that are relieved one by one."""
+"""Largest number of goals that relief tries for all jobs together; also of jobs that it then relieves one by one."""
 _TRIED = 4
-"""Number of flows that are tried before a link is left as it is."""
+"""Number of flows on a link that relief tries to move before it leaves the link as it is."""
 _LESS = 0.02
 """Relative decrease of a job's slowdown that the relief of this single job tries to reach."""
 _LEAST_S = 0.2
@@ -315,7 +315,7 @@ class _Relief:
         """Slowdown of each job under the routes that were last accepted."""
         flows = np.bincount(rows.link, minlength=len(self.load))
         self._each = np.where(flows > 0, self.load / np.maximum(1, flows), np.inf)
-        """Load of each link at the start / number of its flows."""
+        """Mean load per flow on each link at the start."""
         self._hops = max((len(path) for route in start.values() for path, _ in route), default=1)
         self._increments = Increments(problem, problem.numbers.capacity_bps)
         self._increments.count_rows(rows.flow, rows.link, rows.share)
@@ -424,10 +424,9 @@ class _Relief:
         return False
 
     def _to_leave(self, link: int) -> list[int]:
-        """Return the flows on the link in the order in which they are tried.
+        """Return the flows on the link in the order in which relief tries to move them.
 
-        Flows that have moved already are tried first, then the flows whose most loaded other link has the highest
-        load."""
+        Flows that have moved already are first, then the flows whose most loaded other link has the highest load."""
         first, last = np.searchsorted(self._link, (link, link + 1)).tolist()
         here = [flow for flow in self._flow[first:last].tolist() if flow not in self._at]
 
@@ -438,7 +437,9 @@ class _Relief:
         return sorted([*self._moved_to[link], *here], key=order)
 
     def _that_keeps_to(self, goal: float, flow: int) -> Route | None:
-        """Return a route on which no link exceeds ``goal``, for a flow that is on no link now; else None."""
+        """Return a route of the flow on which no link exceeds ``goal``; None when no such route is found.
+
+        The load of the flow must not be counted on any link."""
         ends = self._problem.flows[flow]
         pair, paths = (ends.src_leaf, ends.dst_leaf), self._problem.candidates(ends)
         if pair not in self._paths:
@@ -463,7 +464,7 @@ class _Relief:
                 self._moved_to[link].pop(flow, None)
 
     def _add_load(self, flow: int, route: Route | None) -> None:
-        """Add the load of a flow that is on no link now; the route None means the flow's route in ``start``."""
+        """Add the load of a flow that is counted on no link; the route None means the flow's route in ``start``."""
         self._at.pop(flow, None)
         if route is not None:
             self._at[flow] = route

@@ -39,7 +39,9 @@ class ReplanOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
-    """Request for another mode of the controller. The reply is a ``ModeSet``, sent after the last barrier."""
+    """Request for another mode of the controller.
+
+    The reply is a ``ModeSet``. The control loop sends it when the switches have confirmed the rules of the new mode."""
 
     mode: Mode
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -63,7 +65,7 @@ class SolvePlan:
     min_gain: float = 0.0
     """Smallest relative gain at which a plan is worth its moves."""
     goal: GoalPlanLeft | None = None
-    """Goal plan that an earlier cycle left."""
+    """Goal plan of an earlier cycle that is not reached yet; None without such a plan."""
     installs: bool = True
     """Whether the control loop installs a plan that is worth its moves.
 

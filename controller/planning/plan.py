@@ -249,13 +249,13 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
 
 @dataclass(frozen=True, slots=True)
 class GoalPlan:
-    """Plan that needs more moves than one cycle may make, with the moves that are left until it is reached."""
+    """Plan that needs more moves than one cycle may make, and the number of moves that remain until it is reached."""
 
     plan: Plan
     problem: Problem
     """Problem that the plan was made for."""
     moves: int
-    """Number of moves that are left after the moves of this cycle."""
+    """Number of moves that remain after the moves of this cycle."""
     held: bool
     """Whether an earlier cycle found the goal plan."""
     blocked: tuple[FlowId, ...] = ()
@@ -275,10 +275,10 @@ class GoalPlan:
 
 
 class GoalPlanLeft(NamedTuple):
-    """Summary of a goal plan for the control loop; the rest of the goal plan stays in the planning process."""
+    """Summary of a goal plan for the control loop. The planning process keeps the goal plan itself."""
 
     generation: int
-    """Generation of the cycle that left the goal plan."""
+    """Generation of the problem from which the latest cycle towards the goal plan was computed."""
     moves: int
     blocked: int
     """Number of flows that would have to move together; 0 when moves within the cap lead towards the plan."""
@@ -426,7 +426,7 @@ class Planned:
     repaired: int = 0
     """Number of flows whose path was lost and that have another path in the plan."""
     goal: GoalPlanLeft | None = None
-    """Summary of the goal plan that is left when the plan is adopted; None when no goal plan is left."""
+    """Summary of the goal plan that remains when the plan is adopted; None when no goal plan remains."""
     for_now: bool = False
     """Whether the plan is for the phases that jobs send now (``Problem.now``), not for all phases."""
 
@@ -460,9 +460,9 @@ class Slowdowns:
 
 
 def slowdowns(problem: Problem, draws: int) -> Slowdowns | None:
-    """Return the slowdowns of the running routes; None when a path of these routes is lost.
+    """Return the slowdowns of the running routes, or None when one of these routes has a lost path.
 
-    A flow whose path is lost does not run as planned. ``draws``: number of random draws of ECMP."""
+    ``draws``: number of random draws of ECMP."""
     if problem.broken:
         return None
     problem = problem.now

@@ -142,7 +142,7 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
 
 @contextmanager
 def _collecting_later() -> Iterator[None]:
-    """Run without garbage collections.
+    """Switch off Python's garbage collector while the block runs.
 
     While routes are made, collections would scan all of them again and again. The collections would free next to
     nothing, since hardly any of these objects is in a cycle of references."""
@@ -338,7 +338,9 @@ def of_subflows(problem: Problem, routes: Routes) -> Routes:
 
 
 def _one(subflows: Sequence[Flow]) -> Flow:
-    """Return one flow for these subflows, which must have their demands in the same phases."""
+    """Return one flow that replaces the given equal subflows, with the sum of their demands in each phase.
+
+    All of these subflows must have demands in the same phases."""
     if len(subflows) == 1:
         return subflows[0]
     phases = zip(*(subflow.demand_bps for subflow in subflows), strict=True)

@@ -56,7 +56,7 @@ class FlowId(NamedTuple):
     src_ip: str
     dst_ip: str
     owner: str = ""
-    """Job of the flow where several jobs share the pair, see ``signalbox.jobs.subflows``; else empty."""
+    """Job of the flow if several jobs have flows between these addresses (``signalbox.jobs.subflows``); else empty."""
     subflow: int = 0
     """Number of this subflow where the job has divided the pair into equal subflows; else 0."""
 
@@ -120,7 +120,7 @@ def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Demand of one job between two hosts, and the route that it has now."""
+    """Traffic of one job from one host to another, as the planner sees it: the demand and the current route."""
 
     id: FlowId
     job_id: JobId
@@ -289,7 +289,7 @@ class PlanLimits:
 
 
 _DENSE, _SMALL = 8, 65_536
-"""``distinct`` marks its keys in a table of at most ``_DENSE`` entries per key plus ``_SMALL`` entries.
+"""Limits of the table in which ``distinct`` marks its keys: ``_DENSE`` entries per key plus ``_SMALL`` entries.
 
 Where a larger table would be needed, sorting the keys is cheaper."""
 

@@ -97,9 +97,9 @@ class PlanningProcess:
         self._changed = threading.Condition()
         self._stopping = False
         self._newest: PlanningRequest | None = None
-        """Newest request until its plan has arrived, then None. Each process gets a request once."""
+        """Newest request until its plan has arrived, then None. No process gets the same request twice."""
         self._due_before: PlanningRequest | None = None
-        """Request that was due when the previous process ended; else None."""
+        """Request that the previous process had not answered when it ended; else None."""
         self.replaced = 0
         """Number of processes that have ended unexpectedly."""
         self._retry_s = 0.0
@@ -121,7 +121,7 @@ class PlanningProcess:
             self._changed.notify_all()
 
     def configure(self, begin: Callable[[], object]) -> None:
-        """Call ``begin`` soon in the process, and first in every process that is started later."""
+        """Call ``begin`` soon in the running process, and first in every process that is started later."""
         with self._changed:
             self._begin = begin
             self._changed.notify_all()
@@ -217,7 +217,7 @@ class _Child(Child):
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         self.begin = begin
-        """Function that was last sent to the process, which calls it."""
+        """Latest configuring function that was sent to the process; the process calls it."""
         self._began_at = math.inf
         self.asked: PlanningRequest | None = None
         """Newest request that was sent to the process."""

@@ -128,7 +128,9 @@ def capacities(
 
 
 def left_bps(capacity_bps: float, background_bps: float) -> float:
-    """Return the capacity (bit/s) of a link that its background leaves for announced traffic."""
+    """Return the capacity (bit/s) of a link that announced traffic may use: the capacity minus the background.
+
+    The result is at least ``MIN_CAPACITY_FRACTION`` of the capacity."""
     return max(MIN_CAPACITY_FRACTION * capacity_bps, capacity_bps - background_bps)
 
 

@@ -240,7 +240,7 @@ class _Model:
 
     @cached_property
     def _settled(self) -> dict[JobId, float]:
-        """Largest load, by job, of its links (also of NICs) whose load no move changes."""
+        """Largest load of each job's links and NICs, over the links whose load no move changes."""
         loads = job_loads(self._problem, self._start)
         slowdowns: dict[JobId, float] = {}
         for link, of_jobs in loads.items():

@@ -72,7 +72,7 @@ class PlanningWorker:
         self._to_plan.put((request, problem))
 
     def _plan(self, due: tuple[PlanningRequest, Problem]) -> None:
-        """Plan for a request. Its problem has the repaired routes."""
+        """Make the plan, or the slowdowns, for a request whose broken routes are already repaired in the problem."""
         request, problem = due
         if isinstance(request, WorkOutSlowdowns):
             self._put_any(slowdowns_of(problem, request.draws))
@@ -89,7 +89,7 @@ class PlanningWorker:
 
 
 class Newest(Generic[Kind]):
-    """Queue of one request: a newer request replaces a request that no thread has taken yet."""
+    """Queue of at most one request: a newer request replaces a request that still waits for a thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

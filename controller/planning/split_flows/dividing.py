@@ -307,10 +307,10 @@ def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]
 
 
 def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int) -> list[Route] | None:
-    """Return routes of ``len(before)`` flows with at most ``most`` subflows each; None when the rule finds none.
+    """Return routes of ``len(before)`` flows with at most ``most`` subflows each; None when no such routes are found.
 
-    ``amounts``: amount to lay on each path. ``before``: previous route of each flow; as many routes as possible stay
-    unchanged."""
+    ``amounts``: total share of the flows that each path gets. ``before``: previous route of each flow; as many routes
+    as possible stay unchanged."""
     kept = _unchanged(amounts, before)
     while True:
         rest = dict(amounts)
@@ -327,7 +327,7 @@ def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int
 
 
 def lay_nearest(amounts: Mapping[Path, float], flows: int, most: int) -> list[Route]:
-    """Return routes with at most ``most`` subflows each for amounts for which ``lay`` finds no routes.
+    """Return routes with at most ``most`` subflows each that are near ``amounts``, for which ``lay`` finds no routes.
 
     The routes use the paths with the largest amounts."""
     if most == 1:
@@ -353,7 +353,7 @@ def _nearest_whole(amounts: Mapping[Path, float], flows: int) -> list[Path]:
 
 
 def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) -> set[int]:
-    """Return flows (indices) that can keep their routes in ``before``: together these fit into the amounts."""
+    """Return the flows (indices) that keep their routes in ``before``: on no path do they exceed the amount."""
     kept = {index for index, route in enumerate(before) if route}
     over: defaultdict[Path, float] = defaultdict(float)
     users: defaultdict[Path, list[tuple[float, int]]] = defaultdict(list)
@@ -375,9 +375,9 @@ def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) ->
 
 
 def _one_to_change(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
-    """Return the flow (index) in ``kept`` whose route has the fewest paths on which no amount is left.
+    """Return the flow (index) in ``kept`` whose route has the fewest paths without a remaining amount (``rest``).
 
-    Dropping this route adds the fewest paths to those over which the rest is divided."""
+    Dropping this route therefore adds the fewest paths to ``rest``, which is divided over the other flows."""
 
     def new_paths(index: int) -> int:
         return sum(rest.get(path, 0.0) <= _ROUNDED for path, _ in before[index] or ())
@@ -398,9 +398,10 @@ def _pack(amounts: Mapping[Path, float], bins: int, most: int) -> list[Route] | 
 
 
 def _fill(items: list[tuple[float, Path]], bins: int, most: int) -> Route | None:
-    """Remove one flow's subflows from ``items``, which are ascending, and return its route; None when it does not fit.
+    """Remove the subflows of one flow from ``items`` and return the flow's route.
 
-    ``bins``: number of flows that are left, including this one."""
+    Return None when the flow would need more than ``most`` subflows, or when the last flow does not use up ``items``.
+    ``items``: remaining amount of each path, ascending. ``bins``: number of remaining flows, including this one."""
     shares: defaultdict[Path, float] = defaultdict(float)
     room = 1.0
     whole = next((i for i, (amount, _) in enumerate(items) if _is_whole(amount)), None)

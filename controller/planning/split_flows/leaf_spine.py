@@ -53,7 +53,7 @@ _ROUNDING = 1e-9
 _MOST = 0.5
 """Share of a flow on one common link above which this link can be the flow's home."""
 _MISSED = 1e3
-"""Cost, in peeled flows, of each flow by which a side of a leaf has fewer peeled flows than it needs."""
+"""Cost of each flow that a side of a leaf must lose and does not lose; each peeled flow has a cost of about -1."""
 Pair = tuple[Dpid, Dpid]
 Side = tuple[bool, Dpid]
 """Side of a leaf, as (inward, leaf): True for the links into the leaf, False for the links out of it."""
@@ -168,7 +168,9 @@ class _Coloring:
         self._set_color(flow, both)
 
     def _exchange(self, end: Side, taken: int, free: int) -> None:
-        """Exchange two colours along a path that begins at ``end``: there ``taken`` becomes unused, ``free`` used."""
+        """Exchange the colours ``taken`` and ``free`` along the path that begins at ``end`` with colour ``taken``.
+
+        Afterwards no flow at ``end`` has the colour ``taken``."""
         path = []
         color, other = taken, free
         while (flow := self._at.get((end, color))) is not None:
@@ -313,7 +315,7 @@ class _Residual:
     # ---- whole flows
 
     def peel(self, flows: Sequence[Flow]) -> list[Flow]:
-        """Put whole flows on the residual cables, and return the flows that are left."""
+        """Put whole flows on the residual cables, and return the remaining flows."""
         of_pair: defaultdict[Pair, list[Flow]] = defaultdict(list)
         for flow in flows:
             of_pair[flow.src_leaf, flow.dst_leaf].append(flow)
@@ -443,10 +445,10 @@ def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: 
 def _subgraph(
     counts: Mapping[Pair, int], need: Mapping[Side, int], degree: Mapping[Side, int], most: int
 ) -> dict[Pair, int]:
-    """Return the number of flows of each pair to peel off: as many as possible, at most ``most`` at each side.
+    """Return for each pair of leaves the number of flows to peel off: in total as many as possible.
 
-    Flows at sides that need to lose flows (``need``) are preferred. The constraint matrix is the incidence matrix of a
-    bipartite graph, so the solution is integral."""
+    At most ``most`` flows are peeled off at each side of a leaf. Flows at sides that need to lose flows (``need``) are
+    preferred. The constraint matrix is the incidence matrix of a bipartite graph, so the solution is integral."""
     if not counts or not most:
         return {}
     programme = Programme()

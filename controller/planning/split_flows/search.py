@@ -151,7 +151,7 @@ def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Dr
 def solve_by_part(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Drafts | None:
     """Return the best candidate found and the proven bounds; no candidate if the best is one of ``drafts``.
 
-    With a cap on moves, return the best candidate that the search finds within it; None when there is none."""
+    With a cap on moves, return the best candidate within the cap; None if the search finds no such candidate."""
     aims = _aims(problem, bounds)
     beyond = [links_beyond(problem, of.numbered or of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
@@ -289,7 +289,7 @@ def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -
 
 
 class _Aim(NamedTuple):
-    """Amounts per column that fit into the room of each link, in one view of the problem."""
+    """Goal of a search: the room of each link, and the amounts of the model's columns that fit into the room."""
 
     fluid: FluidModel
     room: Floats
