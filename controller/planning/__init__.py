@@ -12,12 +12,12 @@ The modules, in the order in which a request passes them:
 - ``worker``: the threads in the planning process, one for repairs and one for plans. ``answers`` keeps the state that
   the next request needs, such as goal plans, which take more moves than one cycle may make.
 - ``snapshot``, ``problem``: the input, as types and as arrays.
-- ``planner``: routings from the cheapest method to the most expensive, until one is proven optimal.
+- ``planner``: runs the methods from the cheapest to the most expensive, until a routing is proven optimal.
 - ``closed_forms``, ``three_tiers``, ``greedy``, and the packages ``whole_flows`` and ``split_flows``: the methods.
 - ``bounds``, ``slowdown_vector``: lower bounds of the slowdowns of every routing.
 - ``plan_check``: checks a plan, and shares no code with the methods.
-- ``plan``: the plan, the facts about it that the control loop needs, and ``decide``, which says whether the plan is
-  worth its moves.
+- ``plan``: the plan, the facts about the plan that the control loop needs, and ``decide``, which decides whether the
+  plan is worth its moves.
 - ``transition``: the moves of one cycle towards a goal plan.
 
 The other modules:

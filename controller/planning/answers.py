@@ -8,14 +8,14 @@ A plan with more moves than the cap is a *goal plan*, and every cycle makes some
 one of two ways; the planner takes the way that gives the smaller slowdowns:
 
 - *Step*: as many flows as allowed change to their routes in the goal plan (``transition.step``).
-- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whatever its routes. A step uses the
-  moves that the jump leaves.
+- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whether or not its routes are routes of
+  the goal plan. If the jump needs fewer moves than the cap, a step follows in the same cycle.
 
 When a step is possible, the planner takes a jump only on one of two conditions:
 
 - Steps lead from the jump to the goal plan in at most ceil(moves / cap) cycles, where moves is the number of all moves
   of the goal plan. The goal plan is then reached at most one cycle later than by steps alone.
-- No further steps lead on to the goal plan. Another goal plan may then have to follow.
+- Steps alone do not reach the goal plan in that many cycles either. Another goal plan may then have to follow.
 
 Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when no better moves
 are found in time. When there are too many flows to find a goal plan in time, each cycle makes the best plan within the

@@ -688,7 +688,7 @@ class _Fabric:
         """Return the number of next hops of each code, and the link and following code of each next hop, in order."""
         switch, column = np.divmod(codes, len(self._targets))
         left = self.distance[switch, column]
-        # The far end of the last hop is the target, so bisection finds it among a spine's links to all leaves.
+        # A last hop ends at the target, so bisection finds its link among a spine's links to all leaves.
         last = switch * self._switches + self._targets[column]
         first = np.where(left == 1, np.searchsorted(self._between, last), self._first[switch])
         degree = np.where(left == 1, np.searchsorted(self._between, last, "right") - first, self._degree[switch])

@@ -185,7 +185,7 @@ def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], sub
     phases = np.bincount(numbers.entry_flow, minlength=len(routes))
     times = phases[of_flow]
     row = np.repeat(np.arange(len(link)), times)
-    entry = np.cumsum(phases)[of_flow[row]] - 1  # the last entry of the flow, then those before it
+    entry = np.cumsum(phases)[of_flow[row]] - 1  # the entries of the flow, from the last to the first
     entry -= np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
     # Bit/s of each job on each link in each phase; the largest over the phases; the sum over the jobs on each link.
     cells = max(1, len(numbers.cell_job))

@@ -58,7 +58,7 @@ class FlowId(NamedTuple):
     owner: str = ""
     """Job of the flow if several jobs have flows between these addresses (``signalbox.jobs.subflows``); else empty."""
     subflow: int = 0
-    """Number of this subflow where the job has divided the pair into equal subflows; else 0."""
+    """Number of the equal subflow, if the job has divided its flow between the addresses; else 0."""
 
     @property
     def pair(self) -> tuple[str, str]:
