@@ -115,13 +115,13 @@ class JobDemand:
     measurement: Measurement | None = None
     difference: Difference | None = None
     held: VirtualLinks | None = None
-    """Virtual links that a restarted controller should plan with; None to plan with the links of the spec."""
+    """Measured virtual links that a controller plans with after a restart; None to plan with the links of the spec."""
     of_pattern: VirtualLinks | None = None
     """Virtual links of the current traffic pattern, a part of ``virtual_links``; None if there is only one pattern."""
     patterns: int = 0
     """Number of known traffic patterns."""
     pattern: int = 0
-    """Number of the pattern that the job sends now, from 1; 0 if none."""
+    """Number of the known pattern that the job sends now, from 1; 0 if the job sends no known pattern."""
     idle_phases: frozenset[int] = frozenset()
     """Phases of ``virtual_links`` in which the current pattern sends nothing; empty if the pattern may change soon."""
 

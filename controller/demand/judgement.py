@@ -71,9 +71,9 @@ A rank cannot end an iteration before all others have begun it, so ranks of busy
 This tolerance applies only if at most half of the pairs need it."""
 
 ANOTHER = 0.5
-"""Fraction of a pair's largest rate between two polls; slower unannounced traffic is not counted as found again.
+"""Smallest rate at which unannounced traffic counts as found again, as a fraction of the pair's largest rate.
 
-Traffic at a lower rate is the beginning or the end of a burst."""
+Both are rates between two polls. Traffic at a lower rate is the beginning or the end of a burst."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """Number of consecutive judgements that must find other amounts if no iterations are reported.
@@ -101,8 +101,8 @@ class Judgement:
     confirms: bool
     """Whether the result is clean and every announced pair is known to carry about the announced amount.
 
-    The number of iterations done is assumed to follow from the numbers of the reported ones. Without this assumption,
-    the bounds of a few iterations would leave room for half or double the amount."""
+    The numbers in the job's reports are assumed to count all iterations. Without this assumption, the bounds of a few
+    iterations would leave room for half or double the amount."""
     agrees: bool
     """Whether the result is clean and every pair is within the factor ``AGREEMENT`` of its announced amount.
 
@@ -127,7 +127,7 @@ class _Compared(NamedTuple):
     ratio: Floats
     """Ratio of counted to announced bytes."""
     right: Flags
-    """Whether the amount is about the announced one, and no other amount is possible."""
+    """Whether the counters leave no other possibility than an amount near the announced amount."""
 
 
 class Judge:
@@ -145,7 +145,7 @@ class Judge:
         self._above = np.array([AGAIN if pair in crowded else TOLERANCE for pair in pairs])
         self._undeclared_runs = _Runs(len(pairs))
         self._undeclared_most = np.zeros(len(pairs))
-        """Largest payload rate between two polls of each pair that was not announced, in its latest judgements."""
+        """Largest recent payload rate between two polls, in bit/s, of each pair that was not announced."""
         self._most_ago = np.zeros(len(pairs))
         """Number of judgements since each pair had its rate in ``_undeclared_most``."""
         self._off_runs = _Runs(len(pairs))
@@ -154,15 +154,17 @@ class Judge:
         """Number of consecutive clean judgements of a job without reported iterations."""
 
     def in_order(self, amounts: Mapping[Pair, float]) -> Floats:
-        """Return the amounts as an array in the order of the pairs; 0 where there is none."""
+        """Return the amounts as an array in the order of the pairs; 0 for a pair without an amount."""
         return np.array([amounts.get(pair, 0.0) for pair in self.pairs], np.float64)
 
     def undeclared_fraction(self, bps: Floats) -> float:
-        """Return the fraction of the payload on pairs that were not announced; 0 for a job that announced none."""
+        """Return the fraction of the payload that unannounced pairs carry; 0 for a job that announced no pairs."""
         return float(bps[self._announced == 0].sum() / bps.sum()) if self._announced.any() else 0.0
 
     def carrying(self, bps: Floats) -> list[Pair]:
-        """Return the pairs with traffic; a reverse direction only if it carries more than acknowledgements."""
+        """Return the pairs that carry traffic.
+
+        A pair in the reverse direction of another pair counts only if it carries more than acknowledgements."""
         wanted = (bps > INSIGNIFICANT * bps.max(initial=0.0)) & (bps > UNDECLARED * self._the_other_way(bps))
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
@@ -235,7 +237,9 @@ class Judge:
         return _Compared(off, surely, ratio, right)
 
     def _outside(self, at_least: Floats, at_most: Floats, own: Flags) -> Flags:
-        """Return the pairs of ``own`` whose ratio of carried to announced bytes is surely too low or too high."""
+        """Return the pairs of ``own`` whose counted bytes are surely too few or too many for their announced bytes.
+
+        ``at_least``, ``at_most``: bounds of the ratio of counted to announced bytes."""
         outside: Flags = own & ((at_most < 1 / TOLERANCE) | (at_least > self._above))
         return outside
 
@@ -263,7 +267,7 @@ class Judge:
         return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
-        """Return whether the traffic differs from ``held`` in several judgements: in its pairs, or its proportions."""
+        """Return whether several consecutive judgements found pairs, or proportions, that differ from ``held``."""
         amounts = self.in_order(held)
         own = amounts > 0
         if not own.any():
@@ -320,7 +324,7 @@ class _Runs:
     def add(self, wrong: Flags, needed: int, again: Flags | bool = True) -> Flags:
         """Count a judgement and return the pairs that have been wrong ``needed`` times in a row.
 
-        ``again``: whether each pair was also wrong between the last two judgements; otherwise its count stays."""
+        ``again``: whether this judgement counts for a pair that is wrong; if not, the pair's number stays as it is."""
         self._counts = np.where(wrong, self._counts + again, 0)
         lasting: Flags = self._counts >= needed
         return lasting
@@ -331,9 +335,9 @@ def _most(some: Flags, of: Flags) -> bool:
 
 
 def _limits(done: Floats, bounds: Bounds, judged: Flags) -> tuple[Floats, Floats]:
-    """Return bounds of the ratio of carried to announced amount: lower ones by window and pair, upper ones by pair.
+    """Return a lower bound by window and pair, and an upper bound by pair, of the ratio of counted to announced bytes.
 
-    ``done``: counted bytes as a number of announced iterations."""
+    ``done``: counted bytes / announced bytes of one iteration."""
     with np.errstate(invalid="ignore", divide="ignore"):
         at_least = np.where(judged & (done > 0), done / bounds.most, 0.0)
         at_most: Floats = np.where(judged & (bounds.least > 0), done / bounds.least, inf).min(axis=0)

@@ -100,7 +100,8 @@ class MeasuredDemand:
     ) -> None:
         """Update the jobs. Only jobs that are new, removed or changed are examined.
 
-        A job whose traffic may have changed is measured again. ``measured``: virtual links from before a restart."""
+        A job whose traffic may have changed is measured again. ``measured``: measured virtual links that were saved
+        before a restart, by job."""
         known = self._jobs
         changed, no_more = self._changed(jobs)
         stay = {one for one in changed if one in known and _sends_alike(known[one].job, jobs[one])}
@@ -162,7 +163,7 @@ class MeasuredDemand:
             watched.others_announced()
             if watched.pairs is before:
                 if watched.learns and self._wanted.get(watched.job.id, 0) != watched.wants_to_count:
-                    changed.append(watched.job.id)  # the job waits for rules, and needs another number than before
+                    changed.append(watched.job.id)  # the job waits for rules, whose number has changed
             else:
                 changed.append(watched.job.id)
                 if self.counters.polled:
@@ -198,11 +199,11 @@ class MeasuredDemand:
 
     @property
     def waiting(self) -> bool:
-        """Whether the last update has left jobs that are not judged yet; ``judge_next`` judges them."""
+        """Whether some jobs wait for their judgement, because ``update`` judges only ``BATCH`` jobs."""
         return bool(self._waiting)
 
     def judge_next(self, now: float) -> None:
-        """Judge the next ``BATCH`` of the jobs that ``update`` has left to be judged."""
+        """Judge the next ``BATCH`` of the waiting jobs."""
         judged = []
         for _ in range(min(BATCH, len(self._waiting))):
             watched = self._jobs.get(self._waiting.popleft())
@@ -230,7 +231,8 @@ class MeasuredDemand:
     def _totals(self, watched: WatchedJob) -> Totals:
         """Return the totals of the job's pairs.
 
-        For a pair on which the job has the rule for all packets, the counts of that rule are added."""
+        For a job that reports its connections, they are the totals of the connections' own rules. On a pair that no
+        other job holds, the totals of all other rules of the pair are added."""
         of_all = self.counters.totals(watched.rows("", self.counters.version))
         job = watched.reports_as
         if not job:
@@ -327,8 +329,9 @@ class MeasuredDemand:
     def _in_turn(self, turns: Mapping[JobId, float]) -> list[JobId]:
         """Return the jobs in the order of grants: the first job of each tenant, then the second of each, and so on.
 
-        No tenant thus waits for all jobs of another tenant. Among equal ranks, jobs that are being learnt come first,
-        then jobs of the tenant whose latest turn began earliest."""
+        No tenant thus waits for all jobs of another tenant. Among the first jobs of the tenants, jobs that are being
+        learnt come first, then the job of the tenant whose latest turn began earliest. The same holds for the second
+        jobs, and so on."""
         self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
         before = Counter[str]()
         order: dict[JobId, tuple[int, bool, float]] = {}

@@ -24,7 +24,7 @@ class Totals(NamedTuple):
     """Totals, one value per requested pair. Bytes include all headers from Ethernet on."""
 
     at: Floats
-    """Time in monotonic seconds of the latest poll of the switch that counts the pair; NaN without any."""
+    """Time in monotonic seconds of the latest poll of the switch that counts the pair; NaN without such a switch."""
     bytes: Floats
     packets: Floats
 
@@ -84,9 +84,9 @@ class PairCounters:
     def count(self, dpid: Dpid, at: float, what: tuple[Counted, ...], counts: Floats, all_rules: bool = True) -> None:
         """Record one poll of a switch.
 
-        ``all_rules``: whether all rules of the switch were polled; otherwise, only rules that are polled more often.
-        ``what``: traffic that each rule counts; the same object while it does not change. ``counts``: bytes and packets
-        so far, with one row per rule."""
+        - ``what``: traffic that each rule counts; the same object while it does not change.
+        - ``counts``: bytes and packets so far; one row per rule.
+        - ``all_rules``: whether all rules of the switch were polled, not only the rules that are polled more often."""
         first = dpid not in self.polled
         if first and not all_rules:
             return
@@ -156,7 +156,7 @@ class PairCounters:
         self._version += 1
 
     def rows(self, pairs: Sequence[Pair], job: str, _version: int) -> Rows:
-        """Return the row of each pair, -1 if there is none, valid for one ``version``.
+        """Return the row of each pair, -1 for a pair without a row. The result is valid until ``version`` changes.
 
         A row counts the rules for the connections of ``job``, or, if ``job`` is empty, all other rules."""
         return np.array([self._row_of.get((*pair, job), -1) for pair in pairs], np.int64)
@@ -175,7 +175,7 @@ class PairCounters:
     def _find_places(
         self, dpid: Dpid, what: tuple[Counted, ...], connections: JobOfConnection, _version: int
     ) -> _Places:
-        """Return the index of each rule, and the row of totals that it adds to."""
+        """Return the index of each rule, and the row of the totals to which the counts of the rule are added."""
         rules = np.array([self._rule_of.setdefault((dpid, one), len(self._rule_of)) for one in what], np.int64)
         known = len(self._row_of)
         keys = [_key(one, connections) for one in what]

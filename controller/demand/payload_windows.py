@@ -57,15 +57,15 @@ class IterationCounts(NamedTuple):
     is ``possibly_begun`` at its last reading minus ``surely_ended`` at its first reading."""
 
     ended: Floats
-    """Number of iterations that had certainly ended; gaps between reported iterations add none."""
+    """Number of iterations that had certainly ended; iterations that may be missing between reports do not count."""
     begun: Floats
     """Number of iterations that any rank may have begun.
 
     While a slow iteration of the reporting rank continues, other ranks may have begun the next one."""
     possibly_begun: Floats
-    """Number of iterations that had begun, including all that fit into the gaps between reported ones."""
+    """Number of iterations that had begun, if as many unreported iterations as possible lie between reported ones."""
     surely_ended: Floats
-    """Number of iterations that had ended, including all that fit into the gaps between reported ones.
+    """Number of iterations that had ended, if as many unreported iterations as possible lie between reported ones.
 
     The number is minus infinity before the end of the first reported iteration."""
 
@@ -84,7 +84,7 @@ class Iterations:
         self._usual_s = self._fastest_s = self._cycle_s = inf
         self._numbers = np.zeros(0)
         self._dropped_s = 0.0
-        """Seconds of iterations that are not kept any more."""
+        """Seconds from the beginning of the first iteration to the beginning of the oldest iteration that is kept."""
 
     def add(self, durations_s: Floats, ended_at: Floats, now: float, numbers: Floats | None = None) -> None:
         """Add the iterations of one report, oldest first.
@@ -138,17 +138,17 @@ class Iterations:
     def _skipped(self) -> Floats:
         """Return how many iterations the numbers of successive reported iterations skip.
 
-        The value is 0 where the skipped iterations do not fit into the time between the two reported ones: such numbers
-        do not count iterations."""
+        The value is 0 where the skipped iterations do not fit into the time between the two reported iterations. The
+        program then numbers its iterations in another way."""
         skipped: Floats = np.maximum(0.0, np.diff(self._numbers) - 1)
         return np.where(skipped * self._fastest_s <= self._gaps_s(), skipped, 0.0)
 
     def done(self, at: Floats) -> Floats:
         """Return the most likely number of iterations done until these times.
 
-        The result includes reported iterations and iterations that their numbers leave out. Before the first kept
-        iteration, and after the latest one, the job is assumed to continue at its recent rate. If the next report is
-        overdue, the job is assumed to have stopped."""
+        The result includes reported iterations, and unreported iterations that the numbers of the reported iterations
+        skip. Before the first kept iteration, and after the latest one, the job is assumed to continue at its recent
+        rate. If the next report is overdue, the job is assumed to have stopped."""
         times = np.stack((self.ends - self.durations_s, self.ends), axis=1).ravel()
         left_out = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
         done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + left_out)
@@ -185,7 +185,7 @@ class Iterations:
         times = np.maximum.accumulate(np.stack((begins, self.ends), axis=1).ravel())
 
         def missing_at(moment: Floats) -> Floats:
-            """Return the number of iterations that fit into gaps before ``moment``; negative before the first one."""
+            """Return the number of iterations that fit into gaps before ``moment``; negative before all iterations."""
             outside_s = np.minimum(moment - times[0], 0.0) + np.maximum(moment - times[-1], 0.0)
             most: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
             return most
@@ -254,7 +254,7 @@ class Window(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Largest relative error of the bytes of a pair that lagging counters and a partial iteration cause."""
+        """Largest relative error of a pair's bytes that lagging counters and a partial iteration cause."""
         return LAG_S / self.seconds + (0.5 / self.iterations if self.iterations else 0.0)
 
     @property
@@ -388,11 +388,11 @@ class PayloadWindows:
     def of_pairs(self, rows: Rows) -> None:
         """Change the pairs, and their order, for which later totals have values.
 
-        ``rows``: index of each new pair among the old pairs, -1 if it was not there."""
+        ``rows``: index of each new pair among the old pairs, -1 for a pair that is not among the old pairs."""
         self._snapshots = [snapshot.of(rows) for snapshot in self._snapshots]
 
     def interrupted(self) -> None:
-        """Drop all snapshots now, and once more when the iteration in progress is reported."""
+        """Drop all snapshots now, and again when the iteration in progress is reported."""
         self._interrupted_at = self._latest_at
         self._snapshots.clear()
 

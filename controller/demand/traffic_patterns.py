@@ -89,7 +89,7 @@ class Planned(NamedTuple):
 
 
 class TrafficPatterns:
-    """Known patterns of a job, and the current one, which may not be known yet."""
+    """Known patterns of a job, and the current pattern, which becomes known when ``LASTING`` windows have shown it."""
 
     def __init__(self, announced: VirtualLinks, measured: VirtualLinks, now: float) -> None:
         """Begin with the announced pattern, or, if ``measured`` has links, with these links as the pattern.
@@ -110,7 +110,7 @@ class TrafficPatterns:
 
     @property
     def held(self) -> Mapping[Pair, float] | None:
-        """Amounts of the current pattern; None while it is the announced one."""
+        """Measured amounts of the current pattern; None while the announced amounts apply."""
         return None if self.current.announced else self.current.amounts
 
     @property
@@ -137,7 +137,7 @@ class TrafficPatterns:
         return tuple(candidates[number] for number in _fewest(rates, bps, error))
 
     def mixed(self, judge: Judge, window: Window, shown: tuple[Pattern, ...], are_long: bool) -> bool:
-        """Return whether a window spans a change of patterns. ``shown``: the patterns that it is ``made_of``.
+        """Return whether a window spans a change of patterns. ``shown``: result of ``made_of`` for the window.
 
         Unless windows ``are_long``, the latest interval is evaluated in addition. A window that is made of no known
         patterns spans a change if all of its pairs are pairs of patterns between which the job alternates."""
@@ -176,7 +176,7 @@ class TrafficPatterns:
         self._plan()
 
     def forget(self) -> None:
-        """Forget the known patterns, because each was only a part of an iteration; windows are longer from now on."""
+        """Forget the known patterns: each was only a part of an iteration. Windows now include whole iterations."""
         self.known = []
         self.current.alternates = False
         self._plan()
@@ -294,8 +294,8 @@ def _alike(before: Mapping[Pair, float], now: Mapping[Pair, float]) -> bool:
 def _fewest(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
     """Return the number of the first row of ``rates`` that is proportional to ``bps``.
 
-    Without such a row, return the numbers of the first two rows whose sum, with positive weights, is ``bps``; empty
-    without such rows. ``error``: see ``TrafficPatterns.made_of``."""
+    If there is no such row, return the numbers of the first two rows of which a sum with positive weights is ``bps``.
+    Return an empty result if there are no such rows either. ``error``: see ``TrafficPatterns.made_of``."""
     for number, rate in enumerate(rates):
         own = rate > 0
         scale = np.median(bps[own] / rate[own]) if own.any() else 0.0
@@ -316,9 +316,9 @@ def _matches(bps: Floats, expected: Floats, slack: Floats | float) -> bool:
 
 
 def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
-    """Return the amounts, with nearly equal ones replaced by their mean.
+    """Return the amounts, with nearly equal amounts replaced by their mean.
 
-    A group has the amounts that are at most the fraction ``equal`` below its largest amount."""
+    All amounts of a group are at least (1 - ``equal``) times the group's largest amount."""
     level: dict[Pair, float] = {}
     group: list[Pair] = []
 

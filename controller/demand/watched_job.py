@@ -253,7 +253,7 @@ class WatchedJob:
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """Judge the counters so far. ``suspicious``: addresses that send more than is announced for them."""
         self.search(totals, now)
-        # A reading from before the job began is of another job's rule: this job's rule may not exist yet.
+        # Readings from before the job began belong to the rule of another job: the job itself may have no rule yet.
         self._windows.add(totals._replace(at=np.where(totals.at > self._began, totals.at, np.nan)), now)
         spans = self._windows.spans(now)
         if spans is None:
@@ -363,7 +363,7 @@ class WatchedJob:
                 self._hold(steady)
 
     def _follow(self, window: Window) -> None:
-        """React to changed traffic: learn again if unknown pairs carry it, else measure the known pairs again.
+        """React to changed traffic: learn again if unknown pairs carry traffic, else measure the known pairs again.
 
         Windows are lengthened if known pairs sent again, or changed their proportions, more than ``RETURNS`` times: an
         iteration is then longer than a window."""
@@ -412,7 +412,7 @@ class WatchedJob:
     # ---- held traffic
 
     def _hold(self, window: Window) -> None:
-        """Plan with the traffic of the window if it is more exact than the held traffic, or clearly different."""
+        """Plan with the traffic of the window if it is more exact than the held traffic, or clearly another traffic."""
         scale = 0.125 * (window.iteration_s or 1.0)
         rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
         carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}
@@ -493,7 +493,7 @@ class FirstBytes:
     def of_pairs(self, rows: Rows) -> None:
         """Change the pairs, and their order, for which later totals have values.
 
-        ``rows``: index of each new pair among the old pairs, -1 if it was not there."""
+        ``rows``: index of each new pair among the old pairs, -1 for a pair that is not among the old pairs."""
         if self._last is not None:
             unknown = np.full((1, 3), np.nan)
             self._last = Totals(*np.concatenate([np.stack(self._last, axis=1), unknown])[rows].T)
@@ -535,7 +535,7 @@ class FirstBytes:
         self._found = {pair: found for pair, found in self._found.items() if found[0] >= since or pair in carrying}
 
     def added_to(self, known: VirtualLinks) -> VirtualLinks:
-        """Return ``known`` with links for the found pairs that it lacks; each group of pairs has its own phase.
+        """Return ``known`` with links for the found pairs that it lacks; pairs that were found together share a phase.
 
         If ``known`` lacks no found pair, the same object is returned."""
         found = tuple((pair, group) for pair, (_, group) in self._found.items() if pair not in known.pairs)
