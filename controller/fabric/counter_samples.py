@@ -81,7 +81,7 @@ class Samples(Generic[Key]):
         self._totals[row, first - 2 : first] = 0
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """Forget these counters. Their rows are used for new counters."""
+        """Forget these counters; their rows become free for new counters."""
         rows = [self.row_of.pop(key) for key in keys if key in self.row_of]
         self._times[rows] = _MISSING
         self._free += rows
@@ -152,7 +152,7 @@ class Samples(Generic[Key]):
         return np.where(known, totals, np.nan), np.where(more > 0, apart, 0.0)
 
     def sampled_before(self, rows: Rows, instants: Floats) -> Floats:
-        """Return the time of the newest sample at or before each instant, or the instant itself where there is none.
+        """Return the time of the newest sample at or before each instant, or the instant itself without such a sample.
 
         ``instants`` has a row per counter."""
         times = self._times[rows][:, None, :]
@@ -172,10 +172,11 @@ class Samples(Generic[Key]):
         return rates
 
     def since(self, rows: Rows, at: float) -> tuple[float, float] | None:
-        """Return the shortest time and the largest increase between a counter's first and last sample after ``at``.
+        """Return a time in seconds over which each counter was sampled after ``at``, and the largest increase in bytes.
 
-        The time is in seconds and the increase in bytes; they may be of different counters. Returns None while some
-        counter has fewer than two samples after ``at``."""
+        The time is the shortest time from a counter's first to its last sample after ``at``. The increase is that of
+        any counter between these two samples, not always of the same counter. Returns None while some counter has fewer
+        than two samples after ``at``."""
         times, totals = self._times[rows], self._totals[rows]
         first = (times <= at).sum(axis=1)
         if (first > DEPTH - 2).any():
@@ -311,7 +312,7 @@ class RecentFigures:
     def rates_bps(self) -> Floats:
         """Return the rate in bit/s of every row over the window, or over all its samples if they cover less.
 
-        The rate is NaN for rows with fewer than two samples. The rates of free rows are left over."""
+        The rate is NaN for rows with fewer than two samples, and meaningless for free rows."""
         new = self._links.rows - len(self._rates_bps)
         self._rates_bps = np.append(self._rates_bps, np.full(new, np.nan))
         if self._counted:
@@ -326,7 +327,7 @@ class RecentFigures:
     ) -> LinkFigures:
         """Return the figures of all links of the fabric with counters, links of hosts included.
 
-        ``background_bps``: background of the links that have any. ``measured``: whether a link was measured over a
+        ``background_bps``: background of each link with background. ``measured``: whether a link was measured over a
         whole window. The caller passes new mappings when values change. The result is the same object while nothing
         changes."""
         place, rows = self._found(fabric.links, fabric.hosts, self._links.numbering)
@@ -345,7 +346,7 @@ class RecentFigures:
 
 
 def _spread(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], place: Mapping[LinkId, int]) -> Floats:
-    """Return the values of the links in the order of ``place``: NaN where not ``measured``, 0 for missing values."""
+    """Return the values in the order of ``place``: NaN for a link that is not ``measured``, 0 for a missing value."""
     spread = np.array([0.0 if measured.get(link) else np.nan for link in place])
     for link, value in values.items():
         if link in place and measured.get(link):
@@ -382,27 +383,30 @@ class Appeared(NamedTuple):
     """Rules that have just appeared."""
 
     again: list[Counted]
-    """Rules that were removed and are back, and whose flows had no other rule meanwhile."""
+    """Rules that were removed and now exist again, and whose flows had no other rule in between."""
     anew: Mapping[Counted, list[Counted]]
-    """New rules for pairs of addresses that had rules before, each with these earlier rules of its pair."""
+    """New rules for a pair of addresses that has earlier rules, each with the earlier rules of its pair."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Users:
-    """Pairs of a link and a rule whose packets may have used the link within the span, as arrays."""
+    """Uses of links by rules within the span, as arrays. Entry i of ``links``, ``flows`` and ``until`` is one use.
+
+    A use is a link and a rule whose packets may have used the link. Links and rules are given by their rows in
+    ``Samples``."""
 
     links: Rows
-    """Row of samples of the link in each pair."""
+    """Row of each use's link in the samples of links."""
     flows: Rows
-    """Row of samples of the rule in each pair."""
+    """Row of each use's rule in the samples of rules."""
     until: Floats
-    """Monotonic time at which each rule stopped using the link; infinite while the rule may use the link."""
+    """Monotonic time at which each use ended; infinite while the rule may use the link."""
     gone: Rows
-    """Rows of samples of rules that were removed."""
+    """Rows of removed rules in the samples of rules."""
     pairs: tuple[Pair, ...]
     """Source and destination address of each rule that exists now."""
     rows: Rows
-    """Row of samples of each rule in ``pairs``; -1 for a rule without samples."""
+    """Row of each rule of ``pairs`` in the samples of rules; -1 for a rule without samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -417,7 +421,7 @@ class _UsersOfJob:
     pairs: tuple[Pair, ...]
     rows: Rows
     known: Rows
-    """Rows of samples of the job's rules; rules without samples are left out."""
+    """Rows of the job's rules in the samples of rules; rules without samples are left out."""
     partial: bool
     """Whether some rule has no samples."""
 

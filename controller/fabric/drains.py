@@ -201,12 +201,13 @@ class Drains:
     ) -> tuple[str, ...]:
         """Drain parts and return their names.
 
-        ``down``: parts that are down, which can be drained before they return. ``hosts``: expected hosts that are not
-        in the fabric. ``no_parts``: names of things that are not parts, each with the reason why. ``now``: seconds
-        since 1970.
+        - ``down``: parts that are down, which can be drained before they return.
+        - ``hosts``: expected hosts that are not in the fabric.
+        - ``no_parts``: names of things that are not parts, each with the reason why.
+        - ``now``: seconds since 1970.
 
-        Raises ``InvalidInput`` for names that mean no part that can be drained, and ``Conflict`` when switches with
-        hosts would be cut off. In both cases nothing changes."""
+        Raises ``InvalidInput`` for names of no part that can be drained, and ``Conflict`` when switches with hosts
+        would be cut off. In both cases nothing changes."""
         found = {drain.part: drain for drain in _named(names, fabric, down, now, no_parts)}
         name_of = {drain.part: drain.name for drain in self.parts.values()}
         parts = {**self.parts}
@@ -224,7 +225,7 @@ class Drains:
     def undrain(self, names: Iterable[str], fabric: Fabric, down: Collection[Part] = ()) -> None:
         """Put drained parts back into use. ``down``: as for ``drain``.
 
-        Raises ``InvalidInput`` for names that mean no drained part, and then changes nothing."""
+        Raises ``InvalidInput`` for names of no drained part, and then changes nothing."""
         gone: set[str] = set()
         problems = []
         by_end = {name.partition(">")[0]: name for name in self.parts}
@@ -361,7 +362,7 @@ def forwarding_links(
 
 
 def _other_ways(links: Iterable[Link]) -> Iterator[LinkId]:
-    """Yield the opposite directions of links; a circuit has none."""
+    """Yield the opposite direction of each link; a circuit has no opposite direction."""
     return (LinkId(*link.dst) for link in links if not link.one_way)
 
 
@@ -417,6 +418,6 @@ def _refuse_cut_off(
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return a text with at most ``MAX_NAMED`` names, and the number of further names."""
+    """Return at most ``MAX_NAMED`` of the names as text, followed by the number of the remaining names."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more

@@ -30,7 +30,7 @@ FORGET_S = 60.0
 MAX_QUESTIONS = 64
 """Largest number of addresses requested in one second; further addresses wait for the next second."""
 MAX_LOOKED_AT = 256
-"""Largest number of addresses that one tick examines to find those that were not requested a moment ago."""
+"""Largest number of addresses that one tick examines to find addresses that were not requested a moment ago."""
 MAX_QUESTION_FRAMES = 10_000
 """Largest number of request frames in one second; an unknown address is requested at every edge port.
 
@@ -42,7 +42,9 @@ A host that makes up addresses thus delays no other host."""
 ASK_SILENT_AGAIN_S = 60.0
 """Shortest time in seconds between two requests to a host whose port is known and whose MAC address is unknown."""
 MAX_SILENT_QUESTIONS = 16
-"""Largest number of these requests in one second; no host waits for their answers."""
+"""Largest number of requests in one second to hosts with a known port and an unknown MAC address.
+
+No other host waits for the answers to these requests."""
 
 NO_ADDRESS = "0.0.0.0"
 """Sender address of an ARP probe (RFC 5227), which claims no address."""
@@ -311,7 +313,7 @@ class HostDiscovery:
         return [SendArpRequest(ip, everywhere) for ip in due]
 
     def _room(self, now: float) -> int:
-        """Return the number of further addresses that may be requested now."""
+        """Return the number of further addresses that may be requested at this time."""
         while self._asked and self._asked[0] <= now - ASK_AGAIN_S:
             self._asked.popleft()
         if len(self._asked) >= self._limit:

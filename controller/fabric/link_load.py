@@ -135,7 +135,7 @@ class LinkLoad:
         self._forget_at = now
 
     def take_noise_fraction(self, noise_fraction: float) -> None:
-        """Use another fraction from the next measurement on."""
+        """Use this fraction as ``noise_fraction`` from the next measurement on."""
         self.noise_fraction = noise_fraction
 
     @property
@@ -152,7 +152,7 @@ class LinkLoad:
             self._flows.add(at, totals)
 
     def forget(self, ports: Set[PortRef]) -> None:
-        """Keep only the links at these ports."""
+        """Forget all links except the links at these ports."""
         self._keep_links(ports, self._links.numbering)
 
     def _keep_links_at(self, ports: Set[PortRef], _numbering: int) -> None:
@@ -186,18 +186,17 @@ class LinkLoad:
                     self._flows.begin_at_zero(what, max(known_at, first - 2 * self._window_s), first)
 
     def counted_since(self, links: Collection[LinkId], at: float) -> tuple[float, float] | None:
-        """Return the shortest time and the most bytes of a link between its first and last sample after ``at``.
+        """Return a time in seconds over which every link was sampled after ``at``, and the largest bytes of a link.
 
-        The time is in seconds. Time and bytes may be of different links. Returns None while a link has fewer than two
-        samples after ``at``."""
+        See ``Samples.since``. Returns None while a link has fewer than two samples after ``at``."""
         rows = self._links.rows_of(links)
         return None if (rows < 0).any() else self._links.since(rows, at)
 
     def figures(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
         """Return the figures of all links of the fabric with counters, links of hosts included.
 
-        ``background_bps``: background of the links that have any; another object whenever it changes. The result is the
-        same object while there are no new samples."""
+        ``background_bps``: background of each link with background; another object whenever it changes. The result is
+        the same object while there are no new samples."""
         return self._recent.of(fabric, background_bps, self._reached(self.measured))
 
     # ---- traffic beyond counted flows
@@ -316,7 +315,7 @@ class _Pairs(NamedTuple):
     until: Floats
 
     def of(self, wanted: NDArray[np.bool_]) -> _Pairs:
-        """Return the selected pairs."""
+        """Return the pairs for which ``wanted`` is true."""
         return _Pairs(self.links[wanted], self.flows[wanted], self.until[wanted])
 
     def at(self, links: Rows, count: int) -> _Pairs:
@@ -350,7 +349,7 @@ def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
 
 
 def _most(bps: Floats) -> Floats:
-    """Return the largest value of each row, at least 0; infinite where the latest part is unknown."""
+    """Return the largest value of each row, at least 0; infinite if the value over the latest part is unknown."""
     most = np.maximum(np.fmax.reduce(bps, axis=1), 0.0)
     return np.where(np.isnan(bps[:, 0]), np.inf, most)
 
@@ -368,7 +367,7 @@ def _sized(capacity_bps: Mapping[LinkId, float]) -> _Sized:
 
 
 def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Mapping[LinkId, float]:
-    """Return the background in bit/s of every link that has any.
+    """Return the background in bit/s of every link with background.
 
     ``uncounted``: announced flows that no rule counts yet, each with all links that it may use."""
     bps = measured.beyond_bps
@@ -434,7 +433,7 @@ NEAR = 0.9
 """Fraction of its largest recent background that a link must carry to count as still busy."""
 
 LEFT_S = 2 * SETTLE_S
-"""Seconds after flows have left a link during which their bytes may still hide background on the link."""
+"""Seconds after a flow has moved away from a link in which its bytes may still hide background on the link."""
 
 
 class _Held(NamedTuple):
@@ -451,7 +450,7 @@ class RecentBackground:
         self.held: Mapping[LinkId, float] = {}
         """Largest recent background in bit/s of each link that carries less now; a new mapping on each change."""
         self.left: frozenset[LinkId] = frozenset()
-        """Links that flows have left within ``LEFT_S``."""
+        """Links from which a flow has moved away in the last ``LEFT_S`` seconds."""
         self._most: dict[LinkId, _Held] = {}
         self._flows: Mapping[LinkId, Collection[object]] = {}
         self._left_at: dict[LinkId, float] = {}
@@ -489,8 +488,8 @@ def planned_background(
 ) -> Mapping[LinkId, float]:
     """Return the background to plan with, in bit/s.
 
-    Links in ``carrying``, which pinned flows use, have their present background, unless flows have just ``left`` them.
-    So have links that ``uncounted`` flows may use. Any other link has the larger of its present background and its
+    A link has its present background if pinned flows use it (``carrying``) and no flow has just moved away (``left``).
+    So has a link that ``uncounted`` flows may use. Any other link has the larger of its present background and its
     ``held`` background."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:

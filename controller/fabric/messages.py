@@ -37,7 +37,7 @@ class SwitchConnected:
     name: str
     ports: tuple[Port, ...]
     generation: int = 0
-    """Generation id of the claim. When two southbounds claim the switch, the one with the larger id holds it."""
+    """Generation id with which the southbound claimed the switch. Of two claims, the larger id is in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +49,34 @@ class SwitchLeft:
 
 @dataclass(frozen=True, slots=True)
 class SwitchesInReach:
-    """Switches that are connected to a southbound, including switches of other southbounds. Sent when they change."""
+    """Switches that are connected to the southbound, whether or not it serves them. Sent when they change."""
 
     dpids: frozenset[Dpid]
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchMoved:
-    """A switch that did not leave has another holder, or was claimed anew. Others may have changed its rules."""
+    """Another southbound now serves a switch that stayed connected, or the same southbound has claimed the switch anew.
+
+    Another controller may have changed the rules of the switch in between."""
 
     dpid: Dpid
     name: str
     ports: tuple[Port, ...]
     generation: int = 0
-    """Generation id of the claim. When two southbounds claim the switch, the one with the larger id holds it."""
+    """Generation id with which the southbound claimed the switch. Of two claims, the larger id is in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class MastershipLost:
-    """Another controller is the master of the switch, which accepts no changes from this one until it reconnects."""
+    """Another controller is the master of the switch, which accepts no changes from this controller.
+
+    This lasts until the switch reconnects."""
 
     dpid: Dpid
     name: str
     ahead: int = 0
-    """Generation id of the switch if it is too large for any controller of this state; else 0, or while unknown."""
+    """Generation id of the switch if it is larger than this controller can ever use; 0 otherwise or while unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +133,18 @@ RefusalReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """An OpenFlow connection that the controller ended because of its peer.
+    """An OpenFlow connection that the controller ended, with the reason.
 
-    Reasons: ``malformed``: bytes that are not OpenFlow. ``version``: no common version. ``silent``: no handshake in
-    time. ``not_reading``: the peer did not read what was sent. ``tls``: no certificate or a wrong one.
-    ``duplicate_dpid``: a second switch with a known dpid. ``too_many``, ``too_many_of_address``: too many connections,
-    in all or from one address. ``too_many_ports``: too many ports, of the switch or in all. ``other_certificate``: the
-    certificate of another dpid. ``no_roles``: a switch without OpenFlow roles, where controllers divide switches."""
+    - ``malformed``: bytes that are not OpenFlow.
+    - ``version``: no common version.
+    - ``silent``: no handshake in time.
+    - ``not_reading``: the peer did not read what was sent.
+    - ``tls``: no certificate or a wrong one.
+    - ``duplicate_dpid``: a second switch with a known dpid.
+    - ``too_many``, ``too_many_of_address``: too many connections, in all or from one address.
+    - ``too_many_ports``: too many ports, of the switch or in all.
+    - ``other_certificate``: the certificate of another dpid.
+    - ``no_roles``: a switch without OpenFlow roles, although several controllers divide the switches among them."""
 
     peer: str
     """Address and port of the peer."""
@@ -149,10 +158,13 @@ PacketRefusal = Literal["foreign", "malformed", "forged", "replayed", "reflected
 class RefusedPacket(NamedTuple):
     """Port where a refused packet arrived, and the reason for the refusal.
 
-    ``foreign``: LLDP of other senders. ``malformed``: incomplete LLDP of this controller. ``forged``: a probe that is
-    not signed with the key of this process. ``replayed``: a probe that was used before or is old. ``reflected``: a
-    probe that returned to the port it left. ``not_a_port``: a probe from or to a port that is not up.
-    ``malformed_arp``: incomplete ARP, or ARP in the name of another station."""
+    - ``foreign``: LLDP of other senders.
+    - ``malformed``: incomplete LLDP of this controller.
+    - ``forged``: a probe that is not signed with the key of this process.
+    - ``replayed``: a probe that was used before or is old.
+    - ``reflected``: a probe that returned to the port it left.
+    - ``not_a_port``: a probe from or to a port that is not up.
+    - ``malformed_arp``: incomplete ARP, or ARP in the name of another station."""
 
     at: PortRef
     reason: PacketRefusal
@@ -181,13 +193,13 @@ class ProbePorts:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnew:
-    """Forget the far ends of these one-way ports and probe them again, because they lead elsewhere now."""
+    """Forget where these one-way ports lead, and probe them again: an optical switch has connected them elsewhere."""
 
     ports: frozenset[PortRef]
 
 
 class HeardProbe(NamedTuple):
-    """A signed probe between switches of two southbounds, as the receiving one heard it."""
+    """A signed probe from a switch of one southbound that arrived at a switch of another southbound."""
 
     src: PortRef
     dst: PortRef
@@ -197,7 +209,7 @@ class HeardProbe(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProbesHeard:
-    """Probes that arrived at another southbound than the one that sent them.
+    """Probes from switches of one southbound that arrived at switches of another southbound.
 
     The receiving southbound reports them to the control loop, which forwards the report to the senders."""
 
@@ -208,11 +220,13 @@ class ProbesHeard:
 
 @dataclass(frozen=True, slots=True)
 class ExpectLinks:
-    """Expect probes over these links, which the control loop knows, and over which none was reported for a while."""
+    """Expect probes over these known links, after a switch has changed its southbound.
+
+    During the change no southbound reported probes over these links."""
 
     links: tuple[tuple[PortRef, PortRef], ...]
     known: frozenset[Dpid] = frozenset()
-    """Switches whose rules another southbound has installed, so that they may hold any number of rules."""
+    """Switches in which another southbound may have installed rules: their first list of rules may have any size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -371,7 +371,7 @@ class KnownParts:
         self._publish(now)
 
     def _restore(self, saved: Mapping[PartKey, Part]) -> None:
-        """Restore saved parts. A part that was never seen is restored only if it is still declared and unseen."""
+        """Restore saved parts; restore a part that was never seen only if it is still declared and has not appeared."""
         for part in self.declared.all():
             self._set(part.key, part)
         for key, part in saved.items():
@@ -467,7 +467,7 @@ class KnownParts:
         return key in self._known or self._count[key.kind] < MOST_OF_A_KIND
 
     def _appeared(self, part: Part, now: float) -> None:
-        """Record that the part is present, and that its switches are. Forget absent cables that used its ports."""
+        """Record that the part and its switches are present. Forget absent cables that used its ports."""
         key = part.key
         if not self._has_room(key):
             return
@@ -506,8 +506,9 @@ class KnownParts:
     def forget(self, names: Sequence[str], now: float) -> tuple[Part, ...]:
         """Forget these parts, and with a switch its cables and hosts; return all forgotten parts.
 
-        A cable may be named by either of its ports, and a switch by its dpid. Raises ``InvalidInput`` for names of no
-        part, and ``Conflict`` for parts that are present or declared. In both cases nothing changes."""
+        A cable may be named by either of its ports, and a switch by its dpid. Raises ``InvalidInput`` for a name that
+        no remembered part has, and ``Conflict`` for parts that are present or declared. In both cases nothing
+        changes."""
         if not names or len(names) > MAX_NAMES:
             raise InvalidInput.of("names", f"1 to {MAX_NAMES} names are needed (given: {len(names)})")
         by_name = self._by_name()
@@ -640,7 +641,7 @@ def _change(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
 
 
 def _name_problem(name: str, parts: Sequence[Part]) -> str:
-    """Return the error text if the name means no part or is ambiguous, else an empty string."""
+    """Return the error text if no remembered part has the name or several parts have it, else an empty string."""
     if not parts:
         return f"no remembered part of the fabric has the name '{cut(name)}'; signalbox fabric lists what is down"
     if sum(part.down_since is not None for part in parts) > 1:

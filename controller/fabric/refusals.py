@@ -31,7 +31,7 @@ A refused switch tries again every few seconds, so its alarm continues until it 
 NO_PORT = PortNo(0)
 MOST_OF_SWITCH = 256
 MOST_PORTS = 4096
-"""Largest number of ports of one switch, and of all switches, with a count of their own."""
+"""Largest number of ports, of one switch and of all switches together, whose refusals are counted."""
 MOST_DUPLICATES = 256
 """Largest number of dpids that several switches have used lately."""
 
@@ -45,7 +45,7 @@ class PortCounts:
     def __init__(self) -> None:
         self.totals: Counter[PortRef] = Counter()
         self.last: dict[PortRef, float] = {}
-        """Time of the last refusal, in the order of the first ones."""
+        """Time of the last refusal by port, in the order in which the ports first had a refusal."""
         self._of_switch: Counter[Dpid] = Counter()
 
     def count(self, at: PortRef, number: int, now: float) -> None:

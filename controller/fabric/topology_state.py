@@ -72,7 +72,9 @@ class _Held:
 
     hold_s: float
     until: float
-    """End of the hold-down in monotonic seconds; infinite until the cable returns, minus infinite once it is free."""
+    """End of the hold-down in monotonic seconds; infinite until the cable returns.
+
+    Minus infinity means that the hold-down is over and the cable may be used."""
     free_since: float = math.inf
 
 
@@ -117,7 +119,7 @@ class HoldDowns:
     def release_switch(self, dpid: Dpid, now: float) -> None:
         """Record that a switch has lost its last link, and end the hold-downs of its cables.
 
-        They may be used as soon as probes arrive over them in both directions."""
+        Each of these cables may be used as soon as probes arrive over it in both directions."""
         for cable, held in self._cables.items():
             if self.holds(cable) and any(at.dpid == dpid for at in cable):
                 held.hold_s = 0.0
@@ -431,13 +433,15 @@ class TopologyState:
         return host.at if host else None
 
     def host_seen(self, ip: str, mac: str, at: PortRef, now: float, is_named: bool = False) -> Learned:
-        """Record an ARP packet of ``ip`` that arrived at ``at`` and return the result. ``is_named``: a job names it.
+        """Record an ARP packet of ``ip`` that arrived at ``at`` and return the result.
 
         - ``ignored``: the port is not an edge port, or not yet.
         - ``refused``: the host is declared, so that packets do not move it, or a limit on hosts is reached
           (``MAX_HOSTS``).
         - ``contested``: the port where the host was last seen is still up, so that the controller should first send an
-          ARP request there (``host_discovery``)."""
+          ARP request there (``host_discovery``).
+
+        ``is_named``: whether a job names the host."""
         known = self._hosts.get(ip)
         if known and known.at == at:
             if known.mac != mac and not (ip in self._declared and self._declared[ip].mac):
@@ -512,14 +516,14 @@ class TopologyState:
 
 
 def _subtract(counts: Counter[Dpid], dpid: Dpid) -> None:
-    """Subtract one. Counts of 0 are removed, because a peer may use any number of dpids."""
+    """Subtract one from the count of a dpid. Counts of 0 are removed, because a peer may use any number of dpids."""
     counts[dpid] -= 1
     if not counts[dpid]:
         del counts[dpid]
 
 
 def hosts_by_leaf(fabric: Fabric) -> dict[Dpid, list[Host]]:
-    """Return the hosts of every switch that has any, in address order."""
+    """Return the hosts of every switch with hosts, in address order."""
     leaves: dict[Dpid, list[Host]] = defaultdict(list)
     for _, host in sorted(fabric.hosts.items()):
         leaves[host.at.dpid].append(host)
