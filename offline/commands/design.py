@@ -163,9 +163,9 @@ def spines(
 
 
 def _family_of(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
-    """Return the fabric whose node numbers the workload files use, its ``Family``, and its count of top-tier switches.
+    """Return the fabric that gives the workload files their node numbers, its ``Family``, and a number of switches.
 
-    The count is the number of spines of a leaf-spine, or of cores per group of a fat-tree."""
+    This is the number of spines of a leaf-spine, or of cores per group of a fat-tree."""
     from offline.design.spines import Leaves, Pods
     from offline.scenarios.scenario import build_fabric
 
@@ -193,7 +193,7 @@ def _rates(text: str) -> list[float]:
 
 
 def _refuse_too_many(family: Family, tried: range, rates: int, failures: int) -> None:
-    """Raise ``typer.BadParameter``, with the largest possible value, when there are too many cases to try."""
+    """Raise ``typer.BadParameter`` when there are too many cases to try; the message has the largest possible value."""
     from offline.design.spines import possible
 
     if possible(family, tried, rates, failures):
@@ -279,7 +279,7 @@ def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
 
 
 def _rounded_up(value: float) -> float:
-    """Round up to one digit, so that the printed gap is not smaller than the proven one."""
+    """Round up to one digit, so that the printed gap is not smaller than the proven gap."""
     return float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(float(value))))
 
 

@@ -28,7 +28,9 @@ _OPTIONAL_WORKLOAD.show_default = "ask the running controller"
 
 
 class FabricCommand(TyperCommand):
-    """Command with the fabric options followed by its own. It raises ``typer.BadParameter`` for ``WrongUsage``."""
+    """Command that has the fabric options in addition to its own options.
+
+    It raises ``typer.BadParameter`` for ``WrongUsage``."""
 
     shared: ClassVar[Sequence[Any]] = _FABRIC_OPTIONS.params
 
@@ -50,7 +52,7 @@ class FabricCommand(TyperCommand):
 
 
 class OptionalFabricCommand(FabricCommand):
-    """``FabricCommand`` whose ``ctx.obj`` is None if ``--workload`` is missing; the running controller answers then."""
+    """``FabricCommand`` that asks the running controller if ``--workload`` is missing; ``ctx.obj`` is then None."""
 
     shared: ClassVar[Sequence[Any]] = [_OPTIONAL_WORKLOAD, *_FABRIC_OPTIONS.params[1:]]
 

@@ -1,4 +1,4 @@
-"""Range that all limits together leave to each bandwidth, or the reason why none is left. Pure.
+"""Range of each bandwidth within all limits together, or the reason why no bandwidths satisfy them. Pure.
 
 SciPy, an optional dependency, is imported only where a linear programme is solved.
 """
@@ -23,8 +23,8 @@ _ROUNDING = 1e-9
 def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
     """Return the smallest and the largest value that each bandwidth can have under all limits; both are finite.
 
-    A dimension in which nothing is sent gets no more than its minimum. Raises ``InvalidInput`` when no bandwidth is
-    left, or when a bandwidth has no upper limit."""
+    A dimension in which nothing is sent gets no more than its minimum. Raises ``InvalidInput`` when no bandwidths
+    satisfy all limits, or when a bandwidth has no upper limit."""
     limits = question.limits
     least, most, cost = (np.array(each, float) for each in (limits.least, limits.most, limits.cost))
     if limits.total is not None:
@@ -42,9 +42,9 @@ def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
 
 
 def _beyond_sums(question: Question, least: Floats, most: Floats, exactly: bool) -> Iterator[FieldProblem]:
-    """Yield the problems of sums: a total or budget that is too small, or a total that cannot be used up.
+    """Yield the problems with total and budget: they are too small, or the total cannot be used up.
 
-    ``most``: upper limits of the bandwidths, which the budget has not reduced yet."""
+    ``most``: upper limits of the bandwidths, without the effect of the budget."""
     limits, needed = question.limits, float(least.sum())
     if limits.total is not None and needed > limits.total:
         message = f"must be at least what the dimensions need, {needed:.10g} (given: {limits.total:.10g})"
@@ -85,9 +85,9 @@ def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
 
 
 def cheapest_more(question: Question) -> float | None:
-    """Return by how much the least cost at which the total is used up grows per Gbit/s that is added to the total.
+    """Return the increase of the least cost per Gbit/s that is added to the total, if the whole total is used.
 
-    Return None where this is unknown: the total is already the most that the dimensions may have."""
+    Return None when nothing can be added: the total is already the most that the dimensions may have."""
     limits = replace(question.limits, budget=None)
     least = np.array(limits.least)
     most = np.where(question.loaded, limits.most, least)  # not limited by the present total

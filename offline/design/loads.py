@@ -111,14 +111,14 @@ class Loads:
                 links.add_part(np.zeros(1, int), places[d], size)
 
     def _is_part(self, d: int, places: Ints) -> bool:
-        """Return whether a group with these places of dimension ``d`` uses only some of the links there.
+        """Return whether a group with these places of dimension ``d`` uses only some of the links of the dimension.
 
         An NPU has only one link to a switch, so all groups use all links to switches."""
         dimension = self._links[d].dimension
         return dimension.kind is not Kind.SWITCH and 1 < len(places) < dimension.size
 
     def add_transfers(self, src: Ints, dst: Ints, size: Floats) -> None:
-        """Add transfers of ``size`` bytes from ``src`` to ``dst``, arrays of one length."""
+        """Add one transfer per entry of the three arrays, of ``size`` bytes from NPU ``src`` to NPU ``dst``."""
         at = src
         for links in self._links:
             here, there = links.coordinates(at), links.coordinates(dst)
@@ -158,7 +158,7 @@ class _Links:
         raise NotImplementedError
 
     def least(self, alike: Floats) -> float:
-        """Return the bytes of the most loaded link times the number of links of an NPU.
+        """Return the load of the dimension: the bytes on the most loaded link times the number of links of an NPU.
 
         ``alike``: bytes of each NPU that are spread over all of its links."""
         return float((alike + self.busiest() * self.dimension.links).max())

@@ -16,7 +16,7 @@ from offline.scenarios.fabric_options import FabricKind
 
 
 class Objective(StrEnum):
-    """Quantity to minimize. ``TIME_COST`` uses all of the total."""
+    """Quantity to minimize. With ``TIME_COST`` the bandwidths use up the total."""
 
     TIME = "time"
     TIME_COST = "time-cost"

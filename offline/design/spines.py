@@ -43,7 +43,7 @@ def ways(positions: int, members: int, alike: bool, failed: int) -> Iterator[tup
     """Yield each distinct way to fail, as the failed members by position; positions without failures are last.
 
     - ``members``: number of members of each position.
-    - ``alike``: members of a position are interchangeable.
+    - ``alike``: whether the members of a position are interchangeable.
     - ``failed``: number of failed members, over all positions."""
 
     def some(size: int) -> Iterator[Members]:
@@ -57,9 +57,10 @@ def _from(
 ) -> Iterator[tuple[Members, ...]]:
     """Yield the ways in which ``failed`` members of the remaining positions can fail.
 
-    ``largest`` and ``last`` describe the previous position. The failures at the next position must not exceed them, so
-    that each multiset appears once. Ways with few failures per position are first, since failures at many positions are
-    most likely to cut off a pod."""
+    ``last``: failed members of the previous position; None for the first position. No position has more failures than
+    ``largest``. A position with as many failures as the previous one has the same failed members or later ones, so that
+    each multiset appears once. Ways with few failures per position are first, since failures at many positions are most
+    likely to cut off a pod."""
     if not failed:
         yield ((),) * positions
         return
@@ -117,7 +118,7 @@ class Family(Protocol):
         """Return the number of distinct ways to fail that ``failures`` yields."""
 
     def links(self, count: int) -> int:
-        """Return the number of links of the whole fabric, including those to hosts."""
+        """Return the number of links of the whole fabric, including the links to hosts."""
 
     def fabric(self, count: int, uplink_gbps: float) -> Fabric:
         return fabric_of(self.topology(count, uplink_gbps))
@@ -264,8 +265,8 @@ def smallest(
 ) -> tuple[Choice, Plan] | None:
     """Return the first choice whose planned routes reach the goal, and its plan with the largest slowdown.
 
-    ``goal`` is the largest slowdown of any job with any failures. Choices whose bound is above the goal are not
-    planned. Raises ``SignalboxError``."""
+    A choice has one plan for each way to fail. ``goal`` is the largest allowed slowdown of any job with any failures.
+    Choices whose bound is above the goal are not planned. Raises ``SignalboxError`` when the planner has no answer."""
     for each in found:
         if each.failed <= goal * REACHED and (made := _planned(family, jobs, each, failed, goal, limits)):
             return each, max(made, key=lambda plan: plan.max_slowdown)

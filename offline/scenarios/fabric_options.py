@@ -22,11 +22,11 @@ LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
 
 A value outside these limits is a typing error. With values far outside, arithmetic overflows."""
 LARGEST_SEED = 2**31 - 1
-"""Largest seed; every generator and solver accepts seeds from 0 to this one."""
+"""Largest seed. Every generator and solver accepts the seeds from 0 to ``LARGEST_SEED``."""
 
 
 class WrongUsage(InvalidInput):
-    """Options are missing, or do not go together."""
+    """Error in the options of a command: options are missing, or exclude each other."""
 
 
 class Placement(StrEnum):

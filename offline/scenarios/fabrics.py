@@ -92,7 +92,7 @@ def _back(fabric: Fabric, link: Link) -> LinkId | None:
 
 
 def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
-    """Return every link out of spines or cores, given by number, or of switches, given by name.
+    """Return every link out of these spines or cores, each given by its number or by its name.
 
     Raises ``InvalidInput`` for an unknown name, and for a switch with hosts, because no routing can replace it."""
     switches = {switch.name: dpid for dpid, switch in fabric.switches.items()}

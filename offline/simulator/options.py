@@ -42,7 +42,7 @@ class Options:
     iterations: int = 10
     """Iterations of each job."""
     random_starts_s: float | None = None
-    """Start times are drawn uniformly from 0 to this time in seconds; None: the jobs' own start times."""
+    """Upper end of random start times in seconds, which are uniform from 0; None: the jobs' own start times."""
     replan: Replan = Replan.HYSTERESIS
     sharing: Sharing = Sharing.EQUAL
     min_gain: float = 0.02
@@ -50,8 +50,8 @@ class Options:
     max_moves: int | None = None
     """Largest number of pinned flows that one cycle may move; None: no limit. For ``Replan.HYSTERESIS``."""
     lose_sent: bool = False
-    """True if a flow that moves when another all-reduce ends resends the bits that it sent since the previous event.
+    """Whether a flow loses sent bits when it moves at the end of another all-reduce.
 
-    The published simulator does this."""
+    It then sends again what it sent since the previous event, as in the published simulator."""
     seed: int = 1
     """Seed of hashes and start times."""

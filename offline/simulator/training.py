@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def mean_slowdown(self) -> float | None:
-        """Mean of the jobs' mean slowdowns, without jobs that ran no iteration; None if no job ran one."""
+        """Mean of the mean slowdowns of all jobs that ran an iteration; None if no job ran an iteration."""
         means = [mean for job in self.jobs if (mean := job.mean_slowdown) is not None]
         return fmean(means) if means else None
 
