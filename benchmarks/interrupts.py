@@ -44,7 +44,7 @@ When a terminal is closed, the kernel signals the session leader. With "closed t
 "closed shell" it is a shell, which ends at once; the kernel then signals the command that the shell runs."""
 END_S = 90.0
 GRACE_S = 1.0
-"""Seconds that processes which the command killed may still run after the end of the command."""
+"""Seconds for which processes killed by the command may still run after the command has ended."""
 AGAIN_S = 0.4
 POLL_S = 0.001
 SHOWN = 2000
@@ -68,7 +68,7 @@ class Run:
     """Seconds from the start of the command to its interruption."""
     status: int | None
     took_s: float
-    """Seconds from the interruption to the end of the command, or for "closed shell" until nothing remained."""
+    """Seconds from the interruption to the end of the command; for "closed shell", until all remains were gone."""
     stayed: tuple[str, ...]
     """Descriptions of the remains (``Place.left``), and lines of the output that report an exception."""
     shown: str

@@ -33,9 +33,9 @@ CALLS_PER_CONNECTION, INFLATED_CALLS = 50, 10
 STATUS = "/signalbox.v1.ControllerService/GetStatus"
 ROUTES = "/signalbox.v1.JobService/WatchRoutes"
 WATCHED = "watched"
-"""Id of a job that exists."""
+"""Id of the registered job whose routes the watchers request."""
 LOWEST = 19
-"""Lowest priority (nice(2))."""
+"""Niceness of the lowest priority (nice(2))."""
 AUTOGROUP = Path("/proc/self/autogroup")
 """File that decides the priority between sessions (sched(7))."""
 
@@ -108,7 +108,7 @@ class Attackers:
         self._selector.register(sock, selectors.EVENT_READ, attack)
 
     def _look(self, key: selectors.SelectorKey) -> None:
-        """Read from a connection; if the server has ended it, close the socket and queue the attack again.
+        """Read from a connection. If the server has ended it, close the socket, and queue the attack to connect again.
 
         The server cannot send messages to watchers, because their flow-control window is 0."""
         attack, sock = key.data, key.fileobj

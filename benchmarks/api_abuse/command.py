@@ -54,7 +54,7 @@ SWITCH_LIMIT_S = 1.0
 MEMORY_LIMIT_MB = 50.0
 
 _NUMBERS = count(1)
-"""Numbers of jobs."""
+"""Counter that numbers the registered jobs."""
 
 
 @dataclass
@@ -154,7 +154,9 @@ def register(address: str, beside: Beside, stopping: threading.Event) -> None:
 
 
 def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> None:
-    """Connect new switches. A switch counts as connected when the controller, after all checks, requests its rules."""
+    """Connect new switches, one every ``SWITCH_EVERY_S``, and record the seconds that each connection takes.
+
+    A switch counts as connected when the controller, after all checks, requests its rules."""
     dpid = 100
     connections: list[Connection] = []
     while not stopping.wait(SWITCH_EVERY_S):
@@ -241,7 +243,7 @@ def measure(idle: int, half_open: int, watchers: int, inflated: int, per_s: floa
         beside.acknowledged |= alone.acknowledged
         before = used()
         with attacking(address, per_s, idle - idle // 2, idle // 2, half_open, watchers, inflated) as newest:
-            # After this time the attackers have opened everything.
+            # The attackers have opened all connections within this time.
             time.sleep((idle + watchers + inflated + half_open / CALLS_PER_CONNECTION) / per_s)
             began, cpu_s = time.monotonic(), used().cpu_s
             most = before.rss_bytes

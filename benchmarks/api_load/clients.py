@@ -75,7 +75,7 @@ class Clients:
         return await asyncio.gather(*(one(self._stubs[n % len(self._stubs)][0]) for n in range(count)))
 
     async def pinned(self, job_id: str) -> bool:
-        """Return whether every flow of a job that has a choice of paths is pinned."""
+        """Return whether a job is pinned: each of its flows has a pin, except flows with a single path."""
         response: pb.GetJobResponse = await _answered(self._stubs[0][0].GetJob, pb.GetJobRequest(job_id=job_id))
         return response.job.state == pb.JOB_STATE_PINNED
 
@@ -127,7 +127,7 @@ class Clients:
             self._busy[job_id] -= 1
 
     async def _deregister(self, stub: Any, job_id: str, token: str) -> None:
-        """Deregister a job. No other call names it from now on; calls under way are awaited first."""
+        """Deregister a job: exclude it from further calls, wait for its calls under way, then send the request."""
         del self.jobs[job_id]
         while self._busy[job_id]:
             await asyncio.sleep(0.001)
@@ -159,7 +159,7 @@ async def _answered(method: Callable[..., Awaitable[Any]], request: Any) -> Any:
 
 
 def pending_jobs(seed: int) -> Spec:
-    """Return a function that makes jobs of 8 to 64 endpoints on unknown hosts."""
+    """Return a function that makes jobs of 8 to 64 endpoints, whose hosts the controller does not know."""
     draw, numbers = random.Random(seed), iter(range(1 << 20))
 
     def spec() -> JobSpec:

@@ -28,7 +28,9 @@ LOOK_S = 0.05
 
 
 def replace_switches(size: str) -> None:
-    """Let the southbound's process of this member have a fabric of this size in memory (``fabric_of``)."""
+    """Replace the switches of this member's southbound process by those of a fabric in memory.
+
+    ``size``: size of the fabric, see ``fabric_of``."""
     vars(southbound_process)["run"] = partial(_run, size)
 
 
@@ -68,7 +70,7 @@ class HeldSwitches:
             self._carry_out(command)
 
     def _follow(self) -> None:
-        """Hold the switches that are assigned to this member, as far as it may claim them."""
+        """Announce switches that this member is assigned and may claim; report switches that it has lost."""
         from controller.southbound.framework import pause
 
         while True:

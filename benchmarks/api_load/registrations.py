@@ -29,9 +29,9 @@ FABRIC = "16x8x32"
 CLIENTS = 32
 """Number of clients, and of registrations at a time (``clients.AT_ONCE``)."""
 SINGLE = 20
-"""Jobs that are registered one after the other, each once the one before is pinned."""
+"""Number of jobs that are registered singly; each begins when the previous one is pinned."""
 BATCHES = 5
-"""Number of parts in which jobs are registered; each begins when the flows of the one before are pinned."""
+"""Number of batches of jobs; each begins when all flows of the previous batch are pinned."""
 WAIT_S = 120.0
 POLL_S = 0.005
 
@@ -51,11 +51,11 @@ class Registrations:
     all_pinned_s: float
     """Seconds from the first registration of a batch until all flows are pinned, median of the batches."""
     one_answer_ms: Spread | None
-    """Milliseconds of a registration when nothing else happens."""
+    """Milliseconds of a single registration, made while no other client calls."""
     one_pinned_ms: Spread | None
-    """Milliseconds from the start of such a registration until the flows of the job are pinned."""
+    """Milliseconds from the start of a single registration until the flows of the job are pinned."""
     cpu_ms: dict[str, float]
-    """CPU time for each job until all are pinned: of the leader, of all other members, and of etcd."""
+    """CPU milliseconds per job until all jobs are pinned, used by the leader, by the other members and by etcd."""
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Arrangement:
         return status.jobs == len(self._clients.jobs) and not waiting and is_in_sync
 
     def _used(self) -> dict[str, float]:
-        """Return the CPU time so far in seconds."""
+        """Return the CPU seconds so far of the leader, of the other members together, and of etcd."""
         leader, *others = (usage(controller.process).cpu_s for controller in self.controllers)
         etcd = usage(self.etcd.process).cpu_s if self.etcd else 0.0
         return {"leader": leader, "others": sum(others), "etcd": etcd}
@@ -184,7 +184,7 @@ async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 @contextmanager
 def _running(members: int, folder: Path) -> Iterator[Arrangement]:
-    """Run the controllers, and yield them when they hold all switches. ``members``: 0 for one with SQLite."""
+    """Start the controllers, and yield them when every member has its switches. ``members``: 0 for one with SQLite."""
     with ExitStack() as stack:
         etcd = stack.enter_context(running_etcd(folder / "etcd")) if members else None
         controllers = [_controller(folder, number, etcd) for number in range(max(1, members))]
@@ -208,11 +208,11 @@ def _controller(folder: Path, number: int, etcd: EtcdProcess | None) -> Controll
 
 def _membership(folder: Path) -> Settings:
     members = {"name": folder.name, "api": f"unix:{folder / 'members.sock'}"}
-    return {"members": members, "etcd": {"lease_s": 30}}  # no claim ends although the machine is busy
+    return {"members": members, "etcd": {"lease_s": 30}}  # on a busy machine no claim must expire
 
 
 def _answers(here: Arrangement, number: int) -> bool:
-    """Return whether a controller answers, and the leader knows all members up to this one."""
+    """Return whether controller ``number`` (from 0) answers and, with etcd, lists ``number`` + 1 members."""
     here.controllers[number].check()
     try:
         with Client(here.addresses[number]) as client:

@@ -94,7 +94,7 @@ def _messages(rng: Random, path: str, known: Known, change: Callable[[bytes], by
 
 
 def _parts(what: str, rng: Random, path: str, known: Known) -> Parts:
-    """Return the parts of a case of the kind ``what`` that differ from a call of the method ``path``."""
+    """Return the fields of a ``Case`` of the kind ``what``, one of ``_SHARES``, that calls the method ``path``."""
     match what:
         case "one field changed" | "fields changed":
             request = correct(rng, path, known)

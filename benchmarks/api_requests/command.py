@@ -108,7 +108,7 @@ class _Run:
         self._in_this_life = 0
 
     def all(self, kills: int) -> None:
-        """Send the kept requests, then the requests of the seed; kill the controller ``kills`` times in between."""
+        """Send the requests of every run (``KEPT``), then those of the seed; kill the controller ``kills`` times."""
         first, count = self.result.first, self.result.count
         kill_at = {first + count * (n + 1) // (kills + 1) for n in range(kills)}
         began = time.monotonic()

@@ -42,7 +42,7 @@ class Raw:
     """Serialized request within ``data`` that the server may decode; empty when there is none."""
 
     def wrong(self, status: str) -> str:
-        """Return the status if it must not occur, else an empty text.
+        """Return the status if it proves a fault of the controller, else an empty text.
 
         gRPC itself answers frames that violate its protocol with INTERNAL, and a path that is not UTF-8 with UNKNOWN. A
         fault of the controller also has a line in its log."""
@@ -129,7 +129,7 @@ _KINDS = (
 
 
 def _calling(what: str, rng: Random, path: bytes, message: bytes) -> bytes:
-    """Return the frames of a call that is wrong in one thing. ``what``: one of ``_KINDS``."""
+    """Return the frames of a call with one fault. ``what``: kind of the fault, one of ``_KINDS``."""
     fields, body = _usual(path), _body(message)
     match what:
         case "content type":
@@ -154,7 +154,7 @@ def _calling(what: str, rng: Random, path: bytes, message: bytes) -> bytes:
             half, empty = frame(Kind.DATA, END_STREAM, 1, b"\0\0"), frame(Kind.DATA, END_STREAM, 1)
             body = rng.choice((b"", half, empty, _body(message, flags=0) + body))
             return _headers(fields, END_HEADERS if body else END_HEADERS | END_STREAM) + body
-        case "reset":  # at once: without a request, or after an open or a complete request
+        case "reset":  # sent without a request, or after an open or a complete request
             reset = frame(Kind.RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
             body = rng.choice((b"", _body(message, flags=0), body)) + reset
         case "frames":

@@ -152,7 +152,9 @@ class Sender:
 
 
 def _verdict(details: bytes) -> tuple[grpc.StatusCode, str]:
-    """Return the server's code and reason, even if the call was cancelled here after its status had arrived."""
+    """Return the status code and the ErrorInfo reason of the error details.
+
+    They are the server's own even if the client cancelled the call after the status had arrived."""
     status, info = status_pb2.Status.FromString(details), error_details_pb2.ErrorInfo()
     reasons = [info.reason for detail in status.details if detail.Unpack(info)]
     return _CODES[status.code], "".join(reasons)
@@ -200,7 +202,7 @@ class Ledger:
                         self._keep(job)
 
     def open(self, case: Case) -> None:
-        """Record a request that was sent and whose answer is unknown."""
+        """Record a request whose answer is unknown."""
         if case.path in _CHANGES:
             self._open(_job_ids(_request(case)))
 

@@ -140,14 +140,14 @@ def _sends(rng: Random, made: Any, ranks: range) -> None:
 
 
 def _token(rng: Random, known: Known, job_id: str) -> str:
-    """Return the token of the job in most cases, else another one or none."""
+    """Return the lease token of the job in most cases, else another job's token, an invalid one, or an empty text."""
     if rng.random() < 0.9:
         return known.tokens.get(job_id, "")
     return rng.choice(("", "x.y", *known.tokens.values()))
 
 
 def _fill_in(name: str, rng: Random, request: Any, known: Known) -> None:
-    """Fill in the request of the method ``name``; those of other methods stay empty."""
+    """Fill in the request of the method ``name``; a method that is not listed here keeps an empty request."""
     match name:
         case "RegisterJob":
             job_id = rng.choice(JOB_IDS)

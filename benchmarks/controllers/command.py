@@ -53,19 +53,19 @@ Result = TypeVar("Result")
 LEASE_S = 10_000.0
 """Lease in seconds of a job that is changed, before its first change."""
 CALL_S = 0.5
-"""Longest time in seconds of a change; without an answer by then the change is tried again."""
+"""Time limit of a change in seconds; a change without an answer by then is tried again."""
 EVERY_S = 0.1
 ANSWER_WAIT_S = 20.0
-"""Longest time in seconds that a case waits for an answer when all else is in order."""
+"""Longest time in seconds that a case waits for a change to be answered, once everything else is in order."""
 QUIET_S = 1.0
-"""Seconds of quiet before and after each case."""
+"""Seconds without faults before and after each case."""
 LATE_S = 8.0
-"""Seconds after the end of a cut between a member and switches in which TCP may still deliver messages of the cut."""
+"""Seconds after the end of a partition in which TCP may still deliver messages that were sent during the partition."""
 KEPT = 5
-"""Registered jobs that are kept; older ones are ended."""
+"""Number of registered jobs that are kept; older jobs are deregistered."""
 POLL_S = 0.02
 OPEN_VSWITCH_LOGS = Path("/var/log/openvswitch")
-"""Directory of Open vSwitch's logs, in the benchmark's own file system."""
+"""Directory of Open vSwitch's logs."""
 
 
 @dataclass
@@ -78,12 +78,12 @@ class Changes:
     number: int = 0
     acknowledged: int = 0
     unknown: set[int] = field(default_factory=set)
-    """Changes without an answer, which may be made at any time."""
+    """Numbers of the changes without an answer; the controller may apply them at any time."""
     answers: list[tuple[float, float]] = field(default_factory=list)
     """Times of the request and of the answer of each acknowledged change."""
 
     def run(self, stopping: threading.Event) -> None:
-        """Change the job until the end. Every attempt after a failed one has a connection of its own."""
+        """Change the job until ``stopping`` is set, with a new connection after each failed attempt."""
         while not stopping.is_set():
             with suppress(SignalboxError), Client(self.member.api, timeout_s=CALL_S) as client:
                 while not stopping.wait(EVERY_S):
@@ -102,9 +102,9 @@ class Changes:
         self.answers.append((asked, time.monotonic()))
 
     def is_kept(self, lease_s: float) -> bool:
-        """Return whether the job's lease is that of the last acknowledged change, or of one without an answer.
+        """Return whether the job's lease is that of the last acknowledged change, or of a change without an answer.
 
-        From then on, the present lease counts as the last acknowledged change."""
+        The present lease then counts as the last acknowledged change."""
         number = round(lease_s - LEASE_S)
         kept = number == self.acknowledged or number in self.unknown
         self.acknowledged = number
@@ -226,7 +226,7 @@ class Run:
         return min(answers, default=None)
 
     def _lost_jobs(self) -> list[str]:
-        """Return a text for each acknowledged job, end or change that the controllers no longer have."""
+        """Return a text for each acknowledged registration, deregistration or change that the controllers have lost."""
         try:
             with self._client() as client:
                 jobs = {job.spec.job_id: job for job in client.list_jobs()}
@@ -263,7 +263,7 @@ class Run:
         return self._insist(lambda client: client.register_job(spec, request_id=spec.job_id).lease_token)
 
     def _insist(self, change: Callable[[Client], Result]) -> Result:
-        """Return the result of a change once a controller accepts it, since a busy machine may delay etcd.
+        """Repeat a change until a controller accepts it, and return its result. On a busy machine etcd may be late.
 
         Raises ``SignalboxError``."""
         ends = time.monotonic() + ANSWER_WAIT_S
@@ -337,7 +337,7 @@ def main(
 
 
 def _row(outcome: Outcome, lease_s: float) -> dict[str, Any]:
-    """Return the outcome for the results. Rules that switches have lost and got again are left out."""
+    """Return the outcome for the results, without the rules that switches have lost and got again."""
     changed = [] if rewrites(outcome.case) else outcome.changed
     return {
         **asdict(replace(outcome, changed=changed)),
@@ -379,7 +379,8 @@ def _text(case: Case) -> str:
 def _summary(found: Sequence[Outcome], cases: Sequence[Case], lines: int, seen: int, steps: int) -> str:
     """Return one line: the counts that must be 0, and the times of cases with a takeover.
 
-    ``seen``: messages that were replayed against the model. ``steps``: those that it does not have."""
+    ``seen``: number of messages that were replayed against the model. ``steps``: number of steps that the model
+    forbids."""
     taken = [each for each in found if any(fault.replaces for fault in each.case)]
     kept = [each for each in found if not rewrites(each.case)]
     answered = sorted(each.answered_s for each in taken if each.answered_s is not None)

@@ -6,8 +6,9 @@ without an error before the next barrier reply was therefore accepted. After the
 master, every write must be refused.
 
 A case is one fault, or two that overlap. The *victim* of a fault is a member that cannot hold its switches: the other
-members must take them over. Without a majority of etcd's members nobody can, so times count from the majority's return.
-Under a new leader of etcd all leases begin anew, so times count from the failure of the former leader at the earliest.
+members must take them over. Without a majority of etcd's members no
+member can do so; times then count from the majority's return. A new leader of etcd restarts all leases; times then
+count from the failure of the former leader or later.
 """
 
 import random
@@ -57,7 +58,7 @@ class Write:
     kind: Type
     xid: int
     is_master: bool
-    """Whether the member was the switch's master, and the switch never had one with a larger generation id."""
+    """Whether the member was the switch's master, with the largest generation id that the switch ever had."""
     verdict: Verdict
 
 
@@ -74,9 +75,9 @@ class Seen(NamedTuple):
 @dataclass(slots=True)
 class _Connection:
     open: list[Write] = field(default_factory=list)
-    """Writes without an answer."""
+    """Writes that the switch has not answered yet."""
     barriers: dict[int, list[Write]] = field(default_factory=dict)
-    """Writes before each barrier request, by its transaction id."""
+    """Writes before each barrier request without a reply, by the transaction id of the request."""
 
 
 class Judge:
@@ -137,7 +138,9 @@ class Judge:
         return [write for write in self.writes if start <= write.at < end]
 
     def held_s(self, start: float, victims: Collection[str]) -> float | None:
-        """Return the seconds from ``start`` until the last switch of these members had a newer claim; None if never."""
+        """Return the seconds from ``start`` until each switch of ``victims`` was claimed with a higher generation id.
+
+        The result is None if some switch was never claimed again."""
         before = {claim.dpid: claim for claim in self.claims if claim.at < start}
         lost = {dpid: claim.generation for dpid, claim in before.items() if claim.member in victims}
         first: dict[Dpid, float] = {}
@@ -150,16 +153,16 @@ class Judge:
 Who = Literal["leader", "standby", "etcd follower", "etcd leader", "etcd majority", "etcd", "Open vSwitch"]
 
 PARTITIONS = ("cut off from", "mute to", "deaf to")
-"""A mute member's packets are lost, a deaf member gets none."""
+"""Partitions of a member: packets from a mute member are lost, packets to a deaf member are lost."""
 TO_MEMBERS = tuple(f"{how} members" for how in PARTITIONS)
 CUT_OFF = (*(f"{how} {peer}" for how in PARTITIONS for peer in ("etcd", "switches")), "cut off from all")
-"""Partitions of a member that cannot hold its switches."""
+"""Partitions during which a member cannot keep its switches."""
 CLOCKS = ("clock + 1 h", "clock - 1 h")
 
 OF_MEMBERS = ("killed", "paused", *CUT_OFF, *TO_MEMBERS, *CLOCKS)
 OF_ETCD = ("killed", "paused")
 RESTORED = "restored"
-"""etcd is restored from a snapshot: since the snapshot a member has died, and now all members and etcd are stopped."""
+"""Fault of etcd: a snapshot is saved, a member is killed, and later etcd and all members restart with the snapshot."""
 
 KINDS: Sequence[tuple[Who, Sequence[str], int]] = (
     ("leader", OF_MEMBERS, 8),
@@ -170,26 +173,26 @@ KINDS: Sequence[tuple[Who, Sequence[str], int]] = (
     ("etcd", (RESTORED,), 1),
     ("Open vSwitch", ("restarted",), 1),
 )
-"""Places of faults, the faults of each, and its weight."""
+"""Component that fails, its possible faults, and its weight in the random choice."""
 
 BOTH = 1 / 3
 """Share of the cases that have two faults."""
 LATEST_S = 2.0
-"""Largest number of seconds after which the second fault begins."""
+"""Longest time in seconds from the begin of the first fault to the begin of the second."""
 PAST_LEASE_S = (2.0, 5.0)
-"""Range of the seconds by which a partition, or a pause of etcd, is longer than the lease."""
+"""Range of the seconds by which a fault lasts longer than the lease; a paused member is an exception (``PAUSE_S``)."""
 PAUSE_S = 30.0
 """Seconds for which a member is paused."""
 
 ANSWER_S, HELD_S, WITH_ETCD_S = 2.0, 3.0, 5.0
-"""Seconds until a change is answered after a kill, until the last switch is held, and both if etcd's leader fails."""
+"""Limits in seconds: of the first answer after a kill, of the last takeover, and of both if etcd's leader fails."""
 PAST_LIMIT_S = 1.0
-"""Seconds after the end of a lease within which another member has taken over from one that is paused or cut off."""
+"""Seconds after the end of a lease within which another member must have replaced a paused or cut-off one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Fault. ``starts_s``, ``lasts_s``: seconds after the begin of the case, and from then until it is mended."""
+    """Fault. ``starts_s``: seconds from the begin of the case. ``lasts_s``: seconds until it is repaired."""
 
     who: Who
     what: str
@@ -201,7 +204,7 @@ class Fault:
 
     @property
     def replaces(self) -> bool:
-        """Whether other members must take over the switches of the member."""
+        """Whether other members must take over the switches of the faulty member."""
         return self.who in ("leader", "standby") and self.what in ("killed", "paused", *CUT_OFF)
 
     @property
@@ -214,7 +217,7 @@ Case = tuple[Fault, ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Times that must be met."""
+    """Time limits of a case."""
 
     replaced_s: float
     """Seconds after the begin of the case at which other members have to take over."""
@@ -222,17 +225,17 @@ class Limits:
     """Seconds after the begin of the case from which the times count."""
     answer_s: float
     held_s: float | None
-    """Seconds until the last switch of a victim is held by another member; None without such a takeover."""
+    """Seconds until every switch of a victim has a new master; None if no takeover is required."""
 
 
 def draw(seed: int, count: int, lease_s: float) -> list[Case]:
-    """Return random cases."""
+    """Return ``count`` random cases. ``lease_s``: lease of the members' claims in etcd."""
     rng = random.Random(seed)
     return [_case(rng, lease_s) for _ in range(count)]
 
 
 def single(text: str, lease_s: float) -> Case:
-    """Return the case of one fault, named as ``Fault`` is. Raises ``InvalidInput``."""
+    """Return the case with one fault, given by its text, such as "leader killed". Raises ``InvalidInput``."""
     for who, faults, _ in KINDS:
         for what in faults:
             fault = Fault(who, what, 0.0, _lasts_s(who, what, lease_s + PAST_LEASE_S[0]))
@@ -275,18 +278,18 @@ def limits(case: Case, lease_s: float) -> Limits:
     held_s = lease_s + PAST_LIMIT_S if slow else HELD_S
     if any(fault.who in ("etcd leader", "etcd majority") for fault in case):
         answer_s, held_s = max(answer_s, WITH_ETCD_S), max(held_s, WITH_ETCD_S)
-    # Others are back before anybody must have taken over.
+    # A victim that returns within the limit may keep its switches.
     gone = any(fault.what == "killed" or fault.ends_s > since_s + held_s for fault in replaced)
     return Limits(replaced_s, since_s, answer_s, held_s if gone and not rewrites(case) else None)
 
 
 def is_restored(case: Case) -> bool:
-    """Return whether changes that were acknowledged during the case are lost."""
+    """Return whether a snapshot is restored in the case, so that changes acknowledged during it are lost."""
     return any(fault.what == RESTORED for fault in case)
 
 
 def rewrites(case: Case) -> bool:
-    """Return whether switches lose their rules, so that rules are written, flows may move and packets are lost."""
+    """Return whether switches restart in the case, so that rules are written, flows may move and packets are lost."""
     return any(fault.who == "Open vSwitch" for fault in case)
 
 
@@ -310,16 +313,16 @@ class Outcome:
     written: int
     """Flow-mods, group-mods and meter-mods of the masters."""
     changed: Sequence[str]
-    """Rules that were there only before (``-``) or only afterwards (``+``), with the switch."""
+    """Rules, each with its switch, that existed only before the case (``-``) or only afterwards (``+``)."""
     jobs: Sequence[str]
     """Acknowledged changes of jobs that were lost."""
     handovers: int = 0
     """Claims that switches confirmed."""
     not_in_model: Sequence[str] = ()
-    """Steps that the model of assignments does not have (``trace``)."""
+    """Texts of the steps that the model of assignments forbids (``trace``)."""
     sent: int = 0
     lost: int = 0
-    """Packets between hosts."""
+    """Number of packets between hosts that were lost."""
 
 
 def broken(outcome: Outcome, lease_s: float) -> list[str]:

@@ -2,9 +2,9 @@
 
 Each controller, each etcd member and each host has a network namespace. Open vSwitch and this process share another
 one. The namespace of a router forwards between the namespaces, except those of hosts. A member uses one address for
-each kind of peer, so a rule of the router (ip-rule(8), ``blackhole``) cuts it off from its switches, from etcd or from
-other members, both ways or one way. The sender gets no error. The namespaces end with those of the benchmark
-(scripts/lab_python.sh).
+each kind of peer. A rule of the router (ip-rule(8), ``blackhole``) can therefore cut it off from its switches, from
+etcd or from other members, both ways or one way. The sender gets no error. The namespaces end with those of the
+benchmark (scripts/lab_python.sh).
 """
 
 import json
@@ -42,7 +42,7 @@ from tests.support.wire.certificates import Authority
 
 ETCD_MEMBERS = 3
 RING = 4
-"""Hosts of a job that sends packets."""
+"""Number of hosts of a job that sends packets."""
 HOSTS_PER_LEAF = 3
 """Hosts per leaf. The first is real and belongs to a ring; the others exist for the controller only."""
 LINK_BPS = 1e9
@@ -65,7 +65,7 @@ UPLINK = "uplink"
 PEERS = {
     "switches": ((91, f"{SWITCHES}/32"),),
     "etcd": ((93, ETCD_NET),),
-    "members": ((89, EVERYBODY), (93, "10.89.0.0/24")),  # the second one: the sign of life, beside the way to etcd
+    "members": ((89, EVERYBODY), (93, "10.89.0.0/24")),  # second: where members prove to each other that they are alive
 }
 """Addresses of a member for its peers, 10.NUMBER.0.n for member n, and the addresses of these peers."""
 CLOCK = "clock.so"
@@ -73,7 +73,7 @@ CLOCK = "clock.so"
 
 
 class _Switches(Bridges):
-    """Bridges whose first host on every leaf is real, with a namespace of the host's name."""
+    """Bridges on which each leaf's first host has a namespace and a real interface."""
 
     real: Sequence[PortRef] = ()
 
@@ -186,7 +186,7 @@ class Site:
     rings: Sequence[Sequence[Host]]
     """Hosts of each job that sends packets."""
     pairs: Sequence[Sequence[str]]
-    """Addresses of two hosts of each leaf, which are in no ring; a job of them needs no rules."""
+    """Addresses of two hosts of each leaf that are in no ring; a job between them needs no rules."""
     etcd: Sequence[EtcdMember]
     members: Sequence[Member]
     switches: Bridges
@@ -210,7 +210,7 @@ class Site:
         return None
 
     def is_divided(self) -> bool:
-        """Return whether all members live, each switch has a holder, and none has to move. Raises ``EtcdError``."""
+        """Return whether all members live, each switch is assigned, and no switch has to move. Raises ``EtcdError``."""
         keys, _ = self.store.keys(PREFIX + b"members/")
         names = (key.key.decode().split("/")[-2:] for key in keys)
         members = frozenset(Holder(name, id_) for name, id_ in names)
@@ -220,7 +220,7 @@ class Site:
         return len(members) == len(self.members) and not assign(Assignable(members, connected, holders))
 
     def in_order(self) -> str:
-        """Return what is not in order yet, or the empty text."""
+        """Return a description of the first thing that is not in order yet, or an empty text."""
         if unwell := [each.name for each in self.etcd if not each.is_healthy]:
             return f"{', '.join(unwell)} not healthy"
         if not (leader := self.leader()):
@@ -239,7 +239,7 @@ class Site:
         return ""
 
     def wait_settled(self, deadline_s: float = SETTLE_S) -> str:
-        """Wait until everything is in order, and return what is not, or the empty text."""
+        """Wait until everything is in order, and return a description of what is not, or an empty text."""
         ends = time.monotonic() + deadline_s
         while (why := self.in_order()) and time.monotonic() < ends:
             self.tend()
@@ -247,7 +247,7 @@ class Site:
         return why
 
     def tend(self) -> None:
-        """Start members again that have ended."""
+        """Restart the members that have ended."""
         now = time.monotonic()
         for member in self.members:
             process = member.controller.process
@@ -259,7 +259,7 @@ class Site:
                 member.controller.start("--standby")
 
     def read(self) -> None:
-        """Pass on to the judge what was captured so far, and read the assignments."""
+        """Pass the captured messages on to the judge, and read the new assignments."""
         messages: list[tuple[float, str, Dpid, bytes]] = []
         for member in self.members:
             if member.recorder:
@@ -270,7 +270,7 @@ class Site:
 
     def _read_assignments(self) -> None:
         """Read the assignments since the last call."""
-        with suppress(EtcdError):  # they are read later
+        with suppress(EtcdError):  # the next call reads them
             for events, revision in self.store.changes(PREFIX + b"assign/", self._read_revision, READ_S):
                 for kv in (event.kv for event in events if event.kv.value):
                     self.assigned.append(_assigned(kv.key, kv.value, kv.mod_revision))
@@ -284,9 +284,9 @@ class Site:
     # ---- faults
 
     def make(self, fault: Fault, leader: Member, standby: Member) -> Callable[[], object]:
-        """Make the fault, and return a function that mends it."""
+        """Cause the fault, and return a function that repairs it."""
         if fault.who == "Open vSwitch":
-            # The monitor starts the daemon again after this signal, which leaves no core file.
+            # SIGALRM leaves no core file, and the monitor process starts the daemon again.
             self.restarts.append(time.monotonic())
             os.kill(int((rundir() / "ovs-vswitchd.pid").read_text()), signal.SIGALRM)
             return lambda: None
@@ -301,7 +301,9 @@ class Site:
         return self._of_etcd(fault.what, victims)
 
     def _restored(self, standby: Member) -> Callable[[], object]:
-        """Save a snapshot, then kill a member so that its switches are assigned anew; mending restores the snapshot."""
+        """Save a snapshot of etcd, then kill a member, so that its switches are assigned anew.
+
+        The returned function restores the snapshot."""
         snapshot = self.etcd[0].folder / "snapshot"
         snapshot.unlink(missing_ok=True)
         _etcdctl("--endpoints", self.etcd[0].endpoint, "snapshot", "save", str(snapshot))
@@ -365,7 +367,7 @@ class _Hosts:
 
 
 def _assigned(key: bytes, value: bytes, revision: int) -> Assigned:
-    """Return the assignment in a key of etcd that was changed last at the revision."""
+    """Return the assignment under a key of etcd. ``revision``: etcd's revision at the last change of the key."""
     found = json.loads(value)
     dpid = Dpid(int(key.rpartition(b"/")[2], 16))
     return Assigned(dpid, found["base"] + revision, found["name"], found["id"])
@@ -392,7 +394,7 @@ def _rules(what: str, rules: Sequence[str]) -> None:
 
 @contextmanager
 def site(folder: Path, leaves: int, spines: int, members: int, tell: Callable[[str], None]) -> Iterator[Site]:
-    """Yield the site when every member has started; its jobs are not registered yet."""
+    """Yield the site when every member has started; no job is registered yet."""
     topology = leaf_spine(leaves, spines, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     blueprint = Blueprint(fabric_of(topology), "mc")
     at_leaf = [topology.hosts[n : n + HOSTS_PER_LEAF] for n in range(0, len(topology.hosts), HOSTS_PER_LEAF)]
@@ -501,7 +503,7 @@ def _namespace(name: str) -> None:
 
 
 def _join(name: str, number: int, addresses: Sequence[str], routes: Sequence[str] = ()) -> None:
-    """Connect a namespace with these addresses to the router; the empty name stands for that of this process.
+    """Connect a namespace with these addresses to the router; an empty name means the namespace of this process.
 
     ``routes``: further routes over the router. Otherwise packets leave with the first address as source."""
     if name:
@@ -522,7 +524,7 @@ def _join(name: str, number: int, addresses: Sequence[str], routes: Sequence[str
 
 
 def _bridges(blueprint: Blueprint, hosts: Sequence[Host], controllers: Sequence[str]) -> Bridges:
-    """Make the bridges, and let them connect once to a stand-in at the address of each controller."""
+    """Make the bridges. Each connects once to a temporary server at the address of each controller."""
     switches = _Switches(blueprint, controllers)
     switches.real = [blueprint.fabric.hosts[host.ip].at for host in hosts]
     for host, at in zip(hosts, switches.real, strict=True):
@@ -545,7 +547,7 @@ def _bridges(blueprint: Blueprint, hosts: Sequence[Host], controllers: Sequence[
 
 
 def check() -> None:
-    """Raise ``SignalboxError`` with instructions where the site cannot be made."""
+    """Raise ``SignalboxError`` with instructions if this machine cannot run the site."""
     if b"scripts/openvswitch.sh" not in Path("/proc/1/cmdline").read_bytes():
         raise SignalboxError("start the benchmark with: sudo scripts/lab_python.sh -m benchmarks controllers")
     for program in ("etcd", "ovs-vsctl", "ethtool", "cc"):

@@ -1,8 +1,9 @@
 """Replay of a run against the model of assignments (tests/model/assignment.pml). Pure.
 
-In: the messages between switches and members as ``Judge`` has recorded them, restarts of all switches, and the
-assignments that etcd had. Out: each step that the model does not have: a member that breaks a rule of claims or writes,
-or a switch that answers otherwise than the model's. Each assertion of the model about writers is checked as well.
+The input is the messages between switches and members as ``Judge`` has recorded them, the restarts of all switches,
+and the assignments in etcd. The result is each step that the model forbids: a member that breaks a rule of claims or
+writes, or a switch that answers otherwise than the model's. The model's assertions about writers are checked as
+well.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ class Assigned(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Step that the model does not have."""
+    """Step of the run that the model forbids."""
 
     at: float
     what: str
@@ -41,25 +42,25 @@ class _Connection:
     role: int = EQUAL
     """Role at the switch."""
     has_claimed: bool = False
-    """Whether the newest request of the member was a claim, which the switch has confirmed."""
+    """Whether the newest request of the member was a claim that the switch has confirmed."""
     asked: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Role and generation id of each request without an answer, by transaction id."""
+    """Role and generation id of each request without an answer, by its transaction id."""
 
 
 @dataclass(slots=True)
 class _Switch:
     generation: int | None = None
     confirmed: int = 0
-    """Largest generation id of a confirmed claim ever, although the switch forgets it when it restarts."""
+    """Largest generation id of all claims that the switch confirmed, including claims before its restarts."""
     connections: dict[str, _Connection] = field(default_factory=dict)
 
     def is_stale(self, generation: int) -> bool:
-        """Return whether the switch refuses the id, by the sign of the difference (section 6.3.6)."""
+        """Return whether the switch refuses the id as older than its own (section 6.3.6: sign of the difference)."""
         return self.generation is not None and (generation - self.generation) % (1 << 64) >= 1 << 63
 
 
 def steps_not_in_model(seen: Iterable[Seen], restarts: Iterable[float], assigned: Sequence[Assigned]) -> list[Step]:
-    """Return the steps that the model does not have. ``restarts``: times at which all switches restarted."""
+    """Return the steps that the model forbids. ``restarts``: times at which all switches restarted."""
     found = [Step(0.0, text) for text in _ambiguous(assigned)]
     holders = {(each.dpid, each.generation): each.holder for each in assigned}
     switches: dict[Dpid, _Switch] = {}
@@ -89,7 +90,7 @@ def _ambiguous(assigned: Sequence[Assigned]) -> Iterator[str]:
 def _step(
     message: Seen, switch: _Switch, connection: _Connection, holders: Mapping[tuple[Dpid, int], str]
 ) -> Iterator[str]:
-    """Follow one message; yield what the model does not have."""
+    """Update the state by one message, and yield a text for each rule of the model that the message breaks."""
     xid = xid_of(message.data)
     if message.write:
         yield from _written(message.write.verdict, switch, connection)

@@ -1,7 +1,7 @@
 """Benchmark ``design``: LIBRA's workloads, random cases, and spines for published workloads.
 
-The spines are those that the published evaluation's fabric needs for its own workloads (arXiv 2503.05324) when one
-spine may fail: the fewest for which the planner's routes reach a goal.
+The spines are counted for the fabric and workloads of the published evaluation (arXiv 2503.05324), where one spine may
+fail. The result is the smallest number for which the planner's routes reach a goal.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Search for good bandwidths by trial: a grid, then random steps from its best point that become smaller.
+"""Search for good bandwidths by trial: a grid, then random steps of decreasing size from its best point.
 
 The search shares no code with ``offline.design``, so that a difference reveals an error. The input is arrays, the
 result is bandwidths within all limits.
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _GRID = {1: 1, 2: 400, 3: 40, 4: 16}
-"""Steps of the grid, by number of dimensions."""
+"""Number of intervals into which the grid divides the total, by number of dimensions."""
 _TRIED = 64
-"""Directions that are tried before the steps become smaller."""
+"""Number of random directions that are tried with one step size."""
 _FIRST_STEP, _LAST_STEP, _SHRINK = 0.5, 1e-8, 0.6
 _SLACK, _RELATED_SLACK = 1e-9, 1e-8
 """Relative tolerance of limits and of relations, for rounding errors."""

@@ -4,8 +4,8 @@ The input is the folder ``inputs`` of that repository. The result is a ``Questio
 the files bandwidths are in GB/s per NPU, costs are per GB/s, and times are in nanoseconds. A layer has three phases,
 each with a compute time and a collective, and nothing overlaps. The size of an ALLGATHER is the size of one rank's own
 part. LIBRA's code ignores that data of an ALLTOALL takes several hops in a ring, so every dimension is modelled as a
-switch here. The cost of a dimension is, for each NPU, the cost of its links and, for a switch, also of the switch and
-the NIC.
+switch here. The cost of a dimension is, for each NPU, the cost of its links. A dimension with a switch also has the
+costs of switch and NIC.
 
 DLRM has no file of communicators; each of its phases is assumed to span all dimensions.
 """
@@ -27,7 +27,7 @@ from signalbox.jobs.spec import Algorithm
 WORKLOADS = ("GPT_3", "MSFT_1T", "Turing_NLG", "ResNet_50", "DLRM")
 NETWORKS = (3, 4)
 GBPS = 8
-"""Gbit/s per GB/s."""
+"""Factor from GB/s to Gbit/s."""
 TOTAL = 500 * GBPS
 """Total of LIBRA's file ``total_bw_500gbps.py``, in Gbit/s."""
 

@@ -204,7 +204,7 @@ def _copy(packets: socket.socket, capture: Capture, out: BinaryIO) -> None:
     lost = 0
     while True:
         ready, _, _ = select.select([packets, sys.stdin], [], [], FLUSH_S)
-        # The largest of some: a pause between the two clocks makes it smaller.
+        # A pause between the two clock readings makes the difference smaller, so the largest of several is the best.
         since_boot_ns = max(time.monotonic_ns() - time.time_ns() for _ in range(3))
         flush_at = time.monotonic() + FLUSH_S
         with suppress(BlockingIOError):

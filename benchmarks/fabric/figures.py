@@ -64,7 +64,7 @@ def install(changes: Sequence[Change]) -> Install | None:
 
 @dataclass(frozen=True)
 class Dead:
-    """Rules that must change because cables were cut: groups with lost next hops, and pins to these groups."""
+    """Rules that use cut cables: groups with lost next hops, and pins to these groups."""
 
     groups: Mapping[tuple[Dpid, int], frozenset[PortNo]]
     pins: frozenset[tuple[Dpid, FlowId]]
@@ -98,14 +98,14 @@ class Dead:
 
 
 class Left(NamedTuple):
-    """Latest time of sending and latest time of confirmation of the group-mods that removed lost next hops."""
+    """Times at which the last group-mod that removed lost next hops was sent and confirmed."""
 
     sent: float
     confirmed: float
 
 
 def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
-    """Return when the last group stopped using lost next hops; None until all these changes are confirmed."""
+    """Return when the last group stopped using lost next hops; None until all its changes are confirmed."""
     groups = dict(dead.groups)
     left: list[Left] = []
     for change in changes:

@@ -184,7 +184,7 @@ class Bridges:
 
 
 class _Greeter:
-    """Server at a controller's address until every switch has connected once.
+    """Temporary server at a controller's address, to which every switch connects once.
 
     Open vSwitch 3.1 ignores ``max_backoff`` of a controller that it has never reached, and would wait up to 8 s between
     attempts."""

@@ -138,7 +138,7 @@ def planned(
     certificate = word_in(plan, "certificate") if plan else ""
     for row, more in zip(rows, judged(jobs, number, watch, ends), strict=True):
         yield replace(row, announced=announced, certificate=certificate, **more)
-    time.sleep(SETTLE_S)  # so that the counters' mean has no traffic of this round, which would count as background
+    time.sleep(SETTLE_S)  # else the counters' mean would count this round's traffic as background of the next
 
 
 # ---- runs

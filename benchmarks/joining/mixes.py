@@ -63,14 +63,15 @@ class Row:
     wrong: int
     announced: str = ""
     right_s: float | None = None
-    """Seconds until the routes of all jobs were right and stayed so."""
+    """Seconds until the worst slowdown became close to the smallest possible one (``watch.RIGHT``) and stayed so."""
     alarm_s: float | None = None
     """Seconds until the alarm ``demand_differs``."""
     found_s: float | None = None
-    """Seconds until the controller planned exactly the right pairs for the job, and continued to do so.
+    """Seconds until the controller planned exactly the pairs that carry the job's traffic, and continued to do so.
 
-    Pairs that carried only the broadcast of parameters at the start are not right. They are planned for until they have
-    left all windows of counters, 10 to 20 s, and ``right_s`` shows whether they cost the job anything."""
+    Pairs that carried only the initial broadcast of parameters do not belong to them. The controller plans for such
+    pairs until they have left all windows of counters, 10 to 20 s. ``right_s`` shows whether they cost the job
+    anything."""
     slowdown: float | None = None
     """Slowdown at the end, according to the controller."""
     own_slowdown: float | None = None

@@ -23,7 +23,7 @@ SIZES = (3, 4)
 REST_S = 8.0
 """Seconds for which hosts stay idle after a job, because under ECMP a job may end late."""
 EARLY_S = 3.0
-"""Seconds after a new job's first byte during which the slowdown of other jobs does not count yet."""
+"""Seconds after a new job's first byte; iterations of other jobs in this time are counted apart (``state_of``)."""
 BEING_LEARNT = ("", "learning", "provisional")
 RECORDED, OBSERVED = ("--recorded",), ()
 
@@ -38,7 +38,7 @@ class Arrival(NamedTuple):
 
 
 def schedule(seed: int, total_s: float, hosts: int = HOSTS) -> list[Arrival]:
-    """Return the jobs in the order in which they begin: three parallel series of jobs that end at ``total_s``.
+    """Return the jobs in the order in which they begin: three parallel series, whose last jobs end by ``total_s``.
 
     No host is in two jobs at once. A job takes hosts of a job that has just ended only when too few others are free."""
     chosen = random.Random(seed)
@@ -108,7 +108,7 @@ def life_of(job_id: str, stage: Stage) -> Life:
 
 
 def known_s(job_id: str, looks: Sequence[Look]) -> float | None:
-    """Return the time of the first look at which the job is planned with announced or counted bytes."""
+    """Return the time of the first ``Look`` that shows the job planned with announced or counted bytes."""
     of_job = ((look.after_s, look.jobs[job_id].source) for look in looks if job_id in look.jobs)
     return next((after_s for after_s, source in of_job if source not in BEING_LEARNT), None)
 

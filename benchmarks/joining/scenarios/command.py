@@ -20,7 +20,7 @@ from benchmarks.measures import report
 from mininet_topos.joining.jobs import LibraryJob
 
 Play = Callable[[Stage, int, float], Iterator[tuple[LibraryJob, Mapping[str, Any]]]]
-"""Function of stage, seed and seconds that runs the jobs, and yields each with the values to note for it."""
+"""Function of stage, seed and seconds that runs the jobs, and yields each job with its entries for ``Row.more``."""
 
 
 class Scenario(NamedTuple):
@@ -49,7 +49,7 @@ def run(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Make the missing rows and judge all rows of the requested runs.
+    """Make the requested runs that have no rows yet, and judge the rows of all requested runs.
 
     Exits with status 1 when a target is missed, or a result of an iteration was wrong."""
     scenario = SCENARIOS[name]
@@ -101,7 +101,7 @@ def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
 
 
 def keep(on: Stage, folder: Path) -> None:
-    """Keep all looks of a planned run, the controller's log, and the polls if they were recorded."""
+    """Save what a planned run recorded: all ``Look``s, the controller's log and, if recorded, the polls of counters."""
     if folder.exists():
         shutil.rmtree(folder)
     on.keep(folder / "looks.jsonl")

@@ -40,10 +40,10 @@ MICE_PER_S = 200.0
 KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
 
 Link = tuple[str, str]
-"""Names of the two bridges, which are the controller's names of the switches, in the direction of the bytes."""
+"""Link in the direction of the bytes: name of the sending switch, name of the receiving switch."""
 Flow = tuple[str, str, str]
 Moment = tuple[float, float, float]
-"""Seconds, the reported slowdown, the true slowdown."""
+"""Seconds since the stage began, reported slowdown, true slowdown."""
 
 HEADERS = 1514 / 1448
 """Bytes on the wire per byte of payload, in full segments with timestamps."""
@@ -128,13 +128,13 @@ class Unannounced:
 
 
 def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -> dict[str, list[Moment]]:
-    """Return the reported and the true slowdown at every look after the warm-up, by job."""
+    """Return by job the reported and the true slowdown at every ``Look`` after the warm-up."""
     sends = {}
     for job in jobs:
         flows: dict[tuple[str, str], float] = {}
         for link in virtual_links(spec_of(job, Announced.RIGHT)):
             flows[link.src_ip, link.dst_ip] = flows.get((link.src_ip, link.dst_ip), 0.0) + link.bytes
-        busiest = max(flows.values())  # the bytes of each NIC of a ring
+        busiest = max(flows.values())  # every NIC of a ring sends this number of bytes
         iterations = [(begin, took) for begin, took, _ in stage.iterations_of(job.job_id)]
         sends[job.job_id] = Sends(iterations, flows, {pair: count / busiest for pair, count in flows.items()})
     moments: dict[str, list[Moment]] = {job.job_id: [] for job in jobs}
