@@ -136,7 +136,7 @@ def chosen(option: str, text: str, known: Collection[str]) -> list[str]:
 
 
 def report(data: object, file: Path | None, as_json: bool, tables: Mapping[str, Sequence[Row]], *lines: str) -> None:
-    """Write ``data`` to the file, if there is one, and print it as JSON, or the tables by title and the lines.
+    """Write ``data`` to the file, if there is one. Print ``data`` as JSON, or else the tables by title and the lines.
 
     Raises ``OSError``."""
     if file:
@@ -148,7 +148,7 @@ def report(data: object, file: Path | None, as_json: bool, tables: Mapping[str, 
 
 
 def table_of(title: str, rows: Sequence[Row]) -> Table:
-    """Return a table with a column for each value of ``flat`` rows, or with a line for each if there are many."""
+    """Return a table of the ``flat`` rows, one line per row; with many columns, rows and columns are exchanged."""
     lines = [flat(row) for row in rows]
     names = list(dict.fromkeys(name for line in lines for name in line))
     texts = [[name.replace("_", " ") for name in names]]
@@ -181,7 +181,7 @@ def flat(row: Row) -> dict[str, Any]:
 
 
 def text_of(value: object) -> str:
-    """Return a value of a table as text; floats have four digits."""
+    """Return a value of a table as text; floats have four significant digits."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: NOTHING}[value]
     if isinstance(value, float):

@@ -78,7 +78,7 @@ class SecondSpine:
 def second_spine(lab: Lab, controller_port: int, leaves: Sequence[str]) -> Iterator[SecondSpine]:
     """Run the second spine while the block runs.
 
-    Its cables are removed with the namespaces. The lab's bridges keep the ports of these cables as long as they exist.
+    Its cables are removed with the namespaces. The ports of these cables stay on the lab's bridges.
     """
     with place() as inside:
         made = SecondSpine(lab, inside, leaves)

@@ -107,7 +107,7 @@ EVERY_S = 1.0
 SMALL = 0.02
 """Share of the busiest pair's bytes up to which a pair carries only headers and control messages."""
 RIGHT = 1.02
-"""Largest ratio of the worst slowdown to the smallest possible one at which routes count as right."""
+"""Largest ratio of worst slowdown to smallest possible worst slowdown at which routes count as right."""
 
 
 @dataclass(frozen=True, slots=True)

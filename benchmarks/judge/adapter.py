@@ -30,7 +30,7 @@ MAX_PATHS = Config().planning.max_paths
 """Largest number of candidate paths of a pair of switches; the default of a running controller."""
 _TRIES = 5
 _UNDISTURBED = 0.8
-"""Share of the time for which the process must have had the processor."""
+"""Smallest share of the wall time with a processor at which a plan counts as undisturbed."""
 
 
 def answer(instance: instances.Instance, max_subflows: int, limits: PlanLimits) -> Answer:

@@ -27,7 +27,7 @@ MAX_SUBFLOWS = (1, 2, 3)
 CHANGES = 3
 """Number of copies of each certificate with a changed witness or a changed problem."""
 BOASTS = 2
-"""Number of copies of each certificate that claim that a worse routing is the best."""
+"""Number of copies of each certificate with worse routes that are claimed to be the best."""
 _MOST_SHOWN = 30
 
 

@@ -115,7 +115,8 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
 
     - ``not decided in time``: optima and proven slowdowns that HiGHS did not decide.
     - ``all optima known``: number of plans for which the smallest possible slowdowns of all jobs are known.
-    - ``of these, every slowdown within 1 %``: share of plans whose sorted slowdowns each exceed theirs by at most 1 %.
+    - ``of these, every slowdown within 1 %``: share of these plans in which each sorted slowdown exceeds the smallest
+      possible one by at most 1 %.
     - ``without enough CPU time``: plans that got too little processor time in every try."""
     rows: dict[tuple[str, int], list[Record]] = {}
     for record in found:

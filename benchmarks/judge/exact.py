@@ -183,8 +183,8 @@ class Exact:
     def whole_cut_slowdown(self) -> Fraction:
         """Lower bound of the worst slowdown for all routings of whole flows.
 
-        The bound is the largest ``_fullest`` over all cuts and flow sizes; flows of at least this size are counted.
-        Only the first phase of each job is considered."""
+        The bound is the largest value of ``_fullest`` over all cuts and all flow sizes s, where flows of at least s
+        count as flows of size s. Only the first phase of each job is considered."""
         first = {
             job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
         }
@@ -239,8 +239,8 @@ def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
 def _fullest(count: int, size: int, capacities: tuple[int, ...]) -> Fraction:
     """Return the smallest possible load of the fullest link when ``count`` whole flows of ``size`` cross the links.
 
-    It is the count-th smallest of all k * size / capacity, the load of a link with k flows. With larger flows it cannot
-    be smaller."""
+    A link with k flows has the load k * size / capacity. The result is the count-th smallest of these loads over all
+    links and k. Larger flows cannot make it smaller."""
     held = [count * capacity // sum(capacities) for capacity in capacities]
     full = max(Fraction(k * size, capacity) for k, capacity in zip(held, capacities, strict=True))
     missing = count - sum(held)

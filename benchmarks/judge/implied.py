@@ -1,9 +1,9 @@
-"""Whether the claims of a plan's file follow from its witnesses, independently of the product's checker; changed files.
+"""Check of whether the claims of a plan's file follow from its witnesses, independent of the product's checker.
 
 The witnesses are the file's cuts and proofs. All walks are listed, sums are fractions, and sets of jobs are tried one
 by one. This module imports nothing of the controller. The input is the plan as plain data
-(docs/reference/json-output.md). The results are whether its claims follow, the slowdowns of its routes, and copies with
-one change or with claims that are not true, each with the name of the change.
+(docs/reference/json-output.md). The results are whether its claims follow, and the slowdowns of its routes. The module
+also makes copies with one change, or with false claims, to test the product's checker.
 """
 
 import json
@@ -113,7 +113,9 @@ class _Plan:
         return not any(all(len(slow & members) >= least for members, least in groups) for slow in few)
 
     def _needs(self, group: Any, bound: Fraction, highest: Fraction) -> bool:
-        """Return whether, however flows are routed, at least ``least`` jobs of the group reach the bound."""
+        """Return whether every routing gives at least ``least`` jobs of the group a slowdown of ``bound`` or more.
+
+        No job may have a slowdown above ``highest``."""
         cut, members, least = self._plan["cuts"][group["cut"]], sorted(set(group["jobs"])), group["least"]
         price, need = dict(map(tuple, cut["prices"])), self._need(cut)
         if not 0 < least <= len(members) or min(price.values()) < 0 or min(price) < 0:
@@ -126,9 +128,9 @@ class _Plan:
     def _crowded(
         self, cut: Any, price: dict[int, int], low: set[int], need: Any, bound: Fraction, highest: Fraction
     ) -> bool:
-        """Return whether the cut has too little room for all jobs if the jobs in ``low`` stay below the bound.
+        """Return whether the cut lacks room for all jobs if the jobs in ``low`` have slowdowns below ``bound``.
 
-        The other jobs may be at the highest slowdown."""
+        The other jobs may have slowdowns up to ``highest``."""
         unit, capacity = cut["unit"], {link: self._links[link][2] for link in price}
         of_low = sum(of for job, of in need.items() if job in low)
         of_others = sum(need.values()) - of_low
@@ -185,7 +187,7 @@ def _copy(data: Any) -> Any:
 
 
 def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Random) -> Any | None:
-    """Return a plan with worse routes that the same witnesses claim to be best; None if no worse routes were found.
+    """Return a copy of the plan with worse routes, claimed to be best; None if no worse routes were found.
 
     ``walks``: function that returns the walks that a flow may take."""
     best = sorted(slowdowns(plan), reverse=True)
@@ -212,7 +214,9 @@ def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
 
 
 def _claiming(plan: Any, rng: random.Random) -> Any:
-    """Return the plan with all slowdowns claimed as proven by its own proofs, whose bounds are set to the slowdowns."""
+    """Claim in place that the plan's proofs prove all of its slowdowns, and return the plan.
+
+    Their bounds are set to the slowdowns, and some proofs are left out, changed or added at random."""
     claimed = sorted((job["slowdown"] for job in plan["jobs"]), reverse=True)
     plan["proven"], plan["searched"] = len(claimed), 0
     proofs = [proof for proof in plan["proofs"] if rng.random() < 0.9]

@@ -45,14 +45,14 @@ def better(exact: Exact, max_subflows: int, vector: Sequence[Fraction], below: F
 
 
 class _Class(NamedTuple):
-    """Class of flows with the same demands, of one job, between the same switches."""
+    """Class of interchangeable flows: of one job, with the same demands, between the same switches."""
 
     flows: list[int]
     paths: tuple[Path, ...]
     whole: bool
     """Whether the number of flows on each path is an integer."""
     cut: bool
-    """Whether the class is a single flow with a boolean for each path, true if it has a subflow there."""
+    """Whether the class is a single flow with a limited number of subflows, so that each path needs a boolean."""
 
 
 class _Model:
@@ -72,7 +72,7 @@ class _Model:
         self._share: list[list[Any]] = []
         """Number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
-        """Boolean by class and path, 1 if a flow uses the path; the number of flows where no boolean is needed."""
+        """Variable by class and path that is at least 1 if a flow of the class uses the path, and else 0."""
         for of in self._classes:
             self._add(of, max_subflows)
         self._slowdown = self._slowdowns() if vector else None

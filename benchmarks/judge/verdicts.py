@@ -154,7 +154,7 @@ class Judge:
         return verdict
 
     def _begin(self, answer: Answer) -> tuple[Verdict, tuple[Fraction, ...]]:
-        """Return a verdict without the parts that need a solver, and the slowdowns, largest first.
+        """Return a verdict without the parts that need a solver, and the slowdowns of the routing, largest first.
 
         The slowdowns are empty for an invalid routing."""
         claimed = max(answer.job_slowdown.values(), default=1.0)
@@ -199,7 +199,7 @@ class Judge:
                 yield f"job {job} has slowdown {float(slowdown):.9g}, but the plan says {answer.job_slowdown[job]:.9g}"
 
     def _better(self, routing: Routing) -> Fraction:
-        """Return the worst slowdown of the best routing so far."""
+        """Keep the routing if it is the best so far, and return the worst slowdown of the best routing."""
         if self._best is None or self._exact.vector(routing)[0] < self._exact.vector(self._best)[0]:
             self._best = routing
         return self._exact.vector(self._best)[0]

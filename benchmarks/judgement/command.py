@@ -117,7 +117,7 @@ class _Driver:
 
 
 JOB_HOURS = 0.25
-"""Life in hours of a job with a right announcement; short, so that some jobs begin to train at any time."""
+"""Hours for which a job with a right announcement runs; short, so that the begin of a training is judged often."""
 
 WRONG_HOURS = 0.2
 KINDS_APART = 100_000
@@ -128,7 +128,7 @@ HOURS_PER_WRONG = 100.0
 
 MOST_PER_1000_H = 1.0
 SOON_S, SOON_ITERATIONS = 5.0, 2.0
-"""Time in seconds and in iterations; an error that is found within the longer one is found soon."""
+"""Limits in seconds and in iterations; an error found within the longer of both counts as found soon."""
 
 MOST_S = {"reversed": 6.0, "other collective": 8.0, "half": 12.0, "double": 12.0}
 MOST_ITERATIONS = 3.0
@@ -151,7 +151,7 @@ class Right:
     jobs: int
     false_alarms: int
     seeds: tuple[int, ...] = ()
-    """Seeds of the jobs with false alarms; ``generated`` makes such a job again."""
+    """Seeds of the jobs with false alarms, with which ``generated`` makes the same jobs again."""
 
     @property
     def per_1000_h(self) -> float:
@@ -208,9 +208,9 @@ def wrong(number: int, seed: int) -> Iterator[Wrong]:
 
 
 def ways(kind: Kind, seed: int) -> Iterator[tuple[str, Kind, JobSpec, Floats | None]]:
-    """Yield wrong announcements: name of the error, kind of job that sends, announced spec, and the bytes sent.
+    """Yield wrong announcements: name of the error, kind of the job, announced spec, and the bytes that the job sends.
 
-    An error that would change nothing is left out."""
+    Errors that would change nothing are left out."""
     carries, back = (matrix > 0.01 * kind.matrix.max() for matrix in (kind.matrix, kind.matrix.T))
     if (carries != back).any():
         yield "reversed", kind, kind.spec(), kind.matrix.T

@@ -54,7 +54,8 @@ def order_of(
     moments = [(each.began, 0, number) for number, each in enumerate(history)]
     moments += [(each.ended, 1, number) for number, each in enumerate(history)]
     moments.sort()
-    # Places 1, 2, ... are the moments, in a linked list from and to place 0. An operation in the order is not in it.
+    # The moments are places 1, 2, ... of a linked list that begins and ends at place 0. Operations that are already
+    # ordered are taken out of the list.
     after = [*range(1, len(moments) + 1), 0]
     before = [len(moments), *range(len(moments))]
     places = [[0, 0] for _ in history]
@@ -96,10 +97,10 @@ def smallest_refused(
     step: Step[State, Call, Answer],
     may_be_missing: Callable[[Operation[Call, Answer]], bool],
 ) -> list[Operation[Call, Answer]]:
-    """Return a small part of a refused history that is refused as well.
+    """Return a small part of a history without an order that has no order either.
 
-    It ends at the first answer that makes the history impossible. ``may_be_missing``: whether an operation changes
-    nothing, so that the history without it must be linearizable too."""
+    The part ends at the first answer that makes an order impossible. ``may_be_missing``: whether an operation changes
+    nothing, so that it may be left out."""
     ends = sorted(each.ended for each in history if each.ended < inf)
     low, high = 0, len(ends) - 1
     while low < high:
@@ -121,7 +122,7 @@ def smallest_refused(
 
 
 def _until(history: Sequence[Operation[Call, Answer]], until: float) -> list[Operation[Call, Answer]]:
-    """Return the history at a time: later answers are not known yet."""
+    """Return the history as known at the time ``until``, without later answers."""
     return [
         each if each.ended <= until else Operation(each.client, each.call, each.began)
         for each in history
@@ -178,7 +179,7 @@ NO_JOB = JobState()
 
 
 def step(state: JobState, operation: JobOperation) -> JobState | None:
-    """Return the state after the operation; None if it cannot happen, or changes nothing and has no answer."""
+    """Return the state after the operation; None if it is impossible, or unanswered and without an effect."""
     call, answer = operation.call, operation.answer
     result = answer.result if answer else None
     is_own = state.registration == call.registration != 0

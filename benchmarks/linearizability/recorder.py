@@ -33,9 +33,9 @@ WEIGHTS: dict[Kind, float] = {"read": 0.4, "update": 0.25, "register": 0.2, "end
 CALL_S = 1.0
 """Seconds for one call; a paused member answers none."""
 ELSEWHERE = 0.3
-"""Fraction of the calls that go to any member that accepts connections, even if another one answered last."""
+"""Fraction of the calls that go to a random member instead of the member that answered last."""
 NOBODY_S = 60.0
-"""Seconds without any member that accepts connections after which the history fails."""
+"""Seconds after which a history fails in which no member accepts connections."""
 PAUSE_S = 0.01
 """Longest pause in seconds of a client between two calls."""
 RETRY_S = 0.5
@@ -63,7 +63,7 @@ _OPTIONS = [
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """Registration that was answered."""
+    """Registration that a member acknowledged."""
 
     number: int
     lease_token: str
@@ -91,7 +91,7 @@ class Shared:
         self._known: dict[int, _Registered] = {}
         self._by_uid: dict[str, int] = {}
         self._open: dict[int, JobCall] = {}
-        """Registration without an answer, by job; it is repeated with the same request id."""
+        """Unacknowledged registration of each job; it is repeated with the same request id."""
 
     def allow(self, allowed: int) -> None:
         """Let the clients make calls until they have made this number of calls together."""
@@ -167,7 +167,7 @@ class Shared:
         return JobAnswer("done")
 
     def elsewhere(self) -> int | None:
-        """Return any member for some calls, else None."""
+        """Return a random member for a fraction ``ELSEWHERE`` of the calls, else None."""
         with self._lock:
             return self._random.randrange(len(self.addresses)) if self._random.random() < ELSEWHERE else None
 
@@ -273,7 +273,7 @@ ANSWER_S = 0.5
 STANDING_BY, READY = b'"event": "standing by"', b'"event": "ready"'
 
 Middle = Callable[[], None]
-"""Function that returns when the clients have made half of their calls during a fault."""
+"""Function that returns when the clients have made half of the calls that belong to a fault."""
 
 
 class Members:
@@ -330,13 +330,13 @@ class Members:
         middle()
 
     def pause(self, active: int, _: random.Random, middle: Middle) -> None:
-        """Pause the member until another one is active, and has answered calls."""
+        """Pause the active member until another one is active and has answered calls."""
         self._signal(active, signal.SIGSTOP)
         middle()
         self._signal(active, signal.SIGCONT)
 
     def pause_shortly(self, active: int, dice: random.Random, _: Middle) -> None:
-        """Pause the member for less or a little more than its lease."""
+        """Pause the active member for less or a little more than its lease."""
         self._signal(active, signal.SIGSTOP)
         time.sleep(dice.uniform(0.1, 1.2 * MEMBER_LEASE_S))
         self._signal(active, signal.SIGCONT)
@@ -347,7 +347,7 @@ class Members:
         self._etcd.signal(signal.SIGCONT)
 
     def kill_during_pause_of_etcd(self, active: int, dice: random.Random, _: Middle) -> None:
-        """Kill the member while etcd has requests that it may carry out later."""
+        """Kill the active member while etcd has requests that it may carry out later."""
         self._etcd.signal(signal.SIGSTOP)
         time.sleep(dice.uniform(0.1, MEMBER_LEASE_S))
         self._all[active].kill()

@@ -81,7 +81,7 @@ def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
         def drain() -> None:
             scene.client.drain([bridge])
             if restart:
-                scene.lab.reconnect_soon()  # includes switches that were made again
+                scene.lab.reconnect_soon()  # also switches that were re-created
                 scene.controller.kill()
                 scene.controller.start()
 
@@ -130,7 +130,7 @@ def _host_packets(scene: Scene, spine: str) -> Iterator[Iterator[int]]:
         sockets = []
         for cable in scene.lab.links:
             if cable.b == spine:
-                # The socket has no protocol until it is bound; otherwise it would receive from all interfaces.
+                # Protocol 0 until the socket is bound; otherwise the socket would receive from all interfaces.
                 port = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
                 port.setblocking(False)
                 port.bind((scene.lab.topo.interface(cable.b, cable.b_port), ETH_ALL))

@@ -63,7 +63,7 @@ SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
 KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
 WITHOUT_ETCD, WITHOUT_LEADER = "cable without etcd", "cable without etcd and leader"
-"""Kinds of failure that are not among the usual ones: the state must be in etcd, and there must be two controllers."""
+"""Kinds of failure that need options: the state in etcd, and for the second one several members."""
 
 ALL_KINDS = (*KINDS, WITHOUT_ETCD, WITHOUT_LEADER)
 
@@ -207,7 +207,7 @@ def _leaf(scene: Scene, turn: int) -> None:
 
 
 def _controller(scene: Scene, turn: int) -> None:
-    scene.lab.reconnect_soon()  # includes switches that were made again
+    scene.lab.reconnect_soon()  # also switches that were re-created
     _, up, down, _ = _pick_cable(scene, turn)
     roles = _roles(scene, lambda _: False, {up: "close 1", down: "close 2"})
     with scene.closely((up, down)):
@@ -221,7 +221,7 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
     """Cut a cable while the controller is killed, so that only the switches' own failover helps.
 
     Leaves whose packets reach their destination down through the cable are not informed of the cut."""
-    scene.lab.reconnect_soon()  # includes switches that were made again
+    scene.lab.reconnect_soon()  # also switches that were re-created
     (leaf, spine), up, down, roles = _pick_cable(scene, turn)
     name, left = f"{leaf}-{spine}", scene.links - 2
     with scene.closely((up, down)):
@@ -234,9 +234,9 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
 
 
 def _cable_without_etcd(scene: Scene, turn: int) -> None:
-    """Cut a cable while etcd is away, so that the controller can save nothing and has lost its claim of the state.
+    """Cut a cable while etcd is stopped, so that the controller can save nothing and has lost its claim of the state.
 
-    If members divide the switches, those of the cable are held by different members."""
+    If several members divide the switches, two different members hold the ends of the cable."""
     assert scene.etcd
     holders = scene.holders()
 
@@ -262,9 +262,10 @@ def _cable_without_etcd(scene: Scene, turn: int) -> None:
 
 
 def _cable_without_leader(scene: Scene, turn: int) -> None:
-    """Cut a cable while etcd is away and the leader is dead.
+    """Cut a cable while etcd is stopped and the leader is dead.
 
-    The second pair begins at a leaf of a member that lives. Leaves of the dead member go on to send to the spine."""
+    A living member holds the leaf where the second pair begins. Leaves of the dead leader continue to send to the
+    spine."""
     assert scene.etcd
     holders = scene.holders()
     found = next(member for member in scene.client.list_members() if word_in(member, "role") == "leader")
@@ -295,7 +296,7 @@ def _cable_without_leader(scene: Scene, turn: int) -> None:
 
 def start(scene: Scene, switch: str) -> None:
     scene.lab.start_switch(switch)
-    prioritise_probes(scene.lab)  # the links of the switch have new queues
+    prioritise_probes(scene.lab)  # the new queues of the switch's links have no priorities yet
 
 
 def pick_spine(scene: Scene, turn: int) -> tuple[str, Pair, Pair, dict[Pair, Role]]:
@@ -398,7 +399,7 @@ def _member(first: ControllerProcess, number: int) -> ControllerProcess:
 
 
 def _divide(scene: Scene) -> None:
-    """Connect every switch to all members, and wait until each holds some."""
+    """Connect every switch to all members, and wait until each member holds some switches."""
     for switch in scene.lab.switches:
         targets = (member.target for member in scene.members)
         run("ovs-vsctl", "set-controller", scene.lab.bridge(switch.name), *targets)

@@ -106,7 +106,7 @@ ROUNDS: tuple[tuple[str, ...], ...] = (
     ("no_path",),
     ("leaf",),
 )
-"""Faults of a round are present at the same time; no two of them raise the same alert."""
+"""Rounds of faults; all faults of a round exist at the same time, and no two of them raise the same alert."""
 FAULTS = tuple(name for of_round in ROUNDS for name in of_round)
 
 console = Console(stderr=True)
@@ -159,7 +159,7 @@ def all_well(operator: Operator, links: int) -> bool:
 
 @dataclass
 class Made:
-    """Fault, and the monotonic seconds at which it was made, was named by an alarm, and was gone from the API."""
+    """Fault, and the monotonic seconds at which it was made, an alarm named it, and the API stopped showing it."""
 
     fault: Fault
     seen: Seen

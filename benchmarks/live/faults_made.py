@@ -59,7 +59,7 @@ PAIR_ELEMENTS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Alarm of a kind about a subject. ``says``: text that its sentence must contain."""
+    """Alarm that must be raised. ``says``: text that its sentence must contain."""
 
     kind: AlarmKind
     subject: str
@@ -103,7 +103,7 @@ class Fault:
     also: frozenset[AlarmKind] = frozenset()
     """Kinds of alarms that the fault may also raise."""
     tidy: Callable[[], object] = lambda: None
-    """Function to call after the repair."""
+    """Function that cleans up after the repair."""
     lasts_s: float = 0.0
     """Seconds for which the alarm may stay after the repair, for example until the controller's next check."""
 

@@ -33,14 +33,14 @@ POLL_S = 0.1
 
 @dataclass
 class Seen:
-    """Times of one fault in seconds; None: not in time."""
+    """Times of one fault in seconds; None for an event that did not happen in time."""
 
     fault: str
     named: list[str]
     detected: float | None = None
     """Seconds from the fault until the controller's alarm."""
     api: float | None = None
-    """Seconds from the alarm until the API showed it; likewise ``cli`` and ``metrics``."""
+    """Seconds from the alarm until the API showed the fault; likewise ``cli`` and ``metrics``."""
     cli: float | None = None
     metrics: float | None = None
     gone_api: float | None = None
@@ -55,7 +55,7 @@ class Seen:
 
 @dataclass
 class Episode:
-    """Alert from pending to its end, in monotonic seconds."""
+    """Life of an alert, from pending to resolved, in monotonic seconds."""
 
     labels: Mapping[str, str]
     pending: float
@@ -78,7 +78,7 @@ class AlertLog:
                 self.take(self.prometheus.alerts(), time.monotonic())
 
     def take(self, alerts: Sequence[Mapping[str, Any]], now: float) -> None:
-        """Record that exactly these alerts are pending or firing now."""
+        """Record the alerts that are pending or firing at the time ``now``; all others have ended."""
         there = {tuple(sorted(alert["labels"].items())): alert["state"] for alert in alerts}
         for key, state in there.items():
             if key not in self._open:
@@ -245,7 +245,7 @@ class Operator:
                 seen.findings.append(f"{alert.name}: resolved {how}")
 
     def _fired(self, alert: Alert, since: float) -> bool:
-        """Return whether Prometheus shows the alert as fired and the receiver was notified; either may come first."""
+        """Return whether the alert fired in Prometheus and the receiver was notified, in either order."""
         episode = self._episode(alert, since)
         return bool(episode and episode.firing) and self._told(alert, "firing", since) is not None
 

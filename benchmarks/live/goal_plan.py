@@ -1,11 +1,12 @@
 """Number of planning cycles that the failure and the return of a spine take, at the default cap on moves per cycle.
 
-The input is a folder of three published jobs, or none, and generated jobs. The jobs run on the controller's own loop
-with switches in memory, and flows are split. For each change the result is the sorted slowdowns after each cycle, and
-the moves to the goal plan that the cycles approach. The allowed number of cycles is ceil(moves / cap) + 1. The output
-is a table, and ``out/bench/goal.json``; ``--json`` prints the JSON instead.
+The input is generated jobs, a folder of three published jobs, or both. The jobs run on the controller's own loop with
+switches in memory, and flows are split. For each change the result is the sorted slowdowns after each cycle, and the
+moves to the goal plan that the cycles approach. The allowed number of cycles is ceil(moves / cap) + 1. The output is a
+table, and ``out/bench/goal.json``; ``--json`` prints the JSON instead.
 
-The exit status is 1 when a cycle was worse than the one before it, or the bound was not reached in time.
+The exit status is 1 when a cycle was worse than the cycle before it, or the bound was not reached within the allowed
+cycles.
 """
 
 import math

@@ -28,9 +28,9 @@ TOGETHER = 5
 """Number of consecutive iterations whose mean is compared."""
 LIMIT = 1.05
 LEASE_EARLY_S, LEASE_LATE_S = 0.05, 1.5
-"""Seconds by which a lease may end earlier or later than the controller reported.
+"""Limits in seconds: how much earlier or later a lease may end than the controller reported.
 
-These limits count from the request, and cover the controller's tick, two calls and a poll."""
+The lease counts from the request. The limits cover the controller's tick, two calls and a poll."""
 
 Window = tuple[float, float]
 """Begin and end in monotonic seconds."""
@@ -66,7 +66,8 @@ class Outage:
 class Exit:
     """Result of one way of ending a job.
 
-    ``gone``: when the job was gone, in words. ``ok``: whether that is as it ``should`` be."""
+    ``gone``: description of when the API stopped listing the job. ``should``: the expected time. ``ok``: whether both
+    agree."""
 
     what: str
     gone: str
@@ -112,7 +113,8 @@ def changed(paths: Paths, told: Sequence[Paths]) -> tuple[int, int]:
 def lease_ran_out(gone_s: float | None, left_s: float) -> bool:
     """Return whether a lease ended when it should.
 
-    ``left_s``: seconds that the controller reported as left. ``gone_s``: seconds from then until the job was gone."""
+    ``left_s``: remaining seconds of the lease that the controller reported. ``gone_s``: seconds from this report until
+    the job was gone."""
     return gone_s is not None and -LEASE_EARLY_S <= gone_s - left_s <= LEASE_LATE_S
 
 

@@ -56,13 +56,15 @@ from tests.support.lab.snoop import Snoop
 from tests.support.wire.etcd import running_etcd
 
 NAMES = ("one", "two", "another")
-"""Names by whose hashes each member is the first choice of some switch, so that it gets switches back."""
+"""Names whose hashes make each member the first choice for some switch, so that each gets switches back."""
 NEXT = ("tests.support.wire.next_version", "serve")
 POLL_S = 0.1
 LEASE_S = 60.0
 """Lease in seconds of the jobs, whose owners call a member that is restarted."""
 CHANGES = {"flow_mods": f"OFPT_FLOW_MOD(?!.*:0x{COOKIE_MAGIC:x}ff)", "group_mods": "OFPT_GROUP_MOD"}
-"""Patterns of changed rules. A new control loop deletes the rules that only count pairs, which no job announced."""
+"""Patterns of messages that change rules.
+
+They exclude rules that only count unannounced pairs of hosts, because a new control loop deletes these."""
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Upgrade:
     mods: dict[str, int] = field(default_factory=dict)
 
     def missing(self) -> str:
-        """Return what is not in order yet, or the empty text."""
+        """Return a description of what is not in order yet, or an empty text."""
         scene = self.scene
         try:
             held = {found.name: found.switches for found in scene.client.list_members()}
@@ -123,7 +125,9 @@ class Upgrade:
         act: Callable[[], object],
         wanted: Callable[[Any], object],
     ) -> None:
-        """Act, and wait until the listed member is as wanted and everything is in order. Raises ``LabError``."""
+        """Call ``act``, then wait until ``wanted`` accepts the member and everything is in order.
+
+        Raises ``LabError``."""
         missing = ""
 
         def is_done() -> bool:
@@ -146,7 +150,7 @@ class Upgrade:
 
 
 def run_upgrade(here: Upgrade, folder: Path) -> None:
-    """Upgrade the members that stand by, and then the leader."""
+    """Upgrade the standby members, and then the leader."""
     with Snoop(here.scene.lab, folder) as snoop:
         for turn, member in enumerate((*here.members[1:], here.members[0])):
             here.upgrade(member, turn)
@@ -244,7 +248,7 @@ def _member(folder: Path, name: str, store: str, rate_bps: float) -> Member:
         "etcd": {"lease_s": 3},
         "discovery": {"edge_after_s": 1.0},
         "fabric": {"link_bps": rate_bps, "host_link_bps": rate_bps},
-        "planning": {"max_moves": 0},  # a flow that a plan moves would count as a change of rules
+        "planning": {"max_moves": 0},  # the benchmark counts changed rules, so no plan may move a flow
     }
     return Member(name, ControllerProcess(its_folder, settings=settings, store=store), api)
 

@@ -39,7 +39,7 @@ _DECODERS = {
 
 
 def _count_readers(counts: Counter[tuple[str, str]]) -> None:
-    """Wrap each reader before any other module imports it."""
+    """Make each reader count its messages. Must be called before other modules import the readers."""
     from controller.southbound import openflow_decode
 
     for function, name in _DECODERS.items():

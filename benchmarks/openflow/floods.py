@@ -55,7 +55,7 @@ LEASE_S = 60.0
 HOSTILE_DPID = 0xBAD
 PORTS = 4_000
 IS_SLAVE = struct.pack("!HH", 1, 10)
-"""Type and code of the error of a switch that has another master."""
+"""Type and code of the error by which a switch reports that another controller is its master."""
 MANY_METERS = 100_000
 MANY_RULES = 100_000
 MANY_CONFIGS = 1_000_000
@@ -65,7 +65,7 @@ MANY_CONFIGS = 1_000_000
 
 
 class Flooding(EchoingSwitch):
-    """Switch that answers requests, and floods."""
+    """Switch that answers requests and floods the controller with messages."""
 
     def __init__(self, port: int, ports: int = 2) -> None:
         super().__init__(port, HOSTILE_DPID, ports, interval_s=1.0)
@@ -142,7 +142,7 @@ class ManyMeters(PlainSwitch):
 
 
 class ManyRules(PlainSwitch):
-    """Switch that reports 100,000 rules for flows of its host, which nobody installed; new rules in each reply."""
+    """Switch that reports 100,000 rules for its host's flows that no controller installed, new ones in each reply."""
 
     turn = 0
 
@@ -158,7 +158,7 @@ class ManyRules(PlainSwitch):
 
 
 class ManyConfigs(PlainSwitch):
-    """Switch that reports a million empty meters and a million empty groups, which nobody installed."""
+    """Switch that reports a million empty meters and a million empty groups, which no controller installed."""
 
     def _entries(self, request: bytes) -> list[bytes]:
         (kind,) = struct.unpack_from("!H", request)
@@ -195,7 +195,7 @@ def many_hosts(port: int) -> None:
 
 
 class HalfAnswers(PlainSwitch):
-    """Switch whose answers with counters of ports name 130,000 ports, and do not end."""
+    """Switch whose answers with port counters name 130,000 ports and lack the last part."""
 
     def answer(self, data: bytes) -> bytes:
         if data[1] != Type.MULTIPART_REQUEST or multipart_kind(data) != Multipart.PORT_STATS:
@@ -206,7 +206,7 @@ class HalfAnswers(PlainSwitch):
 
 @cache
 def invented_ports() -> list[bytes]:
-    """Return the parts of the answer, 15 MB together."""
+    """Return the parts of a ``HalfAnswers`` answer, 15 MB together."""
     return [
         b"".join(struct.pack("!I4x12QII", number, *[number] * 12, 0, 0) for number in range(first, first + 500))
         for first in range(1000, 131_000, 500)
@@ -214,7 +214,7 @@ def invented_ports() -> list[bytes]:
 
 
 def half_answers(port: int) -> None:
-    """Connect 40 switches whose answers do not end."""
+    """Connect 40 switches of the class ``HalfAnswers``."""
     switches = [HalfAnswers(HOSTILE_DPID + number, 2) for number in range(40)]
     connections = [(_connected(port, switch), switch) for switch in switches]
     while True:
@@ -223,7 +223,7 @@ def half_answers(port: int) -> None:
 
 
 def answering(port: int, switch: PlainSwitch, more: bytes = b"") -> None:
-    """Answer all requests as the switch, each time with ``more`` after the answer."""
+    """Answer all requests as ``switch`` does, and send ``more`` after each answer."""
     connection = _connected(port, switch)
     while True:
         connection.send(switch.answer(connection.hear()) + more)

@@ -45,7 +45,9 @@ PORT_EVERY_S = 0.5
 ASK_S = 1.0
 _READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
 _ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
-"""Requests that follow a new connection and are not repeated; flow stats are also requested as counters."""
+"""Types of multipart requests that the controller makes once per connection.
+
+Flow stats are not among them, because the controller also requests them as counters."""
 _FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
 _ADDED = 0
 
@@ -157,14 +159,16 @@ class HostileSwitch:
             return
         if kind in _ASKED_ONCE:
             self.close()
-            self._told = {kind}  # the mutant answers; after another answer the controller would not repeat the request
+            self._told = {kind}  # the mutant is the only answer, because the controller would not repeat the request
         connection = self._connected(None)
         deadline = time.monotonic() + ASK_S
         while kind not in self._waiting and time.monotonic() < deadline:
             self._take(connection, connection.hear())
 
     def _xid(self, mutant: Mutant) -> int:
-        """Return the transaction id of the request that the mutant answers, 0 after the last part of the answer."""
+        """Return the transaction id of the request that the mutant answers, 0 without an open request.
+
+        A mutant that does not announce further parts closes the request."""
         kind = MULTIPART.get(mutant.kind, -1)
         xid = self._waiting.get(kind, 0)
         more = mutant.data[11:12] == b"\1"
@@ -178,7 +182,7 @@ class HostileSwitch:
             return
         kind, xid = multipart_kind(heard), xid_of(heard)
         if self.connections % 3 == 0 and kind in _READ_BACK and kind not in self._told:
-            # The controller next requests the foreign rules that this answer reports.
+            # This answer reports foreign rules, so that the controller requests them next.
             self._told.add(kind)
             body = _FOREIGN_RULES if kind == Multipart.AGGREGATE else b""
             connection.send(message(Type.MULTIPART_REPLY, xid, struct.pack("!HH4x", kind, 0) + body))

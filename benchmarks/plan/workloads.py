@@ -89,7 +89,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Workloads:
-    """All settings."""
+    """All settings by origin."""
 
     published: tuple[Setting, ...]
     generated: tuple[Setting, ...]

@@ -43,7 +43,7 @@ from signalbox.words import Mode
 MEDIAN, WORST = "random wiring, median", "random wiring, worst"
 ECMP, PLANNED = "3 leaves x 2 spines, ECMP", "3 leaves x 2 spines, planned"
 FACTOR = 2.0
-"""Factor by which a chosen wiring should be better than the switch, for at least one job."""
+"""Factor by which a chosen wiring should be faster than the switch, for at least one job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def missed(judged: Sequence[Target]) -> list[str]:
 
 
 def change_times(ms: Sequence[float]) -> dict[str, Any]:
-    """Return the times of all changes for jobs that joined; there is at least one."""
+    """Return number, median and maximum of the durations ``ms`` of circuit changes, of which there is at least one."""
     return {"count": len(ms), "median_ms": median(ms), "max_ms": max(ms)}
 
 
@@ -125,7 +125,9 @@ say = Console(stderr=True, highlight=False).print
 
 @dataclass(frozen=True)
 class Measuring:
-    """Job to measure. ``job``: with scaled bytes. ``ways``: parallelizations by name. ``answer``: wiring of each."""
+    """Job to measure, with scaled bytes.
+
+    ``ways``: parallelizations by name. ``answer``: best wiring of each parallelization."""
 
     name: str
     job: Job

@@ -94,7 +94,7 @@ class Run:
         return known and len(held) == len(self.clients) and sum(held) == self.ask("held") == number
 
     def wait_quiet(self, kind: str = "") -> Mapping[str, float]:
-        """Wait until nothing has changed for a while, except before a change of this kind.
+        """Wait until a change of this kind, if any, was confirmed, and then no change for ``QUIET_S``.
 
         Return the time of the latest change of each kind."""
         found: dict[str, float] = {}
@@ -157,7 +157,7 @@ def _settle(run: Run, began: float) -> Mapping[str, object]:
 
 
 def _register(run: Run, jobs: Sequence[JobSpec]) -> Mapping[str, object]:
-    """Return the times until all calls are answered, and until the last pin of a job and of all jobs is confirmed."""
+    """Return the times until all calls are answered, and until all pins of each job and of all jobs are confirmed."""
     flows = [_flows(run.blueprint, job) for job in jobs]
 
     def register(numbered: tuple[int, JobSpec]) -> float:
@@ -181,7 +181,7 @@ def _register(run: Run, jobs: Sequence[JobSpec]) -> Mapping[str, object]:
 
 
 def _repair(run: Run, cables: Sequence[Cable]) -> Mapping[str, object]:
-    """Return the times from a cut until no group has the next hop, and until the last pin has moved, if any has."""
+    """Return the times from a cut until no group uses the cable, and until the last pin has moved, if any has."""
     spreads: dict[str, list[float]] = {"narrowed group": [], "pin": []}
     for cable in cables:
         run.ask("begin")
@@ -193,7 +193,7 @@ def _repair(run: Run, cables: Sequence[Cable]) -> Mapping[str, object]:
 
 
 def _flows(blueprint: Blueprint, job: JobSpec) -> list[tuple[bytes, bytes]]:
-    """Return the addresses of each flow of a ring that leaves its leaf."""
+    """Return the source and destination address, in bytes, of each flow of a ring between different leaves."""
     ring, hosts = job.endpoints, blueprint.fabric.hosts
     pairs = [(a, b) for a, b in zip(ring, ring[1:] + ring[:1], strict=True) if hosts[a].at.dpid != hosts[b].at.dpid]
     return [(IPv4Address(a).packed, IPv4Address(b).packed) for a, b in pairs]

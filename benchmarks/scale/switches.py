@@ -1,9 +1,9 @@
 """Fake switches of a fabric in one process, each with an OpenFlow connection over TCP to every controller.
 
-In: the fabric, the ports of the controllers, and calls of the parent through a pipe. Out: times of confirmed changes. A
-switch keeps its rules, answers every request, and obeys roles and generation ids (OpenFlow 1.3.5, section 6.3.5). It
-passes a packet-out on to the switch at the other end of the cable, whose master gets it if that switch has rules. No
-packet matches a rule, and counters stay zero.
+The input is the fabric, the ports of the controllers, and calls of the parent through a pipe. The output is times of
+confirmed changes. A switch keeps its rules, answers every request, and obeys roles and generation ids (OpenFlow 1.3.5,
+section 6.3.5). It passes each packet-out over the cable to the next switch. If the next switch has rules, it sends the
+packet to its master as a packet-in. No packet matches a rule, and counters stay zero.
 """
 
 import selectors
@@ -37,11 +37,13 @@ _ROLE = struct.Struct("!I4xQ")
 _PACKET_IN = struct.Struct("!IHBBQHHHBBI6x")
 
 Change = tuple[str, bytes]
-"""Kind of a change of a rule, and the match of a pin."""
+"""Kind of the changed rule, and for a pin its match (else empty)."""
 
 
 class FabricSwitch(PlainSwitch):
-    """Switch with rules and cables. ``ports``: names of its ports. ``known``: buckets, by themselves, to store once."""
+    """Switch with rules and cables.
+
+    ``ports``: names of its ports. ``known``: buckets of all switches' groups, so that equal ones are stored once."""
 
     def __init__(self, dpid: Dpid, name: str, ports: Mapping[PortNo, str], known: dict[bytes, bytes]) -> None:
         super().__init__(dpid)
@@ -72,7 +74,7 @@ class FabricSwitch(PlainSwitch):
                 link.send(message(Type.PORT_STATUS, 0, struct.pack("!B7x", 2) + descs[number]))
 
     def change(self, data: bytes) -> Change:
-        """Make the change of a flow-mod, group-mod or meter-mod.
+        """Apply a flow-mod, group-mod or meter-mod, and return its kind.
 
         A group-mod that only removes buckets has a kind of its own."""
         self._replies.clear()
@@ -130,17 +132,17 @@ class Link:
         self._rest, self._role = b"", EQUAL
         self._unsent = bytearray(message(Type.HELLO, 0))
         self._waiting: list[Change] = []
-        """Changes since the last barrier."""
+        """Changes since the last barrier, which are not confirmed yet."""
         self._events = selectors.EVENT_READ | selectors.EVENT_WRITE
         self._site.selector.register(self._socket, self._events, self._ready)
 
     def send(self, data: bytes) -> None:
-        """Queue bytes until the end of the turn."""
+        """Queue bytes, which are sent at the end of ``Site.turn``."""
         self._unsent += data
         self._site.unsent.add(self)
 
     def flush(self) -> None:
-        with suppress(OSError):  # more than the socket accepts; the end of a connection is noticed when it is read
+        with suppress(OSError):  # the socket's buffer is full, or the connection has ended, which _ready notices
             while self._unsent:
                 del self._unsent[: self._socket.send(self._unsent[:READ_BYTES])]
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
@@ -201,7 +203,7 @@ class Link:
         return message(Type.ROLE_REPLY, xid, _ROLE.pack(self._role, switch.generation))
 
     def _pass_on(self, data: bytes) -> None:
-        """Send a frame to the other end of a cable, where it arrives at the master of the switch there."""
+        """Send a frame over the cable to the next switch, which passes it to its master as a packet-in."""
         (port,) = struct.unpack_from("!I", data, 28)  # the only action sends to a port
         switch, at = self._switch.peers.get(port, (None, PortNo(0)))
         if switch and switch.master and switch.has_rules and port not in self._switch.down and at not in switch.down:
@@ -280,9 +282,9 @@ class Site:
 
 
 def serve(blueprint: Blueprint, ports: Sequence[int], pipe: Pipe) -> None:
-    """Run the switches until the process is killed: its main function.
+    """Run the switches until this process, of which it is the main function, is killed.
 
-    A call is the name of a method of ``Site`` and its arguments."""
+    A call through the pipe is the name of a method of ``Site`` and its arguments."""
     site = Site(blueprint, ports)
 
     def called(_: int) -> None:

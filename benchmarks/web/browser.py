@@ -122,9 +122,9 @@ class Browser:
 
 
 def _chart(chart: str) -> str:
-    """Return JavaScript for the instance of ECharts.
+    """Return a JavaScript expression for the ECharts instance of a chart.
 
-    A component of NiceGUI holds it; Vue's root has the components by their numbers."""
+    A component of NiceGUI holds the instance, and Vue's root has the components by number."""
     number = f"document.querySelector('.chart-{chart}')?.id.slice(1)"
     return f"document.getElementById('app')?._vnode?.component?.proxy?.$refs['r' + {number}]?.chart"
 

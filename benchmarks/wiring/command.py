@@ -1,4 +1,4 @@
-"""Benchmark ``wiring``: the wirings of the finder by size, and the settings of TopoOpt's publication."""
+"""Benchmark ``wiring``: the finder's wirings for many sizes, and the comparisons in TopoOpt's publication."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -231,9 +231,9 @@ def sent_between(iterations: Iterable[tuple[float, float]], begin: float, end: f
 
 
 def rates(samples: Sequence[tuple[float, Mapping[Link, int]]], at: float, window_s: float) -> dict[Link, float]:
-    """Return the bit/s of each link over the window that ends at the last sample up to ``at``.
+    """Return the bit/s of each link over a window of ``window_s`` that ends at the last sample up to ``at``.
 
-    The result is empty when no sample is at least ``window_s`` older than that sample."""
+    The result is empty when the samples do not go back that far."""
     past = [sample for sample in samples if sample[0] <= at]
     before = [sample for sample in past if past and sample[0] <= past[-1][0] - window_s]
     if not before:

@@ -43,7 +43,7 @@ WRONG_S = 40.0
 BASE_S = 20.0
 """Seconds on the flat switch and under ECMP, where only iterations count."""
 REST_S = 7.0
-"""Seconds between batches, so that the counters' mean does not count a batch's traffic as background of the next."""
+"""Seconds between batches, after which the counters' mean no longer has traffic of the previous batch."""
 WRONG = (Announced.REVERSED, Announced.HALF, Announced.DOUBLE, Announced.OTHER)
 
 SLOW, SETTLED_S, NAMED_S = 1.10, 5.0, 5.0
@@ -93,7 +93,7 @@ RING = KINDS[0]
 
 
 class Batch(NamedTuple):
-    """Three jobs that train together. ``announced``: announcement of all of them."""
+    """Three jobs that train together. ``announced``: kind of announcement of all three."""
 
     kinds: Sequence[Kind]
     announced: Announced
@@ -154,10 +154,10 @@ def _begin(stage: Stage, batch: Batch, number: int, hosts: tuple[Host, ...]) -> 
 
 
 def said(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, Any]:
-    """Return figures from the controller's reports on a job; times are seconds after the job began.
+    """Return figures of what the controller reported on a job; times are seconds after the job began.
 
-    The figures are the times of the first counters and of the first difference, the number of looks with an alarm, and
-    the first alarm's text."""
+    The figures are the times of the first counters and of the first difference, the number of ``Look``s with an alarm,
+    and the first alarm's text."""
     of_job = [look for look in looks if job.job_id in look.jobs]
 
     def first(holds: Callable[[Look], bool]) -> float | None:

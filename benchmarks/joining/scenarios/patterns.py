@@ -19,7 +19,9 @@ from mininet_topos.joining.rank import collectives_at
 
 SECONDS = 270.0
 TURN = 40
-"""Iterations of each pattern in a run of ``SECONDS``; a shorter run has fewer. Both together take about 75 s."""
+"""Iterations of each pattern before the other one begins; a run shorter than ``SECONDS`` has fewer.
+
+Both patterns together take about 75 s."""
 FIRST, SECOND = "ddp", "all_to_all"
 ELEMENTS = 120_408
 ALARM = "demand_differs"
@@ -50,7 +52,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 def alarm_times(job_id: str, looks: Sequence[Look]) -> list[float]:
-    """Return the times of the looks with an alarm about the job's traffic."""
+    """Return the times of the ``Look``s that show an alarm about the job's traffic."""
     return [look.after_s for look in looks if (ALARM, job_id) in look.alarms]
 
 
@@ -70,7 +72,7 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a line per repetition, mode and pattern.
 
     A line has the iteration times relative to the flat switch, as the mean of the jobs and as the worst job. It also
-    has the number of looks with the alarm from the third period on."""
+    has the number of ``Look``s with the alarm, from the third period on."""
     base = {
         (row.seed, row.repeat, row.job, name): median(times)
         for row in rows

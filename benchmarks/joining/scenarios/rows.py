@@ -56,7 +56,7 @@ class Row:
 
 
 class Target(NamedTuple):
-    """Target: ``figure`` should be at most ``limit``. Without a measured figure (None) the target is missed."""
+    """Target of a figure: at most ``limit``. It is missed if the figure was not measured (None)."""
 
     name: str
     figure: float | None

@@ -295,7 +295,7 @@ class Stage:
         return Look(round(after_s, 2), jobs, alarms, paths)
 
     def keep(self, file: Path) -> None:
-        """Write all looks, for questions that the rows do not answer."""
+        """Write all ``Look``s to a file, for questions that the rows do not answer."""
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("w") as lines:
             for look in self.looks:
@@ -333,7 +333,7 @@ def switches_first() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # the process may have ended
+        with suppress(OSError):  # the process may have ended meanwhile
             autogroup.write_text(before)
 
 
@@ -360,7 +360,7 @@ def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
 
 
 def moves(looks: Sequence[Look]) -> int:
-    """Return how often a flow was pinned to another path than before, even if it was hashed in between."""
+    """Return how often a flow was pinned to another path than at its previous pin, even if it was hashed in between."""
     count, latest = 0, dict[Flow, tuple[str, ...]]()
     for look in looks:
         count += sum(latest.get(flow, path) != path for flow, path in look.paths.items())

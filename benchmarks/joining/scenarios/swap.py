@@ -25,7 +25,9 @@ ELEMENTS = 120_120
 SNMP = "/proc/net/snmp"
 
 AFTER, LOST = 1.10, 20
-"""Limits of the targets. TCP fills queues and always loses some segments, and their number varies."""
+"""Limits: iteration time / that on the flat switch; additional retransmitted segments.
+
+TCP fills queues and always loses some segments, and their number varies."""
 
 
 def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, Mapping[str, Any]]]:
@@ -74,10 +76,10 @@ def sent_again(stage: Stage) -> int:
 
 
 def moved(looks: Sequence[Look], at_s: float) -> int:
-    """Return the number of pairs of hosts whose path changed with the exchange, whichever job has the pair.
+    """Return the number of pairs of hosts whose path the exchange changed, whichever job has the pair.
 
-    A pair counts if some look after the exchange has no path for it, or a path other than the last look before the
-    exchange."""
+    A pair counts if some ``Look`` after the exchange has no path for it, or another path than the last ``Look`` before
+    the exchange."""
     before = [look for look in looks if look.after_s <= at_s]
     if not before:
         return 0
@@ -85,7 +87,7 @@ def moved(looks: Sequence[Look], at_s: float) -> int:
     found = set()
     for look in looks[len(before) :]:
         new = {(src, dst): path for (_, src, dst), path in look.paths.items()}
-        if len(look.jobs) == len(before[-1].jobs):  # until the first job ends
+        if len(look.jobs) == len(before[-1].jobs):  # comparable only until the first job ends
             found |= {pair for pair, path in old.items() if new.get(pair) != path}
     return len(found)
 
