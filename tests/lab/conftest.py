@@ -19,7 +19,7 @@ from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.turns import turn
 
 NEEDS_ROOT = "lab tests need root: they make network namespaces and bridges"
-PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: the names after a prefix have it
+PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case, which the names after the prefix use
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -124,7 +124,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
     first = train(lab, controller.address, tmp_path, "first", range(1, 5))
     found = client.get_job("first")
     assert (found.state, found.wiring.unwired) == (pb.JOB_STATE_PINNED, "")
-    assert len(found.wiring.runs.groups) == 3  # all, and its rings with the steps 1 and 3
+    assert len(found.wiring.runs.groups) == 3  # the group of all ranks, and its rings with steps 1 and 3
 
     # Another job is wired while the first one trains, and none of its packets is lost.
     hosts, drops = lab.hosts[:4], all_drops(lab)
@@ -212,8 +212,8 @@ def lost(streams: Mapping[Pair, Stream]) -> int:
 
 
 def excused(before: AllDrops, lab: Lab) -> int:
-    """Return the packets dropped by full queues of links and ports on a busy machine.
+    """Return the packets that full queues of links and ports have dropped on a busy machine.
 
-    Open vSwitch drops other packets together with a packet of data."""
+    Such losses are allowed. Other packets may be lost only together with a packet of data in Open vSwitch."""
     drops = drops_since(before, all_drops(lab))
     return drops.data + drops.probes + drops.late

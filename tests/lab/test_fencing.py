@@ -1,4 +1,4 @@
-"""The switch as the fence between two controllers: what Open vSwitch accepts from whom, by their epochs."""
+"""Fencing by real switches: which of two controllers Open vSwitch lets write, by the generation ids of their claims."""
 
 import struct
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def flow_of(priority: int) -> RuleMod:
 
 
 class Raw:
-    """Controller that a test plays itself. The bridge listens at the port."""
+    """Raw connection of a controller to the bridge, which listens at ``port``; the test decides what it sends."""
 
     def __init__(self, port: int) -> None:
         self._connection = FakeSwitch(port, DPID, mute=True)
@@ -59,7 +59,7 @@ class Raw:
         return int(struct.unpack("!I4xQ", self._ask(NOCHANGE, 0).body)[1])
 
     def writes(self, priority: int) -> tuple[int, int] | None:
-        """Write a flow with this priority."""
+        """Write a flow with this priority, and return type and code of the switch's error, or None."""
         xid = next(self._xids)
         self._connection.send(FLOW_MOD, encode.mod_message(flow_of(priority))[8:], xid)
         self._connection.send(BARRIER_REQUEST, b"", xid)
@@ -106,7 +106,7 @@ class Fenced:
         self._connect()
 
     def forget(self) -> None:
-        """Make the bridge anew, without the generation id of its master."""
+        """Create the bridge anew, so that it forgets the generation id of its master."""
         run("ovs-vsctl", "del-br", self.name)
         self.make()
 
@@ -177,7 +177,7 @@ def lost(controller: Southbound, since: int = 0) -> MastershipLost:
 
 
 def test_open_vswitch_behaves_as_the_fence_needs(fenced: Fenced) -> None:
-    """Raw connections show what the switch itself refuses, and what only the controllers can refrain from."""
+    """Raw connections show what the switch refuses, and which writes only the controllers themselves can avoid."""
     a, b, equal = fenced.raw(), fenced.raw(), fenced.raw()
     assert (a.claims(100), b.claims(99), b.claims(101)) == (GRANTED, STALE, GRANTED)
     assert (a.writes(1), b.writes(2)) == (IS_SLAVE, GRANTED)
@@ -304,7 +304,7 @@ def test_a_handover_is_one_role_request_over_connections_that_stay(fenced: Fence
 
 
 def test_a_member_that_does_not_hold_a_switch_leaves_its_generation_id_as_it_is(fenced: Fenced) -> None:
-    """A replaced holder claims only a switch with the holder's own generation id, and here the switch never has it."""
+    """A replaced holder may claim only a switch that has the holder's own generation id; this switch never has it."""
     other = fenced.controller(None)
     holder = fenced.controller(EPOCH + 1)
     connected(holder)

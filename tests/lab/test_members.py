@@ -52,7 +52,7 @@ def member(folder: Path, name: str, etcd: str, authority: Authority) -> Controll
 
 @dataclass
 class Pair:
-    """Lab whose switches connect to two members. ``client``: of the first one, which is the leader."""
+    """Lab whose switches connect to two members. ``client``: client of the first member, the leader."""
 
     lab: Lab
     one: ControllerProcess
@@ -205,6 +205,6 @@ def test_a_follower_takes_the_place_of_a_killed_leader_without_a_change_of_rules
         pair.wait_settled()
         pair.wait(lambda: pinned(other, "ring") == LEAVES, "pins")
         assert_pings(lab, "h1_1", f"h{LEAVES}_1", count=10)
-        # A new control loop does not go on to count pairs that no job announced, so it deletes the rules that did.
+        # The new control loop does not continue to count unannounced pairs, so it deletes the rules that counted them.
         assert (snoop.count(f"OFPT_FLOW_MOD(?!.*:0x{COOKIE_MAGIC:x}ff)"), snoop.count("OFPT_GROUP_MOD")) == (0, 0)
         assert sorted(str(route) for route in routes(other, "ring")) == before

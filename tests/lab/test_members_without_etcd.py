@@ -46,7 +46,7 @@ def assert_ring_arrives(pair: Pair, *sources: str) -> None:
 
 
 def wait_as_before(pair: Pair, groups: dict[str, list[str]]) -> None:
-    """Wait until everything is as it was, and assert that the job is kept."""
+    """Wait until jobs, masters and ``groups`` are as before the failure, and assert that the job is kept."""
     pair.wait(lambda: not changes_are_refused(pair.client), "the end of the alarm")
     pair.wait_pinned()
     pair.wait(pair.is_divided, "masters as assigned")

@@ -49,7 +49,7 @@ def at_site(text: str, folder: Path) -> str:
 
 
 def command(begins: str, folder: Path) -> str:
-    """Run the only command of the page that begins with ``begins``, and return its output."""
+    """Run the only command of the page that begins with ``begins``, and return the command's output."""
     (found,) = {line for line in GUIDE.commands() if line.startswith(begins)}
     text = at_site(found, folder).replace("signalbox get", f"{sys.executable} -m signalbox get")
     return subprocess.run(text, shell=True, cwd=ROOT, check=True, capture_output=True, text=True).stdout

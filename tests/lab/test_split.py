@@ -50,7 +50,8 @@ def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_pr
         wait_for(lambda: is_split(client), "the trainers announce themselves, and are split")
         split = job.communication_s()
         told = published(client)
-        # A small new job is learnt until it is confirmed; a restart removes the rules of learning.
+        # The controller counts a small new job's pairs until it is confirmed. A restart would remove these counting
+        # rules.
         own = told.keys() | {(dst, src) for src, dst in told}
         wait_for(lambda: counted_pairs(lab) <= own, "learning to end", poll_s=0.5)
         controller.kill()

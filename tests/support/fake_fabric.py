@@ -212,7 +212,7 @@ class FakeFabric:
         return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
 
     def cut(self, a: Dpid, port: PortNo) -> None:
-        """Take the ends of a cable down, which may lead to a host, and report the ports to the controller."""
+        """Take down both ends of a cable, or the port of a host, and report the ports to the controller."""
         self._set_carrier(a, port, up=False)
 
     def plug(self, a: Dpid, port: PortNo) -> None:

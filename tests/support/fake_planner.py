@@ -24,7 +24,7 @@ Kind = TypeVar("Kind")
 class FakePlanner:
     """Planner that answers at once.
 
-    ``goals``: all goal plans so far. The key is the generation of the planning cycle that left the goal plan."""
+    ``goals``: all goal plans so far, by the generation of the planning cycle that produced them."""
 
     def __init__(self) -> None:
         self.goals: dict[int, GoalPlan] = {}

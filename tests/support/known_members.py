@@ -8,7 +8,9 @@ from controller.store.members import Member, Members
 
 @dataclass
 class KnownMembers:
-    """``Membership`` of the first of ``all``. ``leading``: id of the leader; empty for none."""
+    """``Membership`` of one member, the first of ``all``, in a cluster of the members ``all``.
+
+    ``leading``: id of the leader; empty for none."""
 
     all: tuple[Member, ...]
     leading: str = ""
@@ -37,11 +39,11 @@ class KnownMembers:
         self.absent = {one: at for one, at in self.absent.items() if one != name}
 
     def lead(self, member: str) -> None:
-        """Let the member with this id, or nobody, be the leader from now on."""
+        """Make the member with this id the leader; an empty id means that no member leads."""
         self.leading = member
         self.changed()
 
 
 def only_member() -> KnownMembers:
-    """Return the membership of a leader without others."""
+    """Return the membership of a cluster with a single member, which leads."""
     return KnownMembers((Member("1", "one", "", "1", 1e9),), "1", 100.0)

@@ -104,7 +104,7 @@ class FakeController:
 
 @dataclass
 class Training:
-    """Membership whose rounds run when they are due, on a clock that only the rounds move."""
+    """``Membership`` in which only the test runs rounds of calls, and each round advances the clock to the next one."""
 
     controller: FakeController
     spec: JobSpec = field(default_factory=spec)

@@ -169,7 +169,7 @@ def answered(asked: FindWiring | MendWiring) -> WorkedOut:
 
 @cache
 def _answer(pickled: bytes) -> FoundWiring | MendedWiring:
-    """Return the answer to a pickled question, from a cache because many tests ask the same question."""
+    """Return the answer to a pickled question. Answers are cached, because many tests ask the same questions."""
     return answer(pickle.loads(pickled))
 
 

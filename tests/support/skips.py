@@ -28,7 +28,7 @@ MAY_SKIP: Mapping[str, str] = {
     "tests/wire/test_torch.py": "PyTorch",
     "tests/wire/test_web.py": "Chromium",
 }
-"""Requirement of a file, or of one test of it."""
+"""Requirement whose absence allows a skip, by test file or by single test."""
 
 
 def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -84,7 +84,7 @@ ALARMS = (
 
 
 def demand() -> JobDemand:
-    """Return the demand of a job that sends 1.5 times the announced bytes, and also sends back."""
+    """Return the demand of a job that sends 1.5 times the announced bytes, and unannounced bytes in reverse."""
     pairs = ("10.0.1.1", "10.0.2.1"), ("10.0.2.1", "10.0.1.1")
     return JobDemand(
         source=DemandSource.MEASURED,

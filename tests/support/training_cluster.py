@@ -79,7 +79,7 @@ class Cluster:
         self.job = JobId("job")
 
     def connect(self, src: str, dst: str, port: int = 1000) -> None:
-        """Report this connection as the only one of ``src``, for the job."""
+        """Report for the job that the host ``src`` has this connection and no other."""
         reported = frozenset({Connected(src, port, dst, 2000)})
         self.registry.report_connections(self.job, src, reported, self.registry.jobs[self.job].uid)
         self.demand.follow(self.registry.jobs, self.now)

@@ -124,7 +124,7 @@ def test_routes_of_a_job_from_before_a_restart_wait_for_the_switches(monkeypatch
         client.register_job(ring())
         first = beside(next, client.watch_routes("ring"))
         client.register_job(ring("other", endpoints=("10.0.9.1", "10.0.9.2")))
-        client.get_status()  # answered after whatever was ready before
+        client.get_status()  # answered after everything that was ready before
         assert not first.done()
         api.control.set_route(FlowId(H1, H2), VIA_SPINE)
         found = first.result(DEADLINE_S)

@@ -64,7 +64,7 @@ def test_reflection_lists_and_describes_the_services(channel: grpc.Channel) -> N
 
 
 def refused(address: str, problem: str) -> None:
-    """Start a server at the address, which is an error."""
+    """Assert that a server cannot listen at the address, with an error that contains ``problem``."""
     server = ApiServer(ApiConfig(listen=(address,)), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(OSError, match=problem):
         server.start()
@@ -213,9 +213,9 @@ def objects_of_calls() -> int:
 
 
 def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
-    """The memory of gRPC for a call, tens of kB that the call's context refers to, is free too."""
+    """The memory of gRPC for a call is freed too: tens of kB, to which the call's context refers."""
     with running_api(silent_s=2.0) as api:
-        gc.collect()  # not later: a client that makes no call meanwhile would be refused
+        gc.collect()  # before the client connects, which would be refused while it waited
         before = objects_of_calls()  # of servers of earlier tests
         gc.disable()
         try:
@@ -234,7 +234,7 @@ def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
 def test_log_lines_of_a_call_name_its_peer(capsys: pytest.CaptureFixture[str]) -> None:
     with running_api() as api, stub(api) as controller:
         controller.GetStatus(pb.GetStatusRequest())
-        api.control.board.publish(cast(Any, None))  # a fault of ours
+        api.control.board.publish(cast(Any, None))  # stands for a defect of the controller
         with pytest.raises(grpc.RpcError, match="internal error"):
             controller.GetStatus(pb.GetStatusRequest())
     assert "peer=127.0.0.1:" in capsys.readouterr().out

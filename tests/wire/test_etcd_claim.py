@@ -133,7 +133,7 @@ def test_a_controller_that_hears_nothing_from_etcd_does_not_extend_its_lease(etc
 
 
 def test_a_claim_lasts_from_before_it_was_read(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller that is paused between reading and renewal may renew at a leader of etcd that was replaced."""
+    """A controller may be paused between reading its claim and renewing it, so the time of the reading counts."""
     with opened(etcd.access, prefix) as store:
         store.load()
         store._stopping.set()

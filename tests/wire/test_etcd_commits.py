@@ -153,7 +153,8 @@ def test_a_record_that_is_too_large_for_one_request_is_saved_and_removed(etcd: E
 def test_a_full_etcd_refuses_changes_until_it_has_space(tmp_path: Path, prefix: str, signalbox: Signalbox) -> None:
     """Earlier changes are kept.
 
-    etcd checks the space before a change and while it makes the change; in the second case it makes and refuses it."""
+    etcd checks its space before a change and while it makes the change. In the second case it makes the change, and
+    reports an error nevertheless."""
     with running_etcd(tmp_path / "etcd", "--quota-backend-bytes", "1000000") as etcd:
         with begun(etcd.access, prefix) as store:
             store.secret(False)

@@ -43,7 +43,7 @@ def test_a_state_is_read_by_the_next_holder_as_it_was(etcd: EtcdProcess, prefix:
 
 
 def epoch(access: EtcdAccess, prefix: str) -> int:
-    """Return the epoch of the next holder."""
+    """Claim the state as a further holder, and return the epoch."""
     with opened(access, prefix) as store:
         store.load()
         return store.begin()

@@ -44,7 +44,7 @@ def member(name: str, api: str) -> Member:
 
 @dataclass
 class Standby:
-    """Forwarder in front of one or more leaders. ``valid``: whether the leaders' claim is certain."""
+    """Forwarder in front of one or more leaders. ``valid``: whether the leaders are sure of their claim."""
 
     addresses: tuple[str, ...]
     members: KnownMembers

@@ -257,7 +257,7 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
             for number in range(HELD):
                 held = stack.enter_context(socket.socket())
                 held.bind((f"127.0.0.{2 + number % 4}", 0))
-                with suppress(ConnectionError):  # it may be refused at any moment
+                with suppress(ConnectionError):  # the controller may refuse the connection at any moment
                     held.connect(("127.0.0.1", target))
                     if target == port and number % 2:
                         held.sendall(http2.hello())

@@ -88,7 +88,7 @@ class Follower:
 
 
 class Leader:
-    """Control loop that records what it hears."""
+    """Control loop of the leader, which records the messages that it receives."""
 
     def __init__(self, address: str, certificates: Certificates = PLAIN, *names: str) -> None:
         self.heard: list[Any] = []
@@ -107,11 +107,11 @@ class Leader:
         return Recorded(self, member, write, form)
 
     def hears(self, wanted: Any) -> None:
-        """Wait for a message, or for one of a type."""
+        """Wait for the message ``wanted``, or for a message of the type ``wanted``."""
         until(lambda: wanted in self.heard or wanted in map(type, self.heard), str(wanted))
 
     def kinds(self, *types: type) -> list[type]:
-        """Return the types of the messages so far, of these types only."""
+        """Return the types of the messages so far, restricted to ``types``."""
         return [type(message) for message in self.heard if isinstance(message, types)]
 
     @property
@@ -120,7 +120,7 @@ class Leader:
 
 
 class Recorded(LinkEnd):
-    """Link that the leader records while it lasts."""
+    """Link to a follower, which is in ``Leader.links`` while it is open."""
 
     def __init__(self, leader: Leader, member: str, write: Callable[[bytes], None], form: int) -> None:
         super().__init__(leader.router, b"key", frozenset(), member, write, form)

@@ -81,7 +81,7 @@ def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, owner: Cl
     call = beside(calls[name])
     until(lambda: before or call.done())
     ((job, reports),) = before
-    owner.get_status()  # answered after whatever was ready before
+    owner.get_status()  # answered after everything that was ready before
     assert not call.done(), "answered before it is certain"
     assert job
     end = registry.ends.of(job.id, job.uid)
@@ -102,7 +102,7 @@ def test_force_ends_the_registration_that_is_meant_or_none(owner: Client, strang
     for _ in range(2):
         stranger.deregister_job("job", force=True, uid=first)
     second = owner.register_job(spec()).job.uid
-    stranger.deregister_job("job", force=True, uid=first)  # sent again, and late
+    stranger.deregister_job("job", force=True, uid=first)  # repeated late, when it must have no effect
     assert owner.get_job("job").uid == second
     owner.register_job(spec(max_subflows=2), take_over=True)
     with pytest.raises(NotFound, match="taken over"):

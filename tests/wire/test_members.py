@@ -79,7 +79,7 @@ def test_the_end_of_a_process_ends_its_lease_and_its_claim(etcd: EtcdProcess, pr
 
 
 def test_a_slow_name_ends_no_lease(etcd: EtcdProcess, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sign of life of a member is at its address towards the first endpoint."""
+    """A lease must be renewed even while a name, with which a member finds its own address, is being resolved."""
     asked, go_on = Event(), Event()
 
     def resolve(*_: object, **__: object) -> NoReturn:

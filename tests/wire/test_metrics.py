@@ -138,7 +138,7 @@ def test_who_only_looks_whether_somebody_listens_is_not_counted(board: StatusBoa
 def test_clients_that_leave_early_log_no_traceback(
     board: StatusBoard, authority: Authority, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A client that does not shake hands keeps no other out."""
+    """A client that does not complete its TLS handshake does not block others."""
     context = ssl.create_default_context(cafile=str(authority.certificate))
     with secured(authority, board, mutual=False) as port, socket.create_connection(("127.0.0.1", port)):
         for _ in range(10):

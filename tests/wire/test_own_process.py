@@ -1,4 +1,4 @@
-"""Southbound of a member, which is a process of its own: what it serves, and what ends with what."""
+"""Southbound of a member in its own process: what it serves, and which process ends with which."""
 
 import os
 import signal

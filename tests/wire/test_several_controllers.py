@@ -268,7 +268,7 @@ def test_each_certificate_is_verified_for_the_host_in_its_own_address(secured: S
         with Client(f"localhost:{of_number},127.0.0.1:{of_name}", 1.0, secured.credentials()) as client:
             with pytest.raises(Unreachable) as error:
                 client.get_status()
-            # Of the addresses of a name gRPC names only the last one.
+            # When a name has several addresses, gRPC names only the last one.
             assert f"127.0.0.1:{of_name}: the controller's certificate does not name this address" in str(error.value)
 
 

@@ -254,7 +254,7 @@ def test_a_controller_that_sends_without_end_leaves_memory_and_the_pages_of_othe
         chromium.opened(page.url)
         chromium.until(lambda: "more than 65,536 messages of the type Job" in chromium.text(".banner"))
         chromium.until(lambda: "one change from the controller exceeds" in chromium.text(".banner"))
-        for key in ("j", "e", "j", "j"):  # questions that stay unanswered
+        for key in ("j", "e", "j", "j"):  # requests that the controller does not answer
             looking.press(key)
         with urlopen(f"{page.url}healthz", timeout=60) as answer:
             assert answer.read() == b"ok\n"
@@ -266,7 +266,7 @@ def test_a_controller_that_sends_without_end_leaves_memory_and_the_pages_of_othe
     assert "Traceback" not in said
     assert len(said.splitlines()) < 20
     chromium.opened(looking.page.url)
-    chromium.complaints()  # about the page whose server has ended
+    chromium.complaints()  # discards complaints about the page whose server has ended
 
 
 def test_an_open_page_is_live_after_a_restart_and_operators_drain_after_a_question(

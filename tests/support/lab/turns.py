@@ -1,4 +1,4 @@
-"""Turns of lab tests that run in parallel in several processes: all together, or one alone.
+"""Locks of lab tests that run in several processes: a test that must run alone waits for the others, and they for it.
 
 The locked files are never written. A lock ends with the process that holds it."""
 
@@ -13,9 +13,10 @@ QUEUE, RUNNING = Path(__file__).parent, Path(__file__)
 
 @contextmanager
 def turn(alone: bool) -> Iterator[None]:
-    """Wait for the turn and hold it.
+    """Wait until this test may run, and lock out the tests that must not run beside it while the block runs.
 
-    A waiting process also holds the queue, so that later processes do not overtake it."""
+    ``alone``: whether no other test may run beside it. A waiting process also locks the queue, so that later processes
+    do not overtake it."""
     with _opened(RUNNING) as running:
         with _opened(QUEUE) as queue:
             fcntl.flock(queue, fcntl.LOCK_EX)

@@ -15,14 +15,14 @@ EXACT = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 
 
 def planned(problem: Problem, limits: PlanLimits = EXACT) -> Plan:
-    """Return the plan, which the checker accepts. Stages that another plan left out are not those of this plan."""
+    """Return the plan of the problem, and assert that the checker accepts it."""
     answer = answered(plan(problem, replace(limits, left_out=[])))
     assert check(problem, answer, limits.max_moves) == ()
     return answer
 
 
 def repaired(problem: Problem) -> Plan:
-    """Return the repair, which moves no flow whose route is in force."""
+    """Return the repair, and assert that it moves no flow whose route is in force."""
     answer = answered(repair(problem))
     assert check(problem, answer, 0) == ()
     return answer

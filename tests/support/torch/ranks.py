@@ -234,8 +234,8 @@ def main(folder: str, *kinds: str) -> None:
             while not Path(folder, kind).exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
         logging.info("%s ended", kind)
-    # These models outlive the process groups, after a call such as the barrier. With PyTorch 2.13 and Gloo the end of
-    # the program otherwise hangs one time in ten, even without Signalbox.
+    # DDP and FSDP models must be freed before the process group is destroyed, after a call such as the barrier.
+    # Otherwise the end of the program hangs one time in ten with PyTorch 2.13 and Gloo, even without Signalbox.
     del given, iteration, job
     gc.collect()
     dist.barrier()

@@ -21,9 +21,10 @@ DEADLINE_S = 180.0
 class Ranks:
     """Processes of the ranks; the output of each goes to a file of ``folder``.
 
-    ``words``: words after the interpreter, or after ``tests.support.torch.forked FOLDER COUNT`` without ``enter``.
+    ``words``: program and arguments for the Python interpreter, or without ``enter`` the last arguments of
+    ``tests.support.torch.forked``.
     ``controller``: address of the controller.
-    ``enter``: words before the command, per rank; each rank is then a program of its own.
+    ``enter``: prefix of each rank's command; each rank is then a separate program.
     ``master``: address of rank 0."""
 
     def __init__(

@@ -34,7 +34,7 @@ class Bench(NamedTuple):
         self.controller.send(InstallStage(change_id, Stage("test", {Dpid(dpid): mods for dpid in dpids})))
 
     def results(self, change_id: int, *dpids: int) -> Mapping[Dpid, SwitchResult]:
-        """Return the results of a change at these switches; late switches have a report of their own."""
+        """Return the results of a change at these switches; a switch that answers late has a separate report."""
 
         def found(messages: Sequence[Message]) -> Mapping[Dpid, SwitchResult] | None:
             reports = [m.results for m in messages if isinstance(m, StageDone) and m.change_id == change_id]

@@ -136,7 +136,7 @@ def member_settings(prefix: str, folder: Path) -> Settings:
 
 
 def member(etcd: EtcdProcess, prefix: str, folder: Path) -> ControllerProcess:
-    """Return a member with the name of ``folder``, which is made."""
+    """Return a member with the name of ``folder``, and create the folder."""
     folder.mkdir()
     return ControllerProcess(folder, settings=member_settings(prefix, folder), store=f"etcd://{etcd.endpoint}")
 
@@ -160,7 +160,9 @@ def saved(access: EtcdAccess, prefix: str) -> SavedState:
 
 
 class Interrupted:
-    """Transactions of a store, of which number ``at`` gets no answer; ``done``: whether etcd carries it out."""
+    """Replacement of a store's transactions, in which number ``at`` (from 0) gets no answer.
+
+    ``done``: whether etcd nevertheless carries it out."""
 
     def __init__(self, store: EtcdStore, at: int, done: bool) -> None:
         self._transaction = store._etcd.transaction
@@ -181,7 +183,7 @@ class Interrupted:
 
 
 class Copied:
-    """Transactions of a store, each of which etcd gets twice, and a third time with ``late``."""
+    """Replacement of a store's transactions that sends each of them to etcd twice, and with ``late`` once more."""
 
     def __init__(self, store: EtcdStore) -> None:
         self._transaction = store._etcd.transaction

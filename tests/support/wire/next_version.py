@@ -38,7 +38,7 @@ def pack(message: object) -> codec.Packed:
 
 
 def become_next() -> None:
-    """Change the modules from which others import these names later."""
+    """Give the present modules the next version's formats and functions. Call this before other modules import them."""
     records.OLDEST_FORMAT = records.FORMAT
     records.FORMAT += 1
     records.encode, records._registration = encode, registration
@@ -46,7 +46,7 @@ def become_next() -> None:
     codec.pack = pack
 
 
-if __name__ != NAME:  # in the controller, and in the processes that it starts
+if __name__ != NAME:  # runs in the controller, and in the processes that it starts
     become_next()
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class _Odd(pb_grpc.ControllerServiceServicer, pb_grpc.JobServiceServicer):
 
 
 class _Endless(_Odd):
-    """Watches without end: new jobs, and a change of the alarms; other questions about jobs stay unanswered."""
+    """Controller that sends jobs and a change of the alarms without end, and never answers other calls about jobs."""
 
     def WatchJobs(self, _: Any, context: Any) -> Iterator[pb.WatchJobsResponse]:  # noqa: N802
         for number in count():
