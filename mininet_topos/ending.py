@@ -113,7 +113,7 @@ def held() -> Iterator[None]:
 def kept_from_children() -> Iterator[None]:
     """Keep the signals in ``ENDING`` from processes that are started in the block.
 
-    A session of its own also keeps Ctrl-C from a process, but not from the first moment."""
+    A process in a new session gets no Ctrl-C either, but only from a moment after its start."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield

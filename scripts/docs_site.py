@@ -32,7 +32,7 @@ def gather() -> None:
 
 
 def kept(found: re.Match[str], folder: Path) -> str:
-    """Return the link as the site has it, and copy the file to which it leads. ``folder``: folder of the page."""
+    """Return the link as the site needs it, and copy the file to which it leads. ``folder``: folder of the page."""
     target = ROOT / folder / found[3]
     if "://" in found[3] or not target.exists():
         return found[0]
@@ -49,7 +49,7 @@ def kept(found: re.Match[str], folder: Path) -> str:
 
 def indented(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines with paragraphs and code in lists indented by 4, as Python-Markdown needs them."""
-    fence: int | None = None  # spaces before the block of code that is open
+    fence: int | None = None  # indentation of the open code block
     for line in lines:
         spaces = len(line) - len(line.lstrip())
         is_fence = line.lstrip().startswith("```")

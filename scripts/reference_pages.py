@@ -75,12 +75,12 @@ def command_regions() -> dict[str, Callable[[], str]]:
 
 
 SHARED = ("FABRIC", "STATE", "CONNECTION", "OUTPUT", "--json")
-"""Options that many commands have, as headings call them; the last is part of ``OUTPUT``."""
+"""Names of groups of options that many commands have, as headings write them; ``--json`` is part of ``OUTPUT``."""
 
 
 @cache
 def shared_options() -> Mapping[str, Sequence[Any]]:
-    """Return the options behind each word of ``SHARED``."""
+    """Return the options of each group in ``SHARED``."""
     asking = AskingCommand(None, params=[]).params
     output = [param for param in asking if param.name in ("as_json", "output")]
     return {
@@ -99,7 +99,7 @@ NAMED = {
     for word in ("JOB", "SWITCH", "HOST", "LINK", "ALARM", "KIND", "SUBJECT", "JOBS", "NETWORK")
     for more in ("", "...")
 }
-"""Arguments that the page explains once for several commands."""
+"""Placeholders of arguments that the page explains once for several commands."""
 
 
 @cache
@@ -120,7 +120,7 @@ def command_at(*path: str) -> Any:
 def of_commands(names: Sequence[str]) -> str:
     """Return the sections of the named commands, and of the commands in named groups.
 
-    A sentence before them says which word of ``SHARED`` nearly all of them take; headings then leave it out."""
+    When nearly all of them take a group in ``SHARED``, a sentence before them says so, and headings leave it out."""
     found = {" ".join(path): command for name in names for path, command in leaves((name,), command_at(name))}
     parts, common = [], []
     for word in shared_options():
@@ -134,7 +134,7 @@ def of_commands(names: Sequence[str]) -> str:
 
 
 def leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the commands that are no groups, each with its words."""
+    """Yield each single command below ``path``, with its words."""
     if not hasattr(command, "list_commands"):
         yield path, command
         return
@@ -143,11 +143,13 @@ def leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...
 
 
 MOST_EXCEPTIONS = 3
-"""Largest number of commands in a sentence about the word of ``SHARED`` that all others take."""
+"""Largest number of exceptions in the sentence that all commands of a region take a group in ``SHARED``."""
 
 
 def divided(command: Any) -> tuple[dict[str, str], list[Any]]:
-    """Return a command's words of ``SHARED``, each as its heading has it, and its other parameters."""
+    """Return the groups of options in ``SHARED`` that a command takes, and its other parameters.
+
+    A group is returned with its form in headings: in brackets if all of its options are optional."""
     own = {(*param.opts, param.help): param for param in command.params if param.name != "help"}
     words, optional = {}, {key for key, param in own.items() if not param.required}
     for word, params in shared_options().items():
@@ -159,7 +161,7 @@ def divided(command: Any) -> tuple[dict[str, str], list[Any]]:
 
 
 def of_command(path: str, command: Any, common: Sequence[str]) -> Iterator[str]:
-    """Yield the parts of the section about a command. ``common``: words that its heading leaves out."""
+    """Yield the parts of the section about a command. ``common``: forms of groups that its heading leaves out."""
     shared, mine = divided(command)
     words = [word for word in shared.values() if word not in common]
     earlier = described().setdefault((command.help, usage("", command, [*shared.values()])), path)
@@ -177,7 +179,7 @@ def of_command(path: str, command: Any, common: Sequence[str]) -> Iterator[str]:
 
 @cache
 def described() -> dict[Any, str]:
-    """Return the path of each command that the page already describes, by its help and usage. Callers add to it."""
+    """Return the commands that the page already describes: path by (help, usage). Callers add their command."""
     return {}
 
 
@@ -189,9 +191,9 @@ def usage(path: str, command: Any, shared: Sequence[str]) -> str:
 
 
 def options(owner: str, params: Sequence[Any]) -> str:
-    """Return arguments and options of a command, or of a word of ``SHARED``, as a list.
+    """Return arguments and options of a command, or of a group in ``SHARED``, as a list.
 
-    Options that belong to a word of ``SHARED``, but not all of them to this command, are only named."""
+    Options of a group of which the command lacks others are only named, with a reference to the group."""
     items: dict[str, list[str]] = {}
     for param in params:
         word = "" if owner in SHARED else next((word for word in SHARED if is_of(param, word)), "")
@@ -200,12 +202,12 @@ def options(owner: str, params: Sequence[Any]) -> str:
 
 
 def is_of(param: Any, word: str) -> bool:
-    """Return whether the parameter is one of the options that the word stands for."""
+    """Return whether the parameter is one of the options of the group ``word`` in ``SHARED``."""
     return any((each.opts, each.help) == (param.opts, param.help) for each in shared_options()[word])
 
 
 KINDS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X", "<str>": "TEXT"}
-"""Placeholder for values without one of their own."""
+"""Placeholder of an option's value by its type, for options that name no placeholder."""
 
 
 def signature(param: Any) -> str:

@@ -1,4 +1,4 @@
-"""Generator of the Grafana dashboards: ``make dashboard`` writes those of ``pages`` to ``dashboards``."""
+"""Generator of the Grafana dashboards: ``make dashboard`` writes the dashboards of ``pages`` to ``dashboards``."""
 
 import argparse
 from pathlib import Path

@@ -116,7 +116,7 @@ class Progress:
 
 
 def cable_under_load(paths: Mapping[tuple[str, str], Sequence[str]]) -> tuple[str, str]:
-    """Return the (leaf, spine) cable with the most pinned flows, if possible in both directions.
+    """Return the (leaf, spine) cable with the most pinned flows, preferring cables with flows in both directions.
 
     Raises ``DemoError`` when nothing is pinned."""
     flows = Counter(hop for path in paths.values() for hop in pairwise(path))

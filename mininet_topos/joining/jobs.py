@@ -84,7 +84,7 @@ class RunningJobs:
         self._wait(lambda: all(path.exists() for path in awaited), "the ranks to start", START_S)
 
     def launch(self) -> None:
-        """Start every rank of Gloo, and return at once. A round that was begun earlier starts when they are ready."""
+        """Start every rank of Gloo, and return at once. If a round was begun earlier, it starts when they are ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for job in self.jobs:
             if job.library == "gloo":

@@ -31,8 +31,9 @@ TOKEN_VARIABLE = "SIGNALBOX_LEASE_TOKEN"
 PERIOD_S = 1.0
 LEAST_BYTES = 100_000
 INSIGNIFICANT = 0.01
-"""Share of the bytes of the busiest session. A session below this or below ``LEAST_BYTES`` only carries control data,
-such as one session of iperf3."""
+"""Share of the bytes of the busiest session.
+
+A session below this share, or below ``LEAST_BYTES``, carries only control data, as iperf3's control session does."""
 
 CONNECTION_OF = re.compile(r"\btoken:\w+\(id:\d+\)/(\w+)\(id:\d+\)")
 OWN_TOKEN = re.compile(r"\btoken:(\w+)")

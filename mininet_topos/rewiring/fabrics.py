@@ -89,8 +89,8 @@ class Circuits:
     def train(self, job: Job, job_id: str, iterations: int, given: tuple[Wiring, Runs] | None = None) -> Trained:
         """Train a job, and return its measurements.
 
-        ``given``: wiring and the job's execution on it; None for the controller's choice, even if the controller would
-        refuse the job. Raises ``LabError``, and ``SignalboxError`` when a call of the controller fails."""
+        ``given``: wiring and the job's execution on it. With None the controller chooses a wiring, even for a job that
+        it would otherwise refuse. Raises ``LabError``, and ``SignalboxError`` when a call of the controller fails."""
         wirings = self.folder / WIRINGS
         addresses = [host.ip for host in self.lab.hosts]
         if given is None:

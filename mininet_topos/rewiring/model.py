@@ -105,7 +105,7 @@ def scaled(job: Job, divisor: float) -> Job:
 
 LIMITS = PlanLimits(time_limit_s=5.0, ecmp_draws=0)
 DRAWS = 100
-"""Hash draws of ECMP."""
+"""Number of random hashes over which ECMP's time is averaged."""
 
 
 @dataclass(frozen=True, slots=True)

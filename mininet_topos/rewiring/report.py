@@ -53,7 +53,7 @@ class Row:
 
 
 def as_modelled(row: Row, name: str = "") -> Target:
-    """Return the target that the measured time is near the modelled one.
+    """Return the target that the measured time of a row is close to its modelled time.
 
     ``name``: text before the name of the fabric."""
     figure = "-" if row.ratio is None else f"{row.ratio:.3f}"

@@ -74,7 +74,7 @@ class WholeJob(NamedTuple):
 
 
 def read_job(path: Path) -> WholeJob:
-    """Return the job in a file. Raises ``OSError``, and ``InvalidInput`` for features that are not emulated too."""
+    """Return the job in a file. Raises ``OSError``, and ``InvalidInput`` for features that are not emulated."""
     try:
         data = json.loads(path.read_text())
     except ValueError as error:

@@ -34,7 +34,7 @@ def publish(directory: Path, name: str, address: tuple[str, int]) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file, and its directory, in one step: readers see either all of the old text or all of the new one."""
+    """Replace a file in one step: readers see either all of the old text or all of the new one. Make its directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text)
@@ -42,7 +42,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def find(directory: Path, name: str, timeout_s: float) -> tuple[str, int]:
-    """Return the address published as ``name``. Raises ``TimeoutError`` when it is not published in time."""
+    """Return the address published as ``name``, once it is. Raises ``TimeoutError`` after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
