@@ -174,7 +174,7 @@ def _utc(unix_s: float) -> str:
 
 def _ahead_text(switch: str, generation: int) -> str:
     """Return a sentence about a switch whose generation id is too large, with the commands that recover it."""
-    why = f"{switch} has the generation id {generation}, which is ahead of every controller's, and refuses all of them"
+    why = f"{switch} has the generation id {generation}, above that of every controller, so it refuses all of them"
     if generation < LARGEST_EPOCH:
         raising = f"'signalbox state raise-epoch --config FILE --above {generation}'"
         return f"{why}: restart its Open vSwitch, or stop all controllers and run {raising}"
@@ -235,7 +235,7 @@ def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterato
         (src, dst), ratio = ratios[0]
         carried, others = _times(ratio), "" if kind == "nothing" else f" with {kind}"
         if relative and kind != "nothing":
-            carried, others = f"{kind} than other pairs, in proportion to what was announced", ""
+            carried, others = f"{kind} of its announced amount than other pairs", ""
         yield f"{src} > {dst} carries {carried}{_and_more(len(ratios) - 1, others)}"
 
 
@@ -262,13 +262,14 @@ def _and_more(count: int, how: str = "") -> str:
 _NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spines"), None: ("switch", "switches")}
 
 _TEXTS: Mapping[AlarmKind, str] = {
-    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown ({slowdown:.2f}) is above the mean of ECMP ({ecmp:.2f})",
+    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown ({slowdown:.2f}) is above the mean one under ECMP "
+    "({ecmp:.2f})",
     AlarmKind.MASTERSHIP_LOST: "another controller is the master of {subject}, with a newer generation id; Signalbox "
     "does not use the switch",
-    AlarmKind.MEMBER_UNLINKED: "member {subject} has a lease and no link to the leader, so other members hold its "
+    AlarmKind.MEMBER_UNLINKED: "member {subject} runs, but has no link to the leader, so other members hold its "
     "switches",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}) and is refused",
-    AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
+    AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules, which others installed",
     AlarmKind.LLDP_MALFORMED: "{subject} sends malformed link discovery packets (LLDP), which Signalbox ignores",
     AlarmKind.LLDP_FORGED: "{subject} sends link discovery packets (LLDP) with a wrong signature, which Signalbox "
     "ignores; cause: a host that forges links, or a cable to the fabric of another controller",

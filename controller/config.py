@@ -444,7 +444,7 @@ def _prefix(text: str) -> str:
     if not re.fullmatch(r"/([!-.0-~]+/)+", text):
         raise PydanticCustomError("prefix", "must begin and end with /, such as /signalbox/")
     if taken := set(text.split("/")) & set(NAMES_IN_ETCD):
-        what = "must not contain {name}: a store with a shorter prefix has keys that contain it"
+        what = "must not contain {name}, because keys of another store may begin with it"
         raise PydanticCustomError("prefix", what, {"name": f"/{min(taken)}/"})
     return text
 

@@ -75,7 +75,7 @@ def certificate_fields(certificate: bytes) -> list[DerPart]:
     """Return the signed fields of a certificate in DER, without its version (RFC 5280 section 4.1).
 
     The fields are serial number, algorithm, issuer, validity, subject, and the remaining ones in the order of the RFC.
-    Raises ``ValueError`` when the bytes are no certificate."""
+    Raises ``ValueError`` when the bytes are not a certificate."""
     (whole,) = der_parts(certificate)
     signed, *_ = der_parts(whole.value)
     return [part for part in der_parts(signed.value) if part.tag != _VERSION]
@@ -91,6 +91,6 @@ def der_parts(data: bytes) -> Iterator[DerPart]:
             count = size & 0x7F
             size, start = int.from_bytes(data[start : start + count]), start + count
         if start + size > len(data):
-            raise ValueError("the bytes are no certificate")
+            raise ValueError("the bytes are not a certificate")
         yield DerPart(data[at], data[start : start + size])
         at = start + size

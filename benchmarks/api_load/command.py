@@ -190,7 +190,8 @@ def main(
     only: Annotated[str, typer.Option(help="Load to run, pending or pinned; both when empty.")] = "",
     jobs: Annotated[int, typer.Option(help="Number of jobs, instead of 2,000 pending or 1,000 pinned ones.")] = 0,
     members: Annotated[
-        str, typer.Option(help="Numbers of members, such as 1,2,4: only compare their registrations, and SQLite's.")
+        str,
+        typer.Option(help="Numbers of members, such as 1,2,4: only compare registrations with them and with SQLite."),
     ] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -224,7 +224,7 @@ class Site:
         if unwell := [each.name for each in self.etcd if not each.is_healthy]:
             return f"{', '.join(unwell)} not healthy"
         if not (leader := self.leader()):
-            return "nobody has the claim"
+            return "no controller has the claim"
         try:
             if not self.is_divided():
                 return "switches have to move"

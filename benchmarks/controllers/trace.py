@@ -112,7 +112,7 @@ def _step(
         return
     asked = connection.asked.pop(xid, None)
     if asked is None:
-        yield "the switch answers a request for a role that nobody has made"
+        yield "the switch answers a request for a role that no controller has made"
     elif asked[0] == NO_CHANGE:
         expected = connection.role, NO_GENERATION if switch.generation is None else switch.generation
         if (role, generation) != expected:

@@ -271,7 +271,7 @@ _RULES = (
         500,
         proven=True,
     ),
-    _timed("fragmented, whatever fails: planned within 1 s", lambda row: row.group == "fragmented", 1000),
+    _timed("fragmented, any failure: planned within 1 s", lambda row: row.group == "fragmented", 1000),
 )
 
 

@@ -68,7 +68,7 @@ def endpoints_of(reports: Sequence[RankReport]) -> list[str]:
         if one.endpoint is None or is_loopback(one.endpoint):
             found = f"only {one.endpoint}" if one.endpoint else "no address"
             message = (
-                f"has {found} towards the other ranks; give its address as endpoint, or set GLOO_SOCKET_IFNAME or "
+                f"has {found} that other ranks can reach; give its address as endpoint, or set GLOO_SOCKET_IFNAME or "
                 "NCCL_SOCKET_IFNAME to its interface"
             )
             raise InvalidInput.of(f"rank {rank}", message)

@@ -138,7 +138,7 @@ def check_mask(request: pb.UpdateJobRequest) -> None:
         message = f"at most {MAX_PATHS} paths are allowed (given: {len(request.update_mask.paths)})"
         raise InvalidInput.of("update_mask.paths", message)
     paths = list(request.update_mask.paths)
-    allowed = f"choose '*', for all, or some of {', '.join(changeable)}"
+    allowed = f"choose '*' for all fields, or some of {', '.join(changeable)}"
     InvalidInput.refuse(
         FieldProblem(
             f"update_mask.paths[{n}]",

@@ -91,7 +91,7 @@ async def _send(packets: Packets, write: Callable[[bytes], Any]) -> None:
         except TimeoutError:
             packet = b""
         if packet is None:
-            raise Refused("the southbound cannot read a packet of the leader, which may have another version")
+            raise Refused("cannot read a packet from the leader, which may run another version of Signalbox")
         await write(packet)
 
 
@@ -178,7 +178,7 @@ def _refuse_another(member: str, names: Collection[str], peer: Peer) -> None:
     name = member.partition("/")[0]
     if not peer.socket and name in names and name not in peer.names:
         shown = ascii(", ".join(peer.names))
-        raise Unauthenticated(f"the certificate of member {name!a} is needed for its link; this one has {shown}")
+        raise Unauthenticated(f"the link of member {name!a} needs a certificate with this name; this one has {shown}")
 
 
 def _common_format(formats: str) -> int:

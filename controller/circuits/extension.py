@@ -260,7 +260,7 @@ def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabr
             else f"sent into a circuit to {there}, where no probes arrived"
         )
     for src, dst in fibres.misrouted.items():
-        why[src] = f"sends to {_port_name(fabric, dst)}, where no circuit leads: fibres are not as configured"
+        why[src] = f"sends to {_port_name(fabric, dst)} without a circuit to it: fibres are not as configured"
     for src, others in fibres.partners().items():
         why[src] = _may_be_swapped(circuits, fabric, src, others)
     for src in sorted(why):

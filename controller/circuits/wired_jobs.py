@@ -269,7 +269,7 @@ def unwired(
         if others:
             why[job.id] = f"waits for servers of {', '.join(list(dict.fromkeys(others))[:MOST_NAMED])}"
         elif not optical:
-            why[job.id] = "no optical switch has a working interface of each of its servers"
+            why[job.id] = "at no optical switch do all of its servers have a working interface"
         else:
             why[job.id] = FINDING
             question = question or asked

@@ -38,7 +38,7 @@ def limited(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names as a tuple. Raises ``InvalidInput`` for more than ``MAX_NAMES`` names."""
     found = tuple(names)
     if len(found) > MAX_NAMES:
-        raise InvalidInput.of("names", f"at most {MAX_NAMES} (given: {len(found)})")
+        raise InvalidInput.of("names", f"at most {MAX_NAMES} names are allowed (given: {len(found)})")
     return found
 
 

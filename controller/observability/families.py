@@ -88,8 +88,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_member_refused_total",
-        "Claims and writes of the member that switches refused for another master, since the start of this leader; no "
-        "series at standbys and without etcd.",
+        "Claims and writes of the member that switches refused because another controller is their master, since this "
+        "leader started; no series at standbys and without etcd.",
         samples.member_refused,
         ("member",),
     ),
@@ -274,7 +274,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_job(
         "signalbox_job_efficiency_predicted_ratio",
-        "Ideal communication time of the job over the time that its routes allow; 0 when it is not served.",
+        "Ideal communication time of the job divided by the time that its routes allow; 0 when it is not served.",
         lambda j: j.efficiency_predicted,
     ),
     per_job(
@@ -316,12 +316,12 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_demand(
         "signalbox_job_demand_factor",
-        "Counted over announced bytes, if all announced pairs of the job share that factor; otherwise no series.",
+        "Counted / announced bytes, if this ratio is the same for all announced pairs of the job; otherwise no series.",
         lambda d: d.difference.factor if d.difference else None,
     ),
     per_demand(
         "signalbox_job_learning",
-        "1 while all pairs of the job's hosts are counted; 0 if they are counted only because the job is new.",
+        "1 while switches count all pairs of the job's hosts, unless only because the job is new.",
         lambda d: d.learning,
     ),
     Family(
@@ -334,16 +334,16 @@ FAMILIES: tuple[Family, ...] = (
     one("signalbox_plans_total", "Plans made.", lambda s: s.plans_total),
     Family(
         "signalbox_plan_info",
-        "Always 1; labels name the stage that found the plan, and its proof.",
+        "Always 1; labels name the solver that found the latest plan, and its certificate.",
         samples.plan_info,
         ("solver", "certificate"),
     ),
     of_plan("signalbox_plan_slowdown", "Worst job slowdown of the latest plan.", lambda p: p.max_slowdown),
     of_plan("signalbox_plan_bound", "Lower bound of the worst job slowdown under any routing.", lambda p: p.bound),
-    of_plan("signalbox_plan_gap_ratio", "Slowdown of the plan over its bound, minus 1.", lambda p: p.gap),
+    of_plan("signalbox_plan_gap_ratio", "Worst slowdown of the plan / its lower bound, minus 1.", lambda p: p.gap),
     of_plan(
         "signalbox_plan_slowdowns_proven",
-        "Job slowdowns proven optimal, counted from the worst.",
+        "Number of job slowdowns proven optimal, from the worst one on.",
         lambda p: p.slowdowns_proven,
     ),
     of_plan(

@@ -359,12 +359,12 @@ def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, goal: GoalPla
     aim = goal.plan if goal else plan
     index = first_difference(before, aim.sorted_slowdowns)
     if index is None and not goal:
-        return Decision(False, "the running routes are as good")
+        return Decision(False, "the running routes are as good as the plan")
     gain = relative_gain(before, aim.sorted_slowdowns)
     change = f"{_change(before, plan.sorted_slowdowns)} with {_flows(plan.moves)} moved"
     if goal and goal.moves:
         aimed = _change(plan.sorted_slowdowns, aim.sorted_slowdowns)
-        change = f"{change}, and then {aimed} when {_flows(goal.moves)} more are moved"
+        change = f"{change}, and then {aimed} with a further {_flows(goal.moves)} moved"
     if gain < 0:
         return Decision(False, f"the running routes are better: {_change(before, aim.sorted_slowdowns)}")
     if gain < min_gain and not (goal and goal.held):

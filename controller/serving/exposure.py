@@ -67,16 +67,16 @@ def _tcp(api: ApiConfig, local: bool) -> str:
     if tls and tls.ca_certificates:
         return f"{_connecting(local, tls)} has the role that {api.tokens} gives to it or to its token"
     if tls or local:
-        return f"whoever has a token of {api.tokens}, with the token's role"
-    return "nobody: tokens are accepted only through TLS, a Unix socket or loopback"
+        return f"callers with a token of {api.tokens} have the token's role"
+    return "no caller: tokens are accepted only through TLS, a Unix socket or loopback"
 
 
 def _socket(api: ApiConfig) -> str:
     everybody = int(api.socket_mode, 8) & 0o002
     users = f"{'any program on this machine' if everybody else 'users who may open it'} (mode {api.socket_mode})"
-    with_token = f"those with a token of {api.tokens} with the token's role" if api.tokens else ""
+    with_token = f"callers with a token of {api.tokens} with the token's role" if api.tokens else ""
     if api.socket_role is SocketRole.NONE:
-        return with_token or "nobody: api.socket_role is 'none', and there is no api.tokens"
+        return with_token or "no caller: api.socket_role is 'none', and there is no api.tokens"
     return f"{users} as {api.socket_role}{', ' if with_token else ''}{with_token}"
 
 
@@ -85,7 +85,7 @@ def _members(config: Config) -> str:
     if str(members.api).startswith("unix:"):
         return "users who may open it can pose as any caller"
     names = ", ".join(members.certificate_names or ())
-    return f"whoever has a certificate for {names} that {members.ca_certificates} signed can pose as any caller"
+    return f"any client with a certificate for {names} that {members.ca_certificates} signed can pose as any caller"
 
 
 def _metrics(config: Config) -> str:
@@ -98,7 +98,7 @@ def _openflow(config: Config) -> str:
 
 def _connecting(local: bool, tls: TlsFiles | None) -> str:
     if tls and tls.ca_certificates:
-        return f"whoever has a certificate that {tls.ca_certificates} signed"
+        return f"any client with a certificate that {tls.ca_certificates} signed"
     where = "any program on this machine" if local else "ANYONE who reaches it"
     return f"{where}{', through TLS,' if tls else ''}"
 

@@ -131,7 +131,7 @@ class SouthboundProcess:
             if self._silent > MOST_SILENT:
                 self._stopping = True  # the other threads need not report the end
                 self._child.end()
-                raise SignalboxError(f"the process of the southbound has sent nothing in {self._silent} looks")
+                raise SignalboxError(f"the process of the southbound has sent nothing in {self._silent} checks")
 
     def _receive(self) -> None:
         with suppress(EOFError, OSError):

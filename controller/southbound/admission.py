@@ -90,7 +90,7 @@ class Mastership:
             self.state = "master"
         else:
             self.state, self.newer = "lost", generation
-            self.why = f"its generation id is {generation}, and that of this controller is {self._generation}"
+            self.why = f"its generation id is {generation}, but that of this controller is {self._generation}"
 
     def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
         """Handle an error message. ``code``: error type and error code. ``reason``: their names."""
@@ -270,7 +270,7 @@ class Admission:
         entry.asked = None
         for newcomer in entry.waiting:
             newcomer.refuse(
-                "duplicate_dpid", f"the switch at {connection.peer} has dpid {connection.id:#x} and answers"
+                "duplicate_dpid", f"the switch at {connection.peer} has this dpid, {connection.id:#x}, and answers"
             )
         entry.waiting.clear()
 
@@ -335,7 +335,7 @@ class Admission:
             elif entry.late_at <= now:
                 entry.late_at = inf
                 limited_log.warning(
-                    "switch is not claimed before it is certain that this controller holds it",
+                    "switch not claimed yet: it is not certain that this controller holds it",
                     dpid=f"{entry.holder.id:#x}",
                 )
         elif isinstance(entry.roles, Standing) and entry.late_at <= now:
@@ -379,7 +379,8 @@ class Admission:
                 self._is_lost(entry)
         elif roles.state == "unsupported" and self._holding.is_shared:
             entry.holder.refuse(
-                "no_roles", f"several controllers divide the switches, and it has no roles: {roles.why}"
+                "no_roles",
+                f"the switch has no roles, which it needs because several controllers divide the switches: {roles.why}",
             )
         elif isinstance(roles, Mastership):
             dpid = f"{entry.holder.id:#x}"

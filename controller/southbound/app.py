@@ -183,7 +183,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             for change in self._discovery.heard_elsewhere(command):
                 self._put(change)
         else:
-            raise TypeError(f"{type(command).__name__} is not a command for the southbound")
+            raise TypeError(f"{type(command).__name__} is not a command for switches")
 
     def _announce(self, welcome: Welcome) -> None:
         """Forget the requests of another control loop, or of the same one before a break, and announce all switches.

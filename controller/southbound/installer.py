@@ -126,7 +126,11 @@ class Installer:
         for stage in stages.values():
             if not stage.late and stage.late_at <= now:
                 stage.late = True
-                limited_log.warning("switches are late", stage=stage.command.stage.name, count=len(stage.missing))
+                limited_log.warning(
+                    "switches have not confirmed rules in time",
+                    stage=stage.command.stage.name,
+                    count=len(stage.missing),
+                )
                 self._report(stage)
         overdue = [
             (dpid, on_switch)

@@ -162,5 +162,5 @@ def _access(endpoints: tuple[str, ...], etcd: EtcdConfig) -> EtcdAccess:
     try:
         password = texts.pop("password_file", b"").decode().rstrip("\n")
     except ValueError:
-        raise InvalidInput.of("etcd.password_file", f"{etcd.password_file} is no text in UTF-8") from None
+        raise InvalidInput.of("etcd.password_file", f"{etcd.password_file} is not text in UTF-8") from None
     return EtcdAccess(endpoints, **texts, user=etcd.user, password=password)

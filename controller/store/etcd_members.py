@@ -142,7 +142,7 @@ class EtcdMembership:
     def forget(self, name: str) -> None:
         self._refuse_unknown(name)
         if any(member.name == name for member in self._newest.all):
-            raise Conflict(f"'{name}' is there; stop it first, and wait until it is absent")
+            raise Conflict(f"member '{name}' is running; stop it first, and wait until it is absent")
         self._change([delete(key(self._root, kind, name)) for kind in ("known", "draining")])
         with self._reading:
             self._seen.pop(name, None)
@@ -155,7 +155,7 @@ class EtcdMembership:
         members = self._newest
         names = {*(member.name for member in members.all), *members.absent}
         if name not in names | members.draining:
-            raise InvalidInput.of("name", f"'{cut(name)}' is no member; members are {', '.join(sorted(names))}")
+            raise InvalidInput.of("name", f"there is no member '{cut(name)}'; members are {', '.join(sorted(names))}")
 
     def _change(self, operations: Operations) -> None:
         """Carry out the operations. Raises ``Unavailable``."""

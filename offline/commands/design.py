@@ -45,7 +45,7 @@ NetworkFile = Annotated[
     Path,
     typer.Argument(
         metavar="NETWORK",
-        help="The dimensions of the network, in YAML, JSON or TOML; - for standard input.",
+        help="File with the dimensions of the network: .yaml, .json or .toml; - for standard input.",
         parser=file_to_read,
     ),
 ]
@@ -100,7 +100,7 @@ def spines(
     fabric: Annotated[FabricKind, typer.Option(help="Kind of fabric that the sizes describe.")] = FabricKind.LEAF_SPINE,
     leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: number of leaves.")] = None,
     spines: Annotated[
-        int | None, typer.Option(min=1, help="Leaf-spine: spines of the workload; also the most to try.")
+        int | None, typer.Option(min=1, help="Leaf-spine: spines of the workload, and the default of --most-spines.")
     ] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.")] = None,
     k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k of the workload's fabric.")] = None,
@@ -115,7 +115,7 @@ def spines(
     link_gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every NIC.")] = 100.0,
     uplink_gbps: Annotated[
         str | None,
-        typer.Option(metavar="R,…", help="Gbit/s of links between switches; rates to try.", show_default="as NICs"),
+        typer.Option(metavar="R,…", help="Rates to try for links between switches, in Gbit/s.", show_default="as NICs"),
     ] = None,
     failures: Annotated[int, typer.Option(min=0, help="Number of failed switches.")] = 1,
     failing: Annotated[
@@ -131,7 +131,8 @@ def spines(
         int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Largest number of subflows per flow; 1: whole flows.")
     ] = 1,
     export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the fabric (for --graph) and its workload.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Directory to write the fabric (for --graph) and its workload to."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

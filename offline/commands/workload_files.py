@@ -145,7 +145,7 @@ def simulate_command(
         typer.Option(
             "--lose-sent",
             metavar="",
-            help="Reroute a flow so that it resends what it sent since the latest event, as the published simulator.",
+            help="Let a rerouted flow resend what it sent since the latest event, as in the published simulator.",
         ),
     ] = _DEFAULTS.lose_sent,
     path_stretch: PathStretch = 0,
@@ -221,7 +221,9 @@ def _trained(
 def generate_workload(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="Directory for the files, created if missing; without files of other jobs."),
+        typer.Argument(
+            metavar="DIR", help="Directory for the files, created if missing; it may not hold files of other jobs."
+        ),
     ],
     leaves: Annotated[int, typer.Option(min=1, help="Leaves of the fabric.")],
     spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; their numbers precede those of hosts.")],

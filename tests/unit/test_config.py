@@ -124,6 +124,6 @@ def test_unknown_tables_come_first(tmp_path: Path) -> None:
 
 
 def test_a_prefix_in_etcd_that_another_store_could_have_as_a_key_is_refused(tmp_path: Path) -> None:
-    must = "etcd.prefix: must not contain /part/: a store with a shorter prefix has keys that contain it"
+    must = "etcd.prefix: must not contain /part/, because keys of another store may begin with it"
     assert refused(tmp_path, '[etcd]\nprefix = "/a/part/b/"').startswith(must)
     assert loaded(tmp_path, '[etcd]\nprefix = "/a/parts/"').etcd.prefix == "/a/parts/"

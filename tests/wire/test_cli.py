@@ -344,7 +344,7 @@ def test_members_are_listed_and_drained_where_they_divide_the_switches(signalbox
         assert [row[2:4] for row in signalbox("members", "undrain", "b").rows[2:]] == [["1", "-"], ["2", "-"]]
         board.membership = KnownMembers((a, replace(b, link=(2, 2))), leading="1")
         shown = [" ".join(row[:4]) for row in signalbox("members").rows[2:]]
-        assert shown == ["a leader 1 -", "b standby, cannot link"]
+        assert shown == ["a leader 1 -", "b standby, incompatible version"]
         board.membership = KnownMembers((a,), leading="1", absent={"b": 1_764_476_000.0, "c": 0.0})
         (last,) = [row for row in signalbox("members", "forget", "c").rows[2:] if row[0] != "a"]
         assert last[:4] == ["b", "absent", "0", "-"]

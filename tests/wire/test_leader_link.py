@@ -337,7 +337,7 @@ def test_a_member_cannot_have_the_link_of_another_one(tmp_path: Path, stack: Exi
     stack.enter_context(running_api(members=leader.port))
     with channel(leader.port.address, secured, secured.ours.sign("b")) as open_channel:
         call: Any = open_channel.stream_stream(f"/{SERVICE}/{METHOD}")
-        with pytest.raises(grpc.RpcError, match="the certificate of member 'c' is needed for its link"):
+        with pytest.raises(grpc.RpcError, match="the link of member 'c' needs a certificate with this name"):
             next(call(iter([b""]), metadata=((MEMBER, "c/c"),)))
         answers = call(iter([b""]), metadata=((MEMBER, "b/b"),))
         assert next(answers)

@@ -119,7 +119,7 @@ def test_an_absent_member_is_known_until_it_is_forgotten(etcd: EtcdProcess, pref
         with membership(etcd, prefix, "b", "2"):
             until(lambda: len(leader.newest.all) == 2)
             assert not leader.newest.absent
-            with pytest.raises(Conflict, match="'b' is there; stop it first"):
+            with pytest.raises(Conflict, match="member 'b' is running; stop it first"):
                 leader.forget("b")
         until(lambda: leader.newest.absent)
         assert before < leader.newest.absent["b"] < time.time() + 1
@@ -134,7 +134,7 @@ def test_an_absent_member_is_known_until_it_is_forgotten(etcd: EtcdProcess, pref
         read = leader.newest.began
         until(lambda: leader.newest.began > read)
         assert leader.newest.absent.keys() == {"c"}
-        with pytest.raises(InvalidInput, match="'b' is no member; members are a, c"):
+        with pytest.raises(InvalidInput, match="there is no member 'b'; members are a, c"):
             leader.forget("b")
     store.close()
 
@@ -146,7 +146,7 @@ def test_a_member_that_drains_does_so_until_the_leader_ends_it(etcd: EtcdProcess
         with pytest.raises(Unavailable, match="another controller has claimed the state"):
             leader.drain("b", drains=True)
         store.claim()
-        with pytest.raises(InvalidInput, match="'c' is no member; members are a, b"):
+        with pytest.raises(InvalidInput, match="there is no member 'c'; members are a, b"):
             leader.drain("c", drains=True)
         leader.drain("b", drains=True)
         assert leader.newest.draining == {"b"}

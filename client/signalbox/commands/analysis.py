@@ -36,9 +36,9 @@ _COLUMNS = (
     "moved\ntoo",
 )
 _CAPTION = (
-    "alike: number of failures with these slowdowns. ECMP, at once, plan: slowdown of the worst job when all flows are "
-    "hashed (mean), when only the affected flows are re-routed, and when others may move too. bound: lowest possible "
-    "slowdown, with whole and with split flows."
+    "alike: number of failures with these slowdowns. Slowdowns of the worst job: ECMP, the mean if all flows are "
+    "hashed; at once, if only the affected flows are re-routed; plan, if others may move too; bound, the lowest "
+    "possible one, with whole and with split flows."
 )
 
 
@@ -61,7 +61,10 @@ Fail = Annotated[
 ]
 Top = Annotated[int, typer.Option(min=0, metavar="N", help="Number of cases to print, worst first; 0 for all.")]
 Within = Annotated[
-    float, typer.Option(min=0.1, metavar="S", help="Time limit for all cases, in seconds; later cases get only bounds.")
+    float,
+    typer.Option(
+        min=0.1, metavar="S", help="Time limit for all cases, in seconds; cases not planned by then get only bounds."
+    ),
 ]
 WITHIN_S = 60.0
 

@@ -64,7 +64,7 @@ def _connection(
         typer.Option(
             envvar="SIGNALBOX_TOKEN_FILE",
             metavar="FILE",
-            help="File with the client's token, sent through TLS, a Unix socket or loopback only.",
+            help="File with the client's token, which is sent only through TLS, a Unix socket or loopback.",
         ),
     ] = None,
 ) -> Connection:
@@ -79,7 +79,7 @@ def _form(
             "--output",
             "-o",
             metavar="FORM",
-            help="Output form: table, wide (all columns, whatever the terminal's width), json or yaml.",
+            help="Output form: table, wide (all columns, even on a narrow terminal), json or yaml.",
         ),
     ] = Form.TABLE,
 ) -> Form:

@@ -105,7 +105,7 @@ def status(
         typer.Option(
             "--watch",
             metavar="",
-            help="Refresh every second; without a terminal as lines, with --json as objects.",
+            help="Refresh every second; prints lines without a terminal, objects with --json.",
         ),
     ] = False,
 ) -> None:
@@ -232,7 +232,7 @@ def members(
     rows = [
         (
             one.name,
-            f"{word}, cannot link" if one.cannot_link else word,
+            f"{word}, incompatible version" if one.cannot_link else word,
             str(one.switches),
             "draining" if one.draining else "-",
             one.version or "-",
@@ -322,7 +322,7 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
     else:
         hashed = (then or now).ecmp_slowdown if (then or now).HasField("ecmp_slowdown") else None
         slowdowns = now.ecmp_slowdown.mean, hashed and hashed.mean
-    late = f"not computed within {PLAN_COST_WITHIN_S:g} s" if slowdowns[1] is None else ""
+    late = f"the controller did not compute it within {PLAN_COST_WITHIN_S:g} s" if slowdowns[1] is None else ""
     return {**cost, "slowdown": slowdowns[0], "slowdown_drained": slowdowns[1], "not_known": late}
 
 

@@ -199,7 +199,7 @@ def _measured_in_words(job: Job) -> str:
     said = f"{percent(measured, 1)} measured"
     if too_efficient(measured):
         return f"{said}, which is not possible: {IMPOSSIBLE}"
-    return f"{said}, of bytes that counters have not yet confirmed" if _unconfirmed(job) else said
+    return f"{said}, for bytes that counters have not yet confirmed" if _unconfirmed(job) else said
 
 
 def _communication(job: Job) -> str:
@@ -215,11 +215,11 @@ def _communication(job: Job) -> str:
 # ---- traffic
 
 SOURCES = {
-    "declared": "what it announced, not yet confirmed by counters",
+    "declared": "what it announced, which counters have not yet confirmed",
     "confirmed": "what it announced, confirmed by counters",
     "measured": "what switches count",
-    "provisional": "pairs that send, with bytes that are not yet confirmed by counters",
-    "learning": "nothing yet: no traffic of it is confirmed by counters",
+    "provisional": "pairs that send, with bytes that counters have not yet confirmed",
+    "learning": "nothing yet: counters have not yet confirmed any of its traffic",
 }
 """Descriptions of the bytes that a job is planned for, by the API's word for their source (``DemandSource``)."""
 STATES = {"silent": "it sends nothing now", "slower": "its iteration takes longer than those before"}

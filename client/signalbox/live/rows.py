@@ -94,7 +94,7 @@ _SENTENCES = {
     "undrained": "{part} is used again",
     "host found": "host {ip} found at {at}",
     "host moved": "host {ip} moved to {at}",
-    "foreign change to rules undone": "undone {count:#change} that others made to rules of {switch}",
+    "foreign change to rules undone": "undid {count:#change} that others made to rules of {switch}",
     "job registered": "job {job} registered: {state:word}, {pinned} flows pinned",
     "job": "job {job} is {state:word}, {pinned} flows pinned",
     "job ended": "job {job} ended: {reason:word}",

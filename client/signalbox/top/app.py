@@ -69,7 +69,7 @@ Enter    on a job: whether the network slows it, and its paths;
 q        quit
 
 Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. \
-Predicted: ideal communication time over what the routes allow; measured: over what the job reports. \
+Predicted: ideal communication time / the time that the routes allow; measured: / the time that the job reports. \
 ?: not yet confirmed by counters; !: announced wrongly. \
 Links: the fullest first; unannounced: traffic that no job announced. Times are in UTC.
 """

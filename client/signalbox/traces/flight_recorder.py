@@ -210,7 +210,7 @@ class _Dump:
         what = _WHATS.get(name) or _WHATS.get(name.lower())
         if what is None:
             raise InvalidInput.of(
-                "profiling_name", f"what '{cut(name)}' sends is not known; known are {', '.join(_WHATS)}"
+                "profiling_name", f"'{cut(name)}' is not a known kind of call; known are {', '.join(_WHATS)}"
             )
         self.libraries.add(library)
         ranks = groups[_group_name(entry)[0]]

@@ -272,7 +272,7 @@ def _call(
         kind = Kind(SEND, pair if call.what == "Send" else pair[::-1], str(number))
         return Call(kind, size) if call.root != member.rank and size else None
     if call.what not in _ALGORITHMS:
-        message = f"what '{call.what}' sends is not known; known are {', '.join((*_ALGORITHMS, *_SENDS))}"
+        message = f"'{call.what}' is not a known kind of call; known are {', '.join((*_ALGORITHMS, *_SENDS))}"
         raise InvalidInput.of(f"a call of {member.where}", message)
     tag = str(number)
     if call.what == "AllReduce" and communicators[number].tuned.get((call.what, size), log.algorithm) in _TREE:

@@ -146,7 +146,7 @@ WRONG: dict[str, tuple[Callable[[Record], object], str]] = {
     ),
     "a switch answers what nobody has asked": (
         lambda record: record.answers("b", 999, SLAVE, 7),
-        "the switch answers a request for a role that nobody has made",
+        "the switch answers a request for a role that no controller has made",
     ),
 }
 

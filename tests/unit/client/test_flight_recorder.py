@@ -188,7 +188,7 @@ def test_what_is_no_dump_is_refused_and_nothing_of_it_is_run(
     ("wrong", "message"),
     [
         ({"profiling_name": 3}, r"entries\[0\]: profiling_name: must be like nccl:all_reduce"),
-        ({"profiling_name": "nccl:mystery"}, r"entries\[0\]: profiling_name: what 'mystery' sends is not known"),
+        ({"profiling_name": "nccl:mystery"}, r"entries\[0\]: profiling_name: 'mystery' is not a known kind of call"),
         ({"profiling_name": "nccl:send"}, "must name two ranks within the group, 0 to 2"),
         ({"profiling_name": "nccl:broadcast", "root": 3}, "root: must be a rank within the group, 0 to 2"),
         ({"profiling_name": "nccl:broadcast", "root": True}, "root: must be a rank within the group, 0 to 2"),

@@ -282,7 +282,7 @@ def changed(old: str, new: str) -> Lines:
          r"job.log:\d+: comm 0x56 has rank 2 of 4 here, and rank . of 4 in "),
         (changed("nranks 4 cuda", "nranks 99999 cuda"), "the communicator has 99999 ranks; at most 4096 are allowed"),
         (changed("comm 0x57 [nranks=4]", "comm 0x999 [nranks=4]"), r"job.log:\d+: no earlier line .* comm 0x999"),
-        (changed("AllReduce", "Mystery"), "what 'Mystery' sends is not known; known are AllReduce"),
+        (changed("AllReduce", "Mystery"), "'Mystery' is not a known kind of call; known are AllReduce"),
         (changed("datatype 7", "datatype 77"), "datatype 77 or root 0 is not known"),
         (changed("eth0:10.0.2.1<0>", "eth0:10.0.2.1<0> [1]eth1:10.1.2.1<0>"), "different numbers of interfaces"),
         (changed("eth0:10.0.2.1", "eth0:fe80::1%eth0"), r"endpoints\[2\]: must be an IPv4 address"),

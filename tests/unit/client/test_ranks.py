@@ -84,7 +84,7 @@ def told(groups: Mapping[str, tuple[int, ...]] = {}, *gradients: Gradients, **mo
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (RankReport(), "rank 1: has no address towards the other ranks; give its address as endpoint, or set GLOO_"),
+        (RankReport(), "rank 1: has no address that other ranks can reach; give its address as endpoint, or set GLOO_"),
         (RankReport("127.0.0.1"), "rank 1: has only 127.0.0.1 towards"),
         (RankReport("10.0.1.1", problem="model: must be one"), "rank 1: model: must be one"),
     ],

@@ -431,7 +431,7 @@ def test_a_missing_member_is_an_alarm_until_it_is_back(fabric: Clocked) -> None:
     fabric.run(1)
     assert {text(alarm) for alarm in fabric.status.alarms.values()} == {
         "member b is absent; it was seen last at 2025-11-30 04:13:20 UTC",
-        "member c has a lease and no link to the leader, so other members hold its switches",
+        "member c runs, but has no link to the leader, so other members hold its switches",
     }
     fabric.send(MissingMembers())
     fabric.run(1)

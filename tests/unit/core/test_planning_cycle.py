@@ -485,7 +485,7 @@ def test_what_is_left_of_a_target_is_told(fabric: Recorded) -> None:
     goal = fabric.loop.state.cycle.goal
     assert goal
     assert (fabric.status.moves_left, fabric.status.blocked_flows) == (goal.moves, 0)
-    assert f"when {goal.moves} flows more are moved" in fabric.status.plan_reason
+    assert f"with a further {goal.moves} flows moved" in fabric.status.plan_reason
     fabric.run(CYCLE_S)
     after = fabric.loop.state.cycle.goal
     goals = fabric.planner.goals

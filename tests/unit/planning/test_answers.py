@@ -245,7 +245,7 @@ def test_it_is_not_said_that_there_are_no_moves_when_there_was_no_time_to_look(m
     assert (first.plan.moves, first.decision.reason) == (
         0,
         "no slowdown changes with 0 flows moved, and then worst slowdown falls from 1.25 to 1.00 (20.0%) "
-        "when 3 flows more are moved",
+        "with a further 3 flows moved",
     )
     _, then = plan_towards(problem, limits, left)
     assert then

@@ -126,7 +126,7 @@ def test_equal_and_better_routes_are_kept(problem: Problem) -> None:
     good = planned(local)
     running = pinned(local, {f: route for f, route in good.routes.items() if route[0].path})
     decision = decide(running, planned(running), min_gain=0.02)
-    assert (decision.adopt, decision.reason) == (False, "the running routes are as good")
+    assert (decision.adopt, decision.reason) == (False, "the running routes are as good as the plan")
     worse = replace(good, job_slowdown=dict.fromkeys(good.job_slowdown, 2.0))
     decision = decide(running, worse, min_gain=0.02)
     better = "the running routes are better: worst slowdown 1.00 instead of 2.00"
@@ -193,7 +193,7 @@ def test_a_plan_that_leads_to_a_goal_is_judged_by_the_goal(problem: Problem) -> 
     assert decision.adopt
     assert decision.reason == (
         "worst slowdown falls from 2.00 to 1.99 (0.5%) with 1 flow moved, and then worst slowdown falls from 1.99 to "
-        "1.00 (49.7%) when 3 flows more are moved"
+        "1.00 (49.7%) with a further 3 flows moved"
     )
     slowdowns = {JobId("a"): 2.0, JobId("b"): 1.4}
     blocked = GoalPlan(replace(aim, job_slowdown=slowdowns), crowded, 8, False, tuple(aim.routes)[:2])

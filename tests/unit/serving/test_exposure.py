@@ -92,22 +92,22 @@ def missing(**api: Any) -> str:
 
 @pytest.mark.parametrize(("api", "expected"), [
     ({}, "any program on this machine is an operator"),
-    (TOKENS, "whoever has a token of t.toml, with the token's role"),
+    (TOKENS, "callers with a token of t.toml have the token's role"),
     (OPEN, "ANYONE who reaches it is an operator, and others can read what is sent"),
     ({**OPEN, **TLS}, "ANYONE who reaches it, through TLS, is an operator"),
-    ({**OPEN, **TLS, **TOKENS}, "whoever has a token of t.toml, with the token's role"),
-    ({**OPEN, **MUTUAL}, "whoever has a certificate that ca.pem signed is an operator"),
+    ({**OPEN, **TLS, **TOKENS}, "callers with a token of t.toml have the token's role"),
+    ({**OPEN, **MUTUAL}, "any client with a certificate that ca.pem signed is an operator"),
     ({**OPEN, **MUTUAL, **TOKENS},
-     "whoever has a certificate that ca.pem signed has the role that t.toml gives to it or to its token"),
-    ({**OPEN, **TOKENS}, "nobody: tokens are accepted only through TLS, a Unix socket or loopback"),
+     "any client with a certificate that ca.pem signed has the role that t.toml gives to it or to its token"),
+    ({**OPEN, **TOKENS}, "no caller: tokens are accepted only through TLS, a Unix socket or loopback"),
     (UNIX, "users who may open it (mode 0600) as operator"),
     ({**UNIX, "socket_mode": "0666"}, "any program on this machine (mode 0666) as operator"),
     ({**UNIX, **TOKENS, "socket_mode": "0660", "socket_role": "reader"},
-     "users who may open it (mode 0660) as reader, those with a token of t.toml with the token's role"),
-    ({**UNIX, **TOKENS, "socket_role": "none"}, "those with a token of t.toml with the token's role"),
+     "users who may open it (mode 0660) as reader, callers with a token of t.toml with the token's role"),
+    ({**UNIX, **TOKENS, "socket_role": "none"}, "callers with a token of t.toml with the token's role"),
     ({**OPEN, **TLS, **TOKENS, "proxy_socket": "/p"},
-     "through HAProxy at /p: whoever has a token of t.toml, with the token's role"),
-    ({**UNIX, "socket_role": "none"}, "nobody: api.socket_role is 'none', and there is no api.tokens"),
+     "through HAProxy at /p: callers with a token of t.toml have the token's role"),
+    ({**UNIX, "socket_role": "none"}, "no caller: api.socket_role is 'none', and there is no api.tokens"),
 ])  # fmt: skip
 def test_each_api_address_says_who_may_do_what(api: dict[str, Any], expected: str) -> None:
     assert said_of_api(**api) == expected
@@ -117,7 +117,7 @@ def test_metrics_and_openflow_say_who_can_reach_them() -> None:
     beyond = Config.model_validate({"metrics": {"host": "0.0.0.0"}, "openflow": {"host": "::", **MUTUAL}})
     assert list(exposure.who_may(beyond))[1:] == [
         "metrics 0.0.0.0:9464: ANYONE who reaches it can read them",
-        "OpenFlow :::6653: whoever has a certificate that ca.pem signed can act as a switch",
+        "OpenFlow :::6653: any client with a certificate that ca.pem signed can act as a switch",
     ]
 
 
@@ -126,7 +126,7 @@ def test_members_are_believed_whoever_they_say_calls() -> None:
     tls = Config.model_validate({**store, "members": {"api": "10.0.0.1:2", **MUTUAL, "certificate_names": ["a", "b"]}})
     socket = Config.model_validate({**store, "members": {"api": "unix:/m"}})
     assert [list(exposure.who_may(config))[1] for config in (tls, socket)] == [
-        "members 10.0.0.1:2: whoever has a certificate for a, b that ca.pem signed can pose as any caller, "
+        "members 10.0.0.1:2: any client with a certificate for a, b that ca.pem signed can pose as any caller, "
         "while this controller is active",
         "members unix:/m: users who may open it can pose as any caller, while this controller is active",
     ]

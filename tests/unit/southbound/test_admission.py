@@ -184,7 +184,7 @@ def test_a_stale_claim_is_never_made_again_and_its_reason_has_the_generation_of_
     assert len(peer.role_requests()) == 2
     assert (door.admitted, door.lost, peer.closed) == ([], [peer], False)
     (line,) = (line for line in logs if line["event"] == "switch has a newer master")
-    expected = f"its generation id is {EPOCH + 77}, and that of this controller is {EPOCH}"
+    expected = f"its generation id is {EPOCH + 77}, but that of this controller is {EPOCH}"
     assert line["why"] == (expected if has_generation else "refused")
 
 

@@ -160,15 +160,17 @@ def test_what_is_down_is_not_said_to_be_unknown() -> None:
 
 
 @pytest.mark.parametrize(("source", "learning", "in_row", "said"), [
-    (pb.DEMAND_SOURCE_DECLARED, False, "unconfirmed", "declared: what it announced, not yet confirmed by counters"),
+    (pb.DEMAND_SOURCE_DECLARED, False, "unconfirmed",
+     "declared: what it announced, which counters have not yet confirmed"),
     (pb.DEMAND_SOURCE_CONFIRMED, True, "confirmed, learning",
      "confirmed: what it announced, confirmed by counters; the controller looks for other pairs"),
     (pb.DEMAND_SOURCE_MEASURED, False, "measured", "measured: what switches count"),
     (pb.DEMAND_SOURCE_MEASURED, True, "measured, learning",
      "measured: what switches count; the controller looks for other pairs"),
     (pb.DEMAND_SOURCE_PROVISIONAL, True, "provisional",
-     "provisional: pairs that send, with bytes that are not yet confirmed by counters"),
-    (pb.DEMAND_SOURCE_LEARNING, True, "learning", "learning: nothing yet: no traffic of it is confirmed by counters"),
+     "provisional: pairs that send, with bytes that counters have not yet confirmed"),
+    (pb.DEMAND_SOURCE_LEARNING, True, "learning",
+     "learning: nothing yet: counters have not yet confirmed any of its traffic"),
 ])  # fmt: skip
 def test_a_job_says_whether_counters_confirm_what_it_is_planned_for(
     source: pb.DemandSource, learning: bool, in_row: str, said: str
@@ -187,7 +189,7 @@ UNCONFIRMED, CONFIRMED = pb.DEMAND_SOURCE_PROVISIONAL, pb.DEMAND_SOURCE_CONFIRME
     (0.97, CONFIRMED, "97.0% ", "97.0% measured"),
     (1.62, CONFIRMED, "162.0% ! ",
      "162.0% measured, which is not possible: it announced too much, or reports its iterations as too short"),
-    (0.27, UNCONFIRMED, "27.0% ? ", "27.0% measured, of bytes that counters have not yet confirmed"),
+    (0.27, UNCONFIRMED, "27.0% ? ", "27.0% measured, for bytes that counters have not yet confirmed"),
 ])  # fmt: skip
 def test_a_measured_efficiency_is_of_these_routes_and_bytes_and_possible(
     measured: float | None, source: pb.DemandSource, in_row: str, said: str

@@ -94,7 +94,7 @@ PROVISIONAL = pb.Demand(source=pb.DEMAND_SOURCE_PROVISIONAL)
     (pb.Job(demand=SILENT), "", ["It sends nothing now."]),
     (pb.Job(demand=CHANGES), "", ["It changes between 2 traffic patterns, and sends pattern 1 now."]),
     (pb.Job(demand=DECLARED, efficiency_measured=0.97), " ?",
-     ["It is planned for what it announced, not yet confirmed by counters."]),
+     ["It is planned for what it announced, which counters have not yet confirmed."]),
     (pb.Job(demand=PROVISIONAL), " ?",
      ["It is planned for pairs that send, with bytes that are not yet confirmed by counters."]),
     (pb.Job(demand=HALF), " !", [f"Its announcement is wrong: {HALF.difference}.",

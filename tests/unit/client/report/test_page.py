@@ -64,4 +64,4 @@ def test_what_counters_have_not_confirmed_is_said_of_each_job() -> None:
     shown = reported(pb.GetFabricResponse(), new)
     assert "<td>pinned, 2 flows without a path</td>" in shown, "no mark beside the word for it"
     assert "<td>unconfirmed</td>" in shown
-    assert "what it announced, not yet confirmed by counters" in shown
+    assert "what it announced, which counters have not yet confirmed" in shown
