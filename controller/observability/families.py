@@ -279,7 +279,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_job(
         "signalbox_job_efficiency_measured_ratio",
-        "Ideal over reported communication time of iterations that began with the routes and bytes in force; no "
+        "Ideal / reported communication time of iterations that began with the routes and bytes in force; no "
         "series before the first such report.",
         lambda j: j.efficiency_measured or None,
     ),

@@ -770,8 +770,8 @@ class ControllerServiceServicer:
 
     def Explain(self, request, context):
         """Explain whether the network slows a job: which link, shared with which jobs, and what better routes would gain.
-        NOT_FOUND names the existing jobs. FAILED_PRECONDITION: hosts of the job are not found. WhatIf and GetPlanProof too
-        are FAILED_PRECONDITION while the controller, after its start, still reads the rules of its switches.
+        NOT_FOUND names the existing jobs. FAILED_PRECONDITION: hosts of the job are not found. After its start, while the
+        controller still reads the rules of its switches, Explain, WhatIf and GetPlanProof are FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
