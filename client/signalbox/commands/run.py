@@ -91,7 +91,7 @@ def run(
         ),
     ] = False,
 ) -> None:
-    """Run a command, and announce its job while it runs. The command runs whatever the controller does.
+    """Run a command, and announce its job while it runs. The command runs even if no controller answers.
 
     The exit status is that of the command. Options for TLS and tokens come from the environment: SIGNALBOX_TLS_CA and
     so on."""
