@@ -361,11 +361,13 @@ class Router:
     # ---- links between switches of several southbounds
 
     def _pass_on(self, end: End, message: ProbesHeard) -> None:
-        """Pass probes to the southbounds that sent them."""
+        """Pass probes to the holders of the switches that sent them, perhaps to the southbound that reports them."""
+        heard = [probe for probe in message.probes if self._holders.get(probe.dst.dpid) is end]
+        alive = frozenset(dpid for dpid in message.alive if self._holders.get(dpid) is end)
         for other in self._ends:
-            probes = tuple(probe for probe in message.probes if self._holders.get(probe.src.dpid) is other)
-            if other is not end and (probes or message.alive):
-                other.send([ProbesHeard(probes, message.alive)])
+            probes = tuple(probe for probe in heard if self._holders.get(probe.src.dpid) is other)
+            if probes or (alive and other is not end):
+                other.send([ProbesHeard(probes, alive)])
 
     def _expect_links(self, dpid: Dpid) -> None:
         """Have the links of a moved switch watched again: probes over them were not reported during the move."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import secrets
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -118,7 +119,8 @@ class Discovery:
         self._counts: tuple[float, float] | None = None
         self._due: dict[Dpid, list[tuple[float, int, _Port]]] = {}
         self._turns = 0
-        self._sent = 0
+        self._sent = secrets.randbits(62)
+        """Number of the latest probe. No other southbound with the same key, also before a restart, has sent it."""
         self._allowance = BURST * max_probes_per_s * BURST_S
         self._alive: dict[Dpid, float] = {}
         self._resumed: dict[Dpid, float] = {}
@@ -359,16 +361,23 @@ class Discovery:
             return self._refuse(RefusedPacket(dst, "not_a_port"))
         if port is at:
             return self._refuse(RefusedPacket(dst, "reflected"))
-        if port.fresh.get(counter, -math.inf) < self._listened - self._fresh_s:
-            return [] if self._is_of_former_holder(port) else self._refuse(RefusedPacket(dst, "replayed"))
-        port.fresh = {later: sent for later, sent in port.fresh.items() if later > counter}
-        changes = self._heard(port, dst)
+        if not self._is_fresh(port, counter):
+            if not self._is_shared:
+                return self._refuse(RefusedPacket(dst, "replayed"))
+            # Another southbound may hold the switch by now; this one learns of that later.
+            self._elsewhere.append(HeardProbe(src, dst, counter))
+            return []
+        changes = self._heard(port, dst, counter)
         if dst not in self._one_way and (at.peer != port.at or not at.announced):
             # The link is known only towards this end: a probe from this end may prove the other direction.
             self._schedule(at, at.sent_at + self._first_gap_s(dst.dpid))
         return changes
 
-    def _heard(self, port: _Port, at: PortRef) -> list[LinkLost | LinkSeen]:
+    def _is_fresh(self, port: _Port, counter: int) -> bool:
+        return port.fresh.get(counter, -math.inf) >= self._listened - self._fresh_s
+
+    def _heard(self, port: _Port, at: PortRef, counter: int) -> list[LinkLost | LinkSeen]:
+        port.fresh = {later: sent for later, sent in port.fresh.items() if later > counter}
         changes: list[LinkLost | LinkSeen] = []
         if port.peer != at:
             if port.peer is not None:
@@ -426,15 +435,16 @@ class Discovery:
         return ProbesHeard(probes, alive) if self._is_shared and (probes or alive) else None
 
     def heard_elsewhere(self, report: ProbesHeard) -> list[LinkLost | LinkSeen]:
-        """Return the changes that follow from probes that this southbound sent and another southbound received."""
+        """Return the changes that follow from probes of switches that this southbound holds.
+
+        Another southbound received the probes, or this one did, and did not know them."""
         changes: list[LinkLost | LinkSeen] = []
-        for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)}:
+        for dpid in {*report.alive, *(probe.dst.dpid for probe in report.probes)} - self._alive.keys():
             self._speaks(dpid, self._alive_elsewhere)
         for src, dst, counter in report.probes:
             port = self._ports.get(src)
-            if port and port.fresh.get(counter, -math.inf) >= self._listened - self._fresh_s:
-                port.fresh = {later: sent for later, sent in port.fresh.items() if later > counter}
-                changes += self._heard(port, dst)
+            if port and self._is_fresh(port, counter):
+                changes += self._heard(port, dst, counter)
             elif port and not self._is_of_former_holder(port):
                 self.refuse(RefusedPacket(dst, "replayed"))
         return changes

@@ -310,6 +310,20 @@ def test_probes_reach_the_southbound_that_sent_them(loop: Loop) -> None:
     assert two.sent == []
 
 
+def test_the_former_holder_of_a_switch_reports_no_probes_that_it_received(loop: Loop) -> None:
+    """A member that was paused reports probes late, and they are no replays."""
+    one, two = Southbound(loop, A), Southbound(loop, B)
+    one.says(ProbesHeard((HeardProbe(A1, B1, 5),), frozenset({B})))
+    assert (one.sent, two.sent) == ([], [])
+
+
+def test_a_probe_that_the_holder_of_its_sender_does_not_know_returns_to_it(loop: Loop) -> None:
+    one, two = Southbound(loop, A, B), Southbound(loop, C)
+    unknown = ProbesHeard((HeardProbe(A1, B1, 5),))
+    one.says(unknown)
+    assert (one.sent, two.sent) == ([unknown], [])
+
+
 def port(up: bool) -> Port:
     return Port(PortNo(1), "p", "02:00:00:00:00:01", up, 1e9)
 

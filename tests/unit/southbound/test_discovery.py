@@ -413,6 +413,13 @@ class Two:
                 news += near.lost()
         return news
 
+    def judged_by_two(self, frame: bytes) -> list[LinkLost | LinkSeen]:
+        """Return what follows from a probe that arrives at B1, and that the leader passes to the second southbound."""
+        assert self.two.received(B1, frame) == []
+        heard = self.two.take_elsewhere(with_alive=False)
+        assert heard
+        return self.two.heard_elsewhere(heard)
+
     def probe_of(self, at: PortRef) -> bytes:
         """Return the next probe of a port of A."""
         while True:
@@ -475,11 +482,34 @@ def test_probes_of_the_former_holder_of_a_switch_are_no_replays() -> None:
     frame = two.probe_of(A1)
     two.two.switch_connected(A, [port(1)])
     for _ in range(2):
-        assert two.two.received(B1, frame) == []
+        assert two.judged_by_two(frame) == []
         assert two.two.take_refused() == {}
     two.run(FRESH_TIMEOUTS * TIMEOUT + 1)
-    two.two.received(B1, frame)
+    assert two.judged_by_two(frame) == []
     assert two.two.take_refused() == {RefusedPacket(B1, "replayed"): 1}
+
+
+def test_probes_of_the_next_holder_of_a_switch_are_no_replays_at_the_former_one() -> None:
+    """The former holder may learn late that it no longer holds a switch. Until then it would also lose the link."""
+    two = Two({})
+    two.one.switch_connected(B, [port(1)])
+    two.run(FRESH_TIMEOUTS * TIMEOUT)
+    two.now += INTERVAL
+    frame = dict(two.two.tick(two.now))[B1]
+    assert two.one.received(A1, frame) == []
+    heard = two.one.take_elsewhere(with_alive=False)
+    assert heard
+    assert two.two.heard_elsewhere(heard) == [LinkSeen(B1, A1)]
+    assert two.one.take_refused() == two.two.take_refused() == {}
+
+
+def test_a_recorded_probe_of_an_earlier_process_with_the_same_key_proves_no_link() -> None:
+    key = b"key"
+    frame = frames(fabric(key))[A1]
+    discovery = fabric(key)
+    frames(discovery)
+    assert discovery.received(B1, frame) == []
+    assert refused(discovery) == {(B1, "replayed"): 1}
 
 
 def test_probes_of_another_key_or_of_an_own_port_that_is_down_are_refused() -> None:
