@@ -41,7 +41,7 @@ class Measurement(NamedTuple):
     window_s: float
     """Length of the window in seconds."""
     iteration_s: float | None
-    """Mean duration in seconds of the iterations reported in the window; None without any."""
+    """Mean duration in seconds of the iterations reported in the window; None without such iterations."""
     undeclared_fraction: float = 0.0
     """Fraction of the payload on pairs, or in directions, that were not announced; 0 without payload."""
 
@@ -53,7 +53,7 @@ class Finding(StrEnum):
     """The job has sent before, and none of its pairs carries payload now."""
 
     SLOWER = "slower"
-    """The iteration in progress takes longer than the reported ones."""
+    """The iteration in progress takes longer than the reported iterations."""
 
     OTHER_TRAFFIC = "other_traffic"
     """Pairs or directions that were not announced carry payload."""

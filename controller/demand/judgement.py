@@ -123,7 +123,7 @@ class _Compared(NamedTuple):
     outside: Flags
     """Whether the amount is outside its bounds."""
     surely: Flags
-    """Whether the amount is outside its bounds even if unreported iterations are faster than all reported ones."""
+    """Whether the amount is outside its bounds even if unreported iterations are faster than any reported iteration."""
     ratio: Floats
     """Ratio of counted to announced bytes."""
     right: Flags
@@ -360,7 +360,7 @@ def _shared_factor(ratios: Floats) -> float | None:
 
 
 def _fit(ratios: Floats, factor: float) -> bool:
-    """Return whether all ratios are near the factor and none agrees with the announcement."""
+    """Return whether all ratios are near the factor, and all of them differ from the announcement."""
     near = np.maximum(ratios, factor) < CLOSE * np.minimum(ratios, factor)
     agrees = (ratios > 1 / AGREEMENT) & (ratios < AGREEMENT)
     return bool((near & ~agrees).all())

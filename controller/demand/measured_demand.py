@@ -140,7 +140,7 @@ class MeasuredDemand:
         self._publish([*other, *(job.id for job in new)], now, gone)
 
     def _end_early(self, new: Collection[Job]) -> list[JobId]:
-        """End the early learning of jobs that share hosts with the new ones, and return them."""
+        """End the early learning of jobs that share two hosts with a new job, and return the ids of these jobs."""
         if not self._early and not any(self._jobs[job.id].early for job in new):
             return []  # for speed: after a restart, a job may share hosts with hundreds of others
         sharing = [jobs for job in new if len(jobs := self._at.sharing(job.spec.addresses)) > 1]

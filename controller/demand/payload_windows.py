@@ -40,7 +40,7 @@ LATELY = 8
 """Number of latest iterations whose median interval is the usual time from one iteration to the next."""
 
 PAUSE = 0.5
-"""Shortest gap between reported iterations in which an unreported one may have been done.
+"""Shortest gap between reported iterations in which an unreported iteration may have been done.
 
 The unit is the duration of the fastest iteration."""
 
@@ -113,7 +113,7 @@ class Iterations:
         self._dropped_s = max(0.0, float(self.ends[0] - self.durations_s[0]) - self.since)
 
     def mean_s(self, now: float, recent_s: float) -> float:
-        """Return the mean duration in seconds of the iterations that ended lately; 0 without any.
+        """Return the mean duration in seconds of the iterations that ended lately; 0 when no iteration ended lately.
 
         Lately means within ``recent_s`` seconds, or within four times the latest duration if that is longer."""
         if not len(self.ends):
@@ -304,13 +304,13 @@ class Spans(NamedTuple):
 
     The value is 0 if there are ``bounds``, which allow for this difference."""
     bounds: Bounds | None
-    """Bounds from the reported iterations; None while none was reported."""
+    """Bounds from the reported iterations; None while no iteration was reported."""
     numbered: Bounds | None
     """``bounds`` under the assumption that the numbers of the reported iterations count all iterations done."""
     reported: NDArray[np.bool_]
     """Whether the job has reported every iteration that ended in the window.
 
-    In any other window, an iteration that is not reported yet may have been faster than all reported ones."""
+    In any other window, an iteration that is not reported yet may have been faster than all reported iterations."""
 
 
 class _Snapshot(NamedTuple):
@@ -401,7 +401,7 @@ class PayloadWindows:
         self._snapshots = self._snapshots[-1:]
 
     def overdue(self, planned_bytes: int, now: float) -> bool:
-        """Return whether the iteration in progress takes longer than the reported ones.
+        """Return whether the iteration in progress takes longer than the reported iterations.
 
         The result is False if the job has sent the bytes of ``UNREPORTED`` iterations since the latest report: reports
         are missing then. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
@@ -569,7 +569,7 @@ class PayloadWindows:
         return by_duration if fits(by_duration) and not fits(likely) else likely
 
     def _iteration_s(self, now: float) -> float:
-        """Return the mean duration in seconds of the iterations reported lately; 0 without any."""
+        """Return the mean duration in seconds of the iterations reported lately; 0 without such iterations."""
         return self._reported.mean_s(now, 8 * self._interval_s)
 
 

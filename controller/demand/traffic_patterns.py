@@ -22,7 +22,7 @@ from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Pair
 
 MOST = 4
-"""Largest number of known patterns of a job; a new one replaces the one that was seen longest ago."""
+"""Largest number of known patterns of a job; a new pattern replaces the pattern that was seen longest ago."""
 
 LASTING = 2
 """Number of windows that must show a pattern alone for it to be known."""
@@ -74,7 +74,7 @@ class Pattern:
     """Seconds for which the pattern was seen in the previous period."""
 
     def end_period(self) -> None:
-        """Record that the job has changed from this pattern to another one."""
+        """Record that the job has changed from this pattern to another pattern."""
         self.lasted_s = max(0.0, self.seen_at - self.began_at)
         self.began_at = inf
 
@@ -115,17 +115,17 @@ class TrafficPatterns:
 
     @property
     def number(self) -> int:
-        """Number of the current pattern among the known ones, from 1; 0 while it is not known."""
+        """Number of the current pattern among the known patterns, from 1; 0 while the current pattern is not known."""
         return self.known.index(self.current) + 1 if self.current in self.known else 0
 
     @property
     def several(self) -> bool:
-        """Whether the job has known patterns besides the current one."""
+        """Whether the job has known patterns besides the current pattern."""
         return any(pattern is not self.current for pattern in self.known)
 
     @property
     def repeats(self) -> bool:
-        """Whether the current pattern and another one have each begun twice."""
+        """Whether the current pattern and a further pattern have each begun twice."""
         return self.current.periods > 1 and sum(pattern.periods > 1 for pattern in self.known) > 1
 
     def made_of(self, judge: Judge, bps: Floats, error: float) -> tuple[Pattern, ...]:
@@ -184,7 +184,7 @@ class TrafficPatterns:
     def return_to_announced(self) -> None:
         """Plan for the announced amounts again.
 
-        A current pattern that resembles the announced one is replaced by the announced one."""
+        If the current pattern resembles the announced pattern, the announced pattern takes its place."""
         measured, announced = self.current, self._announced
         if not _alike(measured.amounts, announced.amounts):
             self.enter(announced)
@@ -198,8 +198,8 @@ class TrafficPatterns:
     def hold(self, amounts: Mapping[Pair, float], per_iteration: bool, error: float) -> bool:
         """Set the measured amounts of the current pattern if they resemble it; otherwise begin a new pattern.
 
-        Returns whether amounts or pattern changed. New amounts that are no more exact than the old ones, and differ
-        from the old ones by at most the errors of both, are ignored."""
+        Returns whether amounts or pattern changed. New amounts are ignored if they are not more exact than the old
+        amounts, and differ from them by at most the errors of both."""
         current = self.current
         held = self.held or {}
         wrong = EXACT if error < current.error else error + current.error
@@ -239,7 +239,7 @@ class TrafficPatterns:
 
     @property
     def idle_phases(self) -> frozenset[int]:
-        """Phases of ``links`` that the current pattern does not have, if it is expected to last; else none."""
+        """Phases of ``links`` in which the current pattern sends nothing; empty if it is not expected to last."""
         return self._other_phases(self.links, self.sending) if self.current.lasted_s >= LONG_S else NO_PHASES
 
     def _plan(self) -> None:
@@ -252,20 +252,20 @@ class TrafficPatterns:
 
     @property
     def _candidates(self) -> tuple[Pattern, ...]:
-        """Patterns that a window may show; the current one is first, so that it is preferred."""
+        """Patterns that a window may show; the current pattern is first, so that it is preferred."""
         return (self.current, *(pattern for pattern in self.known if pattern is not self.current))
 
 
 def _rates(judge: Judge, patterns: tuple[Pattern, ...], _version: int) -> Floats:
     """Return rates in bit/s: a row per pattern, a column per pair of ``judge``.
 
-    A pattern's rates are those while the job sends this pattern. ``_version`` changes when the patterns do."""
+    The rates of a pattern apply while the job sends this pattern. ``_version`` changes when the patterns do."""
     rows = [(pattern.bps_per_byte or 1.0) * judge.in_order(pattern.amounts) for pattern in patterns]
     return np.array(rows).reshape(len(rows), len(judge.pairs))
 
 
 def _joined(parts: tuple[VirtualLinks, ...]) -> Planned:
-    """Return the virtual links of all patterns; the phases of each pattern follow the phases of the previous one."""
+    """Return the virtual links of all patterns; the phases of a pattern follow those of the previous pattern."""
     if len(parts) == 1:
         return Planned(parts[0], parts)
     of_each, first = [], 0

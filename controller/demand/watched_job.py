@@ -133,7 +133,7 @@ class WatchedJob:
 
     @property
     def _held(self) -> Mapping[Pair, float] | None:
-        """Measured amounts that the job is planned with; None while the announced ones are valid."""
+        """Measured amounts that the job is planned with; None while the announced amounts apply."""
         return self._patterns.held
 
     # ---- counted pairs

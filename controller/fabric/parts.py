@@ -107,7 +107,7 @@ class Part:
 
     @property
     def names(self) -> set[str]:
-        """All names that operators may use: the printed name and others."""
+        """All names that operators may use, among them the printed name."""
         names = {self.name, self.key.id}
         if self.kind is PartKind.LINK and self.seen:
             a, b = self.ends
@@ -215,7 +215,7 @@ class Declared:
 
     @property
     def role_of(self) -> dict[Dpid | str, SwitchRole]:
-        """Role of each switch that has one, by dpid, or by name if the dpid is not declared."""
+        """Role of each switch with a declared role, by dpid, or by name if the dpid is not declared."""
         return {switch.dpid or switch.name: switch.role for switch in self.switches if switch.role}
 
 
@@ -232,7 +232,7 @@ class DeclaredParts:
 
     def __init__(self, declared: Declared) -> None:
         self.roles = declared.role_of
-        """Role of each switch that has one, by dpid, or by name if the dpid is not declared."""
+        """Role of each switch with a declared role, by dpid, or by name if the dpid is not declared."""
         self._dpids = declared.dpid_of
         self._hosts = {host.ip: host for host in declared.hosts}
         self._cables = {frozenset((cable.a, cable.b)): cable for cable in declared.cables}

@@ -37,7 +37,7 @@ MOST_DUPLICATES = 256
 
 
 class PortCounts:
-    """Number of refusals since the start, and time of the last one, by port.
+    """Number of refusals since the start, and time of the last refusal, by port.
 
     Further ports are not counted while their switch, or all switches together, have the largest number of ports. A
     switch that disconnects is forgotten."""
@@ -109,7 +109,7 @@ class Refusals:
             self.last_connections[message.reason] = first if now < last_at + CONNECTIONS_RECENT_S else peer, now
 
     def _count_duplicate(self, dpid: Dpid, peer: str, now: float) -> None:
-        """Record a second switch with this dpid; beyond ``MOST_DUPLICATES`` recent ones, other dpids are left out."""
+        """Record a second switch with this dpid; do nothing if ``MOST_DUPLICATES`` other dpids were recorded lately."""
         if dpid not in self.duplicates and len(self.duplicates) >= MOST_DUPLICATES:
             since = now - DUPLICATES_RECENT_S
             self.duplicates = {known: last for known, last in self.duplicates.items() if last[1] > since}

@@ -79,7 +79,7 @@ class _Held:
 
 
 MOST_HELD = 1 << 14
-"""Largest number of cables with a hold-down; the oldest one makes room, because a switch can invent cables."""
+"""Largest number of cables with a hold-down; the oldest hold-down makes room, because a switch can invent cables."""
 
 
 class HoldDowns:

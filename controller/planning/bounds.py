@@ -522,7 +522,7 @@ def _between_pods(problem: Problem, tiers: Tiers, outward: bool) -> Mapping[Dpid
 def _cuts_of_pod(
     problem: Problem, tiers: Tiers, leaves: Sequence[Dpid], outward: bool
 ) -> Iterator[tuple[Sequence[Dpid], list[LinkId]]]:
-    """Yield (first n leaves, links of their cut) for each n whose cut can be stronger than those of single leaves."""
+    """Yield (first n leaves, links of their cut) for each n whose cut can be stronger than cuts of single leaves."""
     capacity_bps, pod = problem.capacity_bps, tiers.pod[leaves[0]]
     edge, core = (tiers.up, tiers.core_up) if outward else (tiers.down, tiers.core_down)
     around = problem.paths.links_from(leaves[0]) if outward else problem.paths.links_into(leaves[0])

@@ -247,14 +247,14 @@ def find_common_links(problem: Problem) -> CommonLinks | None:
 
 
 def common_links_of(problem: Problem, flows: Ints) -> CommonLinks | None:
-    """Return the common links of the leaves at which these flows begin and end; None without any common link."""
+    """Return the common links of the leaves at which these flows begin and end; None when there is no common link."""
     numbers = problem.numbers
     ends = (np.unique(of[flows]).tolist() for of in (numbers.src, numbers.dst))
     return common_links_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))
 
 
 def common_links_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> CommonLinks | None:
-    """Return the common links of these leaves, the fastest first; None without any common link."""
+    """Return the common links of these leaves, the fastest first; None when there is no common link."""
     links = problem.links
     senders, receivers = sorted(set(senders)), sorted(set(receivers))
     sides = links.around(senders, outward=True), links.around(receivers, outward=False)

@@ -373,7 +373,7 @@ def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, goal: GoalPla
 
 
 def relative_gain(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the relative decrease of the first sorted slowdown that differs; 0 when none differs."""
+    """Return the relative decrease of the first sorted slowdown that differs; 0 when all slowdowns are equal."""
     index = first_difference(before, after)
     return 0.0 if index is None else 1 - after[index] / before[index]
 

@@ -181,7 +181,7 @@ class PlanningProcess:
                 self._newest = None
 
     def _replace(self, child: _Child) -> None:
-        """Start another process in place of one that has ended or hangs."""
+        """Start another process in place of a process that has ended or hangs."""
         why = child.why_ended()
         if not (child.began or self.replaced):
             raise ChildProcessError(f"{why} before it could plan")
@@ -270,7 +270,7 @@ class _Child(Child):
         self.send(*parts, replace(request, snapshot=NO_SNAPSHOT))
 
     def has_been_sent(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
-        """Return whether ``begin`` and the request, if there is one, have been sent to the process."""
+        """Return whether ``begin`` has been sent to the process, and so has the request unless it is None."""
         return begin is self.begin and (request is None or request is self.asked)
 
     def answers(self) -> list[Answer]:

@@ -34,7 +34,7 @@ commands = typer.Typer(help="Design networks for jobs, and place jobs in a netwo
 commands.command("wiring")(wiring)
 
 SHOWN_GAP = 1e-9
-"""Smallest relative gap that is printed; smaller ones are rounding errors of the solver."""
+"""Smallest relative gap that is printed; smaller gaps are rounding errors of the solver."""
 
 MOST_SLOWDOWN = 1e6
 

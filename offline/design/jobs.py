@@ -165,7 +165,7 @@ def _misplaced(job: JobInDesign, data: Any) -> Iterator[FieldProblem]:
 
 
 def _ranks(job: JobInDesign, shape: Shape) -> int:
-    """Return the number of ranks: as many as the job has addresses, or without addresses as there are NPUs."""
+    """Return the number of ranks: the number of the job's addresses, or of all NPUs if the job has no addresses."""
     if job.hosts:
         ranks = len(addresses_in("hosts", job.hosts)) * job.ranks_per_host
     else:

@@ -100,7 +100,7 @@ class Shape(Frozen):
 
     @property
     def rates(self) -> Rates | None:
-        """Bandwidth of each dimension in a network that exists; None when one is missing."""
+        """Bandwidth of each dimension in a network that exists; None when some bandwidth is missing."""
         known = tuple(dimension.gbps for dimension in self.dimensions if dimension.gbps is not None)
         return known if len(known) == len(self.dimensions) else None
 

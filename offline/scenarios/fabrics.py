@@ -77,7 +77,7 @@ def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
 
 
 def without(fabric: Fabric, links: Iterable[LinkId]) -> Fabric:
-    """Return the fabric without the cables of these links; its ``generation`` is one higher.
+    """Return the fabric without the cables of these links, and with a ``generation`` that is higher by 1.
 
     Both directions of a cable are removed. A circuit has one direction."""
     cut = {each for link in links for each in (link, _back(fabric, fabric.links[link]))}

@@ -96,7 +96,7 @@ def _circuits(graph: _Graph) -> Iterator[Circuit]:
 
 
 def write_graph(path: Path, topology: Topology) -> None:
-    """Write a topology so that ``graph_topology`` reads the same one. Raises ``OSError``.
+    """Write a topology as a file from which ``graph_topology`` reads the same topology. Raises ``OSError``.
 
     Reading restores switches, cables or circuits, rates, and hosts with their addresses. It numbers ports by the scheme
     ``OFFLINE``."""

@@ -50,11 +50,11 @@ class WorkloadJob:
     transport: Transport = Transport.TCP
     """Transport protocol, by which switches would distinguish the subflows."""
     counted: frozenset[Pair] = frozenset()
-    """Pairs whose bytes are counted in order to learn the job's traffic; none here."""
+    """Pairs whose bytes are counted in order to learn the job's traffic; always empty."""
     silent: bool = False
     """True while the job does not send yet."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases that are idle; none, since the job has one traffic pattern."""
+    """Phases that the job does not send now; always empty, since the job has one traffic pattern."""
     registered_at: float = 0.0
     steps: tuple[int, ...] = ()
     """Steps of each ring; empty: 2(n-1) for a ring of n."""
@@ -113,7 +113,7 @@ class Line(NamedTuple):
     """Bytes of one step of the ring."""
     compute_time: int
     stage_index: int
-    """Number that identifies the ring: all lines of a ring have the same."""
+    """Number of the ring; it is the same in all lines of a ring."""
 
 
 HEADER = "#" + " ".join(Line._fields)

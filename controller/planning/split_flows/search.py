@@ -133,7 +133,7 @@ def with_subflows(problem: Problem, most: int) -> Problem:
 
 
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
-    """Return candidates with whole flows; none when their bounds show that none can be better than ``drafts``."""
+    """Return candidates with whole flows; none when bounds show that they cannot be better than ``drafts``."""
     bounds, best = slowdown_bounds(whole), best_first(drafts)[0]
     if not is_less(bounds.vector, best.vector):
         return []

@@ -344,7 +344,7 @@ class _RoutingModel:
     ) -> dict[JobId, cp_model.IntVar]:
         """Return for each job a variable that says whether its slowdown may be above ``slowdown``.
 
-        A job that was above the previous, larger ``slowdown`` also counts as above this one."""
+        A job that was above the previous, larger ``slowdown`` also counts as above this ``slowdown``."""
         flags = {job: self.cp.new_bool_var(f"{job} above {slowdown}") for job in slowdowns}
         for job, flag in flags.items():
             self.cp.add(slowdowns[job] <= slowdown).only_enforce_if(~flag)
