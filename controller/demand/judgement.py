@@ -48,10 +48,12 @@ AGREEMENT = 1.2
 """Factor within which all amounts must agree with the spec for the controller to plan with the spec again."""
 
 CLOSE = 1.8
-"""Factor of uncertainty up to which amounts can confirm an announcement; it excludes half and double the amount."""
+"""Largest factor between counted and announced bytes, including uncertainty, with which an announcement is confirmed.
+
+It excludes half and double the amount."""
 
 SHARED = 1.5
-"""Factor by which the ratios of pairs may differ from their median and still count as the same ratio."""
+"""Factor by which ratios of counted to announced bytes may differ from their median and still count as equal."""
 
 FOLLOWED = 1.33
 """Factor by which proportions between pairs may change before the traffic is measured again."""
@@ -252,7 +254,7 @@ class Judge:
         return significant
 
     def _among(self, spans: Spans, own: Flags) -> Bounds:
-        """Return bounds of the iterations in each window for a job that reports no iterations.
+        """Return bounds of the number of iterations in each window for a job that reports no iterations.
 
         Every pair is assumed to have done as many iterations as the median pair, more or less one partial iteration at
         either end."""

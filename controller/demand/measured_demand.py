@@ -34,13 +34,13 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Pair
 
 LATE = 2.5
-"""Number of polling intervals without counters from a switch after which the traffic that it counts is unknown."""
+"""Age of a switch's latest counters, in polling intervals, above which the traffic that it counts is unknown."""
 
 BATCH = 64
 """Largest number of jobs that are judged at one time; all at once would block the control loop."""
 
 FORGET_AFTER_S = 30.0
-"""Seconds after which pairs that no job uses any more are forgotten together."""
+"""Seconds from a change of demands until the pairs that no job uses any more are forgotten."""
 
 SOON_S = 60.0
 """Seconds for which counters of a job are polled more often after its pairs began to be counted."""

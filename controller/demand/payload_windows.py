@@ -358,8 +358,8 @@ class PayloadWindows:
     def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
         """Add reported iterations, oldest first; implausible durations are left out.
 
-        Windows begin after an iteration that was ``interrupted``, because it sends most of its bytes in a small part of
-        its time."""
+        Windows begin after an iteration that was ``interrupted``, because an iteration sends most of its bytes in a
+        small part of its time."""
         least, most = PLAUSIBLE_S
         plausible = [one for one in iterations if least <= one.duration_s <= most]
         if not plausible:
@@ -486,9 +486,9 @@ class PayloadWindows:
         return steady if steady.seconds > window.seconds else window
 
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
-        """Return the window with the smallest error, or None if there is none.
+        """Return the window with the smallest error, or None without any window.
 
-        ``since``: earliest start of the window; it starts earlier if enough iterations need it."""
+        ``since``: earliest start of the window, unless the window needs an earlier start to have enough iterations."""
         iteration_s = self._iteration_s(now)
         ends = self._ends(now, since, iteration_s)
         if ends is None:

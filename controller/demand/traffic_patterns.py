@@ -129,7 +129,7 @@ class TrafficPatterns:
         return self.current.periods > 1 and sum(pattern.periods > 1 for pattern in self.known) > 1
 
     def made_of(self, judge: Judge, bps: Floats, error: float) -> tuple[Pattern, ...]:
-        """Return the one or two patterns whose traffic together has these rates; empty if there are none.
+        """Return the one or two patterns whose traffic together has these rates; empty without such patterns.
 
         ``error``: relative error of the fraction of the window in which each pattern was sent."""
         candidates = self._candidates
@@ -152,7 +152,7 @@ class TrafficPatterns:
         return len(alternating) > 1 and all(any(pair in amounts for amounts in alternating) for pair in pairs)
 
     def saw_current(self, judge: Judge, window: Window, now: float) -> None:
-        """Record that a window shows the current pattern alone. After ``LASTING`` such windows it is known."""
+        """Record that a window shows the current pattern alone. The pattern is known after ``LASTING`` such windows."""
         current = self.current
         if current.windows < LASTING or len(self.known) > 1:
             amounts = judge.in_order(current.amounts)

@@ -412,7 +412,7 @@ class WatchedJob:
     # ---- held traffic
 
     def _hold(self, window: Window) -> None:
-        """Plan with the traffic of the window if it is more exact than the held traffic, or clearly another traffic."""
+        """Plan with the window's traffic if it is more exact than the held traffic, or clearly different."""
         scale = 0.125 * (window.iteration_s or 1.0)
         rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
         carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}

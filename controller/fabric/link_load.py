@@ -186,7 +186,7 @@ class LinkLoad:
                     self._flows.begin_at_zero(what, max(known_at, first - 2 * self._window_s), first)
 
     def counted_since(self, links: Collection[LinkId], at: float) -> tuple[float, float] | None:
-        """Return a time in seconds over which every link was sampled after ``at``, and the largest bytes of a link.
+        """Return a time in seconds over which each link was sampled after ``at``, and the most bytes that a link sent.
 
         See ``Samples.since``. Returns None while a link has fewer than two samples after ``at``."""
         rows = self._links.rows_of(links)
@@ -488,9 +488,9 @@ def planned_background(
 ) -> Mapping[LinkId, float]:
     """Return the background to plan with, in bit/s.
 
-    A link has its present background if pinned flows use it (``carrying``) and no flow has just moved away (``left``).
-    So has a link that ``uncounted`` flows may use. Any other link has the larger of its present background and its
-    ``held`` background."""
+    Two kinds of links have their present background: links that ``uncounted`` flows may use, and links that pinned
+    flows use (``carrying``) and from which no flow has just moved away (``left``). Any other link has the larger of its
+    present background and its ``held`` background."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:
         return background_bps

@@ -186,7 +186,7 @@ class SwitchFloods:
 
 @dataclass(frozen=True, slots=True)
 class ProbePorts:
-    """Probe the ports without links of switches whose confirmed rules now send probes to the controller."""
+    """Probe the ports without a link on these switches, whose confirmed rules now send probes to the controller."""
 
     dpids: frozenset[Dpid]
 

@@ -610,7 +610,7 @@ class KnownParts:
         """Return the monotonic time until which a switch explains why the part is down.
 
         The time is infinite while a switch of the part is down. A part that was down before the start is explained only
-        by a switch that is still down; otherwise the part was lost by itself."""
+        by a switch that is still down; otherwise its loss is a separate fault."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
         lost_at = self._lost_at.get(part.key)

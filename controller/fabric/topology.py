@@ -262,7 +262,9 @@ class _Searches:
         self._beyond: dict[frozenset[Dpid], Towards] = {}
 
     def towards(self, dst: Dpid) -> Towards:
-        """Search from the destination: links from switches at the next distance are next hops."""
+        """Return the next hops and distances to the destination.
+
+        A link is a next hop if it leads to a switch that is one link closer to the destination."""
         near: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
         for link in self._into.get(dst, ()):
             if link.dpid != dst:

@@ -63,20 +63,20 @@ from controller.planning.whole_flows.search import MAX_FLOWS
 
 log = structlog.get_logger(__name__)
 TRIES = 3
-"""Number of attempts at a plan whose search the time limit cuts short, while the request stays the same.
+"""Number of times that a plan is computed for the same request while the time limit cuts its search short.
 
-Between attempts the load of the machine changes, but the best plan that the planner can find seldom changes."""
+Further attempts seldom find a better plan: between them only the load of the machine changes."""
 _SHARE = 0.5
-"""Share of the time limit that the search for the goal plan leaves to a jump and a step together.
+"""Share of the time limit that is kept for a jump and a step, after the search for the goal plan.
 
-The jump and the step each have this share of the time limit as their budget of deterministic time."""
+Jump and step each have the same share of the time limit as their budget of deterministic time."""
 _WAY_S = 500e-6
-"""Seconds per flow that a goal plan, a jump and a step need in total.
+"""Seconds per flow that the search for a goal plan, a jump and a step need in total.
 
-With less time, a cycle makes the best plan found within the cap. When that plan moves nothing, the cycle looks for a
-goal plan and takes as long again."""
+When the time limit is shorter, a cycle makes the best plan found within the cap on moves. When this plan moves nothing,
+the cycle searches for a goal plan after all, which takes as long again."""
 _PARTS = (1.0, 0.85, 0.7, 0.5)
-"""Fractions of the cap that the first part of a jump may use; the rest is for moves towards the goal plan."""
+"""Fractions of the cap on moves that a jump may use; the rest of the cap is for moves towards the goal plan."""
 Cycle = tuple[Plan | NoPlan, GoalPlan | None]
 """Plan of one cycle, and the goal plan that the cycle has not reached yet; None when no goal plan remains."""
 
@@ -129,7 +129,7 @@ class Answers:
         return self._slowdowns and replace(self._slowdowns, generation=problem.generation)
 
     def compare(self, problem: Problem, request: SolvePlan) -> Slowdowns:
-        """Return the slowdowns of published schemes for the latest plan's problem; none when the comparison fails."""
+        """Return the slowdowns of published schemes for the latest plan's problem; empty when the comparison fails."""
         problem = problem.now if self._last and self._last[1].for_now else problem
         if self._baselines is None:
             try:

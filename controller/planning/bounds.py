@@ -186,7 +186,7 @@ class Cuts:
         return loads
 
     def _fluid(self, group: Ints, cut: Ints) -> Floats:
-        """Return per group the sum of the jobs' largest phases / capacity.
+        """Return for each group of rows the sum of the jobs' largest phases in bit/s / the capacity of the group's cut.
 
         ``group``: group of each row. ``cut``: cut of each group."""
         of_group, _, bps = self._peaks(group, self._all)
@@ -194,11 +194,11 @@ class Cuts:
         return slowdown
 
     def _peaks(self, group: Ints, rows: Bools) -> Peaks:
-        """Return the bit/s of the largest phase of every job in every group; only ``rows`` (a mask) count."""
+        """Return the bit/s of each job's largest phase in each group of rows; only ``rows`` (a mask) count."""
         return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
 
     def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return per group the bound of whole flows.
+        """Return for each group of rows the bound of whole flows.
 
         Each job counts with the phase that has the most flows, because flows of different phases do not add up."""
         slowdowns = self._stepped(group, cut, rows)
@@ -214,7 +214,7 @@ class Cuts:
         return slowdowns
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return per group the fluid bound rounded up to the next step; 0 where there is no step.
+        """Return for each group of rows the fluid bound rounded up to the next step; 0 where there is no step.
 
         Only ``rows`` (a mask) count, and their flows count as whole."""
         of_group, _, bps = self._peaks(group, rows)
@@ -228,7 +228,7 @@ class Cuts:
         return rounded
 
     def _steps(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Return per group the common unit of its demands / the capacity of one link; 0 where there is no unit.
+        """Return for each group of rows the common unit of the demands / the capacity of one link; 0 without a unit.
 
         Only ``rows`` (a mask) count."""
         sizes, size = np.unique(self.bps[rows], return_inverse=True)

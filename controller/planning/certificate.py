@@ -302,7 +302,7 @@ class Witnesses:
 
         - each single job that must be slow;
         - all jobs of the cut, when at least two of them must be slow;
-        - the smallest number of jobs with the largest needs of which one must be slow.
+        - the jobs with the largest needs: as few jobs as possible, so that at least one of them must be slow.
 
         The last two groups are also made from only the jobs that are not in ``alone``."""
         cut = self._cut(at)
@@ -357,7 +357,7 @@ class Witnesses:
         return _Proof(min(jobs, needed), bound, *zip(*kept, strict=True))
 
     def _of_worst(self, worst: int) -> Iterator[_Proof]:
-        """Yield a proof of the largest bound of the worst slowdown that any cut proves."""
+        """Yield a proof of the largest lower bound of the worst slowdown that a single cut proves."""
         low = self._whole
         group: _Group | None = None
         self._sources += self._of_duals()

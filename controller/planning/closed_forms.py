@@ -319,7 +319,7 @@ def balanced_coloring(edges: Sequence[tuple[int, int]], colors: int) -> list[int
 
 
 def _numbered(nodes: Sequence[int]) -> Ints:
-    """Return numbers from 0 for the nodes, which may be too large for an ``np.int64``."""
+    """Return consecutive numbers from 0 for the nodes; the nodes themselves may be too large for an ``np.int64``."""
     number = {node: place for place, node in enumerate(sorted(set(nodes)))}
     return np.array([number[node] for node in nodes], np.int64)
 
@@ -329,7 +329,7 @@ def _even(left: Ints, right: Ints, colors: int) -> Ints:
 
 
 def proper_coloring(edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return colours for the (left, right) edges of a bipartite multigraph, such that edges with a common node differ.
+    """Return a colour for each (left, right) edge of a bipartite multigraph; edges with a common node differ in colour.
 
     There are as many colours as the largest degree. A left and a right node are different nodes even if they have the
     same number."""

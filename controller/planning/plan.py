@@ -47,7 +47,7 @@ class PlanTimes:
     solve_ms: float
     check_ms: float
     ecmp_ms: float = 0.0
-    """Time of the comparison with ECMP. It follows the check and does not count in ``total_ms``."""
+    """Time of the comparison with ECMP, which follows the check. ``total_ms`` does not include it."""
 
     @property
     def total_ms(self) -> float:

@@ -290,7 +290,7 @@ class _Model:
         return self._above_of[slowdown]
 
     def _keep_below(self, slowdown: float, job: JobId, conditions: Sequence[Any]) -> bool:
-        """Keep the load of the job's links at or below ``slowdown`` under these conditions.
+        """Keep the load of the job's links at or below ``slowdown`` whenever all ``conditions`` hold.
 
         Return whether the load of any of these links could exceed ``slowdown``."""
         constrained = False

@@ -207,7 +207,7 @@ class Choice:
     failed: float
     """Lower bound of the slowdown of the worst job with the worst failures."""
     iteration: float
-    """Relative time of an iteration, with its computing, with the worst failures; mean over the jobs."""
+    """Time of an iteration, computing included, with the worst failures / on an idle fabric; mean over the jobs."""
 
 
 def possible(family: Family, counts: Iterable[int], rates: int, failed: int) -> bool:
@@ -295,7 +295,9 @@ def spines_report(
     goal: float,
     max_subflows: int,
 ) -> dict[str, Any]:
-    """Return the report; ``answer`` is None when no choice is enough. Raises ``InvalidInput``, ``OSError``."""
+    """Return the report on the top tier; ``answer`` is None when no choice is enough.
+
+    Raises ``InvalidInput``, ``OSError``."""
     jobs = read_workload(workload, numbered, max_subflows)
     found = choices(family, jobs, tried, uplinks_gbps, failures)
     answer = smallest(family, jobs, found, failures, goal, PlanLimits(ecmp_draws=0))

@@ -283,7 +283,7 @@ DARK_S, DRAIN_S = 0.01, 0.1
 
 
 def circuits_config(topology: Topology, dark_s: float = DARK_S, drain_s: float = DRAIN_S) -> str:
-    """Return the section as TOML. Switches without hosts are optical switches.
+    """Return the section ``circuits`` of a configuration as TOML. Switches without hosts are optical switches.
 
     - ``dark_s``: seconds without light while circuits change.
     - ``drain_s``: seconds to drain the longest queue of an interface."""

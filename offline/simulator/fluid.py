@@ -125,7 +125,9 @@ class Fluid:
         return connection
 
     def route(self, connection: int, uses: Uses, weight: float = 1.0) -> None:
-        """Set links and weight of an idle connection. Raises ``ValueError`` when it is sending, or without links."""
+        """Set the links and the weight of an idle connection.
+
+        Raises ``ValueError`` when the connection is sending, or when there are no links."""
         if connection in self._active:
             raise ValueError(f"connection {connection} is sending")
         if not uses:

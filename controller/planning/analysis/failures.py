@@ -193,8 +193,8 @@ def one_way_ports(fabric: Fabric) -> Iterator[tuple[str, frozenset[LinkId]]]:
 def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabric) -> tuple[Failure, ...]:
     """Return the possible failures of working parts of ``fabric``.
 
-    The parts are switches without hosts, cables, and ports with one-way links, which count as cables. ``intact``: the
-    fabric without failures, whose numbers of parallel cables appear in the names."""
+    The parts are switches without hosts, cables, and ports with one-way links, which count as cables. ``intact``:
+    fabric without failures; the names number parallel cables as in this fabric."""
     with_hosts = {host.at.dpid for host in intact.hosts.values()}
     at: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():

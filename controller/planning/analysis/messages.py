@@ -441,7 +441,7 @@ class JobAnalysis:
 
     None when no flow has a choice of paths."""
     pinning_gains_nothing: bool = False
-    """Whether 95 % of the draws of ``hashed_slowdown`` are as good as the best known routes."""
+    """Whether at least 95 % of the draws of ``hashed_slowdown`` are as good as the best known routes."""
     fullest_nic: BusyLink | None = None
 
     @property

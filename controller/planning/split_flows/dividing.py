@@ -87,7 +87,7 @@ class Divider:
         return _Outcome(slowdowns, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
 
     def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:
-        """Return the routes after placing the flows of unfit classes, one by one, where links are overloaded least."""
+        """Place the flows of unfit classes, one by one, where they overload links least, and return all routes."""
         of = self._of
         routes = dict(laid)
         for number in unfit:
@@ -264,7 +264,9 @@ def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] |
 
 
 def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
-    """Return the subflows of ``that_fit``, or else subflows on the paths with the most room, which need not fit."""
+    """Return the subflows of ``that_fit``; if there are none, subflows on the paths with the most room.
+
+    These may exceed the room."""
     chosen = that_fit(links, spare.copy(), most)
     if chosen is not None:
         return chosen
@@ -283,9 +285,9 @@ def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, fl
 
 
 def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
-    """Return the subflows of ``that_fit``, or else subflows on the ``most`` paths with the most room.
+    """Return the subflows of ``that_fit``; if there are none, subflows on the ``most`` paths with the most room.
 
-    In the second case, the same amount of room is missing on each path."""
+    Each of these paths then exceeds its room by the same amount."""
     chosen = that_fit(links, spare.copy(), most)
     if chosen is not None:
         return chosen

@@ -102,8 +102,8 @@ def _widest(
 ) -> Mapping[int, Shares] | None:
     """Return the shares of the flows of each colour that is cut; None when ``most`` moves are too few.
 
-    The further colours are spread over as many common links as ``most`` moves allow. ``sizes``: number of flows per
-    colour."""
+    The further colours, which have no common link of their own, are spread over as many common links as ``most`` moves
+    allow. ``sizes``: number of flows per colour."""
     if not further:
         return {} if most >= 0 else None
     order = sorted(range(common), key=lambda common_link: (sizes[common_link], common_link))
@@ -121,9 +121,10 @@ def _widest(
 
 
 def _tree(root: int, common: Sequence[int], max_subflows: int) -> dict[int, Shares]:
-    """Return the shares of the flows of each cut colour: ``root``, and the links in ``common`` that pass on a part.
+    """Return the shares on common links of the flows of each colour that is cut.
 
-    In the end each of the n links in ``common`` carries 1/n flow more than before."""
+    The flows of colour ``root`` take the first links of ``common``. The flows of these links pass a part on to further
+    links, and so on. In the end each of the n links in ``common`` carries 1/n flow more than before."""
     width = len(common)
 
     def children(number: int) -> range:
@@ -233,7 +234,7 @@ def _matching(flows: Iterable[Flow], evicted: Counter[Side]) -> list[Flow]:
 
 
 def peel(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route] | None:
-    """Return the routes of the part; None when flows must stay whole or are unequal.
+    """Return routes of the flows of one part, made by peeling; None when flows must stay whole or are unequal.
 
     Return None also when slow common links would need more subflows than flows may have.
 
@@ -397,9 +398,9 @@ class _Residual:
         return found
 
     def _place(self, color: Sequence[Flow], share: float, slowdown: float, first: int) -> list[tuple[Flow, Cable]]:
-        """Choose a cable with room for this share of each flow, starting with cable ``first``.
+        """Choose for each flow a residual cable with room for the share, beginning the search with cable ``first``.
 
-        Return only the choices before the first flow that finds no cable."""
+        The result ends before the first flow for which no cable has room."""
         cables = [*self._sides][first:] + [*self._sides][:first]
         chosen: list[tuple[Flow, Cable]] = []
         for flow in color:

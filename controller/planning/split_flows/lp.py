@@ -53,7 +53,7 @@ _SMALL = 0.009
 """Largest excess at which the search ends after ``_STRICT_ROUNDS`` rounds."""
 _STRICT_ROUNDS = 30
 _AMPLE = 1.5
-"""Room on a class's columns, relative to its need, above which the other classes on its paths need not change."""
+"""Room on the paths of a class, relative to the amount that needs room, above which other classes need not change."""
 _LARGEST_PRICE = 10**9
 _LEAST_ROOM = 1e-6
 """Smallest room of a link as a divisor; it replaces any smaller room."""
