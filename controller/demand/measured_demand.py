@@ -476,7 +476,7 @@ class MeasuredJobs:
         return self._together(self._measured, self._without_conflicts(jobs)) if self._beyond else self._measured
 
     def _without_conflicts(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
-        """Return the jobs of ``_beyond`` without pairs of other jobs."""
+        """Return the jobs of ``_beyond`` without the pairs that belong to other jobs."""
         beyond = {job_id: job.pairs - jobs[job_id].pairs for job_id, job in self._beyond.items()}
         pairs = frozenset[Pair]().union(*beyond.values())
         owner = {pair: job_id for job_id, job in jobs.items() if not job.dividing.owner for pair in job.pairs & pairs}

@@ -53,11 +53,11 @@ class Pattern:
     amounts: Mapping[Pair, float]
     """Bytes of each pair per iteration, or per second if ``per_iteration`` is False."""
     links: VirtualLinks
-    """Virtual links with these amounts; their phases begin at 0."""
+    """Virtual links with the amounts of the pattern; their phases begin at 0."""
     per_iteration: bool = True
     announced: bool = False
     error: float = 0.0
-    """Relative error of the amounts."""
+    """Relative error of ``amounts``."""
     bps_per_byte: float = 0.0
     """Rate of a pair in bit/s, per byte of its amount, while the pattern is sent."""
     windows: int = 0
@@ -80,7 +80,7 @@ class Pattern:
 
 
 class Planned(NamedTuple):
-    """Virtual links of several patterns together."""
+    """Virtual links with which several patterns are planned together."""
 
     links: VirtualLinks
     """Virtual links of all patterns, with different phases."""

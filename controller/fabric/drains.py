@@ -335,7 +335,7 @@ def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[
 
 
 def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
-    """Return the links of all parts."""
+    """Return the links of all drained parts."""
     return frozenset(link.id for link in chain.from_iterable(links_of_parts(parts, links).values()))
 
 
@@ -374,7 +374,7 @@ def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
 def _named(
     names: Iterable[str], fabric: Fabric, down: Collection[Part], now: float, no_parts: WhyNot
 ) -> Iterator[Drain]:
-    """Yield the parts that the names mean. Raises ``InvalidInput``."""
+    """Yield the parts that the names mean. Raises ``InvalidInput`` for ambiguous names, and names of no part."""
     known = PartNames(fabric, down)
     problems: list[FieldProblem] = []
     for number, name in enumerate(limited(names)):

@@ -69,7 +69,7 @@ class Refusals:
         self.connections: Counter[RefusalReason] = Counter()
         """Number of refused connections since the start, by reason."""
         self.packets = defaultdict[PacketRefusal, PortCounts](PortCounts)
-        """Refused packets, by reason."""
+        """Refused packets by port, for each reason."""
         self.last_connections: dict[RefusalReason, tuple[str, float]] = {}
         """Peer and time of the latest refusals, by reason, except duplicate dpids.
 

@@ -141,7 +141,7 @@ class HoldDowns:
 
     @property
     def held(self) -> Iterable[Cable]:
-        """Cables that have failed and are not free yet."""
+        """Cables that have failed and may not be used yet."""
         return [cable for cable in self._cables if self.holds(cable)]
 
 
@@ -370,7 +370,7 @@ class TopologyState:
                 self._hold_downs.release_switch(dpid, now)
 
     def _recheck(self, ports: Iterable[PortRef]) -> None:
-        """Add the links that leave these ports and may be used now."""
+        """Add the links from these ports that may be used now to the links in use."""
         for src in ports:
             dst = self._heard.get(src)
             if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst):

@@ -49,7 +49,7 @@ _SIZES = 16
 
 With fewer demands the bounds are valid, but weaker."""
 _TIGHT = 1e-9
-"""Relative tolerance for rounding errors."""
+"""Relative difference below which two values count as equal, because they may differ by rounding errors."""
 _FINEST = 64
 """Largest quotient of the smallest demand and a common unit of all demands; a finer unit is not used."""
 
@@ -79,7 +79,7 @@ class Bounds:
         return self.with_worst(self.worst, frozenset() if self.worst > self.fluid * (1 + _TIGHT) else self.tight)
 
     def with_worst(self, worst: float, tight: Set[JobId] = frozenset()) -> tuple[float, ...]:
-        """Return ``vector`` with another bound of the worst slowdown; it also bounds each of the ``tight`` jobs."""
+        """Return ``vector`` with another bound of the worst slowdown; the bound also holds for all ``tight`` jobs."""
         own = sorted((worst if job in tight else slowdown for job, slowdown in self.job.items()), reverse=True)
         return (worst, *own[1:]) if own else ()
 

@@ -272,7 +272,7 @@ class Witnesses:
     # ---- proofs
 
     def _prove(self, jobs: int, bound: int, worst: int) -> _Proof:
-        """Return a proof that n jobs have at least the slowdown ``bound``, with the largest n found up to ``jobs``."""
+        """Return a proof that n jobs have at least the slowdown ``bound``, for the largest n found up to ``jobs``."""
         best = self._packed(self._groups(jobs, bound, worst), jobs, bound)
         if best.jobs == jobs:
             return best

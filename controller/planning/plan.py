@@ -81,7 +81,7 @@ class Plan:
     moves: int
     """Number of flows with a valid current route that the plan routes differently."""
     solver: str
-    """Stage that made the routes."""
+    """Name of the stage that found the routes."""
     ecmp: EcmpSlowdown | None
     """Worst slowdown under ECMP; None when there were no draws."""
     times: PlanTimes
@@ -136,7 +136,7 @@ class Draft:
     """Candidate for the plan: routes and their slowdowns."""
 
     solver: str
-    """Stage that made the routes."""
+    """Name of the stage that found the routes."""
     routes: Routes
     job_slowdown: Mapping[JobId, float]
     moves: int
@@ -253,7 +253,7 @@ class GoalPlan:
 
     plan: Plan
     problem: Problem
-    """Problem that the plan was made for."""
+    """Problem from which the goal plan was made or last continued."""
     moves: int
     """Number of moves that remain after the moves of this cycle."""
     held: bool
@@ -449,7 +449,7 @@ class Slowdowns:
     after the plan, for the plan's problem, and sends them in an object of their own."""
 
     generation: int
-    """Generation of the problem."""
+    """Generation of the problem for which the slowdowns were computed."""
     of_job: Mapping[JobId, float] = field(default_factory=dict)
     of_phase: Mapping[JobId, Mapping[int, float]] = field(default_factory=dict)
     """Slowdown of each phase; empty when some flows are not pinned."""

@@ -191,13 +191,13 @@ class _Model:
         self.cp.add(sum(move for flow, move in self.moves.items() if flow not in free) <= most)
 
     def maximise_gain(self) -> None:
-        """Prefer tie-breaks at larger slowdowns, then more moves."""
+        """Set the objective: a tie-break at a slowdown as large as possible, then as many moves as possible."""
         weight = len(self.moves) + 1
         gain = sum(weight * rank * tie_break for rank, tie_break in enumerate(reversed(self._tie_breaks), start=1))
         self.cp.maximize(gain + sum(self.moves.values()))
 
     def minimise_moves(self) -> None:
-        """Require smaller slowdowns, and minimise the number of moves."""
+        """Set the objective: as few moves as possible with smaller slowdowns than before."""
         self.cp.add_bool_or(self._tie_breaks)
         self.cp.minimize(sum(self.moves.values()))
 

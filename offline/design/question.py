@@ -30,10 +30,10 @@ class Upper(StrEnum):
 
 
 COUNTED = {FabricKind.LEAF_SPINE: "spines", FabricKind.FAT_TREE: "cores_per_group"}
-"""Name of the number that a design chooses, by kind of fabric."""
+"""Name that reports give to the number of top-tier switches, by kind of fabric."""
 
 KEPT = 1e-8
-"""Relative excess up to which a limit of a sum counts as kept."""
+"""Relative excess over the limit of a sum that still counts as within the limit."""
 
 Rates = tuple[float, ...]
 """Bandwidth of each dimension in Gbit/s."""

@@ -168,5 +168,5 @@ def _finite(value: float) -> float | None:
 
 
 def alternative(found: Mapping[str, Any]) -> str:
-    """Return the alternative to the wiring in words."""
+    """Return a phrase for the alternative to the wiring, which is one switch for all servers."""
     return f"one switch with {found['alternative_gbps']:g} Gbit/s per server"

@@ -249,7 +249,7 @@ def wire(
 
 
 def _switches(scheme: Scheme, **tiers: int) -> list[Switch]:
-    """Return the switches of each tier, named after it."""
+    """Return the switches of all tiers, tier by tier; a switch is named after its tier."""
     found: list[Switch] = []
     for tier, (kind, count) in enumerate(tiers.items()):
         base = 1 + (len(found) if scheme.tier_dpids is None else tier * scheme.tier_dpids)

@@ -57,7 +57,7 @@ class WorkloadJob:
     """Phases that the job does not send now; always empty, since the job has one traffic pattern."""
     registered_at: float = 0.0
     steps: tuple[int, ...] = ()
-    """Steps of each ring; empty: 2(n-1) for a ring of n."""
+    """Number of steps of each ring; empty: a ring of n hosts has 2(n - 1) steps."""
     parts: tuple[int, ...] = ()
     """Part of the iteration in which each ring runs, counted from 0 without gaps; empty: all rings run at once.
 
@@ -110,7 +110,7 @@ class Line(NamedTuple):
     dst_tor: int
     start_time: int
     flow_size: int
-    """Bytes of one step of the ring."""
+    """Bytes that the flow sends in one step of the ring."""
     compute_time: int
     stage_index: int
     """Number of the ring; it is the same in all lines of a ring."""

@@ -108,5 +108,5 @@ def _load(model: cp_model.CpModel, jobs: Mapping[JobId, Sequence[_Row]], unit: i
 
 
 def _heaviest(rows: Iterable[_Row]) -> int:
-    """Return the load of a link if all flows take it."""
+    """Return the load of a link if all flows with a path over the link take it."""
     return sum(weight for *_, weight in rows)

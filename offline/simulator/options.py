@@ -40,7 +40,7 @@ class Options:
     """Options of a simulation."""
 
     iterations: int = 10
-    """Iterations of each job."""
+    """Number of iterations of each job."""
     random_starts_s: float | None = None
     """Upper end of random start times in seconds, which are uniform from 0; None: the jobs' own start times."""
     replan: Replan = Replan.HYSTERESIS

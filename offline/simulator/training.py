@@ -46,7 +46,7 @@ class Iteration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """Iterations of a job."""
+    """Iterations of a job and their slowdowns."""
 
     job_id: JobId
     ideal_s: float
@@ -134,7 +134,7 @@ class _Ring:
     unfinished: int = 0
     """Number of lines that still send in this step."""
     left: int = 0
-    """Steps to do in this iteration, including the running step."""
+    """Number of steps to do in this iteration, including the running step."""
 
 
 @dataclass(slots=True, eq=False)

@@ -34,7 +34,7 @@ class Parts(NamedTuple):
     """Parts of the fabric that fail together."""
 
     name: str
-    """Names of all parts, joined."""
+    """Names of all parts, separated by commas."""
     links: frozenset[LinkId]
     """Links of the parts."""
 
@@ -535,7 +535,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """State before any failure."""
+    """Result of the analysis without any failure."""
 
     slowdown: float
     """Worst slowdown of the running routes, with the greedy's paths for flows without a valid route."""
@@ -572,7 +572,7 @@ class PlanProof:
     document: str
     """JSON document, as ``certificate`` describes it."""
     generation: int
-    """Generation of the problem."""
+    """Generation of the problem whose routes are proven."""
 
 
 Analysis = JobAnalysis | FailureAnalysis | PlanProof

@@ -56,7 +56,7 @@ _AMPLE = 1.5
 """Room on the paths of a class, relative to the amount that needs room, above which other classes need not change."""
 _LARGEST_PRICE = 10**9
 _LEAST_ROOM = 1e-6
-"""Smallest room of a link as a divisor; it replaces any smaller room."""
+"""Smallest room by which a load is divided; it takes the place of smaller rooms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class FluidModel:
     ``shut``: classes that may only use the columns in ``offered``."""
 
     def __init__(self, commodities: Commodities, before: Routes = MappingProxyType({})) -> None:
-        """``before``: routes from which spreads start."""
+        """Build the model. ``before``: routes from which spreads start."""
         self.of = commodities
         self._before: Floats = commodities.amounts(before)
         self.shut: Bools = np.zeros(len(commodities.members), bool)
