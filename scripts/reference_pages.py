@@ -104,13 +104,13 @@ NAMED = {
 
 @cache
 def group() -> tuple[Any, Any]:
-    """Return the command ``signalbox`` and a context for it."""
+    """Return the command ``signalbox``, and a context of click that reads its help."""
     found: Any = get_command(app)
     return found, found.make_context("signalbox", [], resilient_parsing=True)
 
 
 def command_at(*path: str) -> Any:
-    """Return the command of these words."""
+    """Return the command with the words ``path``, such as ``jobs list``."""
     found, context = group()
     for word in path:
         found = found.get_command(context, word)

@@ -156,7 +156,7 @@ class _Run:
             self.result.memory_mb[-1].append(usage(self.controller.process).rss_bytes / MEBI)
 
     def _kill(self, sender: Sender, number: int) -> None:
-        """Kill the controller during a registration; after the restart it must have all jobs acknowledged before."""
+        """Kill the controller during a registration, and check that it still has all acknowledged jobs afterwards."""
         self._in_this_life = 0
         request = pb.RegisterJobRequest(spec=spec(Random(number), JOB_IDS[0]), take_over=True)
         last = Case("killed", "/signalbox.v1.JobService/RegisterJob", (request.SerializeToString(),))

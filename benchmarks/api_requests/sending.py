@@ -46,7 +46,7 @@ class Outcome:
     responses: tuple[Message, ...]
     seconds: float
     cut: bool
-    """Whether the client may have ended the call, so that CANCELLED and DEADLINE_EXCEEDED are its own codes."""
+    """Whether the client may have ended the call, so that CANCELLED and DEADLINE_EXCEEDED are the client's codes."""
 
     def wrong(self, case: Case) -> str:
         """Return a description of the controller's fault; empty when the outcome is allowed."""
@@ -171,7 +171,7 @@ def _options(case: Case, timeout_s: float) -> dict[str, Any]:
 
 
 SHORT_LEASE_S = 600
-"""Seconds: a shorter lease may expire during the run, so that its job need not exist at the end."""
+"""Limit in seconds: a job with a shorter lease may expire during the run and need not exist at the end."""
 
 _CHANGES = {f"/signalbox.v1.JobService/{name}" for name in ("RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob")}
 _UNDECIDED = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)

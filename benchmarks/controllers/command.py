@@ -51,7 +51,7 @@ from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, JobSpec
 Result = TypeVar("Result")
 
 LEASE_S = 10_000.0
-"""Lease in seconds of a job that is changed, before its first change."""
+"""Lease in seconds of a changed job before its first change."""
 CALL_S = 0.5
 """Time limit of a change in seconds; a change without an answer by then is tried again."""
 EVERY_S = 0.1
@@ -241,7 +241,7 @@ class Run:
         return found
 
     def _register(self) -> None:
-        """Register a job, end the oldest one, and wait until their rules are written and deleted.
+        """Register a job, deregister the oldest one, and wait until the rules of both are written and deleted.
 
         Raises ``SignalboxError`` when the site does not come into order."""
         self._count += 1

@@ -47,7 +47,7 @@ HOSTS_PER_LEAF = 3
 """Hosts per leaf. The first is real and belongs to a ring; the others exist for the controller only."""
 LINK_BPS = 1e9
 PACKET_S = 0.05
-"""Seconds between the packets of one host to the next one of its ring."""
+"""Seconds between two packets that a host sends to the next host of its ring."""
 RESTART_S = 1.0
 """Seconds after which a member that has ended is started again, as by deploy/systemd."""
 SETTLE_S = 180.0
@@ -57,7 +57,7 @@ READ_S = 0.5
 PREFIX = b"/signalbox/"
 
 SWITCHES = "10.90.0.1"
-"""Address from which switches connect to members, and from which this process calls them."""
+"""Address from which switches connect to members, and from which this process calls members."""
 ETCD_NET = "10.94.0.0/24"
 EVERYBODY = "10.88.0.0/13"
 UPLINK = "uplink"
@@ -67,7 +67,7 @@ PEERS = {
     "etcd": ((93, ETCD_NET),),
     "members": ((89, EVERYBODY), (93, "10.89.0.0/24")),  # second: where members prove to each other that they are alive
 }
-"""Addresses of a member for its peers, 10.NUMBER.0.n for member n, and the addresses of these peers."""
+"""Pairs (NUMBER, network) by kind of peer: member n uses the address 10.NUMBER.0.n for peers in the network."""
 CLOCK = "clock.so"
 """Library that changes the time of day that a member reads."""
 
@@ -130,7 +130,7 @@ class EtcdMember:
             self.process.wait()
 
     def read(self, path: str) -> str:
-        """Return a page of the member, or the empty text if it does not answer."""
+        """Return the answer of the member to an HTTP GET of ``path``, or an empty text without an answer."""
         with suppress(OSError), urlopen(f"http://{self.endpoint}/{path}", timeout=1) as reply:
             return str(reply.read().decode())
         return ""

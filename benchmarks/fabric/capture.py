@@ -40,7 +40,7 @@ LOOPBACK = "lo"
 START_S = 30.0
 FLUSH_S = 0.02
 URGENT = -10
-"""Niceness that ovs-ctl sets for ovs-vswitchd; with lower priority, packets would wait too long here and be lost."""
+"""Niceness that ovs-ctl sets for ovs-vswitchd; a capture with a lower priority would lose packets."""
 BUFFER_BYTES = 1 << 28
 PACKET_BYTES = 1 << 16
 MOST_WAITING = 256

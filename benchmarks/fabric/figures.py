@@ -189,7 +189,7 @@ class Figures:
     flows: int | None = None
     """Virtual links of all jobs."""
     install_s: float | None = None
-    """Time from the first flow-mod or group-mod after all jobs were registered until the last one is confirmed."""
+    """Time from the first flow-mod or group-mod after all jobs were registered until the last mod is confirmed."""
     install_from_call_s: float | None = None
     """Time from the first call that registers a job to the end of ``install_s``."""
     install_changes: int | None = None

@@ -175,12 +175,12 @@ class Observed:
         )
 
     def last_connected(self) -> float | None:
-        """Return the time at which the last switch sent its features; None while one has not."""
+        """Return the time at which the last switch sent its features; None while some switch has not sent them."""
         times = [switch.connected for switch in self.switches.values()]
         return max(time for time in times if time is not None) if None not in times else None
 
     def read_back(self, since: float) -> float | None:
-        """Return when the last switch had sent all flows and groups after ``since``; None while one has not."""
+        """Return when the last switch had sent all flows and groups after ``since``; None while some have not."""
         told = [switch.told.get(body, 0.0) for switch in self.switches.values() for body in READ_BACK]
         return max(told) if min(told) >= since else None
 

@@ -27,7 +27,7 @@ MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
 """Longest wait of a switch before it tries to connect again, as docs/how-to/install.md recommends."""
 PORTS_AT_ONCE = 2000
-"""Ports of one transaction; the length of its command line is limited (execve(2))."""
+"""Number of ports per transaction; the length of a command line is limited (execve(2))."""
 DEADLINE_S = 300.0
 CONNECT_S = 60.0
 FOREIGN_COOKIE = 0xBAD

@@ -21,7 +21,7 @@ _ROUNDING = Fraction(1, 10**9)
 _BETTER = Fraction(1, 10**6)
 """Smallest relative improvement for which a better routing is searched for."""
 SOLVE_S = 20.0
-"""Seconds for one question to HiGHS."""
+"""Time limit in seconds of one optimization by HiGHS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ SCALE = 40
 class Kind:
     name: str
     announced: Mapping[str, Any]
-    """Collectives and transfers of the spec, and its library."""
+    """Fields of the announced spec: collectives, transfers and library."""
     matrix: Floats
     """Bytes of one iteration from rank to rank, shape (rank, rank)."""
     ranges: Floats

@@ -31,7 +31,7 @@ from tests.support.wire.etcd import EtcdProcess
 
 WEIGHTS: dict[Kind, float] = {"read": 0.4, "update": 0.25, "register": 0.2, "end": 0.1, "force": 0.05}
 CALL_S = 1.0
-"""Seconds for one call; a paused member answers none."""
+"""Time limit in seconds of one call; a paused member answers no call."""
 ELSEWHERE = 0.3
 """Fraction of the calls that go to a random member instead of the member that answered last."""
 NOBODY_S = 60.0
@@ -39,7 +39,7 @@ NOBODY_S = 60.0
 PAUSE_S = 0.01
 """Longest pause in seconds of a client between two calls."""
 RETRY_S = 0.5
-"""Pause in seconds of a client after a call without an answer, since each one makes the check harder."""
+"""Pause in seconds of a client after a call without an answer, because such calls make the check harder."""
 LEASE_S = 3600.0
 
 _ANSWERS = {
@@ -299,9 +299,9 @@ class Members:
         return [str(each.folder / "api.sock") for each in self._all]
 
     def heal(self) -> int:
-        """Return the number of the active member, when it answers and all others stand by. Raises ``SignalboxError``.
+        """Wait until a member is active and all others stand by; return its number. Raises ``SignalboxError``.
 
-        Members that do not run are started."""
+        Members that do not run are started first."""
         wait_for(self._is_healed, "one leader, while the others stand by", WITHIN_S)
         return self._numbers_with(READY)[0]
 

@@ -152,7 +152,7 @@ def _counted(sockets: Sequence[socket.socket]) -> Iterator[int]:
 
 
 def slowest(log: RankLog, from_s: float, until_s: float) -> float:
-    """Return the largest of the ``means`` of the iterations in this period; 0 when there are too few iterations."""
+    """Return the largest of the ``means`` of the iterations in the period; 0 when there are too few iterations."""
     took = [one.duration_s for one in log.iterations if one.start >= from_s and one.end <= until_s]
     return max(means(took), default=0.0)
 

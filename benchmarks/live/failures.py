@@ -300,7 +300,7 @@ def start(scene: Scene, switch: str) -> None:
 
 
 def pick_spine(scene: Scene, turn: int) -> tuple[str, Pair, Pair, dict[Pair, Role]]:
-    """Return a spine that pinned flows use, and two pairs that use one of its cables up and down."""
+    """Return a spine that pinned flows use, two pairs that send up and down one of its cables, and all roles."""
     (_, spine), up, down, _ = _pick_cable(scene, turn)
     return spine, up, down, _roles(scene, lambda path: spine in path, {up: "close 1", down: "close 2"})
 

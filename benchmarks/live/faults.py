@@ -171,7 +171,7 @@ class Made:
 def round_of(operator: Operator, faults: Sequence[Fault]) -> list[Made]:
     """Make all faults one after the other, wait for their alerts, repair all, and wait for the end of the alerts.
 
-    Alerts that look back for minutes are not waited for here."""
+    This function does not wait for the end of alerts that look back for minutes."""
     made = []
     for fault in faults:
         say(f"{fault.name}: made")

@@ -164,7 +164,7 @@ def _phase(traffic: Traffic, what: str, moves: Sequence[Any]) -> Phase:
 
 
 def _sent(lab: Lab) -> dict[str, int]:
-    """Return the packets sent by leaf and spine, as the leaf's interface counts them."""
+    """Return the number of packets that each leaf has sent to each spine, by the text ``LEAF-SPINE``."""
     return {
         f"{cable.a}-{cable.b}": int(
             Path(f"/sys/class/net/{lab.topo.interface(cable.a, cable.a_port)}/statistics/tx_packets").read_text()

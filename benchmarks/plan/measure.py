@@ -332,7 +332,7 @@ class ChangeRow:
     scratch_slowdown: float
     """Worst slowdown of a plan that ignores the running routes."""
     scratch_moves: int
-    """Number of flows that would move for that plan."""
+    """Number of flows that would move for a plan that ignores the running routes."""
 
 
 def small_settings() -> list[Setting]:
@@ -393,7 +393,7 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
 
 
 def changes_of(setting: Setting) -> Sequence[Change]:
-    """Return the changes that apply; a job can leave if another one stays."""
+    """Return the changes that apply to the setting; a job can leave only if other jobs stay."""
     return ("cable fails", "job leaves") if len(setting.jobs) > 1 else ("cable fails",)
 
 

@@ -107,7 +107,7 @@ class Run:
         return found
 
     def step(self, name: str, body: Callable[[], Mapping[str, object] | None]) -> None:
-        """Add a row with the figures that ``body`` returns, and one for each process."""
+        """Run ``body`` as a step; add a row with the figures that it returns, and a row for each process."""
         self.tell(name)
         if "switches" in self.others:
             self.ask("begin")

@@ -39,7 +39,7 @@ def running_fabric(
 ) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
     """Run a lab whose links all have one rate, and a controller with its files in ``folder``.
 
-    ``settings`` take precedence over those made here, key by key. ``store``: configuration key of that name."""
+    ``settings`` override the settings of this function, key by key. ``store``: value of the setting ``store``."""
     rates = {"link_bps": link_mbps * 1e6, "host_link_bps": link_mbps * 1e6}
     mine: Settings = {"discovery": {"edge_after_s": 1.0}, "fabric": rates}
     given = settings or {}

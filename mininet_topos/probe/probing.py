@@ -108,7 +108,7 @@ STOP_TIMEOUT_S = 30.0
 
 
 class Place(Protocol):
-    """Place of the hosts, such as a ``Lab``."""
+    """Object that starts programs in hosts, such as a ``Lab``."""
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]: ...
 

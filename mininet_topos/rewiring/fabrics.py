@@ -137,7 +137,7 @@ class Circuits:
 
 
 WIRINGS = "wirings"
-"""Folder of the wirings for the controller."""
+"""Name of the folder of wirings that the controller uses instead of its own."""
 
 
 @contextmanager

@@ -141,7 +141,7 @@ class Runs(NamedTuple):
 def spec_of(job: Mapping[str, Any], job_id: str, addresses: Sequence[str]) -> JobSpec:
     """Return the spec of a job as it is announced. Raises ``InvalidInput``.
 
-    ``job``: its fields without id and addresses, with ``compute`` if it has no parallelizations."""
+    ``job``: fields of the job without id and addresses, with ``compute`` if it has no parallelizations."""
     sends = {name: value for name, value in job.items() if name != "compute"}
     return JobSpec.parse({**sends, "job_id": job_id, "endpoints": tuple(addresses)})
 

@@ -45,7 +45,7 @@ INTERVAL_S = 0.5
 SETTLE_BYTES = 1_250_000
 """Bytes that both uplinks together send in one second when they are full."""
 MEASURED_BYTES = 4_400_000
-"""Bytes that full uplinks send in 2.5 seconds, and in one interval of iperf3 before and one after that time."""
+"""Bytes that full uplinks send in 2.5 seconds and in two more intervals of iperf3, before and after them."""
 IPERF_PORT, SECOND_PORT = 5201, 9000
 MPTCPIZE = ["mptcpize", "run"]
 

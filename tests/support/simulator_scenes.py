@@ -18,7 +18,7 @@ STEP_BYTES = 1_250_000_000
 STEP_S = 0.1
 
 Host = tuple[int, int]
-"""Leaf and place on it, from 0."""
+"""Number of the leaf and number of the host on the leaf, both from 0."""
 
 
 def fabric_of(leaves: int, spines: int, hosts: int = 2, uplink: float = 1.0) -> Fabric:

@@ -172,7 +172,7 @@ def test_a_drain_says_what_it_costs_and_does_not_wait_for_that(hostless: Running
 
 
 def without_a_spine() -> FailureAnalysis:
-    """Return the analysis of a lost spine: two jobs had a link of two spines each, and now share one."""
+    """Return the analysis of a lost spine: two jobs used one spine each, and now share the other spine."""
     fabric = leaf_spine(2, 2)
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
     problem = pinned(problem, {one.id: whole(problem.candidates(one)[n]) for n, one in enumerate(problem.flows)})

@@ -52,7 +52,7 @@ BROKEN = {
         ONE_WRITER,
     ),
 }
-"""Faults in the program or in its use, each with the assertion that they break."""
+"""Faults in the program or in its use, each with the assertion that it breaks."""
 
 
 HELD = ".used==(holder==m)"
@@ -81,7 +81,7 @@ ASSIGNMENT_BROKEN = {
         ONE_WRITER,
     ),
 }
-"""Faults in the assignment or in its use, each with the assertion that they break."""
+"""Faults in the assignment or in its use, each with the assertion that it breaks."""
 
 
 def search(folder: Path, definitions: str, optimized: str = "-O0", model: str = "handover") -> str:

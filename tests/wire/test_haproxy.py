@@ -137,7 +137,7 @@ def test_trailers_of_a_client_say_nothing_of_it(plain: Running) -> None:
 
 
 def test_who_opens_the_socket_of_haproxy_without_its_fields_is_nobody(tmp_path: Path) -> None:
-    """The group of a directory that passes its group on may open the socket."""
+    """The group of a directory with the setgid bit may open the socket."""
     with proxied_api(tmp_path) as api:
         socket = tmp_path / "proxy.sock"
         assert socket.stat().st_mode & 0o777 == 0o600

@@ -131,7 +131,7 @@ def test_the_job_of_the_guide_is_registered_with_its_commands(cluster: Cluster, 
 
 
 def in_place(pod: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return a copy of the pod, with this index in the first job of the workers."""
+    """Return a copy of the pod as pod ``number`` of the first job of the replicated job ``workers``."""
     new = deepcopy(pod)
     new["metadata"] |= {"name": f"llama-workers-0-{number}", "uid": f"pod-{number}"}
     for labels in (new["metadata"]["labels"], new["metadata"]["annotations"]):

@@ -298,7 +298,7 @@ def test_members_of_two_versions_link_if_they_have_a_format_in_common(tmp_path: 
 
 
 def test_a_southbound_that_hangs_ends_its_member(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:
-    """Otherwise its switches would stay with it: the member itself lives."""
+    """Otherwise the member, which itself lives, would keep its switches."""
     monkeypatch.setattr(southbound_process, "MOST_SILENT", 2)
     follower = Follower("b")
     stack.callback(follower.process.stop)

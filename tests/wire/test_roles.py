@@ -112,7 +112,7 @@ def tokens_file(directory: Path, quotas: str = "") -> Path:
 
 @contextmanager
 def serving(directory: Path) -> Iterator[Served]:
-    """Run a server with a job of blue, whose registration blue has taken over from its own earlier one."""
+    """Run a server with a job of the tenant blue, which has taken the job over from its own earlier registration."""
     with running_api(tokens=tokens_file(directory), socket_role="none") as api:
         api.control.board.history.add(EventKind.CONTROLLER, "started", {}, time.time())
         with client(api, directory, "blue") as blue:

@@ -190,7 +190,7 @@ def test_a_change_that_was_not_saved_is_made_by_the_controller_that_has_replaced
 
 
 def test_a_lease_is_renewed_at_the_controller_that_has_replaced_this_one() -> None:
-    """A controller that is cut off from etcd renews leases, which the active one does not know."""
+    """A controller that is cut off from etcd renews leases, but the active controller does not learn of it."""
     port = reserve_port()
     with simple(1) as first, Client(f"{first.address},127.0.0.1:{port}", DEADLINE_S) as client:
         first.may_be_replaced = True

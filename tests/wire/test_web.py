@@ -59,7 +59,7 @@ class Looking:
         return links
 
     def until_said(self, text: str) -> str:
-        """Wait for an answer with the text, and return it."""
+        """Wait until the page shows an answer that contains the text, and return the answer."""
         self.chromium.until(lambda: text in self.chromium.text(".said"))
         return self.chromium.text(".said")
 

@@ -202,7 +202,7 @@ class Stage:
         self.jobs[job_id].program.ask_to_end()
 
     def exchange(self, first: str, second: str) -> None:
-        """Exchange the programs of two jobs: each job's reports come from the other's program from now on."""
+        """Exchange the programs of two jobs: each job reports the iterations of the other's program from now on."""
         a, b = self.jobs[first], self.jobs[second]
         a.program, b.program = b.program, a.program
         a.reported, b.reported = b.reported, a.reported

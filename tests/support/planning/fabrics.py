@@ -85,7 +85,7 @@ def ring(job: str, hosts: Sequence[tuple[int, int]], demand: float = RATE) -> li
 
 
 def across(jobs: str, demand: float | Sequence[tuple[int, float]] = RATE, src: int = 1, dst: int = 2) -> list[Flow]:
-    """Return a flow from one leaf to another for each letter of ``jobs``, the name of its job; hosts count from 1."""
+    """Return a flow per letter of ``jobs``, its job. Flow n leads from host n of leaf ``src`` to host n of ``dst``."""
     return [flow(job, (src, host), (dst, host), demand) for host, job in enumerate(jobs, 1)]
 
 
@@ -100,7 +100,7 @@ def in_equal_subflows(flows: Iterable[Flow], count: int) -> list[Flow]:
 
 
 def two_leaves(spines: int, jobs: str, subflows: int = 1) -> Problem:
-    """Return the problem of the flows of ``across`` on two leaves; a flow may have this number of subflows."""
+    """Return the problem of the flows of ``across`` on two leaves; each may have ``subflows`` subflows."""
     return problem_of(leaf_spine(2, spines), [replace(f, max_subflows=subflows) for f in across(jobs)])
 
 

@@ -41,7 +41,7 @@ class EtcdProcess:
         return EtcdAccess((self.endpoint,))
 
     def configuration(self, folder: Path, prefix: str) -> Path:
-        """Return a new configuration file of a controller that saves its state here."""
+        """Return a new configuration file of a controller that saves its state in this etcd."""
         file = folder / "etcd.toml"
         file.write_text(f'store = "etcd://{self.endpoint}"\n[etcd]\nprefix = "{prefix}"\n')
         return file

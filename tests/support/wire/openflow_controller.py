@@ -99,9 +99,9 @@ def _serve(
 
 
 def context_of(framework: Framework | None) -> SpawnContext | ForkServerContext:
-    """Return the context of a process with this framework.
+    """Return the context of ``multiprocessing`` for a process with this framework.
 
-    Processes with the framework of the environment are forks of one that has imported it."""
+    With the framework of the environment, processes are forks of a process that has already imported it."""
     if framework not in (None, os.environ.get("SIGNALBOX_OPENFLOW", "ryu")):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
