@@ -165,7 +165,7 @@ def table_of(title: str, rows: Sequence[Row]) -> Table:
 
 
 def figures_of(row: Row) -> list[Row]:
-    """Return a row for each value of a ``flat`` row."""
+    """Return a row for each value of the row after ``flat``: name of the figure, and measured value."""
     return [{"figure": name, "measured": value} for name, value in flat(row).items()]
 
 

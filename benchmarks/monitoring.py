@@ -195,7 +195,7 @@ def panels() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def filled_in(expression: str, job: str) -> str:
-    """Return an expression with all fabrics and controllers, and ``job``, selected."""
+    """Replace the variables of a dashboard's expression: select all fabrics, all controllers, and ``job``."""
     chosen = {"$fabric": ".*", "$instance": ".*", "$job": job, "$__range": RANGE}
     for variable, value in chosen.items():
         expression = expression.replace(variable, value)

@@ -92,7 +92,7 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
 
 
 def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
-    """Return the cell of one workload under one trial."""
+    """Simulate one workload under one trial, and return its cell of the table."""
     fabric = without(intact, spine_links(intact, range(SPINES - failed, SPINES))) if failed else intact
     jobs = read_workload(folder, intact, trial.max_subflows, trial.striping)
     problem = problem_of(fabric, jobs)

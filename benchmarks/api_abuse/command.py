@@ -86,13 +86,13 @@ class Result:
     errors: dict[str, int]
     acknowledged: int
     lost: int
-    """Acknowledged registrations that a restarted controller does not know."""
+    """Number of acknowledged registrations that the restarted controller does not know."""
     memory_mb: tuple[float, float]
     cpu_cores: float
     descriptors: int
-    """File descriptors of the controller."""
+    """Number of open file descriptors of the controller at the end."""
     open: dict[str, int]
-    """Connections and calls that the attackers have open at the end, by kind."""
+    """Number of connections and calls that the attackers have open at the end, by kind."""
     ended: dict[str, int]
     """Number of connections and calls that were ended, by kind."""
     log_lines: int

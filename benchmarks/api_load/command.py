@@ -73,7 +73,7 @@ class Result:
     sent: int
     errors: dict[str, int]
     unary: Spread | None
-    """Milliseconds of all calls, from the time at which each was due."""
+    """Durations of all calls in milliseconds, each from the time at which the call was due."""
     registration: Spread | None
     renewal: Spread | None
     handle: Measured

@@ -170,7 +170,7 @@ class Switches:
 
 
 class Outbox:
-    """Outbox like ``southbound.outbox.Outbox``, without a hub."""
+    """Replacement of ``southbound.outbox.Outbox`` that needs no event hub."""
 
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -228,7 +228,7 @@ def dealing_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
 
 
 def fabric_of(size: str) -> Fabric:
-    """Return the fabric of a size ``LEAVESxSPINESxHOSTS``, with that many hosts per leaf."""
+    """Return a leaf-spine fabric. ``size``: leaves, spines and hosts per leaf, such as ``16x8x32``."""
     leaves, spines, hosts = map(int, size.split("x"))
     return leaf_spine(leaves, spines, hosts, LINK_BPS, LINK_BPS)
 

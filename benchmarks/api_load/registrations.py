@@ -45,7 +45,7 @@ class Registrations:
     per_s: float
     """Acknowledged registrations per second, from the median of the batches."""
     ratio: float
-    """``per_s`` as a multiple of the first arrangement's."""
+    """``per_s`` divided by the ``per_s`` of the first arrangement."""
     answer_ms: Spread | None
     """Milliseconds of a registration while all clients register."""
     all_pinned_s: float

@@ -42,7 +42,7 @@ class Outcome:
     code: grpc.StatusCode
     text: str
     reason: str
-    """Reason of ErrorInfo; empty without one."""
+    """Reason in the ErrorInfo of the answer; empty without an ErrorInfo."""
     responses: tuple[Message, ...]
     seconds: float
     cut: bool

@@ -305,19 +305,19 @@ class Outcome:
     settled_s: float | None
     """Seconds from the end of the last fault until everything was in order."""
     deposed: int
-    """Writes that a switch accepted from a member that was not its master."""
+    """Number of writes that a switch accepted from a member that was not its master."""
     refused: int
-    """Writes that switches refused."""
+    """Number of writes that switches refused."""
     unanswered: int
-    """Writes of a member that was not the master, whose connection ended before an answer."""
+    """Number of writes of members that were not the master, on connections that ended before an answer."""
     written: int
-    """Flow-mods, group-mods and meter-mods of the masters."""
+    """Number of flow-mods, group-mods and meter-mods that masters sent."""
     changed: Sequence[str]
     """Rules, each with its switch, that existed only before the case (``-``) or only afterwards (``+``)."""
     jobs: Sequence[str]
-    """Acknowledged changes of jobs that were lost."""
+    """Texts about acknowledged registrations and changes of jobs that were lost."""
     handovers: int = 0
-    """Claims that switches confirmed."""
+    """Number of claims that switches confirmed."""
     not_in_model: Sequence[str] = ()
     """Texts of the steps that the model of assignments forbids (``trace``)."""
     sent: int = 0

@@ -53,7 +53,7 @@ RESTART_S = 1.0
 SETTLE_S = 180.0
 HOUR_S, DAY_S = 3600, 86_400
 READ_S = 0.5
-"""Seconds in which etcd sends all earlier changes of assignments."""
+"""Seconds to wait for changes of assignments; etcd sends all earlier changes within this time."""
 PREFIX = b"/signalbox/"
 
 SWITCHES = "10.90.0.1"
@@ -277,7 +277,7 @@ class Site:
                 self._read_revision = revision
 
     def rules(self) -> set[str]:
-        """Return all rules of all switches with their switch, without counters."""
+        """Return all rules as texts, each with its switch and without counters."""
         found = ((self.blueprint.bridge(dpid), self.switches.rules(dpid)) for dpid in self.blueprint.dpids)
         return {f"{bridge}: {rule}" for bridge, (flows, groups) in found for rule in flows | groups}
 
@@ -487,7 +487,7 @@ def _yesterday(folder: Path) -> Iterator[None]:
 
 
 def _clock_of(folder: Path, own: Path) -> dict[str, str]:
-    """Return the environment of a process whose clock ``_set_clock`` sets. ``own``: its folder."""
+    """Return the environment of a process whose clock ``_set_clock`` sets. ``own``: folder of the process."""
     return {"LD_PRELOAD": str(folder / CLOCK), "SIGNALBOX_CLOCK": str(own / "clock")}
 
 

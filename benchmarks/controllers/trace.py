@@ -40,7 +40,7 @@ class Step(NamedTuple):
 @dataclass(slots=True)
 class _Connection:
     role: int = EQUAL
-    """Role at the switch."""
+    """Role of the member at the switch."""
     has_claimed: bool = False
     """Whether the newest request of the member was a claim that the switch has confirmed."""
     asked: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -73,10 +73,10 @@ KEPT: dict[int, int] = {
 
 @dataclass(slots=True)
 class _Direction:
-    """Bytes that one side of a connection sends."""
+    """Reassembly of the bytes that one side of a TCP connection sends."""
 
     expected: int
-    """Next sequence number."""
+    """Sequence number of the next byte."""
     waiting: dict[int, bytes] = field(default_factory=dict)
     """Segments after a missing one, by sequence number."""
     rest: bytearray = field(default_factory=bytearray)

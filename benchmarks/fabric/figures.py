@@ -133,7 +133,7 @@ def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
 
 
 class Repair(NamedTuple):
-    """Course of a repair."""
+    """Times of the repair after a cut."""
 
     seen: float
     """Time at which the controller received the first port-status."""
@@ -185,15 +185,15 @@ class Figures:
     links_reported_s: float | None = None
     """Time from the last switch's features until the API reports all links, and all switches in sync."""
     pins: int | None = None
-    """Entries of the pinned table that lead to a group."""
+    """Number of entries of the pinned table that lead to a group."""
     flows: int | None = None
-    """Virtual links of all jobs."""
+    """Number of virtual links of all jobs."""
     install_s: float | None = None
     """Time from the first flow-mod or group-mod after all jobs were registered until the last mod is confirmed."""
     install_from_call_s: float | None = None
     """Time from the first call that registers a job to the end of ``install_s``."""
     install_changes: int | None = None
-    """Mods of all kinds that were sent."""
+    """Number of mods of all kinds that the controller sent for the install."""
     idle_cpu_percent: float | None = None
     """User and system time of the controller and its children, in percent of one core."""
     observer_cpu_percent: float | None = None
@@ -239,9 +239,9 @@ class Figures:
     """Sum of the peak resident memory of each process."""
     processes: int | None = None
     errors: int | None = None
-    """OpenFlow errors that switches sent."""
+    """Number of OpenFlow errors that switches sent."""
     packets_lost: int | None = None
-    """Packets that the capture could not record."""
+    """Number of packets that the capture could not record."""
     repairs: list[dict[str, float | None]] = field(default_factory=list)
     machine: dict[str, str | int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)

@@ -64,7 +64,7 @@ class Sizes:
     """Sizes of a run."""
 
     draws: int
-    """Draws of ECMP's hash."""
+    """Number of draws of ECMP's hash."""
     draw_iterations: int
     """Smallest number of iterations of each job in a draw."""
     iterations: int

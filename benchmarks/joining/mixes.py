@@ -58,7 +58,7 @@ class Row:
     ranks: int
     iterations: int
     iteration_s: float
-    """Mean over the iterations that lie completely in the window."""
+    """Mean duration in seconds of the iterations that lie completely in the window."""
     communication_s: float
     wrong: int
     announced: str = ""

@@ -200,7 +200,7 @@ class Exact:
         return found
 
     def _crossings(self) -> Iterator[tuple[Flow, tuple[str, int]]]:
-        """Yield every flow between two switches with the cut around each of them."""
+        """Yield each flow between two switches twice: with the cut around its source and around its destination."""
         for flow in self.flows:
             if flow.ends[0] != flow.ends[1]:
                 yield flow, ("out", flow.ends[0])

@@ -66,13 +66,13 @@ class Verdict:
     most_subflows: int
     jobs_proven: int
     undecided: int = 0
-    """Proven slowdowns below the worst that were neither refuted nor confirmed in time."""
+    """Number of slowdowns below the worst that are claimed as proven and could not be judged in time."""
     refuted: list[str] = field(default_factory=list)
-    """Refuted claims of the certificate."""
+    """Texts about refuted claims of the certificate."""
     faults: list[str] = field(default_factory=list)
-    """Faults of the routing and its slowdowns."""
+    """Texts about faults of the routing and of its slowdowns."""
     worse: list[str] = field(default_factory=list)
-    """Slowdowns that are worse than in the answers with fewer subflows."""
+    """Texts about slowdowns that are worse than in the answers with fewer subflows."""
     vector: list[float] = field(default_factory=list)
     """All slowdowns of the plan, largest first."""
     best_vector: list[float] = field(default_factory=list)

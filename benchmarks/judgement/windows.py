@@ -247,7 +247,7 @@ class _Iterations(NamedTuple):
     begun: Floats
     durations_s: Floats
     sends_at: Floats
-    """Begin of the communication."""
+    """Time at which each iteration begins to communicate."""
     sends_s: Floats
 
 

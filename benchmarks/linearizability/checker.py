@@ -18,7 +18,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from signalbox.errors import SignalboxError
 
 MOST_STATES = 2_000_000
-"""Largest number of remembered pairs of a set and a state, about 1 GB."""
+"""Largest number of remembered pairs (set of calls, state), which take about 1 GB."""
 
 State = TypeVar("State", bound=Hashable)
 Call = TypeVar("Call")

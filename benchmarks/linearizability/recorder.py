@@ -35,7 +35,7 @@ CALL_S = 1.0
 ELSEWHERE = 0.3
 """Fraction of the calls that go to a random member instead of the member that answered last."""
 NOBODY_S = 60.0
-"""Seconds after which a history fails in which no member accepts connections."""
+"""Seconds without a member that accepts connections after which a history fails."""
 PAUSE_S = 0.01
 """Longest pause in seconds of a client between two calls."""
 RETRY_S = 0.5
@@ -51,7 +51,7 @@ _ANSWERS = {
 """Result by status. A lease token of another registration is refused with PERMISSION_DENIED."""
 
 _NOTHING_DONE = (grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
-"""Statuses of calls that have certainly changed nothing, and show nothing."""
+"""Statuses of calls that have certainly changed nothing, and reveal nothing about the job."""
 
 _OPTIONS = [
     ("grpc.enable_retries", 0),
@@ -139,7 +139,7 @@ class Shared:
         return JobCall(kind, job), ""
 
     def record(self, client: int, call: JobCall, began: float, reply: Any, code: grpc.StatusCode) -> None:
-        """Add an operation that ends now."""
+        """Add a call that ends now to the history."""
         ended = time.monotonic()
         with self._lock:
             answer = self._answer(call, reply, code)
@@ -315,7 +315,7 @@ class Members:
         return len(active) == 1 and len(standing) == MEMBERS - 1 and _answers(self._all[active[0]])
 
     def _numbers_with(self, event: bytes) -> list[int]:
-        """Return the members whose log has the event since their start."""
+        """Return the numbers of the members whose process has logged the event."""
         begins = zip(self._all, self._log_begins, strict=True)
         return [number for number, (each, begin) in enumerate(begins) if event in each.log.read_bytes()[begin:]]
 

@@ -61,11 +61,11 @@ class Drained:
     host_packets: int
     """Packets of hosts on the cables of the spine, from "safe to pull" until the pull."""
     from_s: float
-    """Time of the request."""
+    """Time of the request to drain, in monotonic seconds."""
     pulled_s: float
-    """Time of the pull."""
+    """Time at which the spine was pulled, in monotonic seconds."""
     until_s: float
-    """Time at which the measurement after the pull ended."""
+    """Time at which the measurement after the pull ended, in monotonic seconds."""
 
 
 def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:

@@ -390,7 +390,7 @@ def _member_settings(folder: Path) -> Settings:
 
 
 def _member(first: ControllerProcess, number: int) -> ControllerProcess:
-    """Return a further member, which is not started. ``first``: the first one."""
+    """Return a further member, which is not started. ``first``: the first member."""
     folder = first.folder / f"member{number}"
     folder.mkdir()
     own = _member_settings(folder)

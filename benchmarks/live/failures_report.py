@@ -77,7 +77,7 @@ def _event(event: Event, streams: Mapping[Pair, Stream], logs: Sequence[RankLog]
 
 
 def _figures(*outcomes: Outcome) -> dict[str, Any]:
-    """Return the sum of all counts, and the worst of all times."""
+    """Return the figures of all outcomes together: sums of counts, and worst times."""
     return {
         **{name: sum(getattr(one, name) for one in outcomes) for name in COUNTS},
         "stopped_ms": round(max((one.stopped_s for one in outcomes), default=0.0) * 1e3, 1),

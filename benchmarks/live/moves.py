@@ -111,7 +111,7 @@ class Phase:
     """Seconds that each move took."""
     drops: Drops
     by_port: Mapping[str, int]
-    """Packets that each leaf sent to each spine."""
+    """Number of packets that each leaf sent to each spine, by ``LEAF-SPINE``."""
 
 
 @contextmanager

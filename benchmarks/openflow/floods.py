@@ -375,7 +375,7 @@ class Result:
     rss_mb: tuple[float, float, float]
     """Memory before the flood, at its end, and a while later, in MiB."""
     lines: float
-    """Lines of the log per ten seconds of the flood."""
+    """Number of lines of the controller's log per ten seconds of the flood."""
     tracebacks: int
     alarms: tuple[str, ...]
 

@@ -189,7 +189,7 @@ class _Rule:
     figure: Callable[[Row], float]
     """Value of a row; larger is worse."""
     words: str
-    """Format of the value in words."""
+    """Format string that turns the value into words."""
 
 
 def _off(row: Row) -> float:

@@ -104,7 +104,7 @@ class Row(Times):
     jobs: int
     flows: int
     classes: int
-    """Classes of interchangeable flows that cross the fabric."""
+    """Number of classes of interchangeable flows that cross the fabric."""
     variables: int
     """Approximate number of class x path pairs."""
     slowdown: float
@@ -325,7 +325,7 @@ class ChangeRow:
     slowdowns_proven: int
     jobs: int
     moves: int
-    """Moves of the plan after the repair."""
+    """Number of moves of the plan after the repair."""
     fewest: bool
     """Whether it is proven that no routing with the same slowdowns moves fewer flows."""
     total_ms: float
@@ -398,7 +398,7 @@ def changes_of(setting: Setting) -> Sequence[Change]:
 
 
 def is_fewest(problem: Problem, answer: Plan, limits: PlanLimits) -> bool:
-    """Return whether it is proven that no routing has these slowdowns with fewer moves."""
+    """Return whether it is proven that no routing has the plan's slowdowns with fewer moves."""
     if not answer.moves:
         return True
     if any(flow.max_subflows > 1 for flow in problem.flows) or sizes(problem)[1] > _MOST_VARIABLES:

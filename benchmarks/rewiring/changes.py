@@ -43,13 +43,13 @@ class Changed:
     ms: tuple[float, ...]
     """Duration of each change in ms."""
     probes: int
-    """Packets between servers of the training job."""
+    """Number of probe packets sent between servers of the training job."""
     lost: int
     """Number of ``probes`` that were lost."""
     dropped: int
     """Packets of all kinds that full queues and buffers of the emulation dropped, on all links."""
     iterations: int
-    """Iterations that the training job ended during the changes."""
+    """Number of iterations that the training job ended during the changes."""
 
     @property
     def median_ms(self) -> float:
@@ -64,7 +64,7 @@ class Cut(NamedTuple):
     stopped_ms: float
     """Longest time in ms in which all packets of a pair were lost."""
     lost: int
-    """Lost packets of all pairs, out of ``probes``."""
+    """Number of lost packets of all pairs, out of ``probes``."""
     probes: int
     rewired_s: float
     """Seconds until probes had passed all circuits that replace the lost ones."""
@@ -157,7 +157,7 @@ def failures(fabric: Circuits, times: int) -> list[Cut]:
 
 
 def _circuits(fabric: Circuits) -> set[tuple[int, int, int, int]]:
-    """Return the circuits of the job."""
+    """Return the circuits of the job: sending server and port, receiving server and port."""
     found = fabric.client.get_job("cut").wiring.circuits
     return {(each.src.dpid, each.src.port, each.dst.dpid, each.dst.port) for each in found}
 

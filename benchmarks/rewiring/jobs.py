@@ -10,7 +10,7 @@ SERVERS = 12
 FLOAT_BYTES = 4
 
 RESNET_50 = 25_600_000
-"""Number of parameters."""
+"""Number of parameters of ResNet-50."""
 
 DENSE_LAYERS, DENSE_WIDTH = 8, 2048
 TABLES, ROWS, EMBEDDING, BATCH_PER_SERVER = 64, 20_000, 128, 1024
@@ -54,13 +54,15 @@ def recommender() -> Job:
 
 
 def cnn() -> Job:
-    """Return ResNet-50 with all-reduced gradients."""
+    """Return a job that trains ResNet-50 and all-reduces its gradients."""
     everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
     return {"groups": everyone, "collectives": [sends("all_reduce", ["all"], RESNET_50 * FLOAT_BYTES)]}
 
 
 def transformer() -> Job:
-    """Return GPT-2 small with tensor, pipeline and data parallelism (docs/reference/model-traffic.md)."""
+    """Return a job that trains GPT-2 small with tensor, pipeline and data parallelism.
+
+    docs/reference/model-traffic.md describes its traffic."""
     found = traffic(Model.model_validate(GPT2_SMALL), DIVIDED, [f"10.0.0.{1 + rank}" for rank in range(SERVERS)])
     return {
         "groups": [group.model_dump(mode="json") for group in found.groups],

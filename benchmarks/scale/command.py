@@ -52,7 +52,7 @@ class Run:
     members: list[ControllerProcess] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=dict)
-    """Process ids of etcd and the switches."""
+    """Ids of the processes of etcd and of the switches, by name."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     processes: list[Row] = field(default_factory=list)
     cut: int = 0

@@ -219,7 +219,7 @@ class Site:
         self.selector = selectors.DefaultSelector()
         self.unsent: set[Link] = set()
         self.counts: Counter[str] = Counter()
-        """Changes by kind, and ``refused`` writes and claims."""
+        """Number of confirmed changes by kind; ``refused`` counts refused writes and claims."""
         self._last: dict[str, float] = {}
         self._pins: dict[bytes, float] = {}
         self.ended: deque[tuple[float, Link]] = deque()

@@ -34,7 +34,7 @@ M = 100_000_000
 """Bytes of the all-reduce."""
 SHARED_SERVERS, SHARED_INTERFACES, SHARED_GBPS, SHARED_JOBS, SHARED_PODS = 432, 8, 100.0, 27, 12
 EXCHANGING = 11
-"""Jobs of the shared cluster with an all-to-all: 40 %, the share of DLRM jobs in the publication."""
+"""Number of jobs of the shared cluster with an all-to-all: 40 %, the publication's share of DLRM jobs."""
 SHARED_RATIO = 0.1
 LIMITS = PlanLimits(ecmp_draws=0, time_limit_s=2.0)
 ONCE = Options(iterations=1, replan=Replan.NEVER)

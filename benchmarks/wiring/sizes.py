@@ -31,7 +31,7 @@ EXACT = 16
 GBPS = 1e9
 RUNS = 3
 SENT = 2e9
-"""Bytes that a server sends in rings; it sends a tenth of that to other servers in pairs."""
+"""Bytes that a server sends in rings. The bytes that it sends to other servers in pairs are a tenth of these."""
 
 Row = dict[str, Any]
 

@@ -118,7 +118,7 @@ class Size:
 
     @property
     def other_mbps(self) -> float:
-        """Rate of a server in Mbit/s on an alternative of equal cost."""
+        """Rate in Mbit/s of a server's link on the packet-switched alternatives of equal cost."""
         return self.interfaces * self.mbps / COST_RATIO
 
     @property

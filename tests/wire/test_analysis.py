@@ -233,7 +233,7 @@ def ready(worker: Answerer) -> Any:
 
 
 def process_number(holds: int | None) -> int:
-    """Return the process id; ``holds``: bytes that the process keeps."""
+    """Return the process id. ``holds``: bytes of memory that the process allocates and keeps."""
     if holds is not None:
         kept.append(b"x" * holds)
     return os.getpid()

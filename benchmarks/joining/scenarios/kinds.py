@@ -41,7 +41,7 @@ from signalbox.mapping import job_spec
 SECONDS = 300.0
 WRONG_S = 40.0
 BASE_S = 20.0
-"""Seconds on the flat switch and under ECMP, where only iterations count."""
+"""Seconds of a batch on the flat switch and under ECMP, where only iteration times are measured."""
 REST_S = 7.0
 """Seconds between batches, after which the counters' mean no longer has traffic of the previous batch."""
 WRONG = (Announced.REVERSED, Announced.HALF, Announced.DOUBLE, Announced.OTHER)
@@ -49,7 +49,7 @@ WRONG = (Announced.REVERSED, Announced.HALF, Announced.DOUBLE, Announced.OTHER)
 SLOW, SETTLED_S, NAMED_S = 1.10, 5.0, 5.0
 IN_A_ROW = 3
 FACTOR_OFF = 0.15
-"""Largest relative error of the factor that ``explain`` names."""
+"""Largest allowed relative error of the factor that ``explain`` names."""
 
 
 class Kind(NamedTuple):

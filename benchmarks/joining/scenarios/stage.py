@@ -132,7 +132,7 @@ class OfTrainer:
 
 @dataclass
 class Live:
-    """Job on the stage."""
+    """Job that runs on the stage."""
 
     job_id: str
     program: Program

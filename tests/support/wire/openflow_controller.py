@@ -1,4 +1,4 @@
-"""The southbound in its own process, as ``serve`` runs it: the hub in the main thread, and nothing else."""
+"""The southbound in its own process, as ``serve`` runs it, with its event loop in the main thread."""
 
 import multiprocessing
 import os
