@@ -36,7 +36,7 @@ def shaping(mbps: float, queue_s: float = QUEUE_S) -> str:
 
 
 def queue_bytes(mbps: float, queue_s: float = QUEUE_S) -> int:
-    """Return the bytes of ``queue_s`` seconds of a link, at least a burst."""
+    """Return the size in bytes of a queue that stores ``queue_s`` seconds of a link's traffic, at least one burst."""
     return max(round(mbps * 1e6 / 8 * queue_s), BURST_FRAMES * FRAME_BYTES)
 
 

@@ -44,7 +44,7 @@ from signalbox.mapping import seconds, word_in
 from signalbox.words import Mode
 
 REPORT = "report.html"
-"""File of ``signalbox report`` in the folder of the results."""
+"""Name of the file, in the folder of the results, with the report of ``signalbox report``."""
 
 LEAVES = SPINES = HOSTS_PER_LEAF = 4
 RATE_BPS = 5e6

@@ -44,7 +44,7 @@ Name = Annotated[str, typer.Option(help="Name of the sink in that directory.")]
 
 
 def send(connection: socket.socket, seconds: float) -> int:
-    """Send for ``seconds``, or until the sink closes the connection, and return the bytes handed to the kernel."""
+    """Send for ``seconds``, or until the sink closes the connection; return the number of bytes given to the kernel."""
     deadline = time.monotonic() + seconds
     sent = 0
     with suppress(TimeoutError, ConnectionError):
@@ -55,7 +55,7 @@ def send(connection: socket.socket, seconds: float) -> int:
 
 
 def receive(connection: socket.socket) -> int:
-    """Receive until the source closes the connection, and return the bytes."""
+    """Receive until the source closes the connection, and return the number of bytes."""
     received = 0
     buffer = bytearray(len(BLOCK))
     with suppress(ConnectionError):

@@ -23,7 +23,7 @@ counts only within its autogroup (sched(7), "The autogroup feature")."""
 
 
 class OpenMpi:
-    """Collectives of the world's communicator. See ``rank.Library``."""
+    """Collectives of ``MPI_COMM_WORLD``, the communicator of all ranks. See ``rank.Library``."""
 
     def __init__(self) -> None:
         self._world = MPI.COMM_WORLD

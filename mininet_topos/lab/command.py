@@ -42,7 +42,7 @@ SIZES = {
     LabKind.FAT_TREE: {"k"},
     LabKind.DIRECT_CONNECT: {"servers", "interfaces"},
 }
-"""Sizes that each topology has."""
+"""Names of the size options that each topology has."""
 
 
 def add_to(app: typer.Typer) -> None:

@@ -247,5 +247,5 @@ class Lab:
 
 
 def _each(steps: Iterable[list[str]]) -> list[str]:
-    """Return the steps as one ovs-vsctl transaction."""
+    """Return the arguments of ovs-vsctl that carry out all steps in one transaction."""
     return [word for step in steps for word in ("--", *step)]

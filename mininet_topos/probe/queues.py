@@ -43,7 +43,7 @@ class Drops(NamedTuple):
 
 
 AllDrops = Mapping[tuple[str, str], int]
-"""Drops by interface and field of ``Drops``."""
+"""Number of dropped packets by interface and by name of a field of ``Drops``."""
 
 
 def prioritise_probes(lab: Lab, queue_s: float = QUEUE_S) -> None:
@@ -55,7 +55,7 @@ def prioritise_probes(lab: Lab, queue_s: float = QUEUE_S) -> None:
 
 
 def lengthen_queues(lab: Lab, queue_s: float) -> None:
-    """Set the length of the queue of every link that has one queue."""
+    """Set the length of every link's queue, except on links with two queues (``prioritise_probes``)."""
     _shape_anew(lab, lambda device, mbps: [f"qdisc replace dev {device} root {shaping(mbps, queue_s)}"])
 
 

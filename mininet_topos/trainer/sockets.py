@@ -98,7 +98,7 @@ def bind_in_class(sock: socket.socket, ip: str, ports: PortClass) -> int:
 
 SHARES_FILE = "routes.json"
 PARTS = 1000
-"""Units of a weight: shares are counted in thousandths."""
+"""Weight of a whole flow: weights are shares in thousandths."""
 
 SubflowPorts = tuple[float, int, int]
 """Share of a subflow, and value and mask of its source ports."""

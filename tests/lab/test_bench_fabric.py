@@ -19,7 +19,7 @@ LITTLE = ("--quiet-s", "2", "--idle-s", "1", "--settled-s", "1", "--hosts-per-le
 
 
 def marked_bridges() -> dict[str, str]:
-    """Return the bridges of this benchmark and their owners."""
+    """Return the owner of each bridge that the benchmark has made, by name of the bridge."""
     found = run("ovs-vsctl", "--format=json", "--columns=name,external_ids", "find", "Bridge")
     rows = [(name, dict(ids[1]).get(openvswitch.MARK)) for name, ids in json.loads(found)["data"]]
     return {name: owner for name, owner in rows if owner}

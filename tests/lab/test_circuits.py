@@ -90,7 +90,7 @@ def train(lab: Lab, api: str, folder: Path, job_id: str, servers: range) -> Whol
 
 
 def iterations(folder: Path, job_id: str) -> int:
-    """Return the iterations of rank 0, and assert that none was wrong."""
+    """Return the number of iterations of rank 0, and assert that no result was wrong."""
     log = folder / job_id / "rank0.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     assert all(line["ok"] for line in lines if "ok" in line)

@@ -31,7 +31,7 @@ LINK_MBPS = 20.0
 FLOOD_PPS = 10_000
 FLOOD_S = 2.0
 FRESH_S = 15.0
-"""Seconds of three link time-outs."""
+"""Seconds that three link time-outs take; a probe that old is refused."""
 TOOL = Path(raw_frames.__file__)
 PROBE_MARK = bytes.fromhex("02534201")
 ATTACKER, OTHER, VICTIM = "h1_2", "h2_2", "h2_1"

@@ -120,7 +120,7 @@ def assert_counters_add_up(lab: Lab, job: Ring, told: dict[tuple[str, str], Any]
 
 
 def rules_of(lab: Lab, switch: str) -> dict[Key, int]:
-    """Return the bytes that rules have counted; the ports are numbers."""
+    """Return the bytes that each rule has counted; value and mask of its ports are given as numbers."""
     found: dict[Key, int] = {}
     for (src, dst, match), count in rule_bytes(lab, switch).items():
         value, mask = (re.findall(r"=(\w+)/(\w+)", match) or [("0", "0")])[0]

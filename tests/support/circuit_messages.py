@@ -53,7 +53,7 @@ WIRED = (
     "for parallelization hybrid; an iteration takes 0.22 s by the model "
     "(at least 0.21 s; 0.4379 s on one switch of the same cost)"
 )
-"""Description of the wiring that the client prints."""
+"""Description of the wiring of ``wired_job``, as the client prints it."""
 
 
 def unwired_job(why: str) -> pb.Job:

@@ -130,14 +130,14 @@ class Training:
             self.membership.report(IterationTime(index, 1.0, 0.9))
 
     def round(self) -> float | None:
-        """Run one round and return the pause after it."""
+        """Run one round, and return the seconds until the next round; None after the last one."""
         pause_s = self.membership.round(self.now)
         self.over = pause_s is None
         self.now += pause_s or 0.0
         return pause_s
 
     def go_on(self, for_s: float) -> list[float]:
-        """Run the rounds of ``for_s`` seconds and return their pauses."""
+        """Run the rounds of ``for_s`` seconds, and return the seconds after each round."""
         until, pauses = self.now + for_s, []
         while self.now < until and not self.over:
             pauses.append(self.round() or 0.0)

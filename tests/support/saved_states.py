@@ -118,4 +118,4 @@ def parts() -> list[Part]:
 
 
 MANY = SavedState(registered(*(job(f"job{number}") for number in range(2 * MOST_RECORDS + 50))))
-"""State whose records are more than one transaction of etcd takes."""
+"""State with more records than one transaction of etcd may contain."""

@@ -23,7 +23,7 @@ ADDRESSES = [f"10.0.{number}.1" for number in range(1, 9)]
 PLACE = {ip: number for number, ip in enumerate(ADDRESSES)}
 M = 480_000
 Traffic = Mapping[Pair, float]
-"""Payload bytes per iteration."""
+"""Payload bytes per iteration, by pair of source and destination."""
 
 
 def ring(ips: list[str], step: int = 1) -> dict[Pair, float]:
@@ -32,7 +32,7 @@ def ring(ips: list[str], step: int = 1) -> dict[Pair, float]:
 
 
 def collective(algorithm: str = "ring_all_reduce", size: int = M) -> list[dict[str, Any]]:
-    """Return the collectives of a job that has one, over all of its hosts."""
+    """Return the ``collectives`` of a job spec: a single one, over all hosts of the job."""
     return [sends(algorithm, size)]
 
 

@@ -103,7 +103,7 @@ def limit(controller: ControllerProcess, **limits: int | str) -> None:
 
 
 def logged(controller: ControllerProcess, event: str) -> list[str]:
-    """Return the jobs of the log lines with this event."""
+    """Return the job of each line of the log with this event."""
     lines = controller.log.read_text().splitlines()
     return [re.findall(r"\bjob=(\S+)", line)[0] for line in lines if f'event="{event}"' in line]
 

@@ -149,7 +149,7 @@ SLOW_GUIDE = next(page for page in PAGES if page.name == "docs/how-to/when-a-job
 ITERATION_S, COMMUNICATION_S = 10.25, 10.05
 DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 TENTHS = re.compile(r"(?<=\d)\.\d(?=%)")
-"""Tenths of measured shares, which depend on the times of polls."""
+"""Pattern of the tenths of measured percentages, which depend on the times of polls."""
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ HOLDS = {
     "restored, epoch from the clock": "RESTORES=1 STOPPED_FIRST EPOCH_FROM_CLOCK KILLS=2 STARTS=2 LAPSES=0 RESTARTS=1",
     "restored while members run": "RESTORES=1 EARLY_BACKUP EPOCH_FROM_CLOCK DROPS=2 STARTS=1",
 }
-"""Configurations without a fault."""
+"""Configurations of the model of handover without a fault, by name."""
 
 ONE_WRITER = "order>=confirmed"
 NOTHING_REWRITTEN = "value!=rule"
@@ -67,7 +67,7 @@ ASSIGNMENT_HOLDS = {
     "restored, members were stopped": "RESTORES=1 STOPPED_FIRST ASSIGNMENTS=3",
     "restored from before all assignments while members run": "RESTORES=1 ASSIGNMENTS=2 RESTARTS=1",
 }
-"""Configurations of the model of assignments without a fault."""
+"""Configurations of the model of assignments without a fault, by name."""
 
 ASSIGNMENT_BROKEN = {
     "the assignment is not read again": ("NOT_READ_AGAIN RESTARTS=1 ASSIGNMENTS=2", ONE_WRITER),

@@ -47,7 +47,7 @@ PLAIN = Certificates("members", None)
 
 @dataclass
 class Assigned:
-    """``Holding`` that the test decides."""
+    """``Holding`` whose claims the test sets."""
 
     claims: dict[Dpid, int] = field(default_factory=dict)
     version: int = 0
@@ -209,7 +209,7 @@ def start(
 
 
 def confirm(connection: FakeSwitch) -> None:
-    """Confirm the next stage."""
+    """Answer the barrier request after the next stage of rule changes."""
     barrier = connection.expect(BARRIER_REQUEST)
     connection.send(BARRIER_REPLY, b"", barrier.xid)
 

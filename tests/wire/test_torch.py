@@ -15,7 +15,7 @@ SLOW_IMPORTS = "torch._dynamo,torch.distributed.tensor.parallel,tests.support.to
 """Modules that programs of the two ranks import, the first of them with the first optimizer."""
 PARAMETERS = 4 * (20 * 20 + 20)
 COMPUTED_S = 0.3
-"""Copy of the program's constant; the program cannot be imported here."""
+"""Copy of the constant in tests/support/torch/ranks.py, which cannot be imported here."""
 
 
 def sends(spec: JobSpec) -> list[tuple[str, tuple[str, ...], int, int]]:

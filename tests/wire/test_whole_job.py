@@ -158,7 +158,7 @@ def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) ->
 
 
 class Sent:
-    """Sent data bytes and headers, by pair of addresses."""
+    """Recorder of what the ranks send: bytes of data, and number of headers, by pair of addresses."""
 
     def __init__(self, spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
         self.data, self.headers = Counter[Pair](), Counter[Pair]()

@@ -23,7 +23,7 @@ def ofctl(lab: Lab, switch: str, command: str, *arguments: str) -> str:
 
 
 def described_ports(lab: Lab, switch: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return dpid, ports and MAC addresses, as the switch describes itself."""
+    """Return the dpid, and (number, MAC address) of each port, as the switch describes itself."""
     out = ofctl(lab, switch, "show")
     return re.findall(r"dpid:(\S+)", out), sorted(re.findall(r"^ (\d+)\(.*addr:(\S+)", out, re.MULTILINE))
 

@@ -44,6 +44,6 @@ def link_loads(problem: Problem, routes: Routes) -> dict[LinkId, float]:
 
 
 def snapshot_of(problem: Problem, generation: int, routes: Routes = NO_ROUTES) -> Snapshot:
-    """Return the snapshot of a problem that has no running routes."""
+    """Return the snapshot of a problem, with ``routes`` as its running routes."""
     flows = {job_id: tuple(flows) for job_id, flows in groupby(problem.flows, lambda flow: flow.job_id)}
     return Snapshot(generation, problem.capacity_bps, problem.paths, flows, routes)
