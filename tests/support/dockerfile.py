@@ -80,7 +80,7 @@ class Sources:
 
 
 def _ignored(path: PurePosixPath, patterns: list[str]) -> bool:
-    """Return whether the last pattern that matches the file, or a folder above it, excludes it."""
+    """Return whether a file is excluded; the last pattern that matches the file or a folder above it decides."""
     ignored = False
     for pattern in patterns:
         regex = re.escape(pattern.lstrip("!")).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")

@@ -12,7 +12,7 @@ TOKEN = "sbx_operator"
 
 
 def token_table(name: str, token: str, role: str = "operator") -> str:
-    """Return the table of a token; the tenant of a token with this role has the token's name."""
+    """Return the table of a token in TOML. A token with the role ``tenant`` is for the tenant of the same name."""
     sha256 = hashlib.sha256(token.encode()).hexdigest()
     tenant = f'tenant = "{name}"\n' if role == "tenant" else ""
     return f'[[token]]\nname = "{name}"\nrole = "{role}"\nsha256 = "{sha256}"\n{tenant}'
