@@ -202,7 +202,7 @@ def _irregular(bases: Sequence[Setting]) -> tuple[Setting, ...]:
 
 
 def _sized(group: str, base: Setting, failures: tuple[str, ...]) -> Setting:
-    """Return the setting with rings of unequal sizes: each ring sends the next of several fractions of its bytes."""
+    """Return the setting with rings of unequal sizes: successive rings send different fractions of their bytes."""
     sizes = _SIZES[group]
     return Setting(group, base.name, base.fabric, tuple(_resized(job, sizes) for job in base.jobs), failures)
 

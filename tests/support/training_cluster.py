@@ -102,8 +102,8 @@ class Cluster:
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
         """Let the job send ``traffic`` for some seconds, and return the demand that was measured.
 
-        The bytes are counted and the demand is updated every ``INTERVAL_S``. Two packets share an acknowledgement; with
-        ``loss`` every packet has its own, with SACK blocks. ``pause``: whether nothing is sent."""
+        The bytes are counted and the demand is updated every ``INTERVAL_S``. Two packets share an acknowledgement;
+        with ``loss`` each packet has its own acknowledgement, with SACK blocks. With ``pause`` nothing is sent."""
         end = self.now + seconds
         while self.now < end - 1e-9:
             self.now += 0.1

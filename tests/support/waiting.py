@@ -23,7 +23,7 @@ def until(condition: Callable[[], object], what: str = "a condition of the test"
 def beside(call: Callable[..., Result], *arguments: object) -> Future[Result]:
     """Call the function in another thread, and return the future of its result.
 
-    Nothing waits for the thread, unlike those of a pool: a test that fails does not hang at its end."""
+    The process ends without waiting for the thread, so a test that fails does not hang."""
     done: Future[Result] = Future()
 
     def run() -> None:
