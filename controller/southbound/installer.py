@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from controller.fabric.topology import Dpid
 from controller.southbound import openflow_encode as encode
@@ -30,8 +31,6 @@ class _Stage:
     command: InstallStage
     late_at: float
     """Time at which the results so far are reported."""
-    deadline: float
-    """Time at which the remaining barriers are abandoned."""
     missing: set[Dpid]
     """Switches without a result."""
     results: dict[Dpid, SwitchResult] = field(default_factory=dict)
@@ -51,6 +50,8 @@ class _OnSwitch:
     """Refused mods with the reasons."""
     barrier: int | None = None
     """Transaction id of the barrier; None until the barrier is sent."""
+    deadline: float = inf
+    """Time at which the barrier is abandoned, known from the first ``expire`` after it was sent."""
 
 
 class Installer:
@@ -67,7 +68,7 @@ class Installer:
         """Send the stage, and yield where other greenlets may run.
 
         Switches that are not ``connected`` count as timed out."""
-        stage = _Stage(command, now + PATIENCE_S, now + self._barrier_timeout_s, set(command.stage.mods))
+        stage = _Stage(command, now + PATIENCE_S, set(command.stage.mods))
         work = {dpid: _OnSwitch(stage) for dpid in command.stage.mods}
         for dpid, on_switch in work.items():
             self._open.setdefault(dpid, []).append(on_switch)
@@ -132,13 +133,11 @@ class Installer:
                     count=len(stage.missing),
                 )
                 self._report(stage)
-        overdue = [
-            (dpid, on_switch)
-            for dpid, all_on_switch in self._open.items()
-            for on_switch in all_on_switch
-            if on_switch.stage.deadline <= now
-        ]
-        for dpid, on_switch in overdue:
+        for dpid, on_switch in [(dpid, one) for dpid, them in self._open.items() for one in them]:
+            if on_switch.barrier is not None:
+                on_switch.deadline = min(on_switch.deadline, now + self._barrier_timeout_s)
+            if on_switch.deadline > now:
+                continue
             limited_log.warning("no barrier reply", dpid=f"{dpid:#x}", stage=on_switch.stage.command.stage.name)
             self._close(dpid, on_switch, timed_out=True)
 

@@ -108,12 +108,27 @@ def test_a_silent_barrier_times_out_and_keeps_the_other_switchs_result() -> None
     wire = Wire(A, B)
     wire.install({A: mods(1), B: mods(1)})
     wire.confirm(B)
+    wire.installer.expire(0.0)
     wire.installer.expire(TIMEOUT - 0.1)
     assert [done.results for done in wire.done] == [{B: SwitchResult()}]
     wire.installer.expire(TIMEOUT)
     assert [done.results for done in wire.done[1:]] == [{A: SwitchResult(timed_out=True)}]
     wire.confirm(A)
     assert len(wire.done) == 2
+
+
+def test_the_time_for_a_barrier_counts_from_when_it_was_sent() -> None:
+    wire = Wire(A)
+    sending = wire.installer.install(InstallStage(1, Stage("test", {A: mods(2 * BATCH)})), wire.connected, 0.0)
+    next(sending)
+    wire.installer.expire(TIMEOUT)
+    for _ in sending:
+        pass
+    wire.installer.expire(TIMEOUT + 0.1)
+    wire.installer.expire(2 * TIMEOUT)
+    assert [done.results for done in wire.done] == [{}], "the report that it is late"
+    wire.installer.expire(2 * TIMEOUT + 0.1)
+    assert [done.results for done in wire.done[1:]] == [{A: SwitchResult(timed_out=True)}]
 
 
 def test_a_late_switch_delays_no_other_and_is_reported_when_it_answers() -> None:
