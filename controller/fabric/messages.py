@@ -77,6 +77,8 @@ class MastershipLost:
     name: str
     ahead: int = 0
     """Generation id of the switch if it is larger than this controller can ever use; 0 otherwise or while unknown."""
+    again: bool = False
+    """Whether a southbound that is linked anew repeats what it has reported before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         for switch in self._switches.values():
             self._report_switch(switch)
         for dpid, connection in self._taken.items():
-            self._put(MastershipLost(dpid, _name(connection), self._admission.ahead(dpid)))
+            self._put(MastershipLost(dpid, _name(connection), self._admission.ahead(dpid), again=True))
 
     def _connect(self, command: InstallStage) -> None:
         """Install a stage on optical switches, with a pause between deletions and additions.

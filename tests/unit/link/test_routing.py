@@ -261,6 +261,15 @@ def test_a_generation_id_that_is_ahead_is_reported_although_the_loss_is_known(lo
     assert loop.router.refused == {one.member: 2, two.member: 1}
 
 
+def test_a_refusal_that_a_southbound_repeats_after_a_break_counts_once(loop: Loop) -> None:
+    one = Southbound(loop, A)
+    one.says(MastershipLost(A, "a"))
+    loop.router.remove(one)
+    loop.router.add(one)
+    one.says(MastershipLost(A, "a", again=True))
+    assert loop.router.refused == {one.member: 1}
+
+
 def test_a_switch_that_its_holder_claims_anew_keeps_its_links(loop: Loop) -> None:
     one, two = Southbound(loop, A), Southbound(loop, B)
     two.says(LinkSeen(B1, A1))
