@@ -1,6 +1,6 @@
-"""Alarms for operators: kind, subject and facts as typed values, and the sentences for people (``text``).
+"""Alarms for operators, as typed values (kind, subject, facts), and their texts for people (``text``).
 
-The control loop raises alarms (``core/alarms.py``). The API and the log print the sentences.
+The control loop raises alarms (``core/alarms.py``). The API and the log print the texts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from signalbox.jobs.subflows import Pair
 from signalbox.words import AlarmKind
 
 MAX_MISSING = 4
-"""Largest number of switches of a role that the sentence about an incomplete fabric names."""
+"""Largest number of missing switches of a role that the text of ``FABRIC_INCOMPLETE`` names."""
 
 NEGLIGIBLE = 0.01
-"""Fraction of a pair's announced bytes below which the text of an alarm says that the pair carries nothing."""
+"""Fraction of a pair's announced bytes. A pair that carries less is said to carry nothing in the text of an alarm."""
 
 Severity = Literal["warning", "critical"]
 
@@ -43,7 +43,7 @@ CRITICAL = {
 
 
 OF_JOBS = frozenset({AlarmKind.HOSTS_MISSING, AlarmKind.DEMAND_DIFFERS})
-"""Kinds of alarms about jobs, which the owners of the jobs may see."""
+"""Kinds of alarms about jobs, which the tenants of the jobs may see."""
 
 AlarmKey = tuple[AlarmKind, str]
 """Identity of an alarm: kind and subject."""
@@ -58,7 +58,7 @@ class Missed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An alarm that is raised: its kind, its subject, and the facts about it."""
+    """A raised alarm: its kind, its subject, and the facts about it."""
 
     kind: AlarmKind
     subject: str
@@ -83,17 +83,19 @@ class Alarm:
 
 
 def severity(kind: AlarmKind) -> Severity:
-    """Return ``critical`` if traffic is lost, changes of jobs are refused, or a switch or link cannot be trusted."""
+    """Return the severity.
+
+    ``critical``: traffic is lost, changes of jobs are refused, or a switch or link cannot be trusted."""
     return "critical" if kind in CRITICAL else "warning"
 
 
 def same_news(before: Alarm, after: Alarm) -> bool:
-    """Return whether the two states of an alarm differ at most in measured values, such as a rate."""
+    """Return whether two states of an alarm have the same facts; small changes of measured values do not count."""
     return replace(before, facts=_news(before)) == replace(after, facts=_news(after))
 
 
 def _news(alarm: Alarm) -> Mapping[str, Any]:
-    """Return the facts without measured values; a factor is rounded to a power of the square root of two."""
+    """Return the facts without measured rates; a measured factor is rounded to a power of the square root of two."""
     if alarm.kind is AlarmKind.PUNT_LIMIT_EXCEEDED:
         return {}
     if alarm.kind is not AlarmKind.DEMAND_DIFFERS:
@@ -142,7 +144,7 @@ def text(alarm: Alarm) -> str:
 
 
 def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...]) -> str:
-    """Return a phrase with the expected and found number of switches of a role, and names of missing ones.
+    """Return a phrase with the expected and the present number of switches of a role, and names of missing ones.
 
     ``role``: None for switches without a role."""
     names = sorted(missing, key=_by_number)
@@ -154,7 +156,7 @@ def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...
 
 
 def _down_text(part: Part) -> str:
-    """Return a sentence with the names of the part's ports and, if it is known, the UTC time since when it is down."""
+    """Return a sentence with the names of the part's ports, and the UTC time since which it is down, if known."""
     if part.kind is PartKind.HOST:
         where = f" at {part.ends[0].name}"
     elif part.kind is PartKind.LINK:
@@ -173,7 +175,7 @@ def _utc(unix_s: float) -> str:
 
 
 def _ahead_text(switch: str, generation: int) -> str:
-    """Return a sentence about a switch whose generation id is too large, with the commands that recover it."""
+    """Return a sentence about a switch whose generation id is too large, with the commands to repair it."""
     why = f"{switch} has the generation id {generation}, above that of every controller, so it refuses all of them"
     if generation < LARGEST_EPOCH:
         raising = f"'signalbox state raise-epoch --config FILE --above {generation}'"
@@ -182,7 +184,7 @@ def _ahead_text(switch: str, generation: int) -> str:
 
 
 def _table_text(switch: str, use: TableUse, refused: int) -> str:
-    """Return a sentence about a full or nearly full table. With refused rules it is full, whatever its limit."""
+    """Return a sentence about a full or nearly full table. If rules were refused, the table counts as full."""
     _, entries, limit = use
     table = f"table {use.name}" if isinstance(use.table, Table) else f"the table of {use.name.replace('_', ' ')}"
     is_full = refused or use.is_full
@@ -198,14 +200,14 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def _contradiction_text(difference: Difference) -> str:
-    """Return the predicate of a sentence about the job: how its traffic contradicts its announcement."""
+    """Return a phrase about how the job's traffic contradicts its announcement; "job X" precedes the phrase."""
     what = "traffic" if Finding.OTHER_TRAFFIC in difference.findings else "amounts"
     does = "has stopped sending; before, it sent" if Finding.SILENT in difference.findings else "sends"
     return f"{does} other {what} than it announced: {difference_text(difference)}"
 
 
 def difference_text(difference: Difference) -> str:
-    """Return the contradictions of a job's announcement in words; empty without contradictions.
+    """Return the contradictions between a job's announcement and its traffic, in words; empty if there are none.
 
     The text names the first pair of each kind of contradiction."""
     said, undeclared, off = [], difference.undeclared, difference.off
@@ -227,7 +229,7 @@ def difference_text(difference: Difference) -> str:
 def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterator[str]:
     """Yield up to three phrases: for the pairs that carry nothing, less than announced, and more than announced.
 
-    ``relative``: whether amounts are compared with the amounts of other pairs."""
+    ``relative``: whether ratios are relative to those of other pairs."""
     for kind in _KINDS:
         ratios = [(pair, ratio) for pair, ratio in off if kind == _kind(ratio)]
         if not ratios:
@@ -288,4 +290,4 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.INTERFACE_DARK: "{subject} {why}",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; Signalbox ignores the claims",
 }
-"""Format strings, filled in with the alarm's subject and its facts."""
+"""Texts by kind, as format strings for the alarm's subject and facts."""

@@ -1,7 +1,8 @@
-"""Separate process that answers questions, such as analyses of the network, which need many plans.
+"""Separate process for questions that take long to answer, such as analyses that need many plans.
 
-In: questions with the futures of their answers. Out: answers, or errors of ``signalbox.errors``. The pools of
-``concurrent.futures`` do not suffice: they cannot end a process whose question was cancelled, or that became large.
+In: questions with the futures of their answers. Out: answers, or errors of ``signalbox.errors``. The process pools of
+``concurrent.futures`` do not suffice: they cannot end the process of a cancelled question, nor a process that uses much
+memory.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from signalbox.errors import Exhausted, SignalboxError
 log = structlog.get_logger(__name__)
 
 MOST_WAITING = 8
-"""Largest number of questions that wait for an ``Answerer``."""
+"""Largest number of questions that wait in the queue of an ``Answerer``."""
 CANCELLED_WITHIN_S = 0.1
-"""Longest time in seconds until a process ends after its question was cancelled."""
+"""Largest number of seconds until the process ends after its question was cancelled."""
 RETRY_S = 10.0
-"""Seconds after which a refused client should ask again, which is about the time of an analysis of a large fabric."""
+"""Seconds after which a refused client should ask again: about the duration of an analysis of a large fabric."""
 KEPT_BYTES = 256 << 20
-"""Memory in bytes above which a process ends after its answer. A new process takes 85 MB."""
+"""Memory in bytes above which the process ends after an answer. A new process takes 85 MB."""
 
 
 class Answerer:
-    """Process that answers questions one after the other, in their order.
+    """Process that answers questions one after the other, in the order of their arrival.
 
-    The process ends within ``CANCELLED_WITHIN_S`` after the caller has cancelled the question, or the controller stops.
-    Starting a process takes a second, or five while all processors are busy. A process therefore stays for the next
-    question, unless it takes more than ``KEPT_BYTES``."""
+    The process ends within ``CANCELLED_WITHIN_S`` after the caller has cancelled its question, or the controller stops.
+    Otherwise it stays for the next question, unless it uses more than ``KEPT_BYTES``: starting a process takes one
+    second, or five while all processors are busy."""
 
     def __init__(self, answer: Callable[[Any], object], prepare: Callable[[], object] | None = None) -> None:
-        """Start the thread that controls the process.
+        """Start a thread that controls the process.
 
         ``answer``: function that the process calls with each question. A ``SignalboxError`` that the function raises
         goes to the caller. ``prepare``: function that the process calls at its start; if it is given, the process
@@ -100,7 +101,7 @@ class Answerer:
         return Child("analysis", _answer_all, self._answer, self._prepare)
 
     def _next(self) -> tuple[object, Future[Any]] | None:
-        """Return the question that has waited longest and is not cancelled, or None to stop."""
+        """Return the oldest question that is not cancelled; None to stop."""
         with self._changed:
             while not self._stopping:
                 while self._waiting:
@@ -143,10 +144,9 @@ class Answerer:
 
 
 def _answer_all(connection: Connection, answer: Callable[[Any], object], prepare: Callable[[], object] | None) -> None:
-    """Answer questions in the process of an ``Answerer``.
+    """Answer questions; this function runs in the process of an ``Answerer``.
 
-    The process answers with a pair. Its first value is the result, the error for the caller, or a traceback. Its second
-    value is whether the process stays."""
+    Each answer is a pair: the result, the error for the caller, or a traceback; and whether the process stays."""
     if prepare:
         prepare()
     stays = True

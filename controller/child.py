@@ -1,11 +1,11 @@
 """Child process of the controller, and the connection to it.
 
 Long work runs in separate processes, so that it does not share an interpreter with OpenFlow, the control loop and the
-API. ``answerer`` has a process that answers questions, and ``planning.process`` has one that plans.
+API. The process of ``answerer`` answers questions, and that of ``planning.process`` plans.
 
-A terminal or systemd sends signals to all processes of the controller, but only the controller itself should act on
-them: it ends its children. A child is started with these signals blocked, and ignores them as soon as its imports are
-done. When the controller is killed, the kernel kills its children, idle ones included.
+A terminal or systemd sends signals to all processes of the controller. Only the controller itself acts on them, and
+ends its children. A child therefore starts with these signals blocked, and ignores them as soon as its imports are
+done. When the controller is killed, the kernel kills its children too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 THE_CONTROLLERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that only the controller handles."""
+"""Signals that only the controller handles, and its children ignore."""
 NICENESS = 10
-"""Niceness of children: OpenFlow, the control loop and the API have priority where processors are few."""
+"""Niceness of children. OpenFlow, the control loop and the API take precedence on a machine with few processors."""
 _PR_SET_PDEATHSIG = 1
 """Option of prctl(2) that sends a signal when the thread that started the process ends."""
 
@@ -34,7 +34,7 @@ class Child:
     """A process and the connection to it. Any thread may send, and one thread receives."""
 
     def __init__(self, name: str, work: Callable[..., None], *arguments: object, niceness: int = NICENESS) -> None:
-        """Start the process, which calls ``work`` with its end of the connection and the arguments.
+        """Start a process that calls ``work`` with its end of the connection and the arguments.
 
         The function and all arguments are pickled. Raises ``OSError`` when the process cannot be started."""
         processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
@@ -47,7 +47,7 @@ class Child:
             self.process.start()
 
     def send(self, *messages: object) -> None:
-        """Send the messages in order. If the process has ended, do nothing."""
+        """Send the messages in order. Do nothing if the process has ended."""
         with suppress(OSError), self._sending:
             for message in messages:
                 self._connection.send(message)
@@ -58,7 +58,7 @@ class Child:
             self._connection.send_bytes(message)
 
     def answers_within(self, seconds: float) -> bool:
-        """Return whether there is something to receive, after waiting for at most ``seconds``.
+        """Wait for a message for at most ``seconds``, and return whether one can be received.
 
         Raises ``OSError`` when the process has ended."""
         return self._connection.poll(seconds)
@@ -68,7 +68,7 @@ class Child:
         return self._connection.recv()
 
     def end(self, within_s: float = 0.0) -> int | None:
-        """Return the exit status of the process; kill it unless it ends by itself within ``within_s`` seconds."""
+        """Wait ``within_s`` seconds for the end of the process, then kill it. Return its exit status."""
         self.process.join(within_s)
         if self.process.is_alive():
             self.process.kill()
@@ -76,12 +76,12 @@ class Child:
         return self.process.exitcode
 
     def close(self) -> None:
-        """Close the connection. No thread may be using it."""
+        """Close the connection. No thread may use it during this call."""
         self._connection.close()
 
 
 def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[object, ...], niceness: int) -> None:
-    """Prepare the new process as a child of the controller, and call ``work``."""
+    """Set the signals and the niceness of the new process, and call ``work``; runs in the child."""
     leave_to_controller()
     os.nice(niceness)
     work(connection, *arguments)
@@ -94,8 +94,8 @@ def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[o
 def kept_from_child() -> Iterator[None]:
     """Block the controller's signals while a child starts: the child inherits the blocked signals (execve(2)).
 
-    The resource tracker of ``multiprocessing`` starts with the first child, and its start unblocks two of the signals.
-    It is therefore started before."""
+    ``multiprocessing`` starts a resource tracker before the first child, which unblocks two of the signals. The tracker
+    is therefore started here first."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, THE_CONTROLLERS)
     try:
         resource_tracker.ensure_running()
@@ -106,10 +106,10 @@ def kept_from_child() -> Iterator[None]:
 
 
 def leave_to_controller() -> None:
-    """Ignore the controller's signals in this child, and let the kernel kill the child when the controller ends.
+    """Ignore the controller's signals in this child, and make the kernel kill the child when the controller ends.
 
-    Signals that arrived while they were blocked are ignored too. The call ends the child if the controller has ended
-    before, because the kernel does not report an earlier end."""
+    Blocked signals that have already arrived are ignored too. If the controller has already ended, this call ends the
+    child, because the kernel would not."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     controller = multiprocessing.parent_process()
     if controller and controller.pid != os.getppid():

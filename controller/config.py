@@ -42,11 +42,11 @@ class Reloaded(StrEnum):
     A limit of jobs can only be raised: with a lower limit, the next start might refuse saved jobs."""
 
     ANY = "yes"
-    """SIGHUP sets any new value."""
+    """Any new value is allowed."""
     RAISED = "raised"
-    """SIGHUP sets a new value only if it is larger."""
+    """A value may only be raised."""
     REPLACED = "replaced"
-    """SIGHUP sets another value, but neither adds nor removes one."""
+    """A value may be replaced by another, but neither added nor removed."""
 
     def permits(self, old: Any, new: Any) -> bool:
         """Return whether SIGHUP may change the value ``old`` to ``new``."""
@@ -59,7 +59,7 @@ class Reloaded(StrEnum):
 
 
 OptionalFile = Annotated[Path | None, Reloaded.REPLACED]
-"""File that is read again at SIGHUP; None for no file."""
+"""File that SIGHUP reads again; None for no file."""
 
 
 class TlsFiles(NamedTuple):
@@ -68,7 +68,7 @@ class TlsFiles(NamedTuple):
     certificate: Path
     private_key: Path
     ca_certificates: Path | None
-    """Certificates of authorities; None if peers need no certificate."""
+    """Certificates of the authorities that sign peers' certificates; None if peers need no certificate."""
 
 
 class _TlsSection(TomlTable):
@@ -78,13 +78,13 @@ class _TlsSection(TomlTable):
     present a certificate that one of these authorities signed."""
 
     certificate: OptionalFile = None
-    """PEM file with the certificate; with it only TLS is accepted. Needs private_key."""
+    """PEM file with the certificate; if it is set, only TLS is accepted. Needs private_key."""
     private_key: OptionalFile = None
     """PEM file with the certificate's key, not encrypted."""
     ca_certificates: OptionalFile = None
-    """PEM file with the authorities that sign clients' certificates; with it clients must show one."""
+    """PEM file of the authorities that sign clients' certificates; if it is set, clients must present one."""
     belong_together: ClassVar[tuple[str, ...]] = ("certificate", "private_key")
-    """Names of the settings that must all be present, or none for no TLS."""
+    """Names of the settings that must be set together."""
 
     @property
     def tls_files(self) -> TlsFiles | None:
@@ -110,7 +110,7 @@ class OpenFlowConfig(_TlsSection):
     With TLS, switches must present a certificate."""
 
     certificate: OptionalFile = None
-    """PEM file; with it switches must use TLS. Needs private_key and ca_certificates."""
+    """PEM file; if it is set, switches must use TLS. Needs private_key and ca_certificates."""
     ca_certificates: OptionalFile = None
     """PEM file with the authorities that sign the certificates of switches."""
     host: str = "127.0.0.1"
@@ -118,21 +118,21 @@ class OpenFlowConfig(_TlsSection):
     port: int = Field(default=6653, ge=1, le=65535)
     """Port that switches connect to."""
     max_connections: int = Field(default=4096, ge=2)
-    """Connections of switches; at most half, and at most 256, may be in their handshake."""
+    """Largest number of connections; at most half, and at most 256, may be in their handshake."""
     max_address_connections: int = Field(default=1024, ge=1)
-    """Connections of switches from one address; one Open vSwitch has one for each bridge."""
+    """Largest number of connections from one address; an Open vSwitch makes one for each bridge."""
     max_ports: int = Field(default=65536, ge=1)
-    """Ports of all switches together; a switch has 4,096 at most."""
+    """Largest number of ports of all switches together; one switch may have at most 4,096."""
     dpid_in_certificate: bool = False
-    """Whether a switch's certificate must have its dpid, such as 0x11, as a common or DNS name."""
+    """Whether a switch's certificate must contain its dpid, such as 0x11, as a common or DNS name."""
     echo_interval_s: Seconds = 5.0
     """Seconds between the echo requests to each switch."""
     echo_misses: int = Field(default=3, ge=1)
-    """Unanswered echo requests in a row that end a connection; a handshake has as many intervals."""
+    """Unanswered echo requests in a row that end a connection. A handshake may take as many intervals."""
     barrier_timeout_s: Seconds = 10.0
     """Seconds after which a switch that has not confirmed its rules is synchronised again."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
-    """Seconds in which every switch is read back once, and changed rules are restored."""
+    """Seconds in which the rules of every switch are read once, and wrong ones are corrected."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
 
     @model_validator(mode="after")
@@ -166,8 +166,7 @@ def _listed(addresses: object) -> object:
 class ApiConfig(_TlsSection):
     """Listeners of the API, and the limits that HAProxy enforces for clients.
 
-    Limits named ``max_client_…`` apply to each client address. ``max_client_calls`` and ``max_client_streams`` count
-    simultaneous ones; a stream is no call."""
+    Limits named ``max_client_…`` apply to each client address. Streams (watches) do not count as calls."""
 
     listen: Annotated[
         tuple[Annotated[str, AfterValidator(listen_address)], ...],
@@ -175,35 +174,35 @@ class ApiConfig(_TlsSection):
         Field(min_length=1),
         BeforeValidator(_listed),
     ] = ("127.0.0.1:50051",)
-    """gRPC addresses, a list of ``HOST:PORT`` and ``unix:PATH``; only the former use TLS."""
+    """Addresses for gRPC, each ``HOST:PORT`` or ``unix:PATH``. Unix sockets use no TLS."""
     proxy_socket: Annotated[Path, AfterValidator(_socket)] | None = None
     """Unix socket for calls from HAProxy, which then listens on the ``HOST:PORT`` addresses."""
     tokens: OptionalFile = None
-    """TOML file of tokens; without it every caller is an operator."""
+    """TOML file of tokens. Without a file, every caller is an operator."""
     insecure: bool = False
-    """Whether to listen beyond loopback without TLS, or for callers that are not identified."""
+    """Whether to allow addresses beyond loopback without TLS, or without identification of callers."""
     socket_mode: Annotated[str, matching("0[0-7]{3}", "an octal mode such as 0660, in quotes")] = "0600"
-    """Mode of the files of Unix sockets: who may connect."""
+    """File mode of Unix sockets, which determines who may connect."""
     socket_role: SocketRole = SocketRole.OPERATOR
-    """Role through a Unix socket without a token: operator, reader, or none."""
+    """Role of a caller without a token at a Unix socket: operator, reader, or none."""
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
-    """Bytes of a request; larger requests are refused."""
+    """Largest size of a request in bytes."""
     max_connections: int = Field(default=2048, ge=1)
-    """Connections of all clients of HAProxy."""
+    """Largest number of connections of all clients together, in HAProxy."""
     max_client_connections: int = Field(default=512, ge=1)
-    """Connections of one address, in HAProxy."""
+    """Largest number of connections of one address, in HAProxy."""
     max_client_connections_per_s: float = Field(default=50.0, ge=1, le=1_000_000)
-    """New connections of one address per second, in HAProxy."""
+    """Largest number of new connections of one address per second, in HAProxy."""
     max_client_calls: int = Field(default=512, ge=1)
-    """Simultaneous calls of one address, without streams, in HAProxy."""
+    """Largest number of simultaneous calls of one address, in HAProxy."""
     max_client_streams: int = Field(default=1024, ge=1)
-    """Simultaneous watches of one address, in HAProxy."""
+    """Largest number of simultaneous watches of one address, in HAProxy."""
     max_client_calls_per_s: float = Field(default=800.0, ge=1, le=1_000_000)
-    """Calls that one address begins per second; large calls count as several."""
+    """Largest number of new calls of one address per second; a large call counts as several."""
     silent_s: Seconds = Field(default=5.0, le=86_400)
-    """Seconds that the handshake of a connection, and the request of a call, may take."""
+    """Largest number of seconds for a connection's handshake, and for the arrival of a request."""
     stalled_s: Seconds = Field(default=30.0, le=86_400)
-    """Seconds after which a call ends when its client has read nothing from HAProxy."""
+    """Seconds after which HAProxy ends a call whose client reads nothing."""
 
 
 class MetricsConfig(_TlsSection):
@@ -214,28 +213,28 @@ class MetricsConfig(_TlsSection):
     port: int = Field(default=9464, ge=0, le=65535)
     """Port of ``/metrics``; 0 takes a free port, which the log names."""
     max_connections: int = Field(default=16, ge=1, le=64)
-    """Connections that are answered at one time; a further one closes the oldest."""
+    """Largest number of connections at a time; a further one closes the oldest."""
 
 
 class DiscoveryConfig(TomlTable):
     """Settings of the discovery of links and hosts."""
 
     probe_interval_s: Seconds = 1.0
-    """Seconds between the LLDP probes of a port; more where max_probes_per_s requires it."""
+    """Seconds between the LLDP probes of a port; more if max_probes_per_s requires it."""
     link_timeout_s: Seconds = 5.0
-    """Seconds without probes, at least three, after which a link is lost although its ports are up."""
+    """Seconds without an LLDP probe (at least three) after which a link is lost although its ports are up."""
     max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
-    """LLDP probes per second in all; new ports may add four times as many."""
+    """LLDP probes per second of all ports; new ports may cause four times as many in addition."""
     hold_down_s: Seconds = 2.0
-    """Seconds for which a link that returned stays unused, doubled with each further failure."""
+    """Seconds for which a link that came back is not used; doubled with each further failure."""
     max_hold_down_s: Seconds = 60.0
-    """Largest hold-down; a link that works for four times its hold-down gets the shortest one again."""
+    """Largest hold-down in seconds. After working for four hold-downs, a link gets the shortest one again."""
     edge_after_s: Seconds = 2.5
     """Seconds for which a port must be up without LLDP before it counts as an edge port."""
     adoption_patience_s: Seconds = 15.0
-    """Seconds that a started controller waits for the switches and links that installed rules use."""
+    """Seconds after a start in which switches and links that installed rules use may appear."""
     punt_rate_pps: int = Field(default=50, ge=1)
-    """LLDP and ARP packets per second that a port may send to the controller."""
+    """Largest number of LLDP and ARP packets per second from one port to the controller."""
 
     @model_validator(mode="after")
     def _holds_down(self) -> Self:
@@ -244,23 +243,23 @@ class DiscoveryConfig(TomlTable):
 
 
 class LinkCapacity(TomlTable):
-    """Capacity of one directed link, which overrides those of ``FabricConfig``."""
+    """Capacity of one link; overrides the capacities in ``FabricConfig``."""
 
     switch: str
-    """Name of the switch that the directed link leaves."""
+    """Name of the switch where the link begins."""
     port: str
-    """Name of the port through which the link leaves it."""
+    """Name of the port where the link begins."""
     bps: BitsPerSecond
-    """Capacity of the link."""
+    """Capacity of the link in bit/s."""
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, in order."""
+    """Return the names that occur more than once, in their order."""
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def station_mac(text: str) -> str:
-    """Return the MAC address in lower case. Raises ``PydanticCustomError`` if it is not that of one station."""
+    """Return the MAC address in lower case. Raises ``PydanticCustomError`` if it is no unicast address."""
     if not re.fullmatch(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", text.lower()):
         raise PydanticCustomError("mac", "must be the MAC address of one station, such as 02:00:00:00:01:01")
     return text.lower()
@@ -272,21 +271,21 @@ class GatewayConfig(TomlTable):
     ip: HostAddress
     """Address of the router in the fabric."""
     mac: Annotated[str, AfterValidator(station_mac)]
-    """MAC address to which hosts send; that of VRRP where several routers share one."""
+    """MAC address to which hosts send; with VRRP, the virtual MAC address that routers share."""
 
 
 class FabricConfig(TomlTable):
     """Capacities, prefixes, inventory and gateways of the fabric.
 
-    Capacities override what ports report; a veth always reports 10 Gbit/s."""
+    Capacities override the speeds that ports report; a veth always reports 10 Gbit/s."""
 
     link_bps: BitsPerSecond | None = None
-    """Capacity of every link between switches; default: what the port reports."""
+    """Capacity of every link between switches in bit/s; default: the speed that the port reports."""
     host_link_bps: BitsPerSecond | None = None
-    """Capacity of every link to a host; default: what the port reports."""
+    """Capacity of every link to a host in bit/s; default: the speed that the port reports."""
     link: tuple[LinkCapacity, ...] = ()
     leaf_prefix_length: int = Field(default=24, ge=8, le=32)
-    """Length in bits of the prefixes that leaves own, one rule each; 32 means a rule per host."""
+    """Length of the address prefixes that leaves own, each with one rule; 32 means one rule per host."""
     inventory: Path | None = None
     """TOML file that declares hosts, switches and cables."""
     gateway: tuple[GatewayConfig, ...] = ()
@@ -311,7 +310,7 @@ MOST_PORT = 0xFFFF_FF00
 
 
 def fibre_end(text: str) -> tuple[int, int]:
-    """Return the dpid and port of text such as ``0x1:2``."""
+    """Return the dpid and the port number in text such as ``0x1:2``."""
     dpid, _, port = text.partition(":")
     return int(dpid, 16), int(port)
 
@@ -335,18 +334,18 @@ class OpticalSwitch(TomlTable):
     dpid: int = Field(ge=1, lt=1 << 64)
     """Dpid of the optical switch, a number."""
     fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], BeforeValidator(_some_fibres)]
-    """Interfaces at its ports, port 1 first: dpid and port as ``"0x1:2"``, ``""`` for a port without a fibre."""
+    """Server's dpid and port, as ``"0x1:2"``, at each port from port 1 on; ``""`` for a port without a fibre."""
 
 
 class CircuitsConfig(TomlTable):
-    """Optical switches, and the interfaces of servers to which their ports have fibres."""
+    """Optical switches, and the ports of servers with which fibres connect them."""
 
     dark_s: Seconds = 0.01
-    """Seconds for which a port is dark while an optical switch connects it elsewhere."""
+    """Seconds for which a port passes no light while an optical switch connects it elsewhere."""
     fixed: bool = False
-    """Whether circuits stay until their job ends, as with patch panels; no lost circuit is made again."""
+    """Whether circuits stay until their job ends, as with patch panels. Lost circuits are not replaced."""
     drain_s: Annotated[float, Field(ge=0, le=MAX_S, allow_inf_nan=False)] = 0.1
-    """Longest time in seconds that queued packets take to leave a circuit before it goes dark."""
+    """Seconds for which packets queued for a circuit may still leave before the circuit is removed."""
     switch: tuple[OpticalSwitch, ...] = ()
 
     @property
@@ -388,13 +387,13 @@ class CountersConfig(TomlTable):
     """Settings of the counters."""
 
     interval_s: Seconds = 2.0
-    """Seconds between reads of the counters; counters of new jobs are read more often."""
+    """Seconds between readings of the counters; counters of new jobs are read more often."""
     window_s: Seconds = 6.0
-    """Seconds over which rates are averaged; background also over a third and two thirds of this time."""
+    """Seconds over which rates are averaged; background also over one and two thirds of this time."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
     """Fraction of a link's capacity below which unannounced traffic is ignored."""
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
-    """Filled fraction of a switch's table that raises an alarm."""
+    """Fraction of a switch's table that must be filled to raise an alarm."""
 
     @model_validator(mode="after")
     def _a_window_has_samples(self) -> Self:
@@ -406,21 +405,21 @@ class PlanningConfig(TomlTable):
     """Settings of the planner."""
 
     mode: Mode = Mode.PLANNED
-    """ecmp, planned, or shadow (no pins); ``signalbox mode`` takes precedence."""
+    """ecmp, planned, or shadow (plans without pins). A mode set by ``signalbox mode`` takes precedence."""
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
-    """Seconds for all searches of one plan; the best plan found by then is used."""
+    """Time limit in seconds for planning once; the best plan found by then is used."""
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0
-    """Seconds between plans; the next plan starts earlier when something slows jobs."""
+    """Seconds between plans; the next plan starts earlier when jobs become slower."""
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
-    """Seconds without a further change until a plan starts; repairs start at once."""
+    """Seconds without a change after which a plan starts; repairs start at once."""
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
     """Fraction by which a new plan must reduce the largest of the slowdowns that it changes."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
-    """Pinned flows, or equal subflows, that one cycle may move; repairs do not count."""
+    """Largest number of pinned flows or equal subflows that a planning cycle moves; repairs do not count."""
     max_paths: int = Field(default=64, ge=1)
-    """Candidate paths between two distant switches."""
+    """Largest number of candidate paths between two distant switches."""
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
-    """Random hash draws that estimate the slowdown under ECMP, which is reported with the plan."""
+    """Number of random hash functions with which the slowdown under ECMP is estimated for each plan."""
 
 
 class JobsConfig(TomlTable):
@@ -429,15 +428,15 @@ class JobsConfig(TomlTable):
     max_jobs: Annotated[int, Reloaded.RAISED] = Field(default=2000, ge=1)
     """Largest number of jobs; a controller with more saved jobs does not start."""
     max_virtual_links: Annotated[int, Reloaded.RAISED] = Field(default=200_000, ge=1)
-    """Virtual links or connections of all jobs; 8 addresses, ranks or groups count as one."""
+    """Largest number of virtual links or connections; 8 addresses, ranks or groups count as one."""
     orphan_lease_s: Seconds = 60.0
-    """Seconds for which a restarted controller keeps pins of jobs that it does not know."""
+    """Seconds for which a restarted controller keeps pins of unknown jobs."""
     max_learning_rules: Annotated[int, Reloaded.RAISED] = Field(default=4032, ge=0)
-    """Pairs of hosts counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
+    """Largest number of host pairs counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
 
 
 NAMES_IN_ETCD = ("record", "section", "part", "event", "standby")
-"""Names below which a store has keys in etcd (``store.etcd_contents``)."""
+"""First parts of the keys that a store has in etcd (``store.etcd_contents``)."""
 
 
 def _prefix(text: str) -> str:
@@ -453,19 +452,19 @@ class EtcdConfig(TomlTable):
     """Access to etcd, used when ``store`` has addresses of etcd."""
 
     ca_certificates: OptionalFile = None
-    """PEM file with the authorities that sign the certificates of etcd; with it only TLS is used."""
+    """PEM file of the authorities that sign the certificates of etcd; if it is set, TLS is used."""
     certificate: OptionalFile = None
     """PEM file with the certificate of this client. Needs private_key and ca_certificates."""
     private_key: OptionalFile = None
     """PEM file with the certificate's key, not encrypted."""
     user: Annotated[str, Reloaded.REPLACED] = ""
-    """Name of the user at etcd. Needs password_file."""
+    """User name for etcd. Needs password_file."""
     password_file: OptionalFile = None
     """File with the user's password, which only its owner can read."""
     prefix: Annotated[str, AfterValidator(_prefix)] = "/signalbox/"
     """Beginning of all keys; each fabric needs its own."""
     lease_s: int = Field(default=3, ge=2, le=60)
-    """Seconds after which another controller takes over from one that does not answer."""
+    """Seconds without an answer from the active controller after which another one takes over."""
 
     @model_validator(mode="after")
     def _belong_together(self) -> Self:
@@ -477,7 +476,7 @@ class EtcdConfig(TomlTable):
 
 
 def _called_by_others(address: str) -> str:
-    """Return the address. Raises ``PydanticCustomError`` for one at which others cannot call this controller."""
+    """Return the address. Raises ``PydanticCustomError`` if other members cannot call it."""
     if not address.startswith("unix:"):
         host, port = host_and_port(address)
         if port == 0 or host in ("0.0.0.0", "::"):
@@ -487,21 +486,21 @@ def _called_by_others(address: str) -> str:
 
 
 class MembersConfig(_TlsSection):
-    """Membership of this controller among those that share a state in etcd.
+    """Settings of a controller that shares its state with others in etcd.
 
-    With ``api``, members divide the switches among themselves, and a standby forwards calls to the leader. A member
-    identifies itself to the leader by its certificate, and the leader trusts what a member says of its clients."""
+    If ``api`` is set, members divide the switches among themselves, and a standby forwards calls to the leader. The
+    leader identifies a member by its certificate, and trusts the identities of clients that a member reports."""
 
     name: Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")] | None = None
-    """Name that ``signalbox members`` shows; default: the name of the host."""
+    """Name of this controller, as ``signalbox members`` prints it; default: the name of the host."""
     api: Annotated[str, AfterValidator(listen_address), AfterValidator(_called_by_others)] | None = None
-    """``HOST:PORT`` or ``unix:PATH`` for other members while this one leads; --standby with etcd needs it."""
+    """``HOST:PORT`` or ``unix:PATH`` for members while this one leads. --standby with etcd needs it."""
     certificate: OptionalFile = None
-    """PEM file for calls to and from members; HOST:PORT needs it, private_key and ca_certificates."""
+    """PEM file. An api ``HOST:PORT`` needs it, private_key and ca_certificates."""
     ca_certificates: OptionalFile = None
     """PEM file with the authorities that sign the certificates of members."""
     certificate_names: tuple[str, ...] | None = None
-    """Common or alternative names of members' certificates; others are refused. HOST:PORT needs one."""
+    """Names of members' certificates; others are refused. An api ``HOST:PORT`` needs at least one name."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
 
     @model_validator(mode="after")
@@ -555,16 +554,16 @@ class Config(TomlTable):
     store: Annotated[str, AfterValidator(_store)] = SQLITE
     """``sqlite``: the state is saved in state_dir. ``etcd://HOST:PORT,...``: it is saved in etcd."""
     state_dir: Path | None = None
-    """Directory of the saved state and events; without it or etcd, a restart forgets all jobs."""
+    """Directory of the saved state and events. Without it and etcd, a restart forgets all jobs."""
 
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:
-        """Addresses of etcd; empty where the state is saved elsewhere."""
+        """Addresses of etcd; empty if the state is saved elsewhere."""
         return tuple(self.store.removeprefix(ETCD).split(",")) if self.store.startswith(ETCD) else ()
 
     @property
     def saved_in(self) -> str:
-        """Name of the setting with the place of the saved state."""
+        """Name of the setting that says where the state is saved."""
         return "state_dir" if self.store == SQLITE else "store"
 
     @model_validator(mode="after")
@@ -575,14 +574,14 @@ class Config(TomlTable):
 
 
 def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:
-    """Yield the section and name of each setting that SIGHUP may change, and how."""
+    """Yield each setting that SIGHUP may change: section, name, and allowed values."""
     for section, of_section in Config.model_fields.items():
         for name, field in getattr(of_section.annotation, "model_fields", {}).items():
             yield from ((section, name, marker) for marker in field.metadata if isinstance(marker, Reloaded))
 
 
 def with_settings(running: Config, wanted: Config) -> Config:
-    """Return the running configuration with the settings of ``wanted`` that SIGHUP changes."""
+    """Return the running configuration, with the values of ``wanted`` for the settings that SIGHUP may change."""
     sections: dict[str, TomlTable] = {}
     for section, name, how in reloaded_settings():
         old, new = getattr(getattr(running, section), name), getattr(getattr(wanted, section), name)

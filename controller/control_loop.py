@@ -1,14 +1,15 @@
-"""Control loop: handle messages, derive new values from the state, and send the resulting changes.
+"""Control loop: handles messages, derives new values from the state, and returns the commands that follow.
 
 A job passes from gRPC to the switches in these steps:
 
 1. ``core/intake.py`` handles ``RegisterJob``, which makes a plan due. A new job has no rules before its first plan.
 2. ``core/derived.py`` derives the problem, and the planning process solves it.
-3. The answer, ``Planned``, changes the running routes, which makes rules due.
+3. The answer, ``Planned``, changes the running routes, which makes new rules due.
 4. ``core/derived.py`` derives the rules. ``core/sending.py`` compares them with the rules on switches, and returns the
-   command for the first stage of the difference.
+   command that sends the first stage of the changes.
 
-``serving/driver.py`` carries out all commands. One of them is the reply to the job, when its registration is saved.
+``serving/driver.py`` carries out all commands. The reply to the job is one of them; it is sent when the registration is
+saved.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 
 DRAIN_REST_S = 0.1
-"""Seconds between planning cycles that move flows off drained parts."""
+"""Seconds between two planning cycles that move flows off drained parts."""
 
 NO_ALARMS: Mapping[AlarmKey, float] = {}
 
@@ -47,7 +48,7 @@ NO_ALARMS: Mapping[AlarmKey, float] = {}
 class ControlLoop:
     """The control loop, which runs in a single thread.
 
-    ``now`` is monotonic seconds and never decreases. ``alarms_before``: see ``AlarmTimes``."""
+    ``now`` is always in monotonic seconds and never decreases. ``alarms_before``: see ``AlarmTimes``."""
 
     def __init__(
         self,
@@ -58,9 +59,9 @@ class ControlLoop:
         alarms_before: Mapping[AlarmKey, float] = NO_ALARMS,
     ) -> None:
         self.state = state.initial(config, saved, declared, now)
-        """State of the controller, with one owner for each kind of state."""
+        """State of the controller; each attribute owns one kind of state."""
         self.extension = configured(config, self.state, now)
-        """Configured extension; an ``Extension`` that does nothing if none is configured."""
+        """Configured extension; if none is configured, an ``Extension`` that does nothing."""
         self.derived = Derived(config, self.state, self.extension)
         """All values that are derived from the state."""
         self.state.commits.start(KnownJobs(self.derived.jobs(), self.state.demand.demands))
@@ -77,18 +78,18 @@ class ControlLoop:
 
     @property
     def unfinished(self) -> bool:
-        """Whether work is left that can be done now, so that ``handle`` must be called again at once."""
+        """Whether ``handle`` must be called again at once, because more work can be done now."""
         phases = self.state.phases
         return self.derived.pins_due() and not (phases.adopting or phases.urgent or self.state.sync.busy)
 
     @property
     def urgent(self) -> bool:
-        """Whether the controller is answering lost links, so that other work should wait."""
+        """Whether the controller is reacting to lost links, so that other work should wait."""
         return self.state.phases.urgent
 
     @property
     def published_routes(self) -> object:
-        """Object that is replaced whenever the routes that are published to jobs change."""
+        """Object whose identity changes whenever the routes that are published to jobs change."""
         return self.state.sending.generation
 
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:
@@ -96,9 +97,9 @@ class ControlLoop:
         return [*self.apply(messages, now), *self.work(now)]
 
     def apply(self, messages: Iterable[Message], now: float) -> list[Command]:
-        """Handle the messages; return the commands that need no plan and no rules: most replies, and saving.
+        """Handle the messages, and return the commands that depend on neither plan nor rules: most replies, and saving.
 
-        Errors of a request become its reply. Any other exception is a bug."""
+        An error of a request is its reply. Any other exception is a bug."""
         if self.unfinished:  # no stage is under way: derive the pins of the next turn
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
@@ -146,10 +147,10 @@ class ControlLoop:
         return effects.commands
 
     def _begin_arranged(self, now: float) -> None:
-        """Begin the jobs that need not wait for the extension any longer, on the routes that the extension found.
+        """Begin the jobs that the extension does not hold back any longer, on the routes that it has found.
 
-        If the extension returns a job without routes, the planning cycle under way is dropped, because its plan would
-        leave the job on detours until the next plan."""
+        If the extension has no routes for one of these jobs, the running planning cycle is dropped, because its plan
+        would leave the job on detours until the next plan."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
         for job_id, routes in made.items() if s.mode is Mode.PLANNED else ():
@@ -161,7 +162,9 @@ class ControlLoop:
             self._pending |= at_once(Work.RULES) | at_once(Work.PLAN)
 
     def _answer_losses(self, now: float) -> list[Command]:
-        """Remove next hops over lost links before all other work, which waits up to ``HURRY_S`` for confirmation."""
+        """Remove next hops over lost links.
+
+        All other work waits up to ``HURRY_S`` until switches have confirmed this."""
         s = self.state
         if self._rules_due(now) and not s.phases.adopting:
             lost = s.losses.lost(s.fabric.links)
@@ -200,7 +203,7 @@ class ControlLoop:
         return asked
 
     def _record_broken(self, now: float) -> bool:
-        """Return whether routes use more lost links than at the last call.
+        """Record the lost links that routes use, and return whether there are more than at the last call.
 
         If all routes were intact before, the latest repair is forgotten, because the new loss may not be repairable."""
         s = self.state
@@ -211,7 +214,7 @@ class ControlLoop:
         return more
 
     def _move_more_drained(self, now: float) -> None:
-        """Let the cycle that begins move more flows off drained parts, if the rules of earlier moves are confirmed."""
+        """Let the new planning cycle move more flows off drained parts, if the rules of earlier moves are confirmed."""
         s = self.state
         if s.drains.waiting and not (s.sync.busy or s.sync.unsettled):
             most = s.cycle.limits.max_moves
@@ -258,7 +261,7 @@ class ControlLoop:
         return sent
 
     def _poll_soon(self) -> list[Command]:
-        """Return the command that selects the switches to poll more often, if the selection has changed."""
+        """Return a command with the switches whose counters are read more often, if these have changed."""
         before, self._polled_soon = self._polled_soon, self.derived.polled_soon()
         return [] if self._polled_soon == before else [PollLearning(self._polled_soon)]
 
@@ -278,7 +281,7 @@ class ControlLoop:
         return self._pending.has_due(Work.RULES, now)
 
     def _is_due(self, work: Work, now: float) -> bool:
-        """Return whether this work is due; if it is, remove it from the pending work."""
+        """Return whether this work is due, and remove due work from the pending work."""
         due = self._pending.has_due(work, now)
         if due:
             self._pending = self._pending.without(work)

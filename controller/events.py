@@ -1,8 +1,8 @@
 """History of events: the latest events of each kind. Any thread may add and read events.
 
-A switch, a host or a client may cause any number of events. When a kind has too many events, the history drops repeated
-events first, then events of a source with more than its share. The next event that is kept has the number of the
-dropped ones.
+A switch, a host or a client may cause any number of events. When there are too many events of a kind, the history first
+drops repeated events, and then events of a source that has caused more than its share. The next event that remains says
+how many were dropped before it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from operator import attrgetter
 from signalbox.words import EventKind
 
 KEPT = 2000
-"""Largest number of events of each kind. A limit per kind keeps frequent events from displacing other kinds."""
+"""Largest number of events of each kind. With a limit per kind, frequent events do not displace events of other
+kinds."""
 ROOM = KEPT // 10
-"""Smallest number of events that are dropped together, because dropping examines all events of the kind."""
+"""Smallest number of events that are dropped at a time, since dropping examines all events of the kind."""
 OF_TOPIC = (512, 128, 32, 8)
-"""Limits of the number of events of a topic. The largest limit that makes enough room is used."""
+"""Limits of the number of events of one topic. The first limit is used that makes enough room."""
 OF_SOURCE = 0.1
-"""Largest share of one source in the events of a kind. It is used if no limit in ``OF_TOPIC`` makes enough room."""
+"""Largest share of one source in the events of a kind, if no limit in ``OF_TOPIC`` makes enough room."""
 LEFT_OUT = "left_out"
-"""Name of an event's detail with the number of events of its topic or source that were dropped before it."""
+"""Name of the detail with the number of events of the same topic or source that were dropped before the event."""
 
 _SUBJECTS = ("subject", "job", "part", "names", "ip", "switch")
 _PLACES = ("at", "switch", "subject", "names")
-"""Details that name the subject of an event, and the place of its cause; the first detail that an event has is used."""
+"""Names of details with the subject of an event, and with the place of its cause. The first one that an event has is
+used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +48,20 @@ class Event:
     """Time in seconds since 1970."""
     kind: EventKind
     what: str
-    """Description in words."""
+    """Description of the event in words."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Further details by name."""
 
     @property
     def topic(self) -> tuple[str, str]:
-        """Text of the event without numbers, and its subject. The beginning and the end of an alarm have one topic."""
+        """Group of similar events: the text of the event without numbers, and its subject.
+
+        The beginning and the end of an alarm have the same topic."""
         return self.details.get("kind") or re.sub(r"\d+", "", self.what), self._first_of(_SUBJECTS)
 
     @property
     def source(self) -> str:
-        """Tenant or switch that caused the event, as far as its details say; empty where they do not."""
+        """Tenant or switch that caused the event; empty if the details name none."""
         return self.details.get("tenant") or re.split("[:>,]", self._first_of(_PLACES))[0]
 
     def _first_of(self, names: Iterable[str]) -> str:
@@ -67,9 +71,9 @@ class Event:
 class EventHistory:
     """Latest events of each kind.
 
-    ``kept``: events of earlier controllers. ``keep``: function that is called with each new event. ``begun_at``: start
-    of this controller in seconds since 1970. A later event has a larger number than every earlier event, including
-    those of earlier controllers, unless the clock was set back."""
+    ``kept``: saved events of earlier controllers. ``keep``: function that saves a new event. ``begun_at``: start of
+    this controller in seconds since 1970. Numbers of events ascend, even across restarts, unless the clock is set back
+    during a restart."""
 
     def __init__(
         self, kept: Iterable[Event] = (), keep: Callable[[Event], object] = lambda _: None, begun_at: float = 0.0
@@ -78,7 +82,7 @@ class EventHistory:
         self._lock = threading.Lock()
         self._of: defaultdict[EventKind, list[Event]] = defaultdict(list)
         self.last = 0
-        """Largest number of an event."""
+        """Number of the newest event."""
         for event in sorted(kept, key=attrgetter("number")):
             self._append(event)
         self.last = max(self.last, int(begun_at * 1e6))
@@ -101,7 +105,7 @@ class EventHistory:
         self.last = event.number
 
     def fewer(self, most: int) -> list[Event]:
-        """Return at most ``most`` events of each kind, in order: those that a history of this size would have kept."""
+        """Return the events that a history with ``most`` events of each kind would contain, in order."""
         with self._lock:
             of_kinds = [[*events] for events in self._of.values()]
         return [*merge(*(_fewer(events, most) for events in of_kinds), key=attrgetter("number"))]
@@ -109,8 +113,8 @@ class EventHistory:
     def after(self, number: int, most: int, kinds: Collection[EventKind] = (), since: float = -math.inf) -> list[Event]:
         """Return the first ``most`` events with a number above ``number``, in order.
 
-        ``kinds``: kinds to return; all if empty. ``since``: earliest time in seconds since 1970. The time does not
-        follow from the number, because a clock may be set back."""
+        ``kinds``: kinds to return; all if empty. ``since``: earliest time in seconds since 1970, which numbers do not
+        imply, because the clock may be set back."""
         with self._lock:
             if self.last <= number:
                 return []
@@ -124,7 +128,7 @@ def _after(events: list[Event], number: int) -> list[Event]:
 
 
 def _fewer(events: list[Event], most: int) -> list[Event]:
-    """Return at most ``most`` of the events: fewer of large topics, then of large sources, then the newest."""
+    """Return at most ``most`` events: thin out large topics first, then large sources; then drop the oldest."""
     topic, source = attrgetter("topic"), attrgetter("source")
     for group, limit in (*((topic, limit) for limit in OF_TOPIC), (source, int(OF_SOURCE * most)), (topic, 2)):
         if len(events) <= most:
@@ -134,7 +138,7 @@ def _fewer(events: list[Event], most: int) -> list[Event]:
 
 
 def _thinned(events: Iterable[Event], groups: Sequence[Hashable], most: int) -> list[Event]:
-    """Return the events with at most ``most`` of each group: its first event, and its latest ones.
+    """Return at most ``most`` events of each group: the first one and the latest ones.
 
     ``groups``: group of each event; all events of the empty group are kept."""
     left, left_out = Counter(groups), Counter[Hashable]()

@@ -8,7 +8,7 @@ from controller.core.state import State
 
 
 def configured(config: Config, state: State, now: float) -> Extension:
-    """Return the configured extension, or one that does nothing."""
+    """Return the configured extension; without one, an ``Extension`` that does nothing."""
     if not config.circuits.switch:
         return Extension()
     from controller.circuits.extension import CircuitExtension

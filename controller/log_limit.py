@@ -1,7 +1,7 @@
 """Rate limit for log lines that a client or a switch can cause.
 
-In: lines. Out: the first ``LINES`` different lines of each event in a period. Repeated and further lines of the event
-are left out, and a later line reports their number. Any thread may write.
+In: lines. Out: the first ``LINES`` different lines of each event (the fixed text of a line) in a period. Repeated and
+further lines are left out, and a later line reports their number. Any thread may write.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LINES = 10
-"""Default of the largest number of lines of an event in each period."""
+"""Default for the largest number of lines of one event in a period."""
 PERIOD_S = 1.0
 """Default length of a period in seconds."""
 MOST_EVENTS = 1000
-"""Largest number of events that are counted.
+"""Largest number of events whose lines are counted.
 
-Events are fixed texts. This limit bounds memory even if an event contains text from a client by mistake."""
+Events are fixed texts, so there are few. The limit bounds the memory if an event contains text of a client by
+mistake."""
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class _Event:
 
 
 class LimitedLog:
-    """Logger with a rate limit. ``log``: a structlog logger. ``clock``: returns monotonic seconds."""
+    """Logger with a rate limit. ``log``: structlog logger. ``clock``: function that returns monotonic seconds."""
 
     def __init__(
         self, log: Any, clock: Callable[[], float] = time.monotonic, period_s: float = PERIOD_S, lines: int = LINES
@@ -56,9 +57,9 @@ class LimitedLog:
         self._write(self._log.exception, event, details)
 
     def summarise(self) -> None:
-        """Log how many lines were left out of periods that are over.
+        """Log how many lines were left out in past periods.
 
-        Must be called periodically: without it, the number appears only when the event occurs again."""
+        Must be called periodically; otherwise the number is logged only when the event occurs again."""
         now = self._clock()
         with self._lock:
             over = {event: found for event, found in self._events.items() if now >= found.began + self._period_s}

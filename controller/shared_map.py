@@ -1,12 +1,12 @@
-"""Frozen mappings of which a few entries change at a time, and values that are derived again only when inputs change.
+"""Frozen mappings that are cheap to copy with a few changes, and derived values that are computed only on changes.
 
-A changed copy of a ``SharedMap`` shares the unchanged entries with the original, and records which keys changed. A
-change, and the comparison of two such mappings, therefore takes time in proportion to the number of changes. There may
-be tens of thousands of entries.
+A ``SharedMap`` may have tens of thousands of entries. A changed copy shares the unchanged entries with the original,
+and records which keys changed. Making a copy, and comparing two such mappings, therefore takes time in proportion to
+the number of changes.
 
-A derived value (``Row``) is the last result of a function, as long as its inputs stay the same. Snapshots are frozen
-and replaced when they change, so two inputs are the same if they are the same object. Plain values (numbers, texts,
-tuples, frozen sets) are also the same if they are equal.
+A derived value (``Row``) is computed by a function from inputs, and kept as long as the inputs stay the same. Snapshots
+are frozen and replaced when they change, so two inputs are the same if they are the same object. Plain values (numbers,
+texts, tuples, frozen sets) are also the same if they are equal.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ B = TypeVar("B")
 C = TypeVar("C")
 
 FEW = 128
-"""Largest number of entries in a mapping with a single piece.
+"""Largest number of entries of a mapping that is not divided into pieces.
 
 Such a mapping keeps the order of its entries; larger mappings have no order."""
 
 FULL = 16
-"""Mean number of entries in a piece above which the mapping gets more pieces."""
+"""Mean number of entries per piece above which the mapping is divided into more pieces."""
 
 MOST_PIECES = 4096
-"""Largest number of pieces. Each change copies the list of the pieces."""
+"""Largest number of pieces. Each change copies the list of pieces, so this bounds its cost."""
 
 STEPS = 16
-"""Number of latest changes whose keys a mapping records."""
+"""Number of latest changes of which a mapping records the keys."""
 
 
 class SharedMap(Mapping[Key, Value]):
-    """Mapping whose entries are divided into pieces by the hashes of their keys. No value is None."""
+    """Frozen mapping, divided into pieces by the hashes of the keys. Values must not be None."""
 
     __slots__ = ("_pieces", "_size", "_steps", "_version")
 
     _pieces: tuple[dict[Key, Value], ...]
     _size: int
     _version: object
-    """Identity of this mapping; no other mapping has the same object."""
+    """Object that identifies this mapping; each mapping has its own."""
     _steps: tuple[tuple[object, tuple[Key, ...]], ...]
-    """Versions of the latest predecessors, oldest first, each with the keys that its successor changed."""
+    """Latest changes that led to this mapping, oldest first: version before the change, and changed keys."""
 
     def __init__(self, entries: Mapping[Key, Value] | None = None) -> None:
         pieces = entries._pieces if isinstance(entries, SharedMap) else ({**entries} if entries else {},)
@@ -116,7 +116,7 @@ class SharedMap(Mapping[Key, Value]):
         return f"SharedMap({dict(self.items())!r})"
 
     def updated(self, changes: Mapping[Key, Value | None]) -> SharedMap[Key, Value]:
-        """Return the mapping with these values, where None removes a key; the same object without changes."""
+        """Return the mapping with these values, where None removes a key; ``self`` if there are none."""
         if not changes:
             return self
         pieces, last, size = list(self._pieces), len(self._pieces) - 1, self._size
@@ -134,7 +134,7 @@ class SharedMap(Mapping[Key, Value]):
         return self._made(tuple(pieces), size, (*self._steps[1 - STEPS :], (self._version, tuple(changes))))
 
     def maybe_other(self, other: SharedMap[Key, Value]) -> Iterable[Key] | None:
-        """Return the keys that changed in either mapping since both were the same mapping.
+        """Return the keys that have changed in either mapping since their latest common predecessor.
 
         Some of these keys may have equal values in both mappings. Returns None if no common predecessor is known."""
         mine, theirs = self._steps[-1:], other._steps[-1:]
@@ -155,20 +155,21 @@ class SharedMap(Mapping[Key, Value]):
         yield from (version for version, _ in reversed(self._steps))
 
     def part(self, keys: Iterable[Key]) -> dict[Key, Value]:
-        """Return the entries with these keys."""
+        """Return the entries with these keys, as far as they exist."""
         pieces, last = self._pieces, len(self._pieces) - 1
         found = [(key, pieces[hash(key) & last].get(key)) for key in keys]
         return {key: value for key, value in found if value is not None}
 
     def become(self, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
-        """Return a mapping with exactly these entries that shares the unchanged ones; all entries are examined."""
+        """Return a mapping with exactly these entries, which shares unchanged pieces with this one.
+
+        Compares all entries."""
         return self.updated({key: value for key, _, value in differing(self, entries)})
 
     def like(self, other: Mapping[Key, Value]) -> Mapping[Key, Value]:
-        """Return ``other`` itself if the entries are equal, else the entries of this mapping.
+        """Return ``other`` itself if its entries are equal to those of this mapping, else this mapping or an equal one.
 
-        If the keys to compare are not known, equal pieces are replaced by those of ``other``, so that they need not be
-        compared again."""
+        The latter may share equal pieces with ``other``, so that these need not be compared again."""
         if not isinstance(other, SharedMap):
             return other if self == other else self
         if (keys := self.maybe_other(other)) is not None:
@@ -200,7 +201,7 @@ class _Values(ValuesView[Value], Generic[Value]):
 
 
 def _divided(pieces: tuple[dict[Key, Value], ...], size: int) -> tuple[dict[Key, Value], ...]:
-    """Return the pieces, divided into more if they are too full. Their number is a power of two."""
+    """Return the pieces, divided further if they are too full. The number of pieces is a power of two."""
     if size <= (FEW if len(pieces) == 1 else FULL * len(pieces)) or len(pieces) == MOST_PIECES:
         return pieces
     count = min(1 << (4 * size // FULL).bit_length(), MOST_PIECES)
@@ -216,7 +217,7 @@ def like(entries: Mapping[Key, Value], other: Mapping[Key, Value]) -> Mapping[Ke
 
 
 def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -> Mapping[Key, Value]:
-    """Return the result of ``SharedMap.updated`` for any mapping; the same object without changes."""
+    """Return the result of ``SharedMap.updated`` for any mapping."""
     return SharedMap.of(entries).updated(changes) if changes else entries
 
 
@@ -225,7 +226,7 @@ def unequal(
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
     """Yield the parts in which the mappings may differ, as pairs: a part of ``before`` and the same part of ``now``.
 
-    No key is in two parts."""
+    Parts have no key in common."""
     if before is now:
         return
     if not (isinstance(before, SharedMap) and isinstance(now, SharedMap)):
@@ -242,7 +243,7 @@ def unequal(
 def differing(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Key, Value | None, Value | None]]:
-    """Yield each key whose value differs in identity between the mappings, with both values; None for a missing one."""
+    """Yield (key, value before, value now) for each key whose values are different objects; None if missing."""
     for old, new in unequal(before, now):
         for key, value in new.items():
             was = old.get(key)
@@ -254,15 +255,15 @@ def differing(
 
 
 class Edits(Generic[Key, Value]):
-    """Collected changes of a mapping, to be applied together later."""
+    """Changes of a mapping that are collected, and applied together later."""
 
     def __init__(self, entries: Mapping[Key, Value]) -> None:
         self.changed: dict[Key, Value | None] = {}
-        """New values of some entries; None removes an entry."""
+        """New values by key; None removes an entry."""
         self._entries = entries
 
     def get(self, key: Key) -> Value | None:
-        """Return the value that the key will have."""
+        """Return the value of the key after the changes."""
         return self.changed[key] if key in self.changed else self._entries.get(key)
 
 
@@ -270,12 +271,12 @@ _PLAIN = (tuple, frozenset, str, int, float, type(None))
 
 
 def same(before: object, now: object) -> bool:
-    """Return whether a value that was derived from the input ``before`` is valid for the input ``now``."""
+    """Return whether a value derived from the input ``before`` is still valid for the input ``now``."""
     return before is now or (isinstance(now, _PLAIN) and before == now)
 
 
 class Memo(Generic[*Inputs, Value]):
-    """Function that is called again only when an input has changed since the last call."""
+    """Function with a memory for its last result, which is returned again as long as the arguments are the same."""
 
     def __init__(self, function: Callable[[*Inputs], Value]) -> None:
         self._function = function
@@ -298,7 +299,7 @@ class Row(Generic[*Inputs, Value]):
         return self._value(*self._inputs())
 
     def later(self) -> Callable[[], Value]:
-        """Return a function that derives the value from the present inputs when it is called."""
+        """Return a function that derives the value later, from the inputs of this moment."""
         return partial(self._value, *self._inputs())
 
 
@@ -312,7 +313,7 @@ def when(
 
 
 class Touched(NamedTuple, Generic[Key]):
-    """Keys with changes since the last call."""
+    """Keys whose entries have changed since the last call."""
 
     changed: list[Key]
     """Keys that are new or have another value."""
@@ -321,7 +322,7 @@ class Touched(NamedTuple, Generic[Key]):
 
 
 class ChangedKeys(Generic[Key]):
-    """Detection of the keys whose entries, in any of several mappings, changed since the last call.
+    """Detection of the keys whose entries in any of several mappings have changed since the last call.
 
     For a ``SharedMap``, only entries that may have changed are examined."""
 
@@ -329,7 +330,7 @@ class ChangedKeys(Generic[Key]):
         self._before: tuple[Mapping[Key, object], ...] | None = None
 
     def __call__(self, mapping: Mapping[Key, object], *beside: Mapping[Key, object]) -> Touched[Key]:
-        """Return the keys with changes: as ``changed`` if ``mapping`` has the key, else as ``gone``.
+        """Return the changed keys: as ``changed`` those that ``mapping`` has, as ``gone`` all others.
 
         At the first call, all keys of ``mapping`` count as changed."""
         before, self._before = self._before, (mapping, *beside)
@@ -344,13 +345,13 @@ def _changed(before: Mapping[Key, object], now: Mapping[Key, object]) -> Iterato
 
 
 class _Kept(Generic[Key, Value]):
-    """Derived mapping of which a few values change at a time."""
+    """Derived mapping, remembered from call to call."""
 
     def __init__(self) -> None:
         self._known: SharedMap[Key, Value] = SharedMap()
 
     def __call__(self, values: Mapping[Key, Value | None], gone: Iterable[Key]) -> Mapping[Key, Value]:
-        """Return the mapping with these values, where None means no value; the same object while no value changes."""
+        """Change these values, where None removes one, and return the mapping: the same object if no value changes."""
         changes = {key: value for key, value in values.items() if not same(self._known.get(key), value)}
         self._known = self._known.updated({**changes, **dict.fromkeys(key for key in gone if key in self._known)})
         return self._known
@@ -367,11 +368,11 @@ def per_key(
     function: Callable[[Key, A, B | None, C | None], Value | None],
 ) -> Callable[[Mapping[Key, A], Mapping[Key, B], Mapping[Key, C]], Mapping[Key, Value]]: ...
 def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
-    """Return a function that derives a mapping, each value from the entries of its key in other mappings.
+    """Return a function that derives a mapping: each value from the entries with the same key in other mappings.
 
-    ``function`` gets the key and its value in each mapping, None where it is missing. It returns None for a key without
-    a derived value. It is called only for keys of the first mapping for which some value has changed since the last
-    call. The derived mapping is the same object while no value changes."""
+    ``function`` gets a key of the first mapping, and its value in each mapping, None if missing. It returns the derived
+    value, or None to leave the key out. It is called only if one of these values has changed since the last call. The
+    derived mapping is the same object while no value changes."""
     changed_keys, kept = ChangedKeys[Any](), _Kept[Any, Any]()
 
     def derive(mapping: Mapping[Any, Any], *beside: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -384,11 +385,11 @@ def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
 def joined(
     refers_to: Callable[[A], Set[Other]], function: Callable[[A, *Inputs], Value | None]
 ) -> Callable[[Mapping[Any, A], *Inputs], Mapping[Any, Value]]:
-    """Return a function that derives a mapping from another mapping and from tables that its values refer to.
+    """Return a function that derives a mapping from another mapping, and from tables to which its values refer.
 
-    ``refers_to`` returns the keys of the table entries that a value depends on. ``function`` gets the value and the
-    tables, and returns None for a key without a derived value. It is called for values that have changed, and for
-    values that refer to changed entries. The derived mapping is the same object while no value changes."""
+    ``refers_to`` returns the keys of the table entries on which a value depends. ``function`` gets the value and the
+    tables, and returns the derived value, or None to leave the key out. It is called only if the value or an entry to
+    which it refers has changed. The derived mapping is the same object while no value changes."""
     changed_keys, kept, before = ChangedKeys[Any](), _Kept[Any, Value](), list[Mapping[Any, object]]()
 
     def derive(mapping: Mapping[Any, A], *tables: *Inputs) -> Mapping[Any, Value]:
@@ -405,7 +406,7 @@ def joined(
 
 
 class Index(Generic[Key, A, Other]):
-    """Index of a mapping: the keys whose values refer to a thing, by thing. Only changed entries are examined.
+    """Index of a mapping: for each thing, the keys whose values refer to it. Only changed entries are examined.
 
     ``refers_to``: returns the things that a value refers to. ``always``: things that are in the index even if nothing
     refers to them."""
@@ -436,7 +437,7 @@ class Index(Generic[Key, A, Other]):
 
 
 class MemoPerKey(Generic[Key, *Inputs, Value]):
-    """A ``Memo`` per key; a call forgets the keys that it does not contain."""
+    """Values by key, each remembered as by a ``Memo``. A call without a key forgets this key."""
 
     def __init__(self, function: Callable[[*Inputs], Value]) -> None:
         self._function = function
@@ -444,7 +445,7 @@ class MemoPerKey(Generic[Key, *Inputs, Value]):
         self._values: Mapping[Key, Value] = {}
 
     def __call__(self, inputs_of: Mapping[Key, tuple[*Inputs]]) -> Mapping[Key, Value]:
-        """Return the value of every key; the same mapping as last time if no value has changed."""
+        """Return the value of every key; the same mapping as at the last call if no value has changed."""
         before, known_now = self._known, {}
         changed = list(before) != list(inputs_of)
         for key, inputs in inputs_of.items():

@@ -1,7 +1,6 @@
-"""Silences: marks that an operator has noticed an alarm, valid until the alarm ends or until a given time.
+"""Silences: marks that an operator has noticed an alarm. A silence lasts until the alarm ends, or until a given time.
 
-In: requests of operators, and the raised alarms. Out: the silence of each alarm that has one. Pure; times are seconds
-since 1970.
+In: requests of operators, and the raised alarms. Out: silences by alarm. Pure; times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ SilenceKey = tuple[str, str]
 """Kind and subject of the alarm; an empty subject means all alarms of the kind."""
 
 MOST = 1000
-"""Largest number of silences at a time."""
+"""Largest number of silences in force."""
 
 FORGOTTEN_S = 3600.0
-"""Seconds after which a silence without end time is dropped if its alarm has not been raised.
+"""Seconds after which a silence without end time is dropped if its alarm has not been raised meanwhile.
 
-The time begins at the start of the silence, or at the start of the controller if that is later."""
+The seconds count from the start of the silence, or from the start of the controller if that is later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,9 @@ class Silence:
     since: float
     """Start of the silence in seconds since 1970."""
     until: float | None = None
-    """End in seconds since 1970; None until the alarm ends."""
+    """End in seconds since 1970; None: the silence lasts until the alarm ends."""
     by: str = ""
-    """Name of the caller; empty where callers have no names."""
+    """Name of the caller who set the silence; empty if callers have no names."""
     comment: str = ""
 
     @property
@@ -71,20 +70,20 @@ class Silences:
         self._now = self._started_at = 0.0
 
     def add(self, silence: Silence) -> None:
-        """Add a silence or replace the one with its key. Raises ``InvalidInput`` when there are too many."""
+        """Add a silence, or replace the one with the same key. Raises ``InvalidInput`` when there are too many."""
         if silence.key not in self.of and len(self.of) >= MOST:
             raise InvalidInput.of("kind", f"there are {MOST} silences already; end some first")
         self.of = {**self.of, silence.key: silence}
 
     def end(self, key: SilenceKey) -> None:
-        """End a silence. Raises ``InvalidInput`` when there is none with this key."""
+        """End the silence with this key. Raises ``InvalidInput`` if none exists."""
         if key not in self.of:
             what = f"'{key[1]}'" if key[1] else "all alarms of this kind"
             raise InvalidInput.of("subject", f"no silence of {key[0]} exists for {what}", NO_SUCH_NAME)
         self.of = {one: silence for one, silence in self.of.items() if one != key}
 
     def restore(self, of: Mapping[SilenceKey, Silence]) -> None:
-        """Set the silences to exactly these."""
+        """Replace all silences by these."""
         self.of = of
 
     def tick(self, now: float) -> None:
@@ -95,8 +94,8 @@ class Silences:
     def follow(self, raised: Collection[SilenceKey]) -> bool:
         """Drop silences that are over and return whether there were any. ``raised``: the alarms raised now.
 
-        A silence without an end time is over when its alarm, which was raised since the controller started, is not
-        raised any more. If the alarm is not raised at all, the silence is over after ``FORGOTTEN_S``."""
+        A silence without an end time is over when its alarm ends. If the alarm has not been raised since the controller
+        started, the silence is over after ``FORGOTTEN_S``."""
         over = [key for key, silence in self.of.items() if self._is_over(key, silence, raised)]
         self._raised = ({key for key in self.of if self._is_raised(key, raised)} | self._raised) - {*over}
         if over:

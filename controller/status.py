@@ -1,7 +1,7 @@
-"""Frozen snapshot of the controller that all readers share.
+"""Frozen snapshot of the controller's state, shared by all readers.
 
-The control loop publishes a new ``Status`` after every message that changed something. gRPC calls, watch streams and
-metrics read it from the ``StatusBoard`` and never see the state of the loop itself.
+The control loop publishes a new ``Status`` after each message that has changed the state. gRPC calls, watch streams and
+metrics read it from the ``StatusBoard``, and never access the state of the loop itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from signalbox.words import Mode
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
 Unserved = Literal["hosts_missing", "no_path", "unplanned"]
-"""Reason why a job counts as 0 in the network's efficiency: unknown hosts, flows without a path, or no plan yet."""
+"""Reason why a job has the efficiency 0 in the network's efficiency: unknown hosts, flows without a path, or no
+plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +54,29 @@ class JobStatus:
     missing_hosts: tuple[str, ...]
     """Addresses of hosts that the job waits for."""
     vitals: Vitals
-    """Lease and reported times. Unlike all other fields, they continue to change after the status was made."""
+    """Lease and reported times. Unlike all other fields, they change even while the same status is published."""
     ideal_communication_s: float
     """Ideal time of one iteration in seconds, on an idle fabric; 0 while unknown."""
     prediction_withheld: str
-    """Reason why ``efficiency_allowed`` is no prediction; empty if it is one."""
+    """Reason why ``efficiency_allowed`` is not shown as the predicted efficiency; empty if it is."""
     routes: Mapping[FlowId, Route | None]
     """Confirmed route of every virtual link; None under ECMP."""
     routes_generation: int
     """Number that grows when the routes change."""
     dividing: Dividing
-    """Ports that tell the subflows of a flow apart."""
+    """Ports by which switches distinguish the subflows of a flow."""
     slowdown: float = 0.0
     """Slowdown L_j of the job under the running routes; 0 while unknown."""
     efficiency_allowed: float = 0.0
     """Ideal time divided by the communication time that the running routes allow."""
     routes_known: bool = True
-    """Whether a route of the job has been confirmed, or a confirmed route removed, since the start."""
+    """Whether switches have confirmed a change of the job's routes since the controller started."""
     flows_without_path: int = 0
     """Number of virtual links between hosts that the fabric does not connect now."""
     waiting: str = ""
-    """Reason why the extension makes the job wait; the job is pending then."""
+    """Reason why the extension lets the job wait; empty if the job need not wait."""
     planned: VirtualLinks | None = None
-    """Virtual links that the job is planned with and that the ideal time belongs to."""
+    """Virtual links for which the job is planned, and to which the ideal time applies."""
 
     @property
     def spec(self) -> JobSpec:
@@ -87,7 +88,7 @@ class JobStatus:
 
     @property
     def last_index(self) -> int:
-        """Highest iteration number that was reported; -1 before the first."""
+        """Highest reported iteration number; -1 before the first report."""
         return self.vitals.reported.last_index
 
     @property
@@ -106,9 +107,9 @@ class JobStatus:
 
     @property
     def mean_communication_s(self) -> float:
-        """Mean communication time of the latest iterations of the present epoch (``jobs.job``), in seconds.
+        """Mean communication time in seconds of the latest iterations of the present epoch (``jobs.job``).
 
-        It is 0 before the first such iteration, and while the iterations were measured with other links than
+        The mean is 0 before the first such iteration, and while the iterations had other virtual links than
         ``planned``."""
         reported = self.vitals.reported
         return reported.mean_communication_s if reported.planned is self.planned else 0.0
@@ -119,15 +120,15 @@ class JobStatus:
 
     @property
     def subflows(self) -> int:
-        """Number of subflows of the pinned virtual links."""
+        """Number of subflows of all pinned virtual links."""
         return sum(len(route) for route in self.routes.values() if route)
 
     @property
     def efficiency_predicted(self) -> float | None:
         """Predicted efficiency of the job under the running routes.
 
-        The efficiency is 0 while the job waits for hosts or some flow has no path, and None while it is unknown or
-        withheld."""
+        The efficiency is 0 while the job waits for hosts or a flow has no path. It is None while it is unknown or
+        ``prediction_withheld``."""
         if self.missing_hosts or self.flows_without_path:
             return 0.0
         return self.efficiency_allowed if self.slowdown and not self.prediction_withheld else None
@@ -144,17 +145,17 @@ class SwitchStatus:
     """Published state of a switch."""
 
     in_sync: bool
-    """Whether the switch holds its wanted rules."""
+    """Whether the switch has confirmed exactly the rules that it should have."""
     rules: int
-    """Number of our rules on the switch."""
+    """Number of Signalbox's rules on the switch."""
     foreign_rules: int
     """Number of foreign flows, groups and meters."""
     healed_rules: int = 0
-    """Number of our rules that others changed and the controller restored, since the start."""
+    """Number of Signalbox's rules that others changed and the controller restored, since the start."""
     is_read: bool = True
-    """Whether the rules were read since the switch connected; if not, all numbers of rules are 0."""
+    """Whether the rules have been read since the switch connected. Before that, all numbers of rules are 0."""
     tables: tuple[TableUse, ...] = ()
-    """Use of the tables, as far as the switch reports it."""
+    """Number of entries in each table, as far as the switch reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +173,9 @@ class ExtensionStatus:
 
     switches: Mapping[Dpid, ExtensionSwitch] = field(default_factory=dict)
     change_times: Histogram = field(default_factory=Histogram)
-    """Distribution of the seconds from the start of a change until all of its switches had confirmed it."""
+    """Distribution of the seconds from the start of a change of circuits until all of its switches had confirmed it."""
     latest_change: tuple[int, int, float] | None = None
-    """Number of the latest change, number of ports that it changed, and its duration in seconds."""
+    """Latest change of circuits: its number, the number of ports that it changed, and its duration in seconds."""
 
 
 NO_EXTENSION = ExtensionStatus()
@@ -184,33 +185,33 @@ DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]
 """Progress of a drain.
 
 - ``moving``: flows are being moved away.
-- ``confirming``: switches have not confirmed yet that no flow uses the part.
-- ``measuring``: counters have not been read twice since the switches confirmed it.
-- ``carrying``: counters show packets that are no probes.
-- ``safe``: nothing is sent over the part, so it can be pulled."""
+- ``confirming``: switches have not yet confirmed the rules with which no flow uses the part.
+- ``measuring``: counters have not been read twice since this confirmation.
+- ``carrying``: counters still show packets other than LLDP probes.
+- ``safe``: counters show no traffic, so the part can be pulled."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainStatus:
-    """Published state of a drained part of the fabric."""
+    """Published state of a drained switch or cable."""
 
     name: str
     since: float
-    """Time of the drain in seconds since 1970."""
+    """Start of the drain in seconds since 1970."""
     state: DrainState
     flows: int
     """Number of flows whose routes still use the part."""
     links: int
-    """Number of existing links of the part."""
+    """Number of links of the part that exist now."""
     rate_bps: float | None = None
-    """Rate of the part's busiest link since flows stopped using the part, in bit/s; None until the rate is known."""
+    """Rate of the part's busiest link in bit/s, measured since no flow uses the part; None until it is known."""
     waits_for: tuple[str, ...] = ()
-    """Obstacles in words: switches that have not confirmed, or counters that have not been read."""
+    """Texts that name the switches whose confirmation or counters are still missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """New paths for ``flows`` flows whose paths were lost, found in ``plan_ms`` milliseconds."""
+    """Repair: new paths for ``flows`` flows that had lost theirs, found in ``plan_ms`` milliseconds."""
 
     flows: int
     plan_ms: float
@@ -218,73 +219,77 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Published state of the controller. Totals and distributions are since the start."""
+    """Published state of the controller. Numbers of events, and distributions, count from the controller's start."""
 
     fabric: Fabric = field(default_factory=Fabric)
     mode: Mode = Mode.PLANNED
     adopting: bool = False
     switches: Mapping[Dpid, SwitchStatus] = field(default_factory=dict)
     links: Mapping[LinkId, LinkStatus] = field(default_factory=dict)
-    """Published state of each link; a value is computed when it is read."""
+    """Published state of each link. A value is computed when it is looked up."""
     jobs: Mapping[JobId, JobStatus] = field(default_factory=dict)
     job_ends: tuple[JobEnd, ...] = ()
     """Latest ends of registrations, oldest first."""
     jobs_ended: Mapping[EndReason, int] = field(default_factory=dict)
-    """Number of ended registrations, by reason."""
+    """Number of ended registrations, by reason of the end."""
     demands: Mapping[JobId, JobDemand] = field(default_factory=dict)
     """Measured traffic of jobs."""
     plan: Plan | None = None
     plan_installed: bool = False
     plan_reason: str = ""
-    """Decision on the newest plan, and its reason."""
+    """Text with the decision on the newest plan, and the reason."""
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
-    """Source, by job, of the bytes for which the newest plan was made."""
+    """Source of the bytes for which the newest plan was made, by job."""
     goal: GoalPlanLeft | None = None
-    """Goal plan that the plans approach in several cycles; None if the newest plan is the best."""
+    """Better plan that needs more moves than one cycle allows, and is approached cycle by cycle; None if there is
+    none."""
     baseline_slowdowns: Mapping[str, float] = field(default_factory=dict)
-    """Slowdown of each baseline on the problem of the newest plan."""
+    """Worst slowdown that each baseline scheme, such as ECMP, would have on the problem of the newest plan."""
     pins: int = 0
     moved_flows_total: int = 0
     plans_total: int = 0
     repair: Repair | None = None
-    """Repair after the latest loss of links that routes used; None without one, or if no flow could get a new path."""
+    """Repair after the latest loss of links that routes used; None before the first one, or if no flow could be
+    repaired."""
     repair_s: float | None = None
-    """Seconds from the latest loss until the switches had confirmed the repaired routes; None until then."""
+    """Seconds from the latest loss until switches had confirmed the repaired routes; None until then."""
     repairs_total: int = 0
     repaired_flows_total: int = 0
     counters_read: Mapping[Dpid, CountersRead] = field(default_factory=dict)
-    """Times of the latest readings of the counters of each connected switch."""
+    """Times of the latest readings of each connected switch's counters, in monotonic seconds."""
     counters_late_after_s: float = math.inf
-    """Age in seconds above which counters count as late."""
+    """Age in seconds above which counters are out of date."""
     refused_connections: Mapping[RefusalReason, int] = field(default_factory=dict)
-    """Number of refused connections by reason; reasons without any are missing."""
+    """Number of refused connections of switches, by reason. Reasons that have not occurred are missing."""
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
     """Number of refused packets by port and reason."""
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
-    """Number of refused claims to addresses of other ports, by port."""
+    """Number of refused packets in which a port claimed the address of a host at another port, by port."""
     masterships_lost: int = 0
-    """Number of times that a switch has refused the claims or the writes of this controller for another master."""
+    """Number of times that a switch refused this controller's claim to be master, or its writes, for another master."""
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
-    """Number of packets to the controller that exceeded the limit of their port, by port; only ports with any."""
+    """Number of packets to the controller that were dropped at the limit of their port, by port. Ports without drops
+    are missing."""
     plan_at: float | None = None
     """Time of the newest plan in monotonic seconds."""
     plan_times: Histogram = field(default_factory=Histogram)
     """Distribution of the planning times in seconds."""
     repair_times: Histogram = field(default_factory=Histogram)
-    """Distribution of the values of ``repair_s``."""
+    """Distribution of all values of ``repair_s``."""
     install_times: Histogram = field(default_factory=Histogram)
     """Distribution of the seconds from sending a stage until all of its switches had confirmed it."""
     communication_times: Histogram = field(default_factory=Histogram)
     """Distribution of the communication times of all reported iterations, in seconds."""
     dropped_packets: Mapping[Dpid, Mapping[Dropped, int]] = field(default_factory=dict)
-    """Packets that each switch has dropped since its rules were installed; missing before the first reading."""
+    """Number of packets that each switch has dropped since its rules were installed, by kind. Switches are missing
+    before their first reading."""
     state_revision: int = 0
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
     alarms_before: Mapping[AlarmKey, float] = field(default_factory=dict)
-    """Alarms from before the restart that may still be raised again, with their starts in monotonic seconds."""
+    """Alarms from before the restart that may be raised again, with their starts in monotonic seconds."""
     rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
-    """Rules of each switch that was read."""
+    """Rules of each switch whose rules have been read."""
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)
     """Drained parts by name."""
     drained: frozenset[LinkId | PartKey] = frozenset()
@@ -294,7 +299,7 @@ class Status:
     down_parts: Mapping[PartKey, Part] = field(default_factory=dict)
     """Parts that are down."""
     absent_parts: Mapping[PartKind, int] = field(default_factory=dict)
-    """Number of absent parts by kind, including parts that do not count as down yet."""
+    """Number of absent parts by kind, including those that are not yet reported as down."""
     named_hosts: Mapping[PartKey, object] = field(default_factory=dict)
     """Hosts that jobs or the inventory file name."""
     extension: ExtensionStatus = NO_EXTENSION
@@ -302,11 +307,11 @@ class Status:
 
     @property
     def counters_at(self) -> float | None:
-        """Oldest time of a reading of any kind of counters, in monotonic seconds; None without switches."""
+        """Time of the oldest among the latest readings, in monotonic seconds; None without switches."""
         return min(map(min, self.counters_read.values()), default=None)
 
     def late_ports(self, now: float) -> frozenset[Dpid]:
-        """Return the switches whose port counters are late, so that the rates of their links are unknown.
+        """Return the switches whose port counters are out of date, so that the rates of their links are unknown.
 
         ``now``: monotonic seconds."""
         since = now - self.counters_late_after_s
@@ -314,17 +319,17 @@ class Status:
 
     @property
     def moves_left(self) -> int:
-        """Number of moves to the goal plan; 0 without one."""
+        """Number of moves that are still needed to reach the goal plan; 0 without one."""
         return self.goal.moves if self.goal else 0
 
     @property
     def blocked_flows(self) -> int:
-        """Number of flows that no allowed sequence of single moves brings to the goal plan; they must move together."""
+        """Number of flows that must move together to reach the goal plan; moving them one by one is not allowed."""
         return self.goal.blocked if self.goal else 0
 
     @property
     def unserved(self) -> Mapping[Unserved, int]:
-        """Number of jobs that count as 0 in the efficiency, by the first reason that applies."""
+        """Number of jobs with the efficiency 0, by the first reason that applies."""
         return Counter(why for why in map(self._why_unserved, self.jobs.values()) if why)
 
     def _why_unserved(self, job: JobStatus) -> Unserved | None:
@@ -337,7 +342,7 @@ class Status:
 
     @property
     def network_efficiency(self) -> float | None:
-        """Network efficiency: 1 divided by the slowdown of the worst job; 0 while some job is unserved.
+        """Network efficiency: 1 divided by the slowdown of the worst job; 0 while a job is unserved.
 
         The efficiency is None while no slowdown is known, for example without jobs, and while a restarted controller
         has not read the rules of the switches."""
@@ -349,36 +354,38 @@ class Status:
 class StatusBoard:
     """Newest ``Status``, and values that other threads maintain.
 
-    The loop's thread writes the status, any thread reads it."""
+    The control loop's thread writes the status; any thread may read it."""
 
     def __init__(self) -> None:
         self.history = EventHistory()
-        """History of events, written by the publisher."""
+        """History of events."""
         self.call_times: Mapping[tuple[str, str], Histogram] = {}
         """Distribution of the seconds that API calls took, by method and code; written by the API's thread."""
         self.metrics_refused: Mapping[str, int] = {"tls": 0}
         """Number of refused connections of scrapers, by reason."""
         self.reload_refused = False
-        """Whether the latest SIGHUP changed nothing because of a problem; written by the reader of the files."""
+        """Whether the latest SIGHUP was without effect because of a problem in a file."""
         self.has_standby: Callable[[], bool] = lambda: False
-        """Function that returns whether another controller waits for the end of this one."""
+        """Function that returns whether a standby waits to take over from this controller."""
         self.is_active: Callable[[], bool] = lambda: True
-        """Function that returns whether this controller still has the claim of the saved state."""
+        """Function that returns whether this controller still holds the claim: the exclusive right to change the saved
+        state."""
         self.membership: Membership | None = None
-        """Controllers that share the state in etcd; None where it is not in etcd."""
+        """Controllers that share the state in etcd; None if the state is not in etcd."""
         self.held: Callable[[], Mapping[str, int]] | None = None
-        """Function that returns the number of switches that each member holds, by its id; None if the leader holds all.
+        """Function that returns the number of switches whose OpenFlow master is each member, by the member's id; None
+        if it is always the leader.
         """
         self.refused_members: Mapping[str, int] = {}
-        """Number of claims and writes of each member that switches refused for another master, by its NAME/ID.
+        """Number of times that switches refused a member as master, or its writes, by the member's NAME/ID.
 
-        The links of the leader count in it."""
+        The leader's end of each link counts them."""
         self.stands_by = False
-        """Whether this controller waits for the end of another one."""
+        """Whether this controller is a standby."""
         self.planning_replaced: Callable[[], int] = lambda: 0
-        """Function that returns the number of planning processes that ended unexpectedly."""
+        """Function that returns the number of planning processes that have ended unexpectedly."""
         self.certificates_end: Mapping[str, float] = {}
-        """Expiry of the certificate of each listener with TLS, in seconds since 1970; written by the file reader."""
+        """Expiry of each listener's certificate, in seconds since 1970."""
         self._lock = threading.Lock()
         self._status = Status()
         self._listeners: list[Callable[[], None]] = []
@@ -388,7 +395,7 @@ class StatusBoard:
         return self._status
 
     def held_switches(self) -> Mapping[str, int]:
-        """Return the number of switches that each member holds, by the member's id."""
+        """Return the number of switches whose OpenFlow master is each member, by the member's id."""
         if self.held:
             return self.held()
         leader = self.membership.leader() if self.membership else None
@@ -402,9 +409,9 @@ class StatusBoard:
             listener()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call ``listener`` after every publication and return a function that stops this.
+        """Call ``listener`` after every publication, and return a function that stops the calls.
 
-        The listener is called in the loop's thread, so it must be quick."""
+        The listener must be quick, because it runs in the control loop's thread."""
         with self._lock:
             self._listeners.append(listener)
 

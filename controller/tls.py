@@ -1,8 +1,8 @@
 """TLS of the listeners: the controller's certificate, and the authorities for certificates of peers.
 
-In: the files in the configuration. Out: the context for new connections, or the problem of each file; and the fields of
-a certificate, some of which Python reports only for a peer's certificate. The module imports no framework, so that a
-configuration can be checked without one.
+In: the files in the configuration. Out: the context for new connections, or the problem of each file. The module also
+reads fields of a certificate, since Python reports some of them only for a peer's certificate. It imports no framework,
+so that a configuration can be checked without one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from signalbox.errors import InvalidInput
 
 
 class TlsContext:
-    """TLS of one listener, named by its section of the configuration.
+    """TLS of one listener. ``section``: its section of the configuration.
 
     Raises ``InvalidInput`` like ``server_context``."""
 
@@ -28,7 +28,9 @@ class TlsContext:
         """Context for new connections; None without TLS."""
 
     def prepare(self, files: TlsFiles | None) -> Callable[[], None]:
-        """Read the files and return a function that makes new connections use them; any thread may call it."""
+        """Read the files, and return a function that makes new connections use them.
+
+        Any thread may call this function."""
         return partial(setattr, self, "current", server_context(self._section, files))
 
 
@@ -72,7 +74,7 @@ class DerPart(NamedTuple):
 
 
 def certificate_fields(certificate: bytes) -> list[DerPart]:
-    """Return the signed fields of a certificate in DER, without its version (RFC 5280 section 4.1).
+    """Return the fields of a certificate that are signed, without the version, in DER (RFC 5280 section 4.1).
 
     The fields are serial number, algorithm, issuer, validity, subject, and the remaining ones in the order of the RFC.
     Raises ``ValueError`` when the bytes are not a certificate."""

@@ -1,7 +1,7 @@
 """TOML files of the controller: its configuration, tokens, and inventory.
 
-In: a path, and the model of the file's top table. Out: the model, or ``InvalidInput`` with every problem of the
-file.
+In: a path, and the model class of the file's top table. Out: an instance of the model, or ``InvalidInput`` with every
+problem of the file.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MAX_MARKS = 400_000
 
 
 class TomlTable(BaseModel):
-    """A table of a TOML file with strict types: no truth value or text as a number, and no empty path."""
+    """Table of a TOML file with strict types: numbers must not be text or truth values, and paths must not be empty."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="wrap")
     @classmethod
     def _while_few_are_wrong(cls, data: Any, checked: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
-        """Skip this table if other tables of the file have ``MAX_PROBLEMS`` problems, which take a kilobyte each."""
+        """Do not check this table if others already have ``MAX_PROBLEMS`` problems, since each takes a kilobyte."""
         found: Counter[str] = info.context if info.context is not None else Counter()
         before = found["problems"]
         if before >= MAX_PROBLEMS:
@@ -69,7 +69,7 @@ class TomlTable(BaseModel):
 
 
 def matching(pattern: str, what: str) -> WrapValidator:
-    """Return a validator that accepts only text that matches ``pattern`` as a whole.
+    """Return a validator that accepts only text of which the whole matches ``pattern``.
 
     ``what``: description of valid text."""
 
@@ -83,7 +83,7 @@ def matching(pattern: str, what: str) -> WrapValidator:
 
 
 def refuse_above(less_s: float, more_s: float, less: str, more: str) -> None:
-    """Raise ``PydanticCustomError`` when the setting ``less`` of a table is above the setting ``more``."""
+    """Raise ``PydanticCustomError`` if the setting ``less`` of a table is larger than the setting ``more``."""
     if less_s > more_s:
         message = "{less} ({less_s} s) must be at most {more} ({more_s} s)"
         values = {"less": less, "more": more, "less_s": f"{less_s:g}", "more_s": f"{more_s:g}"}
@@ -92,7 +92,7 @@ def refuse_above(less_s: float, more_s: float, less: str, more: str) -> None:
 
 @cache
 def _fields_of(model: type[BaseModel], *types: type) -> frozenset[str]:
-    """Return the names of the fields that take values of these types only, or None."""
+    """Return the names of the fields whose values have one of these types, or None."""
     return frozenset(name for name, field in model.model_fields.items() if _is_of(field.annotation, types))
 
 
@@ -102,9 +102,9 @@ def _is_of(annotation: object, types: tuple[type, ...]) -> bool:
 
 
 def read_toml(path: Path, model: type[Model]) -> Model:
-    """Return a TOML file as ``model``.
+    """Return the contents of a TOML file as an instance of ``model``.
 
-    Raises ``InvalidInput`` with every problem of the file, each with the path of the wrong setting in the file."""
+    Raises ``InvalidInput`` with every problem of the file, each with the path of the invalid setting."""
     name = called(path)
     try:
         text = read_bytes(path, MAX_TOML_BYTES).decode("utf-8-sig")

@@ -327,7 +327,7 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
 
 
 def member_messages(members: Members, held: Mapping[str, int], unix_now: float) -> list[pb.Member]:
-    """Return the messages of present members, then of absent ones. ``held``: number of switches by the member's id.
+    """Return the messages of present members, then of absent ones. ``held``: see ``StatusBoard``.
 
     ``unix_now`` is in seconds since 1970."""
     leader, linkable = members.leader.id if members.leader else "", members.linkable()
