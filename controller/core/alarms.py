@@ -1,8 +1,9 @@
-"""The alarms that are raised now: about jobs, the plan, switches, and parts of the fabric that are down.
+"""Raised alarms: about jobs, the plan, switches, and parts of the fabric that are down.
 
-``AlarmTimes`` adds the time since which each alarm has been raised. The module is pure.
+``AlarmTimes`` adds the start time of each alarm. The module is pure.
 
-One fault raises one alarm: a part that is down because of another part raises none (``excepted``, ``core/derived.py``).
+One fault raises one alarm: if a part is down because another one is, only the latter raises an alarm (``excepted``,
+``core/derived.py``).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Key = TypeVar("Key")
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
-"""Thresholds above which missing switches raise one common alarm instead of an alarm per switch.
+"""Thresholds from which missing switches raise one common alarm instead of an alarm per switch.
 
 At least ``MANY_AT_LEAST`` switches must be missing, and more than ``MANY_FRACTION`` of all expected switches or of the
 expected switches of one role. This happens if the inventory describes another fabric, or if the control network is
@@ -73,10 +74,10 @@ def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
 
 
 def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], now: float) -> Iterator[Alarm]:
-    """Yield the alarms that are about neither one job nor one part, each kind at most once per subject.
+    """Yield the alarms that concern neither a single job nor a single part; at most one per kind and subject.
 
-    ``fabric``: the topology with a unique name for each switch.
-    ``without_path``: number of flows, by job, whose hosts the fabric does not connect."""
+    ``fabric``: the topology with a unique name for each switch. ``without_path``: number of flows, by job, whose hosts
+    the fabric does not connect."""
     plan = s.cycle.plan
     if s.plan_installed and plan and plan.ecmp and plan.max_slowdown > plan.ecmp.mean * (1 + SLOWDOWN_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"slowdown": plan.max_slowdown, "ecmp": plan.ecmp.mean})
@@ -130,7 +131,7 @@ def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:
 
 
 def _refused_connections(s: State, now: float) -> Iterator[Alarm]:
-    """Yield an alarm for each reason for which the controller has refused connections lately."""
+    """Yield an alarm for each reason why the controller has refused connections lately."""
     for reason, (peer, last_at) in s.refusals.last_connections.items():
         if now < last_at + CONNECTIONS_RECENT_S:
             yield Alarm(AlarmKind.CONNECTIONS_REFUSED, reason, {"peer": peer})
@@ -164,7 +165,7 @@ def _recent(counts: PortCounts, since: float) -> Iterator[PortRef]:
 
 
 def _some(ports: Iterable[PortRef], fabric: Fabric) -> list[PortRef]:
-    """Return a limited number of the ports for alarms of one kind: a switch may report problems of all its ports."""
+    """Return a limited number of the ports for alarms of one kind; a switch may report problems of all its ports."""
     of_switch = Counter[Dpid]()
     some = list[PortRef]()
     for at in ports:
@@ -186,7 +187,7 @@ def port_exists(fabric: Fabric, at: PortRef) -> bool:
 def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: frozenset[JobId] | None) -> Alarm | None:
     """Return the alarm of a cable that is down, or of a named host that is down, else None.
 
-    ``named``: the jobs that name a host; None where neither a job nor the inventory file names it."""
+    ``named``: the jobs that name the host; None if neither a job nor the inventory file names it."""
     if is_excepted or key.kind is PartKind.SWITCH or (key.kind is PartKind.HOST and named is None):
         return None
     kind = AlarmKind.LINK_DOWN if key.kind is PartKind.LINK else AlarmKind.HOST_DOWN
@@ -199,7 +200,7 @@ def switch_alarms(
     known: int,
     roles: Mapping[Dpid | str, SwitchRole],
 ) -> Mapping[PartKey | None, Alarm]:
-    """Return an alarm for each switch that is down, or one for all under the key None when many are down.
+    """Return an alarm for each switch that is down; if there are many, one common alarm under the key None.
 
     ``known``: number of switches that are remembered or declared. ``roles``: role of each switch that has one, by dpid
     or by name."""
@@ -218,7 +219,7 @@ def switch_alarms(
 
 
 def subjects_with_unique_names(alarms: Mapping[Key, Alarm], shared_names: frozenset[str]) -> Mapping[Key, Alarm]:
-    """Return the alarms of parts, each with a unique subject: where switches share a name, the dpid is added.
+    """Return the alarms of parts, each with a unique subject: if switches share a name, the dpid is added.
 
     ``shared_names``: the names that several switches have."""
     if not shared_names:
@@ -240,10 +241,10 @@ def _are_many(missed: Missed) -> bool:
 
 
 KEEP_STARTS_S = 60.0
-"""Seconds in which an alarm that is raised again after a restart keeps the start time from before the restart.
+"""Seconds after a restart in which an alarm that is raised again keeps its start time from before the restart.
 
-They are counted from the end of the wait for missing parts of the fabric (``KnownParts``). Some alarms are raised late:
-for example, counters are stale only after they have not been read for a while."""
+The seconds count from the end of the wait for missing parts of the fabric (``KnownParts``). Some alarms are raised
+late: counters, for example, are stale only after they have not been read for a while."""
 
 
 class AlarmTimes:
@@ -273,8 +274,8 @@ class AlarmTimes:
     ) -> Mapping[AlarmKey, Alarm]:
         """Return the alarms with their start times and silences.
 
-        An alarm that was not raised at the last call starts ``now``, or when it started before the restart.
-        ``groups``: raised alarms. Each alarm is in the same group at every call, so only changed entries are examined.
+        An alarm that was not raised at the last call starts at ``now``, or at its start before the restart. ``groups``:
+        raised alarms. An alarm must be in the same group at every call, since only changed entries are examined.
         ``awaits_parts``: whether missing parts may still be discovered after the restart."""
         changes: dict[AlarmKey, Alarm | None] = {}
         for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
@@ -300,7 +301,7 @@ class AlarmTimes:
 
 
 def _silence(key: AlarmKey, silences: Mapping[SilenceKey, Silence]) -> Silence | None:
-    """Return the silence of this alarm, else the silence of all alarms of its kind."""
+    """Return the silence of this alarm, else the silence that applies to all alarms of its kind."""
     return silences.get(key) or silences.get((key[0], ""))
 
 

@@ -1,7 +1,7 @@
 """Table of derived values.
 
-A row is a function and its inputs: state (``s``) or other rows (``self``). Calling a row returns its value. The
-function is called again only when an input has changed (``controller.shared_map``). Function objects (``Flows()``,
+A row is a function with its inputs, which are state (``s``) or other rows (``self``). Calling a row returns its value,
+which is computed again only when an input has changed (``controller.shared_map``). Function objects (``Flows()``,
 ``Pins()`` …) and the functions of ``per_key`` and ``joined`` also keep results per job, flow or switch.
 
 A flow *without a path* is one whose hosts the fabric does not connect. Shortly after a start, parts that may still
@@ -95,15 +95,15 @@ class Derived:
         self.ready = Row(per_key(_if_ready), lambda: (self.jobs(), self.missing(), extension.waiting()))
         """Jobs that can be planned: all their hosts are known, and the extension does not make them wait."""
         self.waiting = Row(per_key(_flow_ids), lambda: (self.missing(), self.jobs()))
-        """Flows of the jobs that wait for unknown hosts."""
+        """Flows of jobs that wait for unknown hosts."""
         self.flows = Row(Flows(), lambda: (self.ready(), s.fabric.hosts))
-        """Flows to plan, by job, without routes."""
+        """Flows to plan, by job. Their routes are not part of this value."""
         self.registrations = Row(per_key(lambda _, job: job.registration), lambda: (s.jobs.jobs,))
         """Registration of each job, to be saved."""
         self.measured = Row(per_key(lambda _, demand: demand.held), lambda: (s.demand.demands,))
         """Measured virtual links of each job that is planned with them, to be saved."""
         self.polled_soon = Row(leaves_of, lambda: (s.demand.soon, s.fabric.hosts))
-        """Leaf switches whose counters are polled more often, because jobs on their hosts are being learnt."""
+        """Leaf switches whose counters are read more often, because jobs on their hosts are being learnt."""
 
         # ---- links that plans may use, and links that packets are sent over
 
@@ -115,7 +115,7 @@ class Derived:
         )
         """Drained parts by name, with their links, the ports that send to them, and their hosts."""
         self.excluded = Row(excluded_links, lambda: (self.drained_parts(), s.drains.waiting))
-        """Drained links on which the planner routes no flow any more."""
+        """Drained links over which the planner may not route flows any more."""
         self.plannable = when(
             is_drained, Row(without, lambda: (s.fabric.links, self.excluded())), lambda: s.fabric.links
         )
@@ -123,7 +123,7 @@ class Derived:
         self.flows_by_link = Row(by_link, lambda: (s.routes.routes,))
         """Flows on each link, by the running routes."""
         self.drained_flows = Row(_drained_flows, lambda: (self.drained_parts(), self.flows_by_link(), self.waiting()))
-        """Flows on each drained link, without flows of jobs that wait for unknown hosts."""
+        """Flows on each drained link, except flows of jobs that wait for unknown hosts."""
         self.forwarding_links = Row(forwarding_links, lambda: (s.fabric.links, self.excluded(), self.drained_flows()))
         """All links, except excluded links that no route uses."""
         self.forwarding = when(
@@ -151,7 +151,7 @@ class Derived:
         self.uncounted_links = Row(
             UncountedLinks(), lambda: (s.fabric.hosts, s.fabric.links, self.uncounted(), self.paths())
         )
-        """Links whose port counters may include bytes of each uncounted flow, pinned or not."""
+        """Links whose port counters may include bytes of uncounted flows, by flow."""
         self.background = Row(
             background,
             lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
@@ -171,7 +171,7 @@ class Derived:
             ),
             self.background,
         )
-        """Background for planning in bit/s: the measured one, raised on links where it was higher until recently."""
+        """Background for planning in bit/s: the measured one, or a higher value that a link had until recently."""
         self.capacity_bps = Row(capacities, lambda: (self.plannable(), s.fabric.hosts, self.planned_background()))
         """Capacity in bit/s that the background leaves for announced traffic on each plannable link."""
         self.snapshot = Row(
@@ -200,9 +200,9 @@ class Derived:
 
         When many flows change, each turn updates the pins of only some of these flows."""
         self.pins_due: Callable[[], bool] = lambda: pins.due
-        """Whether the pins of some jobs are outdated until a later turn updates them."""
+        """Whether some jobs have outdated pins, which a later turn will update."""
         self.next_pins: Callable[[], None] = pins.next_turn
-        """Start the next turn: the next call of ``pins`` updates more pins."""
+        """Start the next turn: the next call of ``pins`` updates the pins of more flows."""
         self.rules = Row(
             pipeline.desired, lambda: (s.fabric, self.pins(), s.sync.installed, self.forwarding(), self.closed())
         )
@@ -218,7 +218,7 @@ class Derived:
         self.only_pins_changed: Callable[[], bool] = lambda: counted_links.is_quick(
             s.fabric.hosts, s.fabric.links, self.plannable()
         )
-        """Whether at most the pins among the inputs of ``counted_links`` have changed, so that deriving it is quick."""
+        """Whether ``counted_links`` can be derived quickly, because none of its inputs except the pins has changed."""
         self.confirmed = Row(
             ConfirmedRoutes(),
             lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins, s.wanted.rules, s.sync.installed),
@@ -230,11 +230,11 @@ class Derived:
         # ---- published values of jobs, as they are on disk (``core/state.py``)
 
         self.unsaved = Row(unsaved, lambda: (s.commits.on_disk.jobs, self.registrations(), s.jobs.ends))
-        """Jobs whose latest change is not on disk, with values as in the function ``unsaved``."""
+        """Jobs whose latest change is not on disk. The values are those of the function ``unsaved``."""
         self.published_jobs = Row(published, lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
-        """Jobs as they may be published, without changes that are not on disk."""
+        """Jobs to publish: without changes that are not on disk yet."""
         self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
-        """Demand of each job as it may be published, without changes that are not on disk."""
+        """Demand of each job to publish: without changes that are not on disk yet."""
         self.published_missing = Row(
             joined(lambda job: job.addresses, _missing), lambda: (self.published_jobs(), s.fabric.hosts)
         )
@@ -242,16 +242,16 @@ class Derived:
         self.published_waiting: Callable[[], Mapping[JobId, str]] = lambda: extension.waiting_as_published(
             self.published_jobs()
         )
-        """Reason why the extension makes a published job wait, by job."""
+        """Reason why the extension makes a job wait, by published job."""
         self.islands = Row(islands_beside_the_largest, lambda: (s.fabric.switches, self.plannable(), s.fabric.hosts))
-        """Hosts that cannot reach the largest group of connected hosts."""
+        """Hosts outside of the largest group of hosts that can reach each other."""
         self.flows_without_path = Row(
             joined(lambda job: job.virtual_links.addresses, count_without_path),
             lambda: (self.published_jobs(), s.fabric.hosts, self.islands()),
         )
         """Number of flows without a path, by job; a job without such flows has no entry."""
         self.without_path = Row(_without, lambda: (self.flows_without_path(), frozenset(self.published_waiting())))
-        """The entries of ``flows_without_path`` except those of jobs that wait for the extension."""
+        """Number of flows without a path, by job, except jobs that wait for the extension."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (
@@ -269,11 +269,11 @@ class Derived:
         self.demand_alarms = Row(per_key(demand_alarm), lambda: (self.published_demands(),))
         """Alarms of jobs whose traffic contradicts their announcement."""
         self.missing_for_alarm = Row(not_awaited, lambda: (self.published_missing(), s.parts.awaited))
-        """Addresses, by job, of the unknown hosts that have had enough time to appear since the start."""
+        """Addresses of unknown hosts, by job, except hosts that may still appear after the start."""
         self.host_alarms = Row(per_key(host_alarm), lambda: (self.missing_for_alarm(),))
         """Alarms of jobs whose hosts are missing."""
         self.without_path_for_alarm = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))
-        """Number of flows without a path, by job; empty while parts may still appear after the start."""
+        """Number of flows without a path, by job. Empty while missing parts may still appear after the start."""
 
         # ---- published values of the fabric
 
@@ -383,8 +383,8 @@ def count_without_path(job: Job, hosts: Mapping[str, Host], islands: Islands) ->
 def saved_part(_: PartKey, part: Part, named: frozenset[JobId] | None) -> Part | None:
     """Return the part if it must be saved for a restart, else None.
 
-    Hosts are saved only while they are down and named. The controller discovers all other hosts again after a restart,
-    and a host that invents addresses must not fill the state."""
+    A host is saved only if it is down, and a job or the inventory file names it. After a restart the controller
+    discovers all other hosts again, and a machine that invents addresses cannot fill the state."""
     if part.kind is PartKind.HOST:
         return part if named is not None and part.down_since is not None else None
     return part if part.seen or part.down_since is not None else None
@@ -406,10 +406,9 @@ def excepted(
 ) -> Mapping[PartKey, bool]:
     """Return the parts of ``down`` that raise no alarm, each with the value True.
 
-    ``explained``: parts that are down because of another part.
-    ``other_masters``: switches whose master is another controller, for which there is a separate alarm.
-    ``drained``: drained switches and cables. A host that is down at a drained switch still raises its alarm, because a
-    drained switch should have no hosts."""
+    ``explained``: parts that are down because of another part. ``other_masters``: switches whose master is another
+    controller; a separate alarm reports them. ``drained``: drained switches and cables. A host that is down at a
+    drained switch still raises its alarm, because a drained switch should have no hosts."""
     silent = {down[key].name for key in drained & down.keys() if key.kind is PartKind.SWITCH}
     hosts = (key for key in explained if key.kind is PartKind.HOST) if silent else ()
     changes: dict[PartKey, bool | None] = {key: None for key in hosts if down[key].ends[0].switch in silent}
@@ -437,7 +436,7 @@ def switches_with_unique_names(fabric: Fabric, shared_names: frozenset[str]) -> 
 def not_awaited(
     missing: Mapping[JobId, tuple[str, ...]], awaited: frozenset[PartKey]
 ) -> Mapping[JobId, tuple[str, ...]]:
-    """Return the missing addresses of each job without the ``awaited`` ones (see ``KnownParts``)."""
+    """Return the missing addresses of each job, except ``awaited`` ones (see ``KnownParts``)."""
     if not awaited:
         return missing
     left = {job_id: tuple(ip for ip in ips if host_key(ip) not in awaited) for job_id, ips in missing.items()}
@@ -445,5 +444,5 @@ def not_awaited(
 
 
 def unless_awaited(without_path: Mapping[JobId, int], awaited: frozenset[PartKey]) -> Mapping[JobId, int]:
-    """Return ``without_path``, or nothing while switches or cables are ``awaited`` that may complete the paths."""
+    """Return ``without_path``; empty while switches or cables are ``awaited`` that may complete the paths."""
     return {} if any(key.kind is not PartKind.HOST for key in awaited) else without_path

@@ -1,7 +1,7 @@
-"""States of drained parts: a part can be pulled when no route uses it and counters show only probes on its links.
+"""Progress of drains: a part can be pulled when no route uses it, and counters show only probes on its links.
 
-In: the drained parts, the flows on their links, the rules of the switches at the other ends of their cables, and
-counters. Out: a ``DrainStatus`` for each part. A drain waits only for switches with a cable to the part, and there only
+In: the drained parts, the flows on their links, the rules of neighbouring switches, and counters. Out: a
+``DrainStatus`` for each part. A drain waits only for neighbours, the switches with a cable to the part, and there only
 for rules that lead to the part. The module is pure; ``now`` is monotonic seconds.
 """
 
@@ -26,7 +26,7 @@ from controller.tables.switch_sync import SwitchSync
 BYTES_PER_PROBE = 200
 """Upper bound of the bytes that a link counts per probe interval while it carries only LLDP.
 
-It includes LLDP of the switches, which is sent at most as often as probes of the controller."""
+The bound allows for LLDP of the switches, which is sent at most as often as probes of the controller."""
 
 MAX_NAMED = 4
 """Largest number of obstacles that ``DrainStatus.waits_for`` names."""
@@ -48,16 +48,16 @@ class _Progress:
     """Progress of one drained part on which no flow is routed."""
 
     quiet: dict[PortRef, bool] = field(default_factory=dict)
-    """Ports that send no packets to the part. The value is False once the switch of the port has disconnected."""
+    """Ports that send no packets to the part. The value of a port is False once its switch has disconnected."""
     empty_at: float | None = None
     """Time since which all ports have been quiet; None while any port is not quiet."""
     waits_for: tuple[str, ...] = ()
-    """Obstacles that the part waits for, in words."""
+    """Obstacles to pulling the part, in words."""
 
     def wait_for(self, names: Mapping[str, None], now: float) -> None:
-        """Record the obstacles in ``names``.
+        """Record the obstacles to pulling the part.
 
-        A part is empty from the first call without obstacles on, until a call with obstacles."""
+        The part counts as empty from the first call without obstacles until the next call with obstacles."""
         self.waits_for = _some(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
@@ -76,9 +76,9 @@ class _Surroundings(NamedTuple):
     """Forwarding state of the switches at the other ends of the cables of drained parts."""
 
     sending: frozenset[PortRef] = frozenset()
-    """Ports that may send to a drained part, by the rules that their switches hold or are about to get."""
+    """Ports that may send to a drained part, according to the installed rules and the rules to be installed."""
     fed: frozenset[Dpid] = frozenset()
-    """Switches that packets may enter, from the ports in ``sending`` or from hosts."""
+    """Switches that packets may enter, from ports in ``sending`` or from hosts."""
     refused: Mapping[Dpid, int] = Counter()
     """Number of rules that each switch refuses."""
 
@@ -98,8 +98,8 @@ class Draining:
     def follow(self, drained: Drained, fabric: Fabric, rules_due: bool, now: float) -> None:
         """Update the progress of each drain.
 
-        A part that is empty stays empty until flows use it, or until a switch at the other end of one of its cables
-        reconnects with other rules. ``rules_due``: whether the wanted rules are about to be derived again."""
+        An empty part stays empty until flows use it, or until a neighbour reconnects with other rules. ``rules_due``:
+        whether the wanted rules are about to be derived again."""
         self._now = now
         before, self._progress = self._progress, {}
         for name, part in drained.parts.items():
@@ -118,7 +118,7 @@ class Draining:
         self._progress = {}
 
     def _surroundings(self, drained: Drained, fabric: Fabric) -> _Surroundings:
-        """Return the forwarding state around drained parts; empty if all ports that lead to them are quiet."""
+        """Return the forwarding state of the neighbours; empty if all their ports to drained parts are quiet."""
         if all(of.quiet.get(one.src) for name, of in self._progress.items() for one in drained.parts[name].senders):
             return _Surroundings()
         senders = {sender for part in drained.parts.values() for sender in part.senders}
@@ -211,7 +211,7 @@ class Draining:
         return DrainStatus(name, drain.since, state, 0, len(links), 8 * most_bytes / seconds)
 
     def _is_late(self, link: LinkId, empty_at: float) -> bool:
-        """Return whether the link's counter is stale or was read fewer than twice since the part became empty."""
+        """Return whether the link's counter is stale, or has been read less than twice since the part became empty."""
         read = self._counters.read.get(link.dpid)
         if read is None or read.ports < self._now - self._counters.stale_after_s:
             return True

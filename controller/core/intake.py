@@ -1,7 +1,7 @@
-"""Intake of messages: pass each message to the owners of the state that it changes, and return its effects.
+"""Intake of messages: passes each message to the owners of the state that the message changes, and returns the effects.
 
-The intake reads derived values and sends nothing: ``control_loop`` does the work that becomes due. The reply to a
-request whose change must be saved waits for the disk (``core/state.py``).
+The intake reads derived values and sends nothing: ``control_loop`` does the work that becomes due. If a request changes
+saved state, its reply waits until the change is on disk (``core/state.py``).
 """
 
 from __future__ import annotations
@@ -79,19 +79,20 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 
 JOBS_REST_S = 0.1
-"""Shortest time in seconds between two derivations of rules for changed jobs.
+"""Smallest number of seconds between two derivations of rules for changed jobs.
 
-With thousands of jobs, some job changes all the time. Each derivation leads to several stages of rule changes."""
+With thousands of jobs, one or the other changes all the time, and each derivation leads to several stages of rule
+changes."""
 
 PARTS_QUIET_S = 1.0
-"""Quiet time in seconds before changed parts of the fabric are saved.
+"""Seconds without a further change after which changed parts of the fabric are saved.
 
-Hundreds of parts may change together, and one part may change repeatedly; a single commit saves all these changes."""
+One commit thus saves the changes of hundreds of parts, or repeated changes of one part."""
 
 ASLEEP_S = 1.0
-"""Gap in seconds between two ticks after which the process, or the machine, counts as having been suspended.
+"""Seconds between two ticks above which the process, or the machine, must have been suspended.
 
-The controller then restarts all leases, because it received no renewals while it was suspended."""
+The controller then restarts all leases, because it could not receive renewals."""
 
 LINKS_QUIET_S = 0.2
 """Seconds without a further new link after which the controller derives rules for the new links.
@@ -143,9 +144,9 @@ class Intake:
                 return self._network(message, now)
 
     def pass_time(self, now: float) -> Effects:
-        """Stop using switches that left ``GRACE_S`` ago, end phases whose time is over, and return the effects.
+        """Stop using switches that disconnected ``GRACE_S`` ago, end phases whose time is over, and return the effects.
 
-        Called after every batch of messages and not only at ticks, because such a time may end between two ticks."""
+        Called after every batch of messages, and not only at ticks, because these times may end between two ticks."""
         s = self._state
         s.phases.pass_time(now)
         gone = s.departures.due(now)
@@ -154,19 +155,20 @@ class Intake:
         return self._changed(now) if gone else NO_EFFECTS
 
     def links_came(self, now: float) -> Effects:
-        """Return the effects of new links: rules and then a plan are due when no further links appear."""
+        """Return the effects of new links: when no further links appear, rules and then a plan are due."""
         if not self._state.topology.take_news():
             return NO_EFFECTS
         quiet_s = LINKS_QUIET_S + self._config.planning.debounce_s
         return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
     def _changed(self, now: float) -> Effects:
-        """Return the effects of a changed network: rules are due at once, a plan when the network is quiet."""
+        """Return the effects of a changed network: rules are due at once, and a plan after a time without changes."""
         self._state.topology.take_news()
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _jobs_changed(self, now: float) -> Effects:
-        """Return the effects of changed jobs: rules are due soon (``JOBS_REST_S``), a plan after a quiet time."""
+        """Return the effects of changed jobs: rules are due soon (``JOBS_REST_S``), a plan after a time without
+        changes."""
         return self._rules_changed() | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _rules_changed(self) -> Effects:
@@ -226,9 +228,9 @@ class Intake:
         return at_once(Work.SAVE)
 
     def _refuse(self, message: Request, error: SignalboxError) -> Effects:
-        """Return the reply with the error. The reply waits for the disk while changes of other requests do.
+        """Return the reply with the error. It waits while changes of other requests are not on disk.
 
-        One of these changes may be the reason for the error, and may still be undone."""
+        Such a change may be the reason for the error, and may still be undone."""
         commits = self._state.commits
         if isinstance(error, InvalidInput) or not commits.has_waiting:
             return commands(Reply(message.reply, error, after_status=False))
@@ -253,7 +255,7 @@ class Intake:
         return self._jobs_changed(now) | at_once(Work.SAVE)
 
     def _release_routes(self, now: float) -> None:
-        """Release the routes of removed jobs, of removed pairs and of removed connections."""
+        """Release the routes of removed jobs, pairs of hosts, and connections."""
         s = self._state
         s.demand.follow(s.jobs.jobs, now)
         s.routes.release(self._derived.jobs())
@@ -284,7 +286,9 @@ class Intake:
         return self._jobs_changed(now) | when_saved
 
     def _update(self, message: UpdateJobs, now: float) -> Effects:
-        """Change jobs. A pair of addresses keeps its routes until the next plan, even if another job has it now."""
+        """Change jobs.
+
+        A pair of hosts keeps its routes until the next plan, even if another job announces the pair now."""
         s = self._state
         before = {update.job_id: s.jobs.known(update.job_id) for update in message.updates}
         for update in message.updates:
@@ -329,9 +333,9 @@ class Intake:
     ) -> Effects:
         """Reply when the change is on disk.
 
-        A request that changes nothing waits too, because the state that it confirms may not be on disk yet. ``before``:
-        the jobs before the request. ``end``: end of a registration, marked as final once it is on disk. ``begun``: job
-        of a new registration, whose lease starts once it is on disk."""
+        The reply to a request that changes nothing waits too, because the state that it confirms may not be on disk
+        yet. ``before``: the jobs before the request. ``end``: end of a registration, to be marked as final. ``begun``:
+        job of a new registration, whose lease is to be started."""
         s = self._state
 
         def then(now: float) -> None:
@@ -472,7 +476,7 @@ class Intake:
         return self._changed(now) | (self._begin_adoption(now) if late else NO_EFFECTS)
 
     def _begin_adoption(self, now: float) -> Effects:
-        """Begin to adopt the rules that switches hold: they now take precedence over the state of the controller."""
+        """Begin to adopt the installed rules, which now take precedence over the state of the controller."""
         self._state.adoption.begin(now)
         self._state.phases.transition(Input.ADOPTION_NEEDED, now)
         return at_once(Work.RULES)
@@ -537,7 +541,7 @@ class Intake:
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
     def _evaluate_counters(self, now: float) -> Effects:
-        """Evaluate the counters when a round of readings is over; the measured loads may start a plan."""
+        """Evaluate the counters when all switches have been read; the measured loads may start a plan."""
         s, d = self._state, self._derived
         if not s.counters.round_over(now):
             return NO_EFFECTS
@@ -562,17 +566,17 @@ class Intake:
         return effects
 
     def _follow_parts(self, now: float, at: float) -> Effects:
-        """Record the parts of the fabric that are up; make a commit due soon if parts to be saved have changed."""
+        """Record the parts of the fabric that are up, and save parts soon if they have changed."""
         self._state.parts.follow(self._state.fabric, now, at)
         before, self._saved_parts = self._saved_parts, self._derived.saved_parts()
         return NO_EFFECTS if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
 
     def _senders(self) -> frozenset[LinkId]:
-        """Return the links on which hosts send more than the rules count."""
+        """Return the links on which hosts send more bytes than counting rules count."""
         return frozenset(link for link in self._derived.background() if link.direction == "in")
 
     def _suspicious(self) -> frozenset[str]:
-        """Return the addresses of hosts that send more than jobs announced for them."""
+        """Return the addresses of hosts that send more bytes than their jobs announced."""
         busy = {link.at for link in self._senders()}
         hosts = self._state.fabric.hosts
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
@@ -596,7 +600,7 @@ class Intake:
         return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:
-        """Adopt the routes that switches hold as the running routes, once the adoption is complete."""
+        """Once the adoption is complete, take the installed routes as the running routes."""
         s = self._state
         if s.departures.waiting or not s.sync.installed:
             return NO_EFFECTS

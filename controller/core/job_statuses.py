@@ -1,4 +1,4 @@
-"""Published status of every job, with the reason if its communication time cannot be predicted."""
+"""Published status of every job. If its communication time cannot be predicted, the status has the reason."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ NOTHING_KEPT = (NO_PHASES, 0)
 class JobStatuses:
     """Derivation of the status of every job.
 
-    A call examines only jobs that have changed, jobs with changed hosts, and jobs whose confirmed routes have a new
-    generation. The published generation of a job's routes also grows when the pairs of the job change."""
+    A call examines only jobs that have changed, or whose hosts or confirmed routes have. The published generation of a
+    job's routes also grows when the pairs of hosts of the job change."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
         self._other_slowdowns = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
         self._kept: dict[JobId, tuple[Mapping[int, float], int]] = {}
-        """Ideal time of each phase in seconds, and number of changes of the pairs, by job."""
+        """Ideal time of each phase in seconds, and number of changes of the pairs of hosts, by job."""
         self._statuses: Mapping[JobId, JobStatus] = SharedMap()
 
     def __call__(
@@ -104,7 +104,7 @@ class JobStatuses:
 
 
 def _routes(job: Job, confirmed: Mapping[FlowId, Route]) -> Mapping[FlowId, Route | None]:
-    """Return the confirmed route of every flow of the job; None for a flow without one."""
+    """Return the route of every flow of the job; None for a flow without a confirmed route."""
     owner, pairs = job.dividing.owner, job.virtual_links.in_phases
     if not confirmed:
         return dict.fromkeys([FlowId(src, dst, owner) for src, dst in pairs])
@@ -118,7 +118,7 @@ def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
 
 
 def _efficiency(times_s: Mapping[int, float], slowdown: float, of_phase: Mapping[int, float]) -> float:
-    """Return the ideal time divided by the time that the slowdowns predict. ``times_s``: ideal times by phase."""
+    """Return the ideal time divided by the time that the slowdowns predict. ``times_s``: ideal time by phase."""
     ideal_s = sum(times_s.values())
     allowed_s = sum(of_phase.get(p, 1.0) * s for p, s in times_s.items()) if of_phase else slowdown * ideal_s
     return ideal_s / allowed_s if allowed_s else 0.0
@@ -135,14 +135,14 @@ def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | Non
 STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)
 
 ONE_WAY_EACH = (Library.GLOO, Library.NCCL)
-"""Libraries with which two hosts send to each other at once, and neither direction waits for the other."""
+"""Libraries with which two hosts send to each other at the same time, so that neither direction waits for the other."""
 
 TREES = (BINOMIAL_TREE, QUATERNARY_TREE)
 
 MOST_AT_ONCE = 2
 """Largest number of senders per receiver, and of receivers per sender, for which a prediction is published.
 
-The number is reached by two rings that overlap in time."""
+Two rings that overlap in time have this number."""
 
 
 def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:

@@ -44,7 +44,8 @@ class Tick:
     at: float = field(default_factory=time.time, compare=False)
     """Time in seconds since 1970, used only to record when something happened."""
     is_claimed: bool = True
-    """Whether this process still has the claim of the state; without it, commits fail."""
+    """Whether this process still has the claim: the exclusive right to write the saved state. Without it, commits
+    fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,12 @@ class Reply:
     after_status: bool = True
     """Whether the reply waits until the status that shows the result is published, because the API reads it next.
 
-    False if the request has changed nothing that the status shows."""
+    False if the request has not changed the status."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOut:
-    """Command to answer a question of the extension in a separate process; ``WorkedOut`` returns the answer."""
+    """Command to answer a question of the extension in a separate process. The answer arrives as ``WorkedOut``."""
 
     question: Any
 
@@ -79,7 +80,7 @@ class WorkedOut:
 
     question: Any
     answer: Any
-    """The answer, or a text with the reason why the question has no answer."""
+    """The answer, or a text that says why the question has no answer."""
 
 
 Message = (
@@ -98,7 +99,7 @@ Command = ToSwitches | SolvePlan | WorkOutSlowdowns | WorkOut | Analyse | SaveSt
 
 
 MAX_DEBOUNCES = 10
-"""Longest delay of work that is requested again and again, as a multiple of its quiet time (``when_quiet``)."""
+"""Longest delay of work that is requested again and again, as a multiple of ``quiet_s`` (``when_quiet``)."""
 
 
 class Work(Enum):
@@ -123,7 +124,7 @@ class Due:
     quiet_at: float
     """Time when the work is due unless it is requested again before."""
     latest_at: float
-    """Time when the work is due in any case."""
+    """Time when the work is due even if it is requested again and again."""
 
     def __or__(self, other: Due) -> Due:
         return Due(max(self.quiet_at, other.quiet_at), min(self.latest_at, other.latest_at))
@@ -178,9 +179,10 @@ def commands(*to_give: Command) -> Effects:
 
 
 Arrange = Callable[[Job, Arrangement, float], Effects]
-"""Callback with which an extension replaces the traffic of a job by that of an ``Arrangement``.
+"""Function with which an extension replaces the traffic of a job by that of an ``Arrangement``.
 
-The third argument is the present time in monotonic seconds. If it raises ``SignalboxError``, it changes nothing."""
+The third argument is the present time in monotonic seconds. If the function raises ``SignalboxError``, the job is
+unchanged."""
 
 
 class Extension:
@@ -197,11 +199,11 @@ class Extension:
         return None
 
     def tick(self, arrange: Arrange, now: float) -> Effects:
-        """Return the effects that have become due. The core calls this ten times a second."""
+        """Return the effects that have become due. Called ten times a second."""
         return NO_EFFECTS
 
     def iteration_ended(self, job_id: JobId, arrange: Arrange, now: float) -> Effects:
-        """Return the effects that waited for an iteration of the job to end."""
+        """Return the effects that were delayed until the end of an iteration of the job."""
         return NO_EFFECTS
 
     def take_settings(self, config: Config) -> None:
@@ -214,7 +216,7 @@ class Extension:
         return ()
 
     def change(self, now: float) -> Sequence[Command]:
-        """Return commands that connect one-way ports to other ports.
+        """Return commands that change which ports the one-way ports are connected to.
 
         The core calls this while all other switches hold the wanted rules, so that no outdated rule sends packets to
         these ports."""
@@ -226,7 +228,7 @@ class Extension:
 
     @property
     def links(self) -> Mapping[PortRef, PortRef]:
-        """Port where each one-way link should end, by the port where it begins; the same object while nothing changes.
+        """Port where each one-way link should end, by the port where it begins. The same object while nothing changes.
 
         A link is used only after a probe has arrived over it."""
         return _NO_LINKS
@@ -236,7 +238,7 @@ class Extension:
         return _NO_JOBS
 
     def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
-        """Return the published variant of ``waiting``. ``jobs``: jobs as they are on disk."""
+        """Return ``waiting`` as it may be published. ``jobs``: jobs as they are on disk."""
         return _NO_JOBS
 
     def alarms(self, fabric: Fabric) -> Iterable[Alarm]:

@@ -1,13 +1,13 @@
-"""Loads that start a plan, and the sequence of planning cycles. Pure; ``now`` is monotonic seconds.
+"""Planning cycles, and changes of load that start one. Pure; ``now`` is monotonic seconds.
 
-In: the background of links after each reading of counters, the times of iterations, and problems; answers of the
-planning process, each with a decision whether to adopt the plan. Out: whether a plan, or new slowdowns, are due now;
-``SolvePlan`` commands; new running routes when a repair arrives or a plan is worth its moves; replies to requests for a
-plan.
+In: the background of links after each reading of counters, the times of iterations, problems, and answers of the
+planning process, each with the decision whether to adopt the plan. Out: whether a plan, or new slowdowns, are due now;
+``SolvePlan`` commands; new running routes, from a repair or from a plan that is worth its moves; replies to requests
+for a plan.
 
-A plan starts when background appears on links with pinned flows, or when a job becomes slower. No plan starts when
-background ends, because no job becomes slower. The slowdowns of jobs are then computed again, and the next periodic
-cycle uses the free capacity.
+A plan starts when background appears on links with pinned flows, or when a job becomes slower. When background ends, no
+plan starts, because no job becomes slower. The slowdowns of jobs are then computed again, and the next periodic cycle
+uses the free capacity.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Mode
 
 RISE = 1.1
-"""Smallest factor by which more background must slow down the flows on a link to start a plan."""
+"""Smallest factor by which background must slow down the flows on a link to start a plan."""
 
 SHOWN = 1.03
 """Smallest factor by which changed background must slow down or speed up flows for slowdowns to be computed again."""
 
 SLOWER = 1.3
-"""Factor by which the communication of an iteration must exceed the usual time for the iteration to count as slow."""
+"""Factor by which the communication time of an iteration must exceed the usual one for the iteration to count as
+slow."""
 
 LATEST = 3
 """Number of latest iterations that are compared with the usual time. The job is slower if all but one are slow."""
@@ -50,10 +51,10 @@ FEWEST_BEFORE = 3
 """Smallest number of earlier iterations from which the usual communication time is computed."""
 
 FIRST_REST_S = 1.5
-"""Shortest time in seconds between two plans that changed loads start.
+"""Smallest number of seconds between two plans that are started by changed loads.
 
-The time doubles with each such plan, up to the period of plans, and is reset after a period without such a plan.
-Recurring bursts thus do not keep the planner busy."""
+The number doubles with each such plan, up to the interval of periodic plans, and is reset after such an interval
+without one. Recurring bursts thus do not keep the planner busy."""
 
 
 class LoadEvents:
@@ -68,15 +69,15 @@ class LoadEvents:
         self._rest_s = FIRST_REST_S
 
     def plan_begins(self, background_bps: Mapping[LinkId, float]) -> None:
-        """Record the background that the new plan is made for."""
+        """Record the background with which the new plan is made."""
         self._planned_bps = self._shown_bps = background_bps
         self._has_slowed = False
 
     def look_again(self, senders: frozenset[LinkId]) -> bool:
-        """Return whether counters should be read again soon, because a link is new in ``senders``.
+        """Return whether counters should be read again soon, because ``senders`` has a new link.
 
-        ``senders``: links on which hosts send more than the rules count. If such traffic began between the latest two
-        readings, its rate over that time is too low. Called once per regular reading."""
+        ``senders``: links on which hosts send more bytes than counting rules count. If such traffic has begun since the
+        last but one reading, its measured rate is too low. Called once per regular reading."""
         before, self._senders = self._senders, senders
         return not senders <= before
 
@@ -92,7 +93,7 @@ class LoadEvents:
         period_s: float,
         now: float,
     ) -> bool:
-        """Return whether a plan is due. Called once per reading of counters.
+        """Return whether changed loads make a plan due. Called once per reading of counters.
 
         ``carrying``: links that pinned flows use. ``period_s``: seconds between two periodic plans."""
         rises = _rises(self._planned_bps, background_bps, capacity_bps, carrying)
@@ -111,7 +112,7 @@ class LoadEvents:
         jobs: Mapping[JobId, Job],
         hosts: Mapping[str, Host],
     ) -> bool:
-        """Return whether changed background requires that the published slowdowns are computed again.
+        """Return whether the published slowdowns must be computed again, because background has changed.
 
         ``routed``: links that pinned flows of the ``jobs`` use."""
         carrying = _links_of_flows({**self._shown_bps, **background_bps}, routed, jobs, hosts)
@@ -128,7 +129,7 @@ def _rises(
     capacity_bps: Mapping[LinkId, float],
     carrying: Container[LinkId],
 ) -> Iterator[float]:
-    """Yield the factor by which the changed background makes flows slower, for each link in ``carrying``."""
+    """Yield, for each link in ``carrying``, the factor by which the changed background makes flows slower."""
     for link in {**before_bps, **now_bps}:
         if link in carrying and link in capacity_bps:
             before, now = (left_bps(capacity_bps[link], bps.get(link, 0.0)) for bps in (before_bps, now_bps))
@@ -150,7 +151,7 @@ def _links_of_flows(
 
 
 def has_slowed(recent_s: Sequence[float], new: int) -> bool:
-    """Return whether communication became slow at one of the latest ``new`` iterations.
+    """Return whether communication has become slow with one of the latest ``new`` iterations.
 
     ``recent_s``: communication times, oldest first, of iterations on the same routes with the same bytes."""
     counts = range(max(len(recent_s) - new, 0) + 1, len(recent_s) + 1)
@@ -166,7 +167,7 @@ def _is_slow(times_s: Sequence[float]) -> bool:
 
 
 MOST_REST_S = 2.0
-"""Longest pause in seconds between an answer of the planner and the next cycle."""
+"""Longest pause in seconds after an answer of the planner, before the next cycle."""
 
 
 class PlanningCycle:
@@ -187,7 +188,8 @@ class PlanningCycle:
         self._began_at = 0.0
         self._rests_until = -math.inf
         self.unplanned: frozenset[JobId] = frozenset()
-        """New jobs whose first cycle is not over. They get no rules yet, because the plan would soon replace them."""
+        """New jobs whose first cycle is not over. They get no rules yet, because their first plan would soon replace
+        these."""
         self.generation = 0
         """Number of the latest problem."""
         self.slowdowns = Slowdowns(0)
@@ -195,16 +197,16 @@ class PlanningCycle:
         self.plan: Plan | None = None
         """The newest plan, adopted or not."""
         self.goal: GoalPlanLeft | None = None
-        """Goal plan, which has more moves than a cycle may make; the adopted plans lead to it step by step."""
+        """Goal plan: it needs more moves than one cycle may make, and the adopted plans approach it step by step."""
         self.demand_source: Mapping[JobId, DemandSource] = {}
-        """Source, by job, of the bytes for which the newest plan was made."""
+        """Source of the bytes for which the newest plan was made, by job."""
         self._solving_source: Mapping[JobId, DemandSource] = {}
         self.baseline_slowdowns: Mapping[str, float] = {}
         """Slowdown of each baseline on the problem of the plan; empty until the slowdowns are known."""
         self.adopted = False
         """Whether the running routes are the routes of the newest plan."""
         self.reason = ""
-        """Decision on the newest plan, and its reason."""
+        """Text with the decision on the newest plan, and the reason."""
         self.cycles_done = 0
         self.plans_total = 0
         self.plan_at: float | None = None
@@ -223,16 +225,16 @@ class PlanningCycle:
         return self._solving is not None
 
     def take_settings(self, config: PlanningConfig, now: float) -> None:
-        """Apply settings from the next cycle on; a shorter interval applies at once."""
+        """Apply settings to the next cycle; a shorter interval applies at once."""
         if self._next_at < math.inf:
             self._next_at = min(self._next_at, now + config.interval_s)
         self._config = config
 
     def must_pause(self, now: float) -> bool:
-        """Return whether the next cycle must wait, because the planner pauses.
+        """Return whether the pause after the last answer of the planner is not over.
 
-        The planner pauses for as long as its last answer took, at most for ``MOST_REST_S``. Jobs that are added and
-        removed all the time would otherwise keep a processor busy with plans."""
+        The pause is as long as the answer took, at most ``MOST_REST_S``. Without pauses, jobs that are added and
+        removed all the time would keep a processor busy."""
         return now < self._rests_until
 
     def period_over(self, now: float) -> bool:
@@ -244,10 +246,10 @@ class PlanningCycle:
         self._solving, self._rests_until = None, -math.inf
 
     def answer_next(self, waiter: Future[Any]) -> None:
-        """Keep a request for a plan. Its reply is the outcome of the next cycle that begins.
+        """Keep a request for a plan, whose reply is the outcome of the next cycle to begin.
 
-        The running cycle is not interrupted: otherwise no plan would be adopted while requests arrive faster than the
-        planner answers."""
+        The running cycle is not interrupted. Otherwise requests that arrive faster than the planner answers would
+        prevent any plan."""
         self._waiters_for_next.append(waiter)
 
     def wait_for_plan(self, job_id: JobId) -> None:
@@ -255,7 +257,7 @@ class PlanningCycle:
         self.unplanned |= {job_id}
 
     def stop_waiting(self, jobs: frozenset[JobId]) -> None:
-        """Record that these jobs have rules or will not get a plan."""
+        """Record that these jobs need not wait for a plan any longer."""
         self.unplanned -= jobs
 
     def begin(
@@ -273,11 +275,10 @@ class PlanningCycle:
         """Begin a cycle and return its commands.
 
         ``snapshot``: problem of all ``jobs`` with known hosts on ``links``, of generation ``self.generation + 1``.
-        ``demand_source``: source of the bytes of each job with known hosts.
-        ``repairs``: whether flows with lost paths are repaired before the plan arrives.
-        ``lost``: whether links were lost. If not, a repair only moves flows off a detour or to the new place of a host,
-        and the counters of repairs leave it out.
-        ``is_claimed``: whether this process has the claim of the state. Without it, only repairs are installed."""
+        ``demand_source``: source of the bytes of each job with known hosts. ``repairs``: whether flows with lost paths
+        are repaired before the plan arrives. ``lost``: whether links were lost. If not, a repair only moves flows off a
+        detour, or to the new place of a host, and does not count as a repair in the status. ``is_claimed``: whether
+        this process has the claim of the state. Without it, only repairs are installed."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
@@ -293,7 +294,7 @@ class PlanningCycle:
         return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.goal, installs, anew, repairs)]
 
     def work_out_slowdowns(self, snapshot: Snapshot) -> list[Command]:
-        """Return the command that computes the slowdowns under the running routes. Used when loads start no plan.
+        """Return the command that computes the slowdowns under the running routes, for changes that start no plan.
 
         ``snapshot``: as in ``begin``."""
         self.generation, self._slowdowns_due = snapshot.generation, True
@@ -318,7 +319,7 @@ class PlanningCycle:
     def handle_answer(
         self, planned: Planned, mode: Mode, is_claimed: bool, fabric: Fabric, now: float
     ) -> list[Command]:
-        """Handle an answer of the planning process and return the replies; drop an answer to a superseded problem.
+        """Handle an answer of the planning process and return the replies. Answers to superseded problems are dropped.
 
         ``is_claimed``: see ``begin``."""
         snapshot, answer = self._solving, planned.answer
@@ -372,7 +373,7 @@ class PlanningCycle:
 
     @property
     def min_gain(self) -> float:
-        """Smallest relative gain in slowdown that makes moves worthwhile."""
+        """Smallest relative reduction of the slowdown for which flows are moved."""
         return self._config.min_gain
 
     def _adopt(self, planned: Planned) -> None:
@@ -390,7 +391,7 @@ class PlanningCycle:
 
 
 def _holds(running: Routes, planned: Routes) -> bool:
-    """Return whether the running routes are the planned ones; flows inside a leaf have nothing to pin."""
+    """Return whether the running routes are the planned ones. Flows inside a leaf, which have no pins, do not count."""
     return all(
         was == route or (was is None and route is not None and not any(path for path, _ in route))
         for _, was, route in differing(running, planned)

@@ -1,4 +1,4 @@
-"""Published view of the controller: the ``Status``, all alarms, and questions about the present network."""
+"""Published view of the controller: the ``Status``, all alarms, and inputs of analyses of the present network."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from controller.tables.switch_sync import SwitchSync, TableUse
 from signalbox.errors import NotKnownYet
 
 RETRY_S = 0.5
-"""Seconds after which a client should retry a request whose answer is not known yet.
+"""Seconds after which a client should repeat a request whose answer is not known yet.
 
-The controller reads rules, and switches confirm routes, within tenths of a second."""
+Reading the rules of switches, and confirming routes, takes tenths of a second."""
 
 
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:
-    """Return the alarms that are raised now, in groups, without times. ``now`` is monotonic seconds."""
+    """Return the raised alarms, without start times, in groups for ``AlarmTimes.dated``.
+
+    ``now`` is monotonic seconds."""
     fabric = d.fabric_with_unique_names()
     others = (*raised_alarms(s, fabric, d.without_path_for_alarm(), now), *extension.alarms(fabric))
     return (
@@ -129,7 +131,7 @@ def _switches(
 
 
 def analysis(s: State, d: Derived, extension: Extension, question: Question) -> AnalysisRequest:
-    """Return the question together with the present network.
+    """Return the input of an analysis: the question, and the present network.
 
     Raises ``InvalidInput`` for unknown names, and ``NotKnownYet`` while the running routes are not known."""
     intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())

@@ -47,21 +47,22 @@ from signalbox.jobs.subflows import Dividing
 from signalbox.words import Mode
 
 HURRY_S = 0.1
-"""Longest time in seconds for which the full derivation of rules waits until switches have removed lost next hops.
+"""Longest time in seconds for which deriving all rules waits until switches have removed lost next hops.
 
-After that, the derivation waits at most as long again for a repair of the routes."""
+Then it waits, at most as long again, for a repair of the routes."""
 GRACE_S = 0.1
-"""Seconds after the end of a switch's connection until the controller stops using the switch, if few have left."""
+"""Seconds after the end of a switch's connection until the controller stops using the switch, if few have
+disconnected."""
 TOGETHER_S = 1.0
-"""Longest time in seconds between disconnections that count as one event."""
+"""Longest time in seconds between two disconnections that count as one event."""
 MANY_FRACTION = 0.25
 MANY_AT_LEAST = 3
-"""Smallest number and smallest fraction of the switches that must disconnect together to start a new adoption."""
+"""Smallest number, and smallest fraction, of the switches that must disconnect together to start a new adoption."""
 MOST_PATIENCES = 8
 """Longest duration of an adoption, in multiples of ``adoption_patience_s``.
 
-Every new switch restarts the wait for further switches. A peer that connects with one dpid after another could
-otherwise keep the controller from planning for ever."""
+Every new switch restarts the wait for further switches. Without this limit, a peer that connects with one dpid after
+another could prevent planning for ever."""
 
 
 class Phase(Enum):
@@ -102,7 +103,7 @@ NEXT: Mapping[tuple[Phase, Input], Phase] = {
     (_R, Input.REPAIR_ANSWERED): _N,
     (_R, Input.TIME_OVER): _S,
 }
-"""Phase that follows each legal pair of phase and event. Any other pair is a bug of the caller."""
+"""Next phase, by present phase and event. A missing pair is a bug of the caller."""
 
 
 class IllegalTransition(RuntimeError):
@@ -122,7 +123,7 @@ class Phases:
 
     @property
     def urgent(self) -> bool:
-        """Whether the controller is answering lost links, so that all other work waits."""
+        """Whether the controller is reacting to lost links, so that all other work waits."""
         return self.phase in (Phase.REMOVING_NEXT_HOPS, Phase.REPAIRING)
 
     @property
@@ -159,7 +160,7 @@ class Adoption:
         self.unknown_kept_until = math.inf
         """Monotonic seconds until which rules that lead to unknown hosts are kept.
 
-        Infinite until the first adoption ends, minus infinite after the lease that follows."""
+        Plus infinity until the first adoption ends, and minus infinity when the lease that follows is over."""
         self._patience_s = patience_s
         self._orphan_lease_s = orphan_lease_s
         self._expects_rules = expects_rules
@@ -169,7 +170,7 @@ class Adoption:
 
     @property
     def is_first(self) -> bool:
-        """Whether the first adoption, or the lease that follows the first adoption, still lasts."""
+        """Whether the first adoption, or the lease that follows it, is not over."""
         return self.unknown_kept_until > -math.inf
 
     def begin(self, now: float) -> None:
@@ -185,8 +186,8 @@ class Adoption:
     def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
         """Record that the rules of a switch were read, and return whether another adoption must begin.
 
-        It must begin if this is the first reading of the switch, the switch holds rules, and the lease of the first
-        adoption is not over. Other switches may depend on these rules."""
+        It must begin if a switch with rules is read for the first time before the lease after the first adoption is
+        over, because rules of other switches may depend on these rules."""
         late = dpid not in self._read
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until
@@ -197,8 +198,8 @@ class Adoption:
         """Return whether rules can be adopted: all links that the rules use have been seen, or the patience is over.
 
         ``installed``: rules of each switch that was read. ``all_read``: whether every connected switch was read.
-        ``all_here``: whether every known switch is connected. After a restart, some switch should hold rules: while
-        only empty switches are connected and others are missing, the adoption is not complete."""
+        ``all_here``: whether every known switch is connected. After a restart, some switches should hold rules. While
+        only switches without rules are connected, and others are missing, the adoption is not complete."""
         held = {dpid: rules.group_ports for dpid, rules in installed.items()}
         links_seen = all(
             LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
@@ -221,17 +222,17 @@ class Adoption:
 
 
 class Departures:
-    """Switches whose connection has ended and whose links are still in use. ``now`` is monotonic seconds."""
+    """Disconnected switches whose links are still in use. ``now`` is monotonic seconds."""
 
     def __init__(self) -> None:
         self._waiting: dict[Dpid, float] = {}
         self._left_at: dict[Dpid, float] = {}
 
     def switch_left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
-        """Record that a switch disconnected, and return whether many switches of the ``fabric`` did so together.
+        """Record that a switch has disconnected, and return whether many switches have done so together.
 
-        ``fabric`` still contains this switch. Switches without links do not count: programs that connect as switches
-        and leave repeatedly could otherwise stop all planning."""
+        ``fabric`` still contains this switch. Switches without links do not count, so that programs that connect as
+        switches and disconnect again cannot stop all planning."""
         self._waiting[dpid] = now
         self._left_at = {dpid: at for dpid, at in self._left_at.items() if at > now - TOGETHER_S}
         if not any(link.dpid == dpid for link in fabric.links):
@@ -241,17 +242,17 @@ class Departures:
 
     @property
     def waiting(self) -> bool:
-        """Whether the links of some disconnected switches are still in use."""
+        """Whether there are disconnected switches whose links are still in use."""
         return bool(self._waiting)
 
     def switch_returned(self, dpid: Dpid) -> None:
         self._waiting.pop(dpid, None)
 
     def due(self, now: float) -> list[Dpid]:
-        """Return the switches to stop using now, and remove them from the waiting switches.
+        """Return and forget the disconnected switches that the controller must now stop using.
 
-        The wait is ``GRACE_S``. When several switches with links have left, it is ``TOGETHER_S``: the next ones to
-        leave may show that many leave together. Neighbours report the ports of a dead switch sooner."""
+        A switch is used for ``GRACE_S`` after it has disconnected, or for ``TOGETHER_S`` if several with links have
+        disconnected, since more may follow. If a switch is dead, its neighbours report lost links earlier than that."""
         recent = sum(at > now - TOGETHER_S for at in self._left_at.values())
         wait_s = GRACE_S if recent < MANY_AT_LEAST else TOGETHER_S
         due = [dpid for dpid, at in self._waiting.items() if at <= now - wait_s]
@@ -267,7 +268,7 @@ class LinkLosses:
         self.before: Mapping[LinkId, Link] = {}
         """Links of the fabric before the change that the last call of ``lost`` examined."""
         self.repair_s: float | None = None
-        """Seconds from the latest loss until the switches confirmed the repaired routes; None until then."""
+        """Seconds from the latest loss until switches had confirmed the repaired routes; None until then."""
         self.repair_times = Histogram()
         """Distribution of all values that ``repair_s`` has had, in seconds."""
         self._links: Mapping[LinkId, Link] = {}
@@ -285,14 +286,14 @@ class LinkLosses:
         return self._broken_since is not None
 
     def record_broken(self, unrouted: frozenset[LinkId], now: float) -> bool:
-        """Return whether routes use more lost links than at the last call. ``unrouted``: all lost links in use."""
+        """Return whether routes use more lost links than at the last call. ``unrouted``: lost links that routes use."""
         more, self._unrouted = unrouted - self._unrouted, unrouted
         if more and self._broken_since is None:
             self.repair_s, self._broken_since = None, now
         return bool(more)
 
     def all_confirmed(self, now: float) -> None:
-        """Record that the switches hold all wanted rules. A repair is complete if no route uses a lost link."""
+        """Record that the switches hold all wanted rules. This completes a repair if no route uses a lost link."""
         if not self._unrouted and self._broken_since is not None:
             self.repair_s, self._broken_since = now - self._broken_since, None
             self.repair_times = self.repair_times.observed(self.repair_s)
@@ -301,15 +302,14 @@ class LinkLosses:
 ARP_ANSWER_AFTER_S = 0.5
 """Longest delay in seconds of the answer to an ARP request.
 
-The controller normally answers as soon as the switches have confirmed all rules. After this delay, it answers even if a
-switch has not confirmed its rules."""
+The controller normally answers when the switches have confirmed all rules. After this delay it answers in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ModeWaiter:
     """Request to set the mode.
 
-    Its reply waits until more than ``cycles_done`` planning cycles have ended, and all rules are confirmed."""
+    The reply waits until more than ``cycles_done`` planning cycles have ended, and all rules are confirmed."""
 
     future: Future[Any]
     mode: Mode
@@ -326,10 +326,10 @@ class Sending:
         self.routes: Mapping[str, Mapping[FlowId, Route]] = {}
         """Confirmed routes by job: routes whose pins the switches hold (``Confirmed``)."""
         self.generation: Mapping[JobId, int] = {}
-        """Generation of the confirmed routes, by job; a job whose routes have never changed has no entry.
+        """Generation of the confirmed routes, by job. A job whose routes have never changed has no entry.
 
-        The generation of a job grows when its routes change, or when the way to distinguish its subflows changes. Each
-        change makes a new mapping."""
+        The generation of a job grows when its routes change, or the ports that distinguish its subflows. Each change
+        makes a new mapping."""
         self.install_times = Histogram()
         """Distribution of the seconds from sending a stage until all of its switches have confirmed it."""
         self._sent_at: dict[int, float] = {}
@@ -351,7 +351,7 @@ class Sending:
         return [*([stage] if stage else []), *([ProbePorts(ready)] if ready else [])]
 
     def stage_done(self, message: StageDone, now: float) -> None:
-        """Record the results of a stage. Only stages that all switches answered count in ``install_times``."""
+        """Record the results of a stage. ``install_times`` counts only stages that all switches have answered."""
         self._sync.stage_done(message, now)
         done = {change: self._sent_at.pop(change) for change in self._sent_at.keys() - self._sync.under_way}
         answered = not any(result.timed_out for result in message.results.values())
@@ -367,7 +367,7 @@ class Sending:
         return not (self._phases.adopting or self._phases.urgent)
 
     def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], at: float) -> None:
-        """Keep the confirmed routes, and begin an epoch (``jobs.job.Reported``) of each job whose routes have changed.
+        """Keep the confirmed routes. A new epoch (``jobs.job.Reported``) begins for each job whose routes have changed.
 
         ``jobs``: jobs with the virtual links that they are planned with. ``at``: now in monotonic seconds."""
         self.pins = confirmed.pins
@@ -399,7 +399,7 @@ class Sending:
         self._arp_answers += [(now, answer) for answer in answers]
 
     def wait_for_mode(self, reply: Future[Any], mode: Mode, cycles_done: int, now: float) -> list[Reply]:
-        """Keep the request until the mode is confirmed; return the refusal of an earlier request that still waits."""
+        """Keep the request until the mode is confirmed. If an earlier request still waits, return its refusal."""
         before, self._for_mode = self._for_mode, _ModeWaiter(reply, mode, now, cycles_done)
         return [Reply(before.future, Superseded(f"superseded: another call set the mode {mode}"))] if before else []
 
@@ -408,7 +408,7 @@ class Sending:
     ) -> list[Command]:
         """Return the replies that are due now.
 
-        ``rules_due``: whether the wanted rules are about to be derived again. Nothing counts as confirmed until then.
+        ``rules_due``: whether the wanted rules are about to be derived again; until then nothing counts as confirmed.
         ``saved``: whether a mode that was set is on disk."""
         all_confirmed = not (rules_due or self._sync.busy or self._sync.unsettled)
         if all_confirmed:
@@ -425,6 +425,8 @@ class Sending:
         return due
 
     def refuse_mode(self, error: SignalboxError) -> list[Reply]:
-        """Return the refusal of the request to set the mode that still waits, if any. The mode is restored before."""
+        """Return the refusal of the waiting request to set the mode, if any.
+
+        The caller has restored the mode before."""
         waiter, self._for_mode = self._for_mode, None
         return [Reply(waiter.future, error)] if waiter else []

@@ -1,14 +1,15 @@
 """State of the controller: each kind of state has one owner, and only the owner's methods change it.
 
-``derived`` declares the values that are computed from this state. ``Commits`` owns the state on disk and the requests
-that wait for the disk. In: requests that were carried out, each with its reply and an undo function, and the store's
-answer to each commit. Out: the state to write next, one commit at a time, and replies. When a commit fails, all
-requests that are not on disk are undone, newest first, and refused.
+``derived`` computes further values from this state. ``Commits`` owns the state on disk, and the requests that wait
+until they are on disk. In: requests that were carried out, each with its reply and an undo function; the store's answer
+to each commit. Out: the state to write next, one commit at a time; replies. When a commit fails, all requests that are
+not on disk are undone, newest first, and refused.
 
 A request changes a job at once. Rules and plans follow the change before the commit ends. This is safe: ECMP rules
 forward flows that lose their pins, and the planner plans anew after an undo. Published values (to callers, watchers,
-the log, metrics and alarms) cannot be undone, so they wait: where a job's change is not on disk, ``published`` returns
-the job as it was before the change. The end of a lease is published at once, because a failed commit does not undo it.
+the log, metrics and alarms) cannot be undone, so they wait: while a job's change is not on disk, ``published`` returns
+the job as it was before the change. Only the end of a lease is published at once, because a failed commit does not undo
+it.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ from signalbox.words import Mode
 Value = TypeVar("Value")
 
 RETRY_S = 5.0
-"""Seconds from a failed commit until the next attempt; each new request also starts an attempt."""
+"""Seconds from a failed commit until the next attempt. Each new request starts an attempt at once."""
 
 SLOW_S = 2.0
-"""Seconds after which an alarm reports that a commit has not ended."""
+"""Duration of a commit in seconds above which an alarm is raised."""
 
 
 class KnownJobs(NamedTuple):
@@ -77,7 +78,7 @@ class _WaitingRequest(NamedTuple):
 
 
 class Commits:
-    """Requests that wait for the disk, and the state of the commits. ``now`` is monotonic seconds."""
+    """Requests that wait until they are on disk, and the state of the commits. ``now`` is monotonic seconds."""
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved
@@ -91,7 +92,7 @@ class Commits:
         self.why = ""
         """Reason why the last commit failed; empty when it succeeded."""
         self.is_claimed = True
-        """Whether this process had the claim of the state at the latest tick."""
+        """Whether this process had the claim at the latest tick (``Tick.is_claimed``)."""
         self._writing: SavedState | None = None
         self._writing_known = self.known
         self._writing_since = 0.0
@@ -105,12 +106,12 @@ class Commits:
 
     @property
     def latest(self) -> SavedState:
-        """State of the commit under way, else the state on disk."""
+        """State that the commit under way writes, else the state on disk."""
         return self._writing or self.on_disk
 
     @property
     def has_waiting(self) -> bool:
-        """Whether some request is not on disk yet."""
+        """Whether the change of some request is not on disk yet."""
         return bool(self._waiting or self._under_way)
 
     def add_request(
@@ -121,25 +122,25 @@ class Commits:
         then: Callable[[float], object] = lambda _: None,
         jobs: tuple[Job, ...] = (),
     ) -> None:
-        """Keep a request that has changed the state until the next commit ends.
+        """Keep a request that has been carried out, until the next commit ends.
 
         If the commit succeeds, ``then`` is called and ``value`` is the reply. If the commit fails, ``undo`` is called
-        and the request is refused. Both functions get the time. ``reply``: None if another component replies.
-        ``jobs``: jobs that ``undo`` restores."""
+        and the request is refused. Both functions get the time. ``reply``: None if another component replies. ``jobs``:
+        jobs that ``undo`` restores."""
         self._waiting.append(_WaitingRequest(reply, value, undo, then, jobs))
 
     @property
     def restorable_jobs(self) -> tuple[Job, ...]:
-        """Earlier states of jobs, which a failed commit would restore; only of jobs that an extension has arranged."""
+        """Earlier states of jobs that an extension has arranged, which would be restored if the commit failed."""
         held = (*self._under_way, *self._waiting)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
         """Return the command that writes the difference between ``state`` and the state on disk.
 
-        If nothing differs, return the replies to the waiting requests instead. After a failed commit, and while this
-        process does not have the claim of the state, an empty difference is written too: it shows whether changes can
-        be saved. Must not be called while ``busy``."""
+        If nothing differs, return the replies to the waiting requests instead. After a failed commit, or without the
+        claim, an empty difference is written too, to find out whether changes can be saved. Must not be called while
+        ``busy``."""
         changed = changes(self.on_disk, state)
         self._under_way, self._waiting = self._waiting, []
         if not changed and not self.why and self.is_claimed:
@@ -160,7 +161,7 @@ class Commits:
         return self._answered(now)
 
     def failed(self, why: str, now: float) -> list[Reply]:
-        """Record that the commit under way failed: undo all requests that wait and return their refusals."""
+        """Record that the commit under way has failed: undo all waiting requests, and return their refusals."""
         self._writing, self.why = None, why
         self.failures += 1
         self._trial_at = now + RETRY_S
@@ -171,7 +172,7 @@ class Commits:
 
     @property
     def error(self) -> Unavailable:
-        """Reply to a request that was undone."""
+        """Error that is the reply to a request that was undone."""
         return Unavailable(f"the change cannot be saved ({self.why}), so it is not in effect; try again later", RETRY_S)
 
     def follow_claim(self, is_claimed: bool) -> None:
@@ -179,10 +180,10 @@ class Commits:
         self.is_claimed = is_claimed
 
     def trial_due(self, now: float) -> bool:
-        """Return whether a commit is due that finds out whether changes can be saved.
+        """Return whether a commit is due only to find out whether changes can be saved.
 
-        This is so after a failed commit, and without the claim of the state. An alarm can then report that changes are
-        refused before anybody requests one."""
+        Such commits follow a failed one, and are made while this process is without the claim. An alarm can then report
+        the problem before a client requests a change."""
         return not self.busy and now >= self._trial_at and (bool(self.why) or not self.is_claimed)
 
     def trouble(self, now: float) -> str:
@@ -204,8 +205,8 @@ def unsaved(
 ) -> Mapping[JobId, bool]:
     """Return the jobs whose registration differs from the one on disk.
 
-    The value of a job is True if its registration on disk may still be published. The value is False for a job that is
-    not on disk, and for a job whose lease has ended."""
+    The value of a job is whether its registration on disk may still be published. It is False for a job that is not on
+    disk, or whose lease has ended."""
 
     def ran_out(saved: Registration) -> bool:
         end = ends.of(saved.job_id, saved.uid)
@@ -221,7 +222,7 @@ def unsaved(
 def published(
     now: Mapping[JobId, Value], saved: Mapping[JobId, Value], unsaved: Mapping[JobId, bool]
 ) -> Mapping[JobId, Value]:
-    """Return the value to publish for each job: the saved value where a change of the job is not on disk yet.
+    """Return the value to publish for each job: the saved value while a change of the job is not on disk.
 
     ``now``: current values of all jobs. ``saved``: values when the state on disk was passed to the store. ``unsaved``:
     result of the function ``unsaved``."""
@@ -233,11 +234,11 @@ UNKNOWN_PORT_BPS = 10e9
 """Capacity in bit/s of a port that reports no speed."""
 
 MAX_NAMED = 16
-"""Largest number of saved jobs that one error message names."""
+"""Largest number of jobs that one error message names."""
 
 
 class Wanted(NamedTuple):
-    """Rules that switches should hold: the rules that were last derived, without next hops that were lost since."""
+    """Rules that switches should hold: those that were last derived, without next hops that were lost since."""
 
     jobs: Mapping[JobId, Job]
     """Jobs that ``rules`` were derived from."""
@@ -271,7 +272,7 @@ class State:
     draining: Draining
     """Progress of the drains: whether the drained parts still carry traffic."""
     hosts: HostDiscovery
-    """ARP requests that search for hosts, and claims of ports to addresses."""
+    """Search for hosts with ARP requests, and addresses that are claimed at ports."""
     jobs: JobRegistry
     """Specs, leases and reported times of jobs."""
     epochs: Epochs
@@ -301,7 +302,7 @@ class State:
     losses: LinkLosses
     """Lost links, and whether the repaired routes are confirmed."""
     phases: Phases
-    """Phase of the controller: adopting rules, steady, or answering lost links."""
+    """Phase of the controller: adopting rules, steady, or reacting to lost links."""
     adoption: Adoption
     """Progress of adopting the rules that switches hold."""
     departures: Departures
@@ -311,7 +312,7 @@ class State:
     silences: Silences
     """Silenced alarms."""
     missing_members: MissingMembers = NONE_MISSING
-    """Members that should be there."""
+    """Members that are missing."""
     wanted_at: float = -math.inf
     """Time when the wanted rules were derived, in monotonic seconds."""
 
@@ -322,12 +323,14 @@ class State:
 
     @property
     def saved_mode(self) -> Mode:
-        """Mode on disk, else the configured mode. ``mode`` may be newer; it is undone when the commit fails."""
+        """Mode on disk, else the configured mode.
+
+        ``mode`` may be newer, and is restored to this mode if the commit fails."""
         return self.commits.on_disk.mode or self.first_mode
 
     @property
     def plan_installed(self) -> bool:
-        """Whether the running routes are those of the newest plan, and all of these routes are valid."""
+        """Whether the running routes are those of the newest plan, and all of them are valid."""
         return self.cycle.adopted and not self.wanted.pins.invalid
 
     def want(
@@ -347,7 +350,7 @@ class State:
             self.load.routes_changed(now, counted_links)
 
     def want_rules(self, rules: Mapping[Dpid, RuleSet]) -> None:
-        """Replace the rules that switches should hold; the jobs and pins behind them stay."""
+        """Replace the rules that switches should hold, but not the jobs and pins from which they were derived."""
         self.wanted = self.wanted._replace(rules=rules)
 
     def set_mode(self, mode: Mode) -> None:
