@@ -167,8 +167,7 @@ class Intake:
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _jobs_changed(self, now: float) -> Effects:
-        """Return the effects of changed jobs: rules are due soon (``JOBS_REST_S``), a plan after a time without
-        changes."""
+        """Return the effects of changed jobs: rules are due soon (``JOBS_REST_S``), a plan after quiet time."""
         return self._rules_changed() | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _rules_changed(self) -> Effects:

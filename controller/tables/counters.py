@@ -1,8 +1,8 @@
-"""Intake of the counters of switches: links, and the flows that begin at each switch.
+"""Intake of the counters that switches report: bytes of links, and of the flows that begin at each switch.
 
 ``LinkLoad`` gets the bytes of links and of flow rules, and ``PairCounters`` the bytes and packets of pairs of
-addresses. This module records the number of packets that ports sent to the controller beyond their limits, and the
-number of dropped packets of each kind.
+addresses. This module itself records two numbers of dropped packets: to the controller beyond a port's limit, and by
+drop rules.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class _Flows(NamedTuple):
     """Counted flows of the rules of a switch."""
 
     here: tuple[bool, ...]
-    """Whether each rule counts a flow that begins at the switch."""
+    """Whether a rule counts a flow that begins at the switch, rule by rule."""
     what: tuple[Counted, ...]
-    """Traffic that each rule with True in ``here`` counts."""
+    """Traffic that each of these rules counts; only rules whose value in ``here`` is True have an entry."""
 
 
 class PuntDrops(NamedTuple):
-    """Packets that a port's meter dropped, because the port sent more to the controller than its limit."""
+    """Packets to the controller that the meter of a port has dropped, because the port exceeded its limit."""
 
     total: int
-    """Number of dropped packets since the meter was created."""
+    """Number of packets dropped since the meter was created."""
     packets: int | None
     """Number of packets dropped between the latest two readings of the meters; None after the first reading."""
     seconds: float
@@ -62,10 +62,12 @@ class PuntDrops(NamedTuple):
 
 
 LATE_INTERVALS = 2
-"""Number of intervals after which counters are late: they do not show the present load of a switch any more."""
+"""Age of counters, in intervals of polling, above which they are late: they do not show the present load of a
+switch."""
 
 STALE_INTERVALS = 10
-"""Number of intervals after which counters are stale; an unanswered poll takes three (``southbound.pollers``)."""
+"""Age of counters, in intervals, above which they are stale. An unanswered poll takes three intervals
+(``southbound.pollers``)."""
 
 CountersKind = Literal["ports", "flows"]
 
@@ -73,7 +75,7 @@ CountersKind = Literal["ports", "flows"]
 class CountersRead(NamedTuple):
     """Monotonic time of the latest reading of each kind of counters.
 
-    Before the first reading it is the time when the switch connected."""
+    Before the first reading, the time is that of the switch's connection."""
 
     ports: float
     flows: float
@@ -87,10 +89,10 @@ APART = 0.25
 """Smallest difference between the due times of two rounds of polls, as a fraction of the interval."""
 
 HALFWAY = 0.75
-"""Shortest time between the due times of two regular polls, as a fraction of the interval."""
+"""Smallest time between the due times of two regular polls, as a fraction of the interval."""
 
 PATIENCE = 0.25
-"""Longest wait for late switches after the first switch has answered, as a fraction of the interval."""
+"""Longest wait for other switches after the first one has answered, as a fraction of the interval."""
 
 
 class CounterIntake:
@@ -98,15 +100,16 @@ class CounterIntake:
 
     def __init__(self, load: LinkLoad, pairs: PairCounters, interval_s: float) -> None:
         self.late_after_s = LATE_INTERVALS * interval_s
-        """Age in seconds from which counters do not show the present load."""
+        """Age in seconds above which counters do not show the present load."""
         self.stale_after_s = STALE_INTERVALS * interval_s
-        """Age in seconds above which counters are stale: the switch counts as not answering."""
+        """Age in seconds above which counters are stale, and the switch counts as not answering."""
         self.read: Mapping[Dpid, CountersRead] = {}
         """Times of the latest readings of each connected switch; a new mapping on each change."""
         self.drops: dict[PortRef, PuntDrops] = {}
-        """Packets that meters dropped, by port of a connected switch; ports without dropped packets have no entry."""
+        """Packets that meters have dropped, by port of a connected switch. Ports without dropped packets have no
+        entry."""
         self.dropped: dict[Dpid, Mapping[Dropped, int]] = {}
-        """Number of packets of each kind that drop rules have dropped, by connected switch that has reported them."""
+        """Number of packets that drop rules have dropped, by kind, for each connected switch that has reported it."""
         self._drops_at: dict[Dpid, float] = {}
         self._interval_s = interval_s
         self._evaluated_at = -math.inf
@@ -129,8 +132,8 @@ class CounterIntake:
     def add(self, fabric: Fabric, message: Counters) -> None:
         """Record the counters of one poll.
 
-        Counters of unknown switches and ports are ignored, and so are counters that arrive after their switch has
-        disconnected. Otherwise the controller would wait for further counters of this switch without end."""
+        Counters of unknown ports, and of switches that are unknown or have disconnected, are ignored. Otherwise the
+        controller would wait for further counters of such a switch without end."""
         switch = fabric.switches.get(message.dpid)
         if switch is None or message.dpid not in self.read:
             return
@@ -156,8 +159,8 @@ class CounterIntake:
     def round_over(self, now: float) -> bool:
         """Return whether counters are to be evaluated now.
 
-        All switches are polled at the same time. Their counters are evaluated when all switches have answered, or when
-        the wait for late switches is over."""
+        All switches are polled at the same time. Their counters are evaluated when all have answered, or when the wait
+        for late ones is over."""
         if self._answers_since is None:
             return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
         return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
@@ -168,7 +171,7 @@ class CounterIntake:
         return self._answers_since is not None and self._round_at < self._regular_at + HALFWAY * self._interval_s
 
     def evaluated(self, now: float) -> None:
-        """Record that counters were evaluated, or that none arrived, so that later answers start no evaluation."""
+        """Record that this round is over, so that late answers of the round do not start another evaluation."""
         if self._answers_since is None:
             self._round_at = self._evaluated_at + LATE_INTERVALS * self._interval_s
         if not self.is_halfway:
@@ -176,7 +179,7 @@ class CounterIntake:
         self._evaluated_at, self._answers_since = now, None
 
     def _answered(self, message: Counters) -> None:
-        """Assign an answer to its round. A round is all polls with one due time, even if their answers are late."""
+        """Assign an answer to its round: all polls with the same due time, even if their answers are late."""
         due = message.at if message.due is None else message.due
         if due >= self._round_at + APART * self._interval_s:
             self._round_at, self._answers_since, self._awaited = due, message.at, set(self.read)
@@ -198,7 +201,7 @@ class CounterIntake:
         self.drops.pop(at, None)
 
     def _link_bytes(self, fabric: Fabric, switch: Switch, ports: Mapping[PortNo, PortCount]) -> dict[LinkId, int]:
-        """Return the bytes of every link out of the switch, and of the links from its hosts."""
+        """Return the cumulative bytes of each link that begins at the switch or at one of its hosts."""
         out, into = self._links[switch.dpid](switch, self._edges(fabric.hosts))
         totals = {}
         for port, count in ports.items():
@@ -217,7 +220,7 @@ class CounterIntake:
     ) -> tuple[tuple[Counted, ...], list[RuleCount]]:
         """Add the counts of rules for flows that begin at this switch. Rules at later switches count the same bytes.
 
-        Returns the traffic that each of these rules counts, and the counts of the rules."""
+        Returns the traffic that each of these rules counts, and their counts."""
         flows = self._flows[dpid, all_rules](dpid, fabric.hosts, tuple(counts))
         here = list(compress(counts.values(), flows.here))
         if all(packets is not None for _, packets in here):
@@ -225,7 +228,7 @@ class CounterIntake:
         return flows.what, here
 
     def _count_drops(self, switch: Switch, read_at: float, totals: Mapping[PortNo, int]) -> None:
-        """Record drops of ports that exist; a switch may report meters for any number of other ports."""
+        """Record drops of existing ports only, because a switch may report meters for any number of others."""
         last_at = self._drops_at.get(switch.dpid)
         if last_at is not None and read_at <= last_at:
             return

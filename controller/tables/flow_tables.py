@@ -1,19 +1,19 @@
 """Rules of the three flow tables of every switch.
 
-Table 0 (control): sends LLDP and ARP to the controller, limited per port; all other packets continue to table 1. ARP,
-broadcast requests included, is also forwarded by its target address, like IP. Known hosts thus find each other with or
-without a controller, and nothing is flooded. At ports with known hosts, ARP with another sender address goes to the
-controller only, so that no host there can poison neighbour tables.
+Table 0 (control): sends LLDP and ARP to the controller, limited per port. All other packets continue to table 1. ARP,
+even a broadcast request, is also forwarded by its target address, like IP. Known hosts thus find each other without a
+controller, and nothing is flooded. If a port has known hosts, ARP with any other sender address goes to the controller
+only, so that no host at the port can poison neighbour tables.
 
-Table 1 (pinned): a rule for each direction of an announced virtual link. The rule is a pin, which sends to a path
-group, or a counting rule, which continues to table 2. A virtual link is the traffic from one host to another; the
-opposite direction has its acknowledgements. A path group has two fast-failover buckets: the planned next hop, and the
-ECMP group of the same destination. Acknowledgements of a pinned flow are pinned to the same cables in the reverse
-direction. A split flow has a pin for each subflow, which matches ports and has a higher priority than the rule of the
-whole flow. Learning rules, which count pairs that no job has announced, have a lower priority than all pins.
+Table 1 (pinned): a rule for each direction of an announced virtual link, the traffic from one host to another. The
+opposite direction has its acknowledgements. The rule is a pin, which sends packets to a path group, or a counting rule,
+after which packets continue to table 2. A path group has two fast-failover buckets: the planned next hop, and the ECMP
+group of the same destination. Acknowledgements of a pinned flow are pinned to the same cables in the reverse direction.
+A split flow has a pin for each subflow, which matches ports and has a higher priority than the rule of the whole flow.
+Learning rules, which count pairs that no job has announced, have a lower priority than all pins.
 
 Table 2 (default): routes by destination, to the port of a host or by ECMP over all shortest next hops. It needs no
-controller. Hosts of other switches are reached by the prefix of their leaf; a host outside the prefix of its leaf has a
+controller. Hosts of other switches are reached by the address prefix of their leaf; a host outside of this prefix has a
 rule of its own. Every bucket watches its port, so that a switch avoids a dead uplink by itself. All packets to the MAC
 address of a gateway go to one port, so they cannot loop. The rules with the lowest priorities drop packets that are not
 forwarded, and count them by kind. The first switch without a route for a packet drops it, so it is counted once.
@@ -78,7 +78,8 @@ NO_ADDRESS = host_prefix("0.0.0.0")
 """Sender address of an ARP probe (RFC 5227), which changes no neighbour table."""
 
 SHARED_HOSTS = 128
-"""Largest number of hosts of a switch whose rules are cached; a switch that invents hosts must not fill the cache."""
+"""Largest number of hosts of a switch for which rules are cached; a switch that invents hosts must not fill the
+cache."""
 
 _OURS = cookie(Table.CONTROL)
 _UP = (ToController(),)
@@ -91,17 +92,17 @@ def control_rules(
 
     The result is the same object for the same ports and hosts, unless there are more than ``SHARED_HOSTS`` hosts.
     ``fabric_ports``: ports with links to other switches. ``hosts``: hosts of this switch. ``turns_back``: whether
-    packets may leave by the port where they arrived, which one-way links need."""
+    packets may leave by the port where they arrived, as one-way links require."""
     known = tuple(sorted((host.at.port, host.ip) for host in hosts if host.at.port not in fabric_ports))
     derive = _control_rules if len(known) <= SHARED_HOSTS else _control_rules.__wrapped__
     return derive(tuple(switch.ports), frozenset(fabric_ports), known, punt_rate_pps, turns_back)
 
 
 def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns_back: bool = False) -> RuleSet:
-    """Return the installed rules plus the rules that discovery needs at ports that have none.
+    """Return the installed rules, and the rules that discovery needs at ports without such rules.
 
-    Ports with rules of an earlier process keep these rules, because the controller does not know yet which ports lead
-    to other switches."""
+    Ports keep the rules of an earlier process, because the controller does not know yet which ports lead to other
+    switches."""
     wanted = _control_rules(tuple(switch.ports), frozenset(), (), punt_rate_pps, turns_back)
     ready = {key.match.in_port for key in installed.flows if key.match.eth_type == ETH_LLDP}
     flows = {key: rule for key, rule in wanted.flows.items() if key.match.in_port not in ready}
@@ -116,7 +117,7 @@ def _control_rules(
     punt_rate_pps: int,
     turns_back: bool,
 ) -> RuleSet:
-    """Return the rules and one meter per port, so that a host that floods exhausts only the limit of its own port.
+    """Return the rules, and a meter per port: a host that floods exhausts only the limit of its own port.
 
     The id of a meter is the number of its port. ARP that arrives at fabric ports is only forwarded, because the switch
     of the sending host has already sent it to the controller."""
@@ -182,7 +183,7 @@ GroupId = Callable[[PortNo], int]
 
 
 class FlowPart(NamedTuple):
-    """Part of the packets of a flow, selected by ports.
+    """Part of the packets of a flow, selected by transport ports.
 
     The packets have source ports of the class ``ports`` and, if it is given, destination ports of the class
     ``dst_ports``. If ``answers`` is set, the part is the acknowledgements of these packets instead. For RoCEv2, these
@@ -195,19 +196,19 @@ class FlowPart(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Number of port bits that are matched; more bits are more specific."""
+        """Number of port bits that the part matches. Parts with more bits are more specific."""
         return self.ports.mask.bit_count() + (self.dst_ports.mask.bit_count() if self.dst_ports else 0)
 
 
 class Announcement(NamedTuple):
-    """Properties of a job's pair that its rules need."""
+    """Facts about a pair of hosts that a job announces, as far as rules depend on them."""
 
     owner: int
     """40-bit hash of the job."""
     parts: tuple[tuple[FlowPart, ...], ...]
     """Parts of each subflow into which the flow can be split; empty if the flow stays whole."""
     alone: bool = True
-    """Whether the job owns the rule for all packets of the pair; otherwise it owns only rules for its parts."""
+    """Whether the job owns the rule for all packets of the pair, and not only rules for parts of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ def pin_key(flow: FlowId, part: FlowPart | None = None) -> FlowKey:
 
 
 def read_pin(rule: FlowRule) -> Pin | None:
-    """Return the pin from which the rule was made, without its path; None if the rule is not of an announced flow.
+    """Return the pin from which the rule was made, without its path; None if the rule belongs to no announced flow.
 
     Pins for acknowledgements have the same keys as pins for data if the transport is RoCEv2, or if both ports are
     single ports. Such a key is read as that of a pin for data."""
@@ -274,7 +275,7 @@ def read_pin(rule: FlowRule) -> Pin | None:
 
 
 def counted(key: FlowKey) -> Counted | None:
-    """Return the traffic that the entry with this key counts, or None if the entry is not for a flow."""
+    """Return the traffic that the entry with this key counts; None if the entry is not for a flow."""
     match = key.match
     if key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
@@ -323,10 +324,10 @@ def _one_direction(
     parts: Sequence[tuple[FlowPart, ...]],
     alone: bool,
 ) -> Iterator[Pin]:
-    """Yield one rule for all packets of the pair if that suffices, else a rule for each part and one for the rest.
+    """Yield one pin for all packets of the pair if that suffices, else one for each part and one for the rest.
 
-    The rule for the remaining packets has a lower priority and only counts. If the flow has equal subflows, this rule
-    instead pins the subflows that share a path, and only the other subflows have rules of their own."""
+    The pin for the rest has a lower priority and no path. If the flow has equal subflows, it instead has the path that
+    most subflows share, and only the other subflows have pins of their own."""
     subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(subflows) == 1
     common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
@@ -343,7 +344,7 @@ def _one_direction(
 
 
 def _common_path(paths: Sequence[Path | None]) -> Path | None:
-    """Return the most frequent path, the first of equally frequent paths; None if no two paths are equal."""
+    """Return the most frequent path (the first of several); None if no two paths are equal."""
     times = Counter(path for path in paths if path is not None)
     path, most = max(times.items(), key=itemgetter(1), default=(None, 0))
     return path if most > 1 else None
@@ -353,7 +354,7 @@ def _common_path(paths: Sequence[Path | None]) -> Path | None:
 def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, distance: int) -> GroupRule:
     """Return the group of the planned next hop and, for failover, the ECMP group.
 
-    ``usable``: whether the planned next hop leads to the destination; otherwise it is left out."""
+    ``usable``: whether the planned next hop leads to the destination; if not, it is left out."""
     fallback = Bucket(ToGroup(ecmp_group_id), watch_group=ecmp_group_id)
     planned = (Bucket(Output(port), watch_port=port),) if usable else ()
     return GroupRule(group_id, "fast_failover", (*planned, fallback), distance)
@@ -374,7 +375,7 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: Grou
 
 
 def counting_rule(pin: Pin, distance: int) -> FlowRule:
-    """Return a rule that counts at the source's switch and leaves the choice of the next hop to ECMP.
+    """Return a rule that counts a flow at the source's switch, and leaves the choice of the next hop to ECMP.
 
     ``distance``: distance in links from the source's switch to the destination's. Rules with smaller distances are
     installed first, so that the pins of subflows are installed before this rule replaces the pin of their flow."""
@@ -383,9 +384,9 @@ def counting_rule(pin: Pin, distance: int) -> FlowRule:
 
 
 def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
-    """Return the rules with counting rules in place of pins to ``missing`` groups; the same object if none is missing.
+    """Return the rules with counting rules in place of pins to ``missing`` groups; the same object without such pins.
 
-    The switch has refused these groups. Its default table forwards the flows of the pins."""
+    The switch has refused these groups. Its default table then forwards the flows of the pins."""
     counting = {
         key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
         for key, rule in (rules.flows.items() if missing else ())
@@ -404,20 +405,21 @@ BASE_PRIORITY = 100
 GATEWAY_PRIORITY = 140
 
 SPREAD_BEYOND = 2
-"""Distance up to which the buckets of a group depend on its next hops only."""
+"""Distance in links up to which a group has one bucket per next hop, in the order of the ports."""
 SPREAD_ROWS = 8
-"""Largest number of rows of a group; each row has a bucket for every next hop (``_spread``)."""
+"""Largest number of rows of a group. A row has a bucket for every next hop (``_spread``)."""
 MAX_SPREAD_BUCKETS = 64
 """Largest number of buckets of a group with several rows.
 
-Without a selection method, Open vSwitch uses six bits of a packet's hash."""
+Open vSwitch selects a bucket by six bits of a packet's hash, if the group has no selection method."""
 
 _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
-"""Mask of each row: mask i repeats the three bits of i in reverse order.
+"""Mask of each row: mask i consists of the three bits of i in reverse order, repeated.
 
-Row i sorts the next hops by port number XOR mask i. For any two ports, the order is exchanged in half of the rows,
-whichever bit is the highest in which the port numbers differ. Adjacent ports are exchanged as rarely as possible."""
+Row i sorts the next hops by port number XOR mask i. Any two ports have one order in half of the rows, and the opposite
+order in the other half, whichever bits of the port numbers differ. Adjacent ports are exchanged as rarely as
+possible."""
 
 
 GatewayPorts = tuple[tuple[str, PortRef], ...]
@@ -432,7 +434,7 @@ class Gateway(NamedTuple):
 
 
 def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:
-    """Return the switch of each prefix, and of each host that is not at the switch of its prefix.
+    """Return the switch of each prefix. A host at another switch has an entry of its own, a prefix of one address.
 
     A prefix stays at its ``present`` switch while a host of the prefix is there. Otherwise the prefix belongs to the
     switch with the largest number of its hosts."""
@@ -450,7 +452,7 @@ def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Pr
 
 @lru_cache(maxsize=1 << 18)
 def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -> tuple[FlowRule, FlowRule]:
-    """Return the rules for IP by destination and unicast ARP by target address, with the same action."""
+    """Return the rules for IP by destination and for unicast ARP by target address, both with this action."""
     priority = BASE_PRIORITY + prefix.length
     matches = (Match(eth_type=ETH_IPV4, ip_dst=prefix), Match(eth_type=ETH_ARP, arp_tpa=prefix))
     ip, arp = (
@@ -464,10 +466,10 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
     """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
-    All switches compute the same hash of a packet. The packets of one bucket thus have only the hash values of this
-    bucket, and could use only some of the buckets of the next switch. At a distance of three links (the aggregation
-    switches of three tiers) every hop is therefore repeated, each time in another order. Nearer to the destination
-    there is no second choice. If a hop is lost, its buckets are removed and the other buckets keep their order."""
+    All switches compute the same hash of a packet. All packets of one bucket thus have similar hashes, with which they
+    could reach only some of the next switch's buckets. At a distance of three links (the aggregation switches of three
+    tiers) every hop is therefore repeated, each time in another order. Nearer to the destination there is no further
+    choice. If a hop is lost, its buckets are removed and the others keep their order."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > SPREAD_BEYOND:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
@@ -476,7 +478,9 @@ def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> G
 
 @lru_cache(maxsize=1 << 12)
 def buckets(ports: tuple[PortNo, ...]) -> tuple[Bucket, ...]:
-    """Return a bucket for each port, as the same object for the same ports: most groups of a switch share it."""
+    """Return a bucket for each port.
+
+    The result is the same object for the same ports, shared by most groups of a switch."""
     return tuple(map(bucket, ports))
 
 
@@ -489,11 +493,11 @@ def bucket(port: PortNo) -> Bucket:
 
 
 def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
-    """Return one row or several rows, concatenated; each row has all hops, sorted by port number XOR a mask.
+    """Return one or several rows, concatenated. Each row has all hops, sorted by port number XOR a mask.
 
     Several rows are used at odd distances only. Two successive switches then use different bits of the hash: one
-    chooses by the lowest bits, the other permutes the hops by the next bits. ``labels``: number that is XORed with the
-    port numbers. It differs between switches, so that they do not all prefer the same hops if shares are uneven."""
+    chooses by the lowest bits, the other permutes the hops by the next bits. ``labels``: number to be XORed with the
+    port numbers. It differs between switches, so that they do not all prefer the same hops if the hash is uneven."""
     rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
     return [
         hop
@@ -526,10 +530,10 @@ _MATCHES: Mapping[tuple[int, Match], Dropped] = {
     (10, Match(eth_type=ETH_IPV4)): Dropped.UNKNOWN_HOST,
     (1, Match()): Dropped.OTHER,
 }
-"""Kind of the packets that each drop rule matches, by priority and match.
+"""Kind of packets that each drop rule drops, by priority and match of the rule.
 
-A rule with priority 0 would be a table-miss entry, which a table must have even when it gets full; drop rules are
-optional."""
+No priority is 0: a rule with priority 0 is the table-miss entry, which a table must have even when it gets full, and
+drop rules are optional."""
 
 _KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
 
@@ -545,7 +549,7 @@ def default_rules(
 ) -> tuple[FlowRule, ...]:
     """Return the rules of table 2 of the switch ``here``.
 
-    ``hosts``: hosts of the switch. ``to``: ECMP group and distance of each other switch to which there is a group."""
+    ``hosts``: hosts of the switch. ``to``: ECMP group and distance, by destination's switch."""
     rules = [rule for host in hosts for rule in destination_rules(host_prefix(host.ip), Output(host.at.port), 0)]
     for prefix, leaf in prefixes.items():
         if leaf != here and leaf in to:
@@ -562,7 +566,7 @@ def default_rules(
 
 
 MOST_PACKETS = (1 << 64) - 1
-"""Largest number of packets that is reported, even if several rules of a kind have this number each."""
+"""Largest number of packets that is reported for one kind."""
 
 
 def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:

@@ -1,4 +1,4 @@
-"""Messages about the rules and counters of switches: read-backs, stages of changes and their results, counters."""
+"""Messages about the rules and counters of switches: read rules, stages of changes and their results, counters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def key_hash(key: object) -> int:
 
 
 class HashedKeys(Container[FlowKey]):
-    """Set of flow keys that needs 8 bytes per key, because it keeps only their hashes (``key_hash``)."""
+    """Set of flow keys that takes 8 bytes per key, because it keeps only hashes (``key_hash``)."""
 
     __slots__ = ("hashes",)
 
@@ -54,16 +54,17 @@ class HashedKeys(Container[FlowKey]):
 
 @dataclass(frozen=True, slots=True)
 class SwitchRules:
-    """Rules read back from a switch: all flows with our cookie, and groups and meters."""
+    """Rules that were read from a switch: flows with Signalbox's cookie, and all groups and meters."""
 
     dpid: Dpid
     rules: RuleSet
     foreign: int
-    """Number of foreign flow rules on the switch: without our cookie, or in a form that Signalbox never installs."""
+    """Number of foreign flow rules on the switch: without Signalbox's cookie, or in a form that Signalbox never
+    installs."""
     foreign_keys: Container[FlowKey] = frozenset()
-    """Keys of foreign flow rules that rules of ours may need. A switch holds only one rule per key."""
+    """Keys of foreign flow rules that Signalbox's rules may need too. A switch holds only one rule per key."""
     is_partial: bool = False
-    """Whether the switch may have more groups or meters: it reported so many that some were not read."""
+    """Whether the switch has reported so many groups or meters that some were not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +72,24 @@ class SwitchResult:
     """Result of a stage on one switch."""
 
     rejected: tuple[tuple[RuleMod, str], ...] = ()
-    """Changes that the switch refused, with its reasons."""
+    """Changes that the switch refused, each with the reason."""
     timed_out: bool = False
-    """Whether the barrier was not answered in time, so that the state of the switch is unknown."""
+    """Whether the switch has not answered the barrier in time, so that its rules are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageDone:
-    """Switches of a stage have answered their barrier, disconnected, or timed out.
+    """Results of a stage: these switches have answered their barrier, disconnected, or timed out.
 
-    Switches of the stage that are missing in ``results`` are late. Another ``StageDone`` follows for them; until then,
-    the control loop sends the next stage to the other switches."""
+    Switches that are missing in ``results`` are late, and another ``StageDone`` follows for them. Meanwhile the control
+    loop sends the next stage to the other switches."""
 
     change_id: int
     results: Mapping[Dpid, SwitchResult]
 
 
 class PortCount(NamedTuple):
-    """Cumulative bytes of a port; None where the switch does not support the counter."""
+    """Cumulative bytes of a port; None if the switch does not support the counter."""
 
     tx_bytes: int | None
     rx_bytes: int | None
@@ -98,9 +99,9 @@ class RuleCount(NamedTuple):
     """Cumulative counts of a flow rule."""
 
     bytes: int
-    """Number of bytes, all headers from Ethernet on included."""
+    """Number of bytes, including all headers from Ethernet on."""
     packets: int | None
-    """Number of packets; None where the switch does not count them."""
+    """Number of packets; None if the switch does not count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +112,18 @@ class Counters:
     at: float
     """Time of the last reply in monotonic seconds."""
     ports: Mapping[PortNo, PortCount] | None
-    """Counters of ports; None where the switch refused or did not answer."""
+    """Counters of ports; None if the switch refused the request or did not answer."""
     flows: Mapping[FlowKey, RuleCount] | None
-    """Counters of our rules in the pinned table and of our drop rules; None as for ``ports``."""
+    """Counters of Signalbox's rules in the pinned table, and of its drop rules; None as for ``ports``."""
     punt_drops: Mapping[PortNo, int] = field(default_factory=dict)
-    """Number of packets that the meter of each port has dropped so far; empty after polls that do not read meters."""
+    """Number of packets that the meter of each port has dropped so far; empty if the poll did not read meters."""
     due: float | None = None
     """Time when the poll was due, in monotonic seconds; None means ``at``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearningCounters:
-    """Counters of the rules for pairs that are being learnt on one switch, read between two full polls."""
+    """Counters of one switch's rules for pairs that are being learnt, read between two full polls."""
 
     dpid: Dpid
     at: float
@@ -131,25 +132,25 @@ class LearningCounters:
 
 @dataclass(frozen=True, slots=True)
 class TablesRead:
-    """Entries and capacity of one switch's tables, for the tables that Signalbox uses."""
+    """Entries and capacity of the tables of one switch that Signalbox uses."""
 
     dpid: Dpid
     entries: Mapping[AnyTable, int] | None
-    """Number of entries of each flow table, foreign ones included; None if the switch refused or was not asked."""
+    """Number of entries of each flow table, including foreign ones; None if the switch refused or was not asked."""
     limits: Mapping[AnyTable, int] | None
-    """Capacity of each table, group and meter tables included; None if the switch refused or was not asked."""
+    """Capacity of each table, including group and meter tables; None if the switch refused or was not asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRules:
-    """Read back flows, groups and meters of a switch. ``SwitchRules`` is the answer, unless the switch disconnects."""
+    """Read flows, groups and meters of a switch. ``SwitchRules`` is the answer, unless the switch disconnects."""
 
     dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class PollLearning:
-    """Set the switches on which the rules for pairs that are being learnt are polled more often than other rules."""
+    """Set the switches whose rules for pairs that are being learnt are polled more often than other rules."""
 
     dpids: frozenset[Dpid]
 

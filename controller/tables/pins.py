@@ -1,9 +1,9 @@
 """Pins of announced flows, derived from the running routes that are in force.
 
 A route is in force while its paths exist and are shortest paths, and its hosts have not moved. Otherwise it is invalid,
-and its flow uses ECMP until the next plan. A pin that leads away from the destination would send packets in a loop as
-soon as a later switch fails over to ECMP (docs/explanation/forwarding.md). Invalid routes stay among the running
-routes, so that the next plan can replace them.
+and its flow uses ECMP until the next plan. If a pin led away from the destination, packets would loop as soon as a
+later switch failed over to ECMP (docs/explanation/forwarding.md). Invalid routes remain running routes, so that the
+next plan can replace them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class PinSet:
     """All pins."""
 
     of: Mapping[str, tuple[Pin, ...]]
-    """Pins by job, or ``OTHERS``; the tuple of a job is the same object while none of its pins changes."""
+    """Pins by job, or by ``OTHERS``. The tuple of a job is the same object while none of its pins changes."""
     invalid: frozenset[JobId] = frozenset()
-    """Jobs that have an invalid route; such a route has no pins, except stale ones."""
+    """Jobs with an invalid route. Such a route has no pins, except stale ones."""
     stale: Mapping[FlowId, JobId] = field(default_factory=dict)
-    """Job of each flow with stale pins.
+    """Flows with stale pins, each with its job.
 
-    A stale pin belongs to an invalid route and is removed at a later turn. It sends no packet over the route."""
+    A stale pin belongs to an invalid route, and is removed at a later turn. Its rules send no packet over the route."""
 
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
@@ -44,7 +44,7 @@ class PinSet:
 
 
 AT_ONCE = 64
-"""Largest number of flows, or connections of flows, whose pins are derived in one call (a *turn*).
+"""Approximate number of flows, or connections of flows, whose pins are derived in one call, which is a *turn*.
 
 The limit keeps the control loop responsive while a plan for tens of thousands of flows is installed. Deriving the rules
 takes about as long as deriving the pins."""
@@ -56,8 +56,8 @@ OTHERS = ""
 class Pins:
     """Derivation of the pins of announced flows, job by job.
 
-    Only some jobs are examined: changed jobs, jobs that share pairs with them, jobs with changed routes, and jobs with
-    routes over changed links."""
+    Only jobs are examined that have changed, share pairs of hosts with changed jobs, or have changed routes or routes
+    over changed links."""
 
     def __init__(self, flows_by_link: FlowsByLink | None = None) -> None:
         self._announced = Announcements()
@@ -76,7 +76,8 @@ class Pins:
         self._invalid: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
         self._given_up: dict[JobId, set[Pair]] = {}
-        """Pairs, in both directions, that a job does not announce any more but has outdated pins for, by job."""
+        """Pairs of hosts, in both directions, that a job does not announce any more, but for which it has outdated
+        pins; by job."""
         self._stale: dict[FlowId, JobId] = {}
         self.turn = 0
         """Number that changes whenever the pins must be derived again although no input has changed."""
@@ -85,11 +86,11 @@ class Pins:
 
     @property
     def due(self) -> bool:
-        """Whether some jobs have outdated pins because their turn has not come."""
+        """Whether there are jobs with outdated pins, which wait for a later turn."""
         return bool(self._due)
 
     def next_turn(self) -> None:
-        """Let the next call derive more pins, if some jobs wait for their turn."""
+        """Let the next call derive more pins, if jobs wait for a later turn."""
         self.turn += self.due
 
     def __call__(
@@ -97,10 +98,10 @@ class Pins:
     ) -> PinSet:
         """Return the pins: both directions of every announced flow with known hosts, then orphans, then learnt pairs.
 
-        A call derives the pins of about ``AT_ONCE`` flows: whole jobs until the limit is reached, and in any case the
-        flows whose hosts have moved. Other jobs wait for a later turn with outdated pins. This is safe: their rules
-        also depend on the links, and send nothing over lost links or away from the destination. The result is the same
-        object while nothing changes."""
+        A call derives the pins of about ``AT_ONCE`` flows, whole jobs at a time, and of all flows whose hosts have
+        moved. Other jobs keep outdated pins until a later turn. This is safe: rules also depend on the links, so that
+        outdated pins send nothing over lost links or away from the destination. The result is the same object while
+        nothing changes."""
         touched, gone = self._follow_jobs(jobs)
         self._other_routes(routes, touched)
         of = self._found.of
@@ -136,10 +137,10 @@ class Pins:
         return self._found
 
     def _together(self, job_id: JobId, jobs: Mapping[JobId, Job]) -> dict[JobId, None]:
-        """Return the jobs whose pins must change together: the job, and jobs that have pins for pairs that it has now.
+        """Return the jobs whose pins must change together: the job, and former jobs of its pairs with outdated pins.
 
-        The same applies to each further job of the result. Otherwise two jobs would have the same pin, or a pair that
-        changed its job would have no pin."""
+        The same applies to each former job. Otherwise two jobs would have the same pin, or a pair that has changed its
+        job would have no pin."""
         found, to_look_at = {job_id: None}, [job_id]
         while self._given_up and to_look_at:
             job = jobs.get(to_look_at.pop())
@@ -152,7 +153,8 @@ class Pins:
     def _follow_jobs(self, now: Mapping[JobId, Job]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
         """Return the pairs whose pins may change because jobs have changed, by job, and the removed jobs.
 
-        A changed job has all of its pairs. Another job has the pairs that a changed job has in either direction."""
+        For a changed job these are all of its pairs; for another job, the pairs that a changed job has in either
+        direction."""
         before, self._jobs = self._jobs, now
         changed: list[JobId] = []
         gone: list[JobId] = []
@@ -188,7 +190,7 @@ class Pins:
         return touched, gone
 
     def _follow_hosts(self, hosts: Mapping[str, Host], jobs: Mapping[JobId, Job]) -> dict[JobId, set[Pair]]:
-        """Return the pairs of hosts that appeared, vanished or moved, by job."""
+        """Return the pairs of which a host has appeared, vanished or moved, by job."""
         before, self._hosts = self._hosts, hosts
         other = moved_hosts(before, hosts)
         if not other:
@@ -201,7 +203,7 @@ class Pins:
     ) -> Iterator[tuple[JobId, Collection[Pair]]]:
         """Yield the pairs whose pins may change because links have changed, by job; a job may occur several times.
 
-        Routes may have become valid or invalid, or acknowledgements may use other cables."""
+        Routes may have become valid or invalid, or the reverse paths of acknowledgements may have changed."""
         if fabric.links is self._links and fabric.hosts is self._known_hosts:
             return
         leaves = dict.fromkeys(host.at.dpid for host in fabric.hosts.values())
@@ -298,20 +300,20 @@ class Pins:
         return left + tuple(pin for pin in found if pin.flow.pair not in taken)
 
     def _reverse(self, fabric: Fabric, changed: Set[LinkId]) -> None:
-        """Update the reverse paths of paths with changed links.
+        """Update the reverse paths, used by acknowledgements, of paths with changed links.
 
-        A reverse path stays when one of its links is lost, so that acknowledgements fail over at their path group like
-        the flow itself."""
+        When a link of a reverse path is lost, the path is kept, so that acknowledgements fail over by their path group,
+        like the flow itself."""
         for path in [path for path in self._back if not changed.isdisjoint(path)]:
             if back := reverse_path(fabric, path):
                 self._back[path] = back
 
 
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[Job, ...], announced: Announcements) -> Iterator[Pin]:
-    """Return the learning pins of the jobs. A pair that several jobs might use is counted for the first of them.
+    """Return the learning pins of the jobs. A pair that several jobs might use is counted for the first job.
 
-    A learning pin stays beside a pin of the same pair, with a lower priority, as long as the job counts the pair. Its
-    last count can then still be read."""
+    As long as the job counts the pair, the learning pin stays even if the pair gets a pin, which has a higher priority.
+    The last count can then still be read."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)
@@ -326,7 +328,7 @@ def _flow_ids(job: Job) -> Iterator[FlowId]:
 
 
 def parts_of(job: Job, pair: Pair) -> tuple[tuple[FlowPart, ...], ...]:
-    """Return the parts of each subflow into which the job's flow of this pair can be split; empty if it stays whole."""
+    """Return the parts of each subflow into which the flow of this pair can be split; empty if the flow stays whole."""
     return tuple(
         tuple(FlowPart(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)
         for bundle in job.dividing.bundles(pair)
@@ -348,9 +350,9 @@ def lost_links(on: Mapping[LinkId, Collection[FlowId]], links: Mapping[LinkId, L
 def flows_on(
     links: frozenset[LinkId], on: Mapping[LinkId, frozenset[FlowId]], waiting: Mapping[JobId, frozenset[FlowId]]
 ) -> Mapping[LinkId, frozenset[FlowId]]:
-    """Return the flows that use each of these links; a link without flows has no entry.
+    """Return the flows by link, for each of these links that has flows.
 
-    ``waiting``: flows of jobs that wait for hosts. They do not count, because no plan would move them."""
+    ``waiting``: flows of jobs that wait for hosts. They are left out, because no plan would move them."""
     if not links:
         return {}
     unplanned = frozenset[FlowId]().union(*waiting.values())

@@ -67,19 +67,19 @@ class PipelineSettings:
     """Settings of the tables."""
 
     punt_rate_pps: int
-    """Packets per second that a port may send to the controller."""
+    """Largest number of packets per second from one port to the controller."""
     leaf_prefix_length: int
     """Length of the prefixes that leaves own, in bits."""
     gateways: tuple[Gateway, ...] = ()
     one_way: Mapping[Dpid, frozenset[PortNo]] = field(default_factory=dict)
-    """Ports whose links lead one way, by switch."""
+    """Ports with one-way links, by switch."""
 
 
 class Pipeline:
     """Derivation of the rules that every connected switch should hold.
 
-    Each table is derived from its own inputs, so that a new job changes pinned tables only. A switch without changes
-    gets the same ``RuleSet`` object again."""
+    Each table is derived from its own inputs, so that a new job changes pinned tables only. The ``RuleSet`` of a switch
+    is the same object while nothing changes."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
@@ -113,9 +113,9 @@ class Pipeline:
         """Return the rules of every switch.
 
         ``forwarding``: the fabric with only the forwarding links; None if all links forward. A switch without a next
-        hop to a destination keeps its installed group to the destination: the controller's view may be wrong, and an
-        empty group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may lead
-        anywhere, even to a switch that sends packets back."""
+        hop to a destination keeps its installed group to the destination: the controller's view of links may be wrong,
+        and an empty group certainly loses packets. A group with ``closed`` ports is not kept, because these ports may
+        lead anywhere, even to a switch that sends packets back."""
         self._place(fabric, installed)
         towards = self._towards(forwarding or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
@@ -150,7 +150,7 @@ class Pipeline:
         }
 
     def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
-        """Assign prefixes and gateways to switches, when hosts have changed."""
+        """Assign prefixes and gateways to switches again if hosts have changed."""
         if fabric.hosts is self._hosts:
             return
         self._hosts, self._leaves = fabric.hosts, hosts_by_leaf(fabric)
@@ -185,10 +185,10 @@ def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -
 
 
 class _PinsAt:
-    """Pins that begin at or lead over each switch, by owner.
+    """Pins whose paths begin at or lead over a switch, for each switch, by owner.
 
-    Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, the owner
-    gets new tuples even if they are equal, so that ``SwitchDerivation`` derives their rules again."""
+    Only owners with changed pins, or with pins of moved hosts, are examined. When hosts move, their owners get new
+    tuples even if the pins are equal, so that ``SwitchDerivation`` derives the rules again."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -218,7 +218,7 @@ class _PinsAt:
         return self._at
 
     def _moved(self, hosts: Mapping[str, Host], pins: PinsOf) -> PinsOf:
-        """Return the owners with pins of hosts that appeared, vanished or changed switches, with all their pins."""
+        """Return all pins of each owner with a pin of a host that has appeared, vanished or changed its switch."""
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
         looked_at = pins.items() if ips else ()
@@ -241,7 +241,7 @@ def _default_part(
     groups = {group.group_id: group for group in ways.kept}
     to: dict[Dpid, tuple[int, int]] = {}
     alike: dict[int, tuple[Bucket, ...]] = {}
-    """Buckets by identity of next hops: hashing as many next hops as there are spines would take most of the time."""
+    """Buckets by the identity of the tuple of next hops, because hashing such tuples would take most of the time."""
     for leaf, (hops, distance) in ways.to:
         group_id = ecmp_group_id(leaf)
         if hops and distance > SPREAD_BEYOND:
@@ -259,7 +259,7 @@ def _default_part(
 
 
 class WayTo(NamedTuple):
-    """Way from a switch to a leaf."""
+    """Next hops and distance from a switch to a leaf."""
 
     hops: tuple[LinkId, ...]
     """Next hops; empty for an unreachable leaf."""
@@ -271,20 +271,20 @@ NO_WAY = WayTo((), 0)
 
 
 class Ways(NamedTuple):
-    """Ways from a switch to the other leaves."""
+    """Next hops and distances from a switch to the other leaves."""
 
     dpid: Dpid
     """Dpid of the switch itself."""
     to: tuple[tuple[Dpid, WayTo], ...]
     kept: tuple[GroupRule, ...]
-    """Installed groups to unreachable leaves, which are kept."""
+    """Installed groups to unreachable leaves, which the switch keeps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DefaultPart:
     """Default table of a switch and its groups.
 
-    Each derivation makes another object, because equal rules may differ in their ``distance``."""
+    Two objects are never equal, because equal rules may differ in their ``distance``."""
 
     flows: tuple[FlowRule, ...]
     groups: Mapping[int, GroupRule]
@@ -308,9 +308,9 @@ class _PathGroup(NamedTuple):
 class SwitchDerivation:
     """Derivation of the rules of one switch.
 
-    Only rules that may change are derived again. When a pin changes, the rules of all pins of its owner are derived
-    again. When the next hops to a leaf change, these are derived again: path groups to the leaf, and rules of pins to
-    the leaf that begin at another switch. An unchanged rule remains the same object."""
+    Only rules that may change are derived again: when a pin changes, the rules of all pins of its owner; when the next
+    hops to a leaf change, path groups to the leaf, and rules of pins to the leaf that begin at another switch. An
+    unchanged rule remains the same object."""
 
     def __init__(self) -> None:
         self._base: _Base | None = None
@@ -320,13 +320,16 @@ class SwitchDerivation:
         self._uses: Counter[int] = Counter()
         self._leads: dict[int, _PathGroup] = {}
         self._names = defaultdict[Dpid, dict[str, bool]](dict)
-        """Owners of pins to each leaf; True if a pin of the owner to the leaf does not begin at this switch."""
+        """Owners of pins to each leaf. The value is True if one of the owner's pins to the leaf begins at another
+        switch."""
         self._rules = RuleSet()
 
     def of(
         self, control: RuleSet, default: DefaultPart, ways: Ways, hosts: Mapping[str, Host], pins: PinsOf
     ) -> RuleSet:
-        """Return the rules of the switch; the same object while nothing changes. ``pins``: pins on it, by owner."""
+        """Return the rules of the switch; the same object while nothing changes.
+
+        ``pins``: pins on the switch, by owner."""
         known, base = self._base, _Base(control, default, ways)
         if known is None:
             self._begin(base)
@@ -369,7 +372,9 @@ class SwitchDerivation:
         groups: Edits[int, GroupRule],
         meters: Edits[int, MeterRule],
     ) -> bool:
-        """Update all rules except pins and path groups; return False if a path group has the id of another group."""
+        """Update all rules except pins and path groups.
+
+        Return False if a path group then has the id of another group."""
         _change(flows, {rule.key: rule for rule in _flows(before)}, {rule.key: rule for rule in _flows(base)})
         _change(groups, before.default.groups, base.default.groups)
         _change(meters, before.control.meters, base.control.meters)
@@ -378,8 +383,9 @@ class SwitchDerivation:
     def _other_ways(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
         """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
 
-        All pins to a leaf must be derived again if the leaf became reachable or unreachable, or if its distance
-        changed. If only the next hops to the leaf changed, only pins that begin at another switch must be."""
+        If a leaf has become reachable or unreachable, or its distance has changed, all pins to the leaf must be derived
+        again. If only the next hops to the leaf have changed, this applies only to pins that begin at another
+        switch."""
         to, self._base, self._to = self._to, base, dict(base.ways.to)
         leaves = to.keys() | self._to.keys()
         other = {leaf for leaf in leaves if to.get(leaf, NO_WAY).hops != self._to.get(leaf, NO_WAY).hops}
@@ -419,8 +425,8 @@ class SwitchDerivation:
     ) -> bool:
         """Add the rules of an owner's pins.
 
-        Returns False if two different groups have the same id, or two rules have the same key. The caller must then
-        derive all rules of the switch together."""
+        Returns False if two different groups have the same id, or two rules the same key. The caller must then derive
+        all rules of the switch together."""
         assert self._base
         part = self._parts[name] = _pinned_part(self._base, self._to, hosts, pins)
         self._uses.update(part.groups.keys())
@@ -438,7 +444,7 @@ class SwitchDerivation:
 
 
 def _change(changes: Edits[Key, AnyRule], before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]) -> None:
-    """Record the rules that differ between ``before`` and ``now``, even if they differ only in ``distance``."""
+    """Add the differences between ``before`` and ``now`` to the changes, even if rules differ only in ``distance``."""
     changes.changed |= dict.fromkeys(before.keys() - now.keys())
     changes.changed |= {key: rule for key, rule in now.items() if not _same(before.get(key), rule)}
 
@@ -448,7 +454,7 @@ def _same(rule: Rule | None, other: Rule) -> bool:
 
 
 def _flows(base: _Base) -> tuple[FlowRule, ...]:
-    """Return the flow rules of the switch that do not come from pins."""
+    """Return the flow rules of the switch that are not made from pins."""
     return (*base.control.flows.values(), flow_tables.MISS_RULE, *base.default.flows)
 
 
@@ -460,7 +466,7 @@ class _PinnedPart(NamedTuple):
     leads: dict[int, _PathGroup]
     """Leaf and first port of each path group, by group id."""
     leaves: dict[Dpid, bool]
-    """Leaves to which the pins lead; the value is True if some pin to the leaf begins at another switch."""
+    """Leaves to which the pins lead. The value is True if a pin to the leaf begins at another switch."""
 
 
 def _pinned_part(base: _Base, to: Mapping[Dpid, WayTo], hosts: Mapping[str, Host], pins: Iterable[Pin]) -> _PinnedPart:
@@ -482,11 +488,11 @@ def _pinned_part(base: _Base, to: Mapping[Dpid, WayTo], hosts: Mapping[str, Host
 
 
 def _add_path_group(pin: Pin, base: _Base, leaf: Dpid, way: WayTo, part: _PinnedPart) -> bool:
-    """Add the path group of a pin's rule; return False if the group cannot exist.
+    """Add the path group of a pin's rule. Return False if the group cannot exist.
 
-    A path group cannot exist without an ECMP group to fall back to or, once in millions, if another group has its id.
-    The group has the present distance to the leaf. The length of the pin's path may differ from it, because a pin that
-    waits to be derived again has an earlier path."""
+    A path group cannot exist without an ECMP group to which it fails over, nor, once in millions, if another group has
+    its id. The group gets the present distance to the leaf, which may differ from the length of the path of an outdated
+    pin."""
     port = next(hop.port for hop in pin.path or () if hop.dpid == base.ways.dpid)
     group = _path_group(base.ways.dpid, leaf, port, way)
     if ecmp_group_id(leaf) not in base.default.groups or group.group_id in base.default.groups:
@@ -506,7 +512,7 @@ NO_PORTS = frozenset[PortNo]()
 
 
 class KeepUnknown:
-    """Derivation of the desired rules plus the installed rules to hosts that are not known yet, with their groups.
+    """Derivation of the desired rules, plus the installed rules to hosts that are still unknown, and their groups.
 
     The switch of an unknown host may connect later. A rule to a ``closed`` port is not kept, because the port may soon
     lead anywhere. Only installed rules that have changed are examined."""
@@ -535,7 +541,9 @@ class KeepUnknown:
         }
 
     def _follow(self, hosts: Mapping[str, Host]) -> None:
-        """Update the unknown rules after hosts appeared; when hosts vanished, examine all rules again."""
+        """Update the rules to unknown hosts after hosts have appeared.
+
+        If hosts have vanished, examine all rules again."""
         before, self._hosts = self._hosts, hosts
         if hosts.keys() == before.keys():
             return
@@ -564,14 +572,14 @@ class KeepUnknown:
         )
 
     def _is_unknown(self, key: FlowKey) -> bool:
-        """Return whether some address or prefix of the rule contains no known host."""
+        """Return whether a known host is missing for an address or prefix of the rule."""
         gateway = self._ip_of.get(key.match.eth_dst or "")
         if gateway is not None and gateway not in self._hosts:
             return True
         return not all(map(self._is_known, key.match.ends))
 
     def _is_known(self, prefix: Prefix) -> bool:
-        """Return whether some known host has an address in the prefix."""
+        """Return whether a known host has an address in the prefix."""
         length = prefix.length
         if prefix.is_host:
             return prefix.address in self._hosts
@@ -592,9 +600,9 @@ def narrowed(
     ``leaves``: switches with hosts, to which groups lead.
 
     A group that would lose its last next hop is not changed: the link may still work, but an empty group certainly
-    loses packets. Instead, other switches no longer use the group's switch as a next hop to the same destination. Only
-    next hops are removed, so the result is safe at any time. The computation takes time in proportion to the number of
-    changed groups."""
+    loses packets. Instead, other switches stop using the group's switch as a next hop to the same destination. Only
+    next hops are removed, so the change is safe at any time. The time is proportional to the number of changed
+    groups."""
     return _Narrowing(desired, links, leaves).without(lost)
 
 

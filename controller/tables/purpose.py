@@ -69,7 +69,7 @@ class Purpose(StrEnum):
     DROP = "drop"
     """Drop packets that are not forwarded, and count them by kind."""
     FOUND = "found"
-    """Group with a purpose that the controller does not know; it was found on the switch."""
+    """Group of unknown purpose that was found on the switch."""
 
 
 class Use(NamedTuple):
@@ -79,7 +79,7 @@ class Use(NamedTuple):
     jobs: tuple[JobId, ...] = ()
     """Jobs that the rule serves."""
     flow: FlowId | None = None
-    """Flow that the rule is for."""
+    """Flow whose packets the rule matches."""
     answers: bool = False
     """Whether the rule is for the acknowledgements of the job's flow in the opposite direction."""
     towards: Dpid | None = None
@@ -87,7 +87,7 @@ class Use(NamedTuple):
 
 
 class Announcing(Protocol):
-    """A job. ``routes``: routes by announced flow."""
+    """A job, as far as purposes depend on it. ``routes``: routes by announced flow."""
 
     @property
     def routes(self) -> Mapping[FlowId, object]: ...

@@ -1,9 +1,9 @@
-"""Frozen types of rules on a switch, independent of any OpenFlow library, and safe stages from one rule set to another.
+"""Types of rules on a switch, independent of any OpenFlow library, and safe stages from one rule set to another.
 
 Every intermediate state of the stages is safe: no packet loops, and no packet is lost that was not lost before.
 ``southbound.openflow_encode`` and ``openflow_decode`` convert the types to messages and back. A cookie has 16 bits that
-mark Signalbox's rules, 8 bits of table, and 40 bits of owner (the job's hash in the pinned table, 0 elsewhere). Cookies
-and group ids are the same after a restart, so that the controller recognises its own rules
+mark Signalbox's rules, 8 bits for the table, and 40 bits for the owner (the job's hash in the pinned table, 0
+elsewhere). Cookies and group ids are the same after a restart, so that the controller recognises its own rules
 (docs/explanation/restart-and-repair.md).
 """
 
@@ -41,9 +41,9 @@ CONTROLLER_MAC = "02:53:42:00:00:01"
 
 Hosts answer a probe with unicast ARP to this address, so table 0 must send these answers to the controller."""
 NARROW = "narrow"
-"""Name of the stage that only removes next hops, which is safe at any time."""
+"""Name of the stage that only removes next hops. Such a stage is safe at any time."""
 NEW = (1, -1)
-"""Sort key (``_order``) of meters and new groups, which the first install stage sends before other rules."""
+"""Value of ``_order`` for meters and new groups, which are sent in the first stage of rank 1."""
 
 
 class Table(IntEnum):
@@ -71,15 +71,15 @@ def stable_hash(bits: int, *parts: object) -> int:
 
 
 def cookie(table: Table, owner: int = 0) -> int:
-    """Return the cookie of a rule of ``table`` that ``owner`` (40 bits) owns."""
+    """Return the cookie of a rule in this table. ``owner``: 40 bits."""
     return COOKIE_MAGIC << 48 | int(table) << 40 | owner
 
 
 def learning_cookie(owner: int) -> int:
     """Return the cookie of a learning rule of ``owner`` (40 bits).
 
-    Such a rule is in the pinned table and counts a pair that no job has announced, to learn whether the owner uses it.
-    The cookie has 255 in place of the table."""
+    Such a rule is in the pinned table, and counts a pair of hosts that no job has announced, to learn whether the owner
+    uses the pair. The cookie has 255 in place of the table."""
     return COOKIE_MAGIC << 48 | 0xFF << 40 | owner
 
 
@@ -104,18 +104,18 @@ def job_owner(job_id: str) -> int:
 GROUP_ID_BITS = 31
 """Number of bits of group ids.
 
-A group id depends only on the purpose of the group, never on the time of its creation. The same fabric and pins thus
-give the same rules in every process, and the controller can tell its own groups on a switch from foreign groups."""
+A group id depends only on the purpose of the group. The same fabric and pins thus give the same rules in every process,
+and the controller can distinguish its own groups on a switch from foreign groups."""
 
 
 @lru_cache(maxsize=1 << 14)  # apart from the hashes of path groups, of which there are a hundred times as many
 def ecmp_group_id(leaf: Dpid) -> int:
-    """Return the id of the group "any next hop to this switch", which is the same on every switch."""
+    """Return the id of the group "any next hop to this leaf", which is the same on every switch."""
     return stable_hash(GROUP_ID_BITS, "ecmp", leaf)
 
 
 def path_group_id(leaf: Dpid, port: PortNo) -> int:
-    """Return the id of the group "to this switch, first out of this port"."""
+    """Return the id of the group "to this leaf, preferably over this port"."""
     return stable_hash(GROUP_ID_BITS, "path", leaf, port)
 
 
@@ -164,7 +164,9 @@ class Match(NamedTuple):
 
     @property
     def ends(self) -> Iterator[Prefix]:
-        """Prefixes of the hosts between which the rule forwards; not the sender of ARP, which table 0 only checks."""
+        """Prefixes of the hosts between which the rule forwards.
+
+        The sender of ARP, which table 0 only checks, is left out."""
         return (end for end in (self.ip_src, self.ip_dst, self.arp_tpa) if end is not None)
 
 
@@ -192,7 +194,7 @@ class ToController:
 
 @dataclass(frozen=True, slots=True)
 class AnyPort:
-    """Clear the input port of the packet, so that it may leave by that port too.
+    """Clear the input port of the packet, so that the packet may leave by the port where it arrived.
 
     OpenFlow has no such action. Nicira's reg_load (ovs-actions(7)) sets the port to 0, which Open vSwitch allows for
     this purpose."""
@@ -221,9 +223,10 @@ class FlowRule:
     goto: Table | None = None
     meter: int | None = None
     distance: int = field(default=0, compare=False)
-    """Number of switches still to cross to the destination.
+    """Number of switches that packets still have to cross to the destination.
 
-    The distance orders installation, downstream first. No switch stores it, and comparisons ignore it."""
+    Rules with smaller distances are installed first. No switch stores the distance, and comparisons of rules ignore
+    it."""
 
     @property
     def group_id(self) -> int | None:
@@ -233,7 +236,7 @@ class FlowRule:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket of a group; it is live only while its ``watch_port`` or ``watch_group`` is live."""
+    """A bucket of a group. The bucket is live only while its ``watch_port`` or ``watch_group`` is live."""
 
     action: Output | ToGroup
     watch_port: PortNo | None = None
@@ -244,7 +247,7 @@ class Bucket:
 class GroupRule:
     """A group.
 
-    A group that was read from a switch gets no buckets if its kind is ``other`` or if ``Bucket`` cannot express its
+    A group that was read from a switch has no buckets here if its kind is ``other`` or if ``Bucket`` cannot express its
     buckets. It then equals no wanted group."""
 
     group_id: int
@@ -260,9 +263,9 @@ class GroupRule:
 
 @dataclass(frozen=True, slots=True)
 class MeterRule:
-    """Meter that drops above ``rate_pps`` packets per second, after a burst of ``burst_packets``.
+    """Meter that drops packets above ``rate_pps`` per second, after a burst of ``burst_packets``.
 
-    Both are 0 for a meter of another form that was read from a switch. It then equals no wanted meter."""
+    Both are 0 for a meter of another form that was read from a switch; such a meter equals no wanted one."""
 
     meter_id: int
     rate_pps: int
@@ -279,7 +282,7 @@ NO_METERS: Mapping[int, MeterRule | None] = {}
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """All our rules on one switch."""
+    """All rules of Signalbox on one switch."""
 
     flows: Mapping[FlowKey, FlowRule] = field(default_factory=dict)
     groups: Mapping[int, GroupRule] = field(default_factory=dict)
@@ -297,11 +300,14 @@ class RuleSet:
         groups: Mapping[int, GroupRule | None],
         meters: Mapping[int, MeterRule | None] = NO_METERS,
     ) -> RuleSet:
-        """Return the rules with these changes; None removes a rule. Unchanged mappings are shared with this set."""
+        """Return the rules with these changes, where None removes a rule.
+
+        Unchanged mappings are shared with this set."""
         return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters))
 
     def like(self, other: RuleSet) -> RuleSet:
-        """Return these rules, with the objects of ``other`` for equal rules; ``other`` itself if all are equal."""
+        """Return these rules, with each rule that equals one of ``other`` replaced by it; ``other`` if all are
+        equal."""
         flows, groups = like(self.flows, other.flows), like(self.groups, other.groups)
         meters = like(self.meters, other.meters)
         if flows is other.flows and groups is other.groups and meters is other.meters:
@@ -311,7 +317,7 @@ class RuleSet:
         return RuleSet(flows, groups, meters)
 
     def divided(self, groups: Collection[int], meters: Collection[int]) -> tuple[RuleSet, RuleSet]:
-        """Return two sets: all flows plus the groups and meters with these ids, and the other groups and meters."""
+        """Return two sets: all flows with the groups and meters of these ids, and the other groups and meters."""
         found: dict[bool, tuple[dict[int, GroupRule], dict[int, MeterRule]]] = {True: ({}, {}), False: ({}, {})}
         for number, group in self.groups.items():
             found[number in groups][0][number] = group
@@ -341,9 +347,9 @@ class RuleSet:
 
 
 def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> dict[int, Dpid]:
-    """Return the ids that groups of a switch can have, with the switch to which each group leads.
+    """Return all ids that Signalbox's groups can have, each with the leaf to which the group leads.
 
-    ``known``: switches to which groups may lead although they are not in the fabric yet."""
+    ``known``: further switches, not in the fabric yet, to which groups may lead."""
     switch = fabric.switches.get(dpid)
     ports = tuple(switch.ports) if switch else ()
     found: dict[int, Dpid] = {}
@@ -356,12 +362,14 @@ def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> d
 def divided(
     dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric, known: Iterable[Dpid] = ()
 ) -> tuple[RuleSet, RuleSet]:
-    """Divide the rules that were read from a switch into two sets, ours and foreign; ``read`` itself if all are ours.
+    """Divide rules that were read from a switch into Signalbox's and foreign ones.
 
-    All flows in ``read`` are ours, because flows with other cookies are not read. A group or meter is ours if a flow of
-    ours uses it, or if the controller installed it (``believed``). It is also ours if its id is one that a rule of this
-    fabric can have: the id of a group is a hash of its purpose, and that of a meter is the number of a port. ``known``:
-    switches that are not in the fabric yet, but to which groups may lead."""
+    The first set is ``read`` itself if no rule is foreign.
+
+    All flows in ``read`` are Signalbox's, because flows with other cookies are not read. A group or meter is
+    Signalbox's if one of these flows uses it, or if the controller has installed it (``believed``). It is Signalbox's
+    too if its id is possible in this fabric: the id of a group is a hash of its purpose, and that of a meter is the
+    number of a port. ``known``: see ``possible_groups``."""
     groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
         groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()
@@ -382,7 +390,7 @@ AnyRule = TypeVar("AnyRule")
 
 @dataclass(frozen=True, slots=True)
 class RuleMod:
-    """Change of one rule on a switch. ``delete`` removes only the rule with the key or id of ``rule``."""
+    """Change of one rule on a switch. ``delete`` removes only the rule with the same key or id."""
 
     op: Literal["add", "modify", "delete"]
     rule: Rule
@@ -390,7 +398,7 @@ class RuleMod:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Changes that need no order between switches; each switch gets its own changes in the order of the tuple.
+    """Changes of rules on several switches at the same time. A switch gets its own changes in the order of the tuple.
 
     A barrier on each switch ends the stage. The next stage starts when every barrier reply has arrived."""
 
@@ -398,7 +406,7 @@ class Stage:
     mods: Mapping[Dpid, tuple[RuleMod, ...]]
 
     def only(self, wanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
-        """Return the changes that are ``wanted``; a switch without such changes has no entry."""
+        """Return the stage with only the changes for which ``wanted`` returns True."""
         mods = {dpid: tuple(mod for mod in mods if wanted(dpid, mod)) for dpid, mods in self.mods.items()}
         return Stage(self.name, {dpid: left for dpid, left in mods.items() if left})
 
@@ -422,7 +430,7 @@ def mods_between(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
 def other_rules(
     before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]
 ) -> Iterator[tuple[AnyRule | None, AnyRule | None]]:
-    """Yield the rules that are not the same objects, as pairs of old and new rule; None for a missing rule."""
+    """Yield pairs (old rule, new rule) that are not the same object; None for a missing rule."""
     for old, new in unequal(before, now):
         if not old or not new:  # as when a switch connects or leaves
             yield from [(rule, None) for rule in old.values()]
@@ -437,7 +445,7 @@ def other_rules(
 def _other_owner(rule: Rule, held: Rule) -> bool:
     """Return whether the rule is a flow whose cookie differs from that of the installed flow.
 
-    A modified flow keeps its cookie (OpenFlow 1.3.5, 6.4); only adding the flow replaces it, and resets its
+    Modifying a flow does not change its cookie (OpenFlow 1.3.5, 6.4). Adding the flow again does, and resets its
     counters."""
     return isinstance(rule, FlowRule) and isinstance(held, FlowRule) and rule.cookie != held.cookie
 
@@ -460,7 +468,7 @@ def applied(rules: RuleSet, mods: Iterable[RuleMod]) -> RuleSet:
 
 
 def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> list[Stage]:
-    """Return the stages from the installed to the desired rules, in order; empty when no rule differs.
+    """Return the stages that change the installed rules into the desired ones, in order; empty if all are equal.
 
     Switches that are in only one of the mappings are left out."""
     staged: dict[tuple[int, int], dict[Dpid, list[RuleMod]]] = defaultdict(lambda: defaultdict(list))
@@ -487,8 +495,8 @@ def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, Rul
 def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
     """Return the (rank, distance) by which a change is sorted into a stage.
 
-    The rank is 0 for a change that only removes next hops, 1 for other additions and changes, 2 for deletions of flows,
-    and 3 for deletions of groups. Changes of rank 1 also have a distance to the destination; ``NEW`` precedes it."""
+    The rank is 0 for a change that only removes next hops, 1 for other changes and additions, 2 for deletions of flows,
+    and 3 for deletions of groups. Changes of rank 1 are also ordered by distance to the destination."""
     rule = mod.rule
     if mod.op == "delete":
         return (2, 0) if isinstance(rule, FlowRule) else (3, 0)
@@ -502,10 +510,10 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
 
 
 def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
-    """Return a path group without its planned next hop, if that hop leads away from the destination; else None.
+    """Return a path group without its planned next hop, if this hop leads away from the destination; else None.
 
-    ``rule``: a rule that is about to be deleted. Pins to its group are deleted only after all new rules are installed.
-    Until then, they would send packets back to switches with new routes."""
+    ``rule``: path group that is about to be deleted. Pins to the group are deleted only after all new rules are
+    installed, and would until then send packets back to switches with new routes."""
     if not isinstance(rule, GroupRule):
         return None
     fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))
@@ -521,10 +529,10 @@ def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
 
 
 def _within_switch(mod: RuleMod) -> tuple[float, float]:
-    """Return the sort key of a change: meters, groups to ports, groups to groups, then flows, most specific first.
+    """Return the sort key of a change on one switch: meters, groups to ports, groups to groups, then flows by priority.
 
-    Deletions are in the reverse order. The table-miss entry (priority 0) comes before all other flows: packets that
-    match no other rule depend on it, and a table that gets full must have it."""
+    Flows with high priorities come first, except that the table-miss entry (priority 0) precedes all others: packets
+    without another rule depend on it, even if the table gets full. Deletions have the reverse order."""
     rule = mod.rule
     order: tuple[float, float]
     if isinstance(rule, FlowRule):

@@ -1,4 +1,4 @@
-"""Routes that announced flows should take, those that the switches have confirmed, and the links that flows may use.
+"""Routes that announced flows should take, routes that switches have confirmed, and links that flows may use.
 
 ``RunningRoutes`` owns the running plan: the pinned paths of announced flows. After a restart the plan is read back from
 the rules of the switches. The shares of split flows are not in the rules, so they come from the saved state. Pins of
@@ -50,7 +50,7 @@ class RunningRoutes:
 
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = SharedMap()
-        """Routes of the pinned flows; another object on each change. Announced flows without a route use ECMP."""
+        """Routes of the pinned flows; a new mapping on each change. Announced flows without a route use ECMP."""
         self.orphans: tuple[Pin, ...] = ()
         """Pins without a registered job."""
         self._saved: Shares = dict(saved or {})
@@ -60,23 +60,24 @@ class RunningRoutes:
 
     @property
     def shares(self) -> Shares:
-        """Shares of every split flow, and of flows whose jobs may still register again, to be saved for a restart.
+        """Shares to be saved for a restart: of every split flow, and of flows whose jobs may still register again.
 
-        Shares of jobs that report their connections are assumed to be equal until the next plan."""
+        After a restart, the shares of jobs that report their connections are assumed to be equal until the next
+        plan."""
         return self._shares(self._saved, self._split(self.routes))
 
     def replace(self, routes: Routes) -> None:
-        """Replace all routes, by the routes of a plan or a repair, or by none."""
+        """Replace all routes by those of a plan or of a repair, or by none."""
         if routes != self.routes:
             self.routes = SharedMap.of(routes)
 
     def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[Job]) -> frozenset[JobId]:
-        """Read the running plan from the installed rules; return the jobs with installed pins or counting rules."""
+        """Read the running plan from the installed rules, and return the jobs with installed pins or counting rules."""
         self.orphans = tuple(installed_pins(fabric, installed))
         return frozenset(job.id for job in jobs if self.claim(job))
 
     def claim(self, job: Job) -> bool:
-        """Make routes of the orphans of a job that registered again; return False if the job has no orphans.
+        """Turn the orphans of a job that has registered again into routes. Return False if the job has no orphans.
 
         Orphans of pairs that are still being learnt stay orphans."""
         owner = job_owner(job.id)
@@ -98,7 +99,7 @@ class RunningRoutes:
         return len(self.orphans) < len(before)
 
     def begin(self, job: Job, routes: Routes) -> None:
-        """Adopt the first routes of a job, whose flow ids have no ``owner`` yet, and set the owner.
+        """Adopt the first routes of a job. Its flow ids get the job as their ``owner``, which they do not have yet.
 
         Routes with more subflows than the flow can have are ignored."""
         most = dict(_most_subflows(job))
@@ -108,16 +109,16 @@ class RunningRoutes:
             self._jobs = updated(self._jobs, {job.id: job})
 
     def drop_orphans(self) -> None:
-        """Drop all orphans and saved shares, because jobs that have not registered again are not expected any more."""
+        """Drop all orphans and saved shares, because the time for their jobs to register again is over."""
         self.orphans = ()
         self._saved = {}
 
     def release(self, jobs: Mapping[JobId, Job], before: Mapping[JobId, Job] | None = None) -> None:
-        """Drop the routes of flows that are not of these jobs, or that have more subflows than the flow can have.
+        """Drop routes of flows that belong to none of these jobs, and routes with more subflows than the flow can have.
 
         Only flows of jobs that were added, removed or changed are examined; the first call examines all flows.
-        ``before``: jobs for which the routes were made. None means the jobs of the last call, and jobs of ``begin`` and
-        ``claim`` since then."""
+        ``before``: jobs for which the routes were made; None: the jobs of the last call, and of ``begin`` and ``claim``
+        since then."""
         before, self._jobs = self._jobs if before is None else before, jobs
         if before is jobs or not self.routes:
             return
@@ -141,7 +142,7 @@ def _most_subflows(job: Job) -> Iterator[tuple[FlowId, int]]:
 
 
 def _shares(flow: FlowId, route: Route) -> tuple[float, ...] | None:
-    """Return the shares of a split flow, or None for other flows and for flows of jobs that report connections."""
+    """Return the shares of a split flow; None for other flows, and for flows of jobs that report connections."""
     return None if flow.owner or len(route) == 1 else tuple(share for _, share in route)
 
 
@@ -192,10 +193,9 @@ def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, Po
 
 
 def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterator[Pin]:
-    """Yield a pin for every pin and counting rule at the switch of its source, with its path.
+    """Yield the pin, with its path, of every pin and counting rule that is installed at the switch of its source.
 
-    The path is None for a counting rule, and if the rules of the switches do not lead to the destination over existing
-    links."""
+    The path is None for a counting rule, and for rules that do not lead to the destination over existing links."""
     towards = next_hops(fabric, {host.at.dpid for host in fabric.hosts.values()})
     for dpid, rules in installed.items():
         for rule in rules.flows.values():
@@ -208,7 +208,7 @@ def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterato
 def _follow(
     fabric: Fabric, installed: Mapping[Dpid, RuleSet], flow: FlowId, rule: FlowRule, towards: Mapping[Dpid, Hops]
 ) -> Path | None:
-    """Return the path on which the installed rules lead the flow from its source; None if it does not arrive."""
+    """Return the path on which the installed rules lead the flow; None if they do not lead to the destination."""
     if rule.goto is not None:
         return None
     here, leaf = fabric.hosts[flow.src_ip].at.dpid, fabric.hosts[flow.dst_ip].at.dpid
@@ -244,13 +244,14 @@ class Confirmed(NamedTuple):
     """Confirmed part of the wanted pins and routes."""
 
     pins: int
-    """Number of confirmed pins to a path."""
+    """Number of confirmed pins that lead over a path."""
     routes: Mapping[str, Mapping[FlowId, Route]]
-    """Routes whose subflows are all pinned as wanted, by job; a job keeps the same object while its routes stay."""
+    """Routes whose subflows are all pinned as wanted, by job. The value is the same object while the job's routes
+    stay."""
 
 
 class ConfirmedRoutes:
-    """Derivation of the confirmed routes: those whose pins are installed at the switches of their sources.
+    """Derivation of the confirmed routes, whose pins are installed at the switches of their sources.
 
     Only jobs with changed pins, or with changed rules for their pins, are examined."""
 
@@ -262,7 +263,8 @@ class ConfirmedRoutes:
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
         """Jobs that have a pin with this key.
 
-        There are several while the former job of a pair that moved to another job has outdated pins (see ``Pins``)."""
+        There are several if a pair of hosts has moved from one job to another, and the former job's pins are outdated
+        (see ``Pins``)."""
         self._known: dict[str, _Pinned] = {}
         self._held = 0
         self._found = Confirmed(0, {})
@@ -301,7 +303,7 @@ class ConfirmedRoutes:
         return self._found
 
     def _moved(self, hosts: Mapping[str, Host]) -> set[str]:
-        """Return the jobs with pins of hosts that appeared, vanished or moved to another switch."""
+        """Return the jobs with pins whose source has appeared, vanished or moved to another switch."""
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
         return (
@@ -342,7 +344,7 @@ class ConfirmedRoutes:
         wanted: Mapping[Dpid, RuleSet],
         installed: Mapping[Dpid, RuleSet],
     ) -> Mapping[FlowId, Route]:
-        """Return the routes whose pins are all confirmed. ``look_at``: keys of the pins that may have changed."""
+        """Return the job's routes whose pins are all confirmed. ``look_at``: keys of the pins that may have changed."""
         for key in look_at:
             at = self._hosts[known.pins[key].flow.src_ip].at.dpid
             confirmed = _is_confirmed(key, wanted.get(at), installed.get(at))
@@ -354,7 +356,7 @@ class ConfirmedRoutes:
 
 
 class _Pinned:
-    """Pins of one job that lead over a path, each of them confirmed or missing. ``pins``: pins by key."""
+    """Pins of one job that lead over a path, each confirmed or missing. ``pins``: pins by key."""
 
     def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
         self.pins = pins
@@ -373,17 +375,18 @@ class _Pinned:
 
 
 def _are_of(paths: list[Path | None], route: Route) -> bool:
-    """Return whether ``paths``, the paths of a flow's pins, has every path of the route.
+    """Return whether the pins of a flow, with these ``paths``, have every path of the route.
 
-    If not, the pins belong to an earlier route of the flow: the pins of a large plan are derived in portions."""
+    If not, the pins belong to an earlier route of the flow, because the pins of a large plan are derived in
+    portions."""
     return len(paths) >= len(route) and all(path in paths for path, _ in route)
 
 
 def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | None) -> bool:
     """Return whether the switch holds the wanted pin with this key, and the pin leads over a path.
 
-    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored: it may still name the
-    job that announced the flow before."""
+    ``wanted``, ``installed``: rules of the switch of the flow's source. The cookie is ignored, because it may still be
+    that of the former job of the flow."""
     if wanted is None or installed is None:
         return False
     rule, held = wanted.flows.get(key), installed.flows.get(key)
@@ -422,7 +425,9 @@ def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePat
 
 
 def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterator[frozenset[LinkId]]:
-    """Yield the links of all candidate paths, in disjoint sets; other pairs of leaves may have equal sets."""
+    """Yield disjoint sets of links, which together are the links of all candidate paths.
+
+    Pairs of leaves may have equal sets."""
     if candidates.distance(src, dst) == 2:
         yield from map(frozenset, candidates.ends(src, dst))
     else:
@@ -432,8 +437,8 @@ def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterat
 class Uncounted:
     """Derivation of the announced flows that are not counted yet.
 
-    The flows of a new job are uncounted until it has rules. Only changed jobs are examined, or all jobs when the set of
-    counted flows has changed."""
+    The flows of a new job are uncounted until the job has rules. Only changed jobs are examined, or all jobs if the set
+    of counted flows has changed."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
@@ -467,7 +472,7 @@ class Uncounted:
 class CountedLinks:
     """Derivation of the links that the packets of each counting rule may use, by job.
 
-    Only rules of changed pins, of moved hosts, and of changed links are computed again."""
+    Only rules of changed pins, of moved hosts, and over changed links are examined again."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -503,8 +508,8 @@ class CountedLinks:
     ) -> dict[str, set[tuple[str, str]]]:
         """Return the pairs whose packets may use other links although their rules are unchanged, by owner of the rules.
 
-        This happens when links are added, removed, drained or undrained, or when hosts move. A pair without a pinned
-        path has several sets of links, and is returned after any change of links."""
+        This happens when links are added, removed, drained or undrained, or when hosts move. Pairs without a pinned
+        path are returned after any change of links."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
         changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}
@@ -522,12 +527,12 @@ class CountedLinks:
         return again
 
     def is_quick(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]) -> bool:
-        """Return whether the next call is quick: with the hosts and links of the last call, it examines only pins."""
+        """Return whether the next call is quick, because hosts and links are those of the last call."""
         return hosts is self._hosts and links is self._links and usable is self._usable
 
 
 class UncountedLinks:
-    """Derivation of all links that each uncounted flow may use; known results are kept while hosts and paths stay."""
+    """Derivation of all links that each uncounted flow may use. Results are remembered while hosts and paths stay."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Uses] = {}

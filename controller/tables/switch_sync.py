@@ -1,9 +1,10 @@
-"""Synchronisation of every switch with its desired rules: read-backs after each connection, differences, and audits.
+"""Synchronisation of every switch with its desired rules: reading rules, sending differences, and audits.
 
-After each barrier, the first stage of the difference to the newest desired rules is sent. A stage that only removes
-next hops does not wait for barriers, so a slow switch delays no repair on other switches. A switch that does not answer
-in time is read back before further changes are sent to it. A refused rule is sent again after other rules were deleted
-on the switch, and after growing pauses. Until the switch accepts the rule, its flow stays on ECMP.
+The rules of a switch are read after it has connected. When all switches have answered the barrier of a stage, the first
+stage of the remaining difference is sent. A stage that only removes next hops does not wait for barriers, so a slow
+switch delays no repair on other switches. If a switch does not answer in time, its rules are read before further
+changes are sent. A refused rule is sent again after other rules of the switch were deleted, and after growing pauses.
+Until the switch accepts the rule, its flow uses ECMP.
 
 ``TableUses`` has the number of entries and the limit of each flow, group and meter table, as far as switches report
 them, and finds the tables that are full or nearly full.
@@ -45,20 +46,21 @@ RuleId = tuple[Dpid, object]
 """Switch and key of a rule."""
 StagesBetween = Callable[[Mapping[Dpid, RuleSet], Mapping[Dpid, RuleSet]], list[Stage]]
 REREAD_AFTER_S = 2.0
-"""Seconds until a switch that did not answer is read back, doubled each time."""
+"""Seconds until the rules of a switch that did not answer are read, doubled each time."""
 RETRY_AFTER_S = 5.0
 """Seconds until a refused rule is sent again, doubled each time."""
 MAX_PAUSE_S = 60.0
-"""Longest pause in seconds before a read-back, or before a refused rule is sent again."""
+"""Longest pause in seconds before rules are read, or a refused rule is sent again."""
 HELD = "a foreign rule with the same match or id exists"
 MOST_OTHERS = 1 << 13
-"""Largest number of foreign groups, and of foreign meters, that are kept of a switch; the others are only counted."""
+"""Largest number of foreign groups, and of foreign meters, of a switch that are remembered. Further ones are only
+counted."""
 EXISTS = ("OFPGMFC_GROUP_EXISTS", "OFPMMFC_METER_EXISTS")
-"""Names of the error codes for an added group or meter that exists already (OpenFlow 1.3.5 section 7.4.4)."""
+"""Names of the OpenFlow errors for adding a group or meter that exists already (OpenFlow 1.3.5 section 7.4.4)."""
 
 
 def _unknown_content(rule: Rule) -> Rule:
-    """Return a group or meter with the same id and unknown content, which equals no wanted one."""
+    """Return a group or meter with the same id and unknown content, which equals no wanted rule."""
     if isinstance(rule, GroupRule):
         return GroupRule(rule.group_id, "other", ())
     return MeterRule(rule.meter_id, 0, 0) if isinstance(rule, MeterRule) else rule
@@ -82,21 +84,22 @@ class Refusal:
 
 @dataclass(slots=True)
 class _Connected:
-    """State of a connected switch except its rules. Times are monotonic seconds, infinite for never."""
+    """State of a connected switch, except its rules. Times are monotonic seconds; infinity means never."""
 
     sent: int = 0
     """Number of stages that were sent to the switch."""
     read_since: int | None = None
-    """Value of ``sent`` when the switch's rules were requested; None if no request is open."""
+    """Value of ``sent`` when the switch's rules were last requested; None if the request was answered."""
     read_at: float = -math.inf
     reread_at: float = math.inf
     reread_after_s: float = REREAD_AFTER_S
     retry_at: float = math.inf
     retry_after_s: float = RETRY_AFTER_S
     foreign: SwitchRules | None = None
-    """Latest read-back without its rules; ``foreign`` in it includes the groups and meters that were not kept."""
+    """Latest answer to a request for rules, without the rules. Its ``foreign`` includes groups and meters that are not
+    remembered."""
     others: RuleSet = field(default_factory=RuleSet)
-    """Groups and meters on the switch that are not ours, up to ``MOST_OTHERS`` of each."""
+    """Foreign groups and meters on the switch, up to ``MOST_OTHERS`` of each."""
 
 
 class SwitchSync:
@@ -107,7 +110,7 @@ class SwitchSync:
 
     def __init__(self, audit_interval_s: float = math.inf, stages: StagesBetween = stages_between) -> None:
         self.installed: Mapping[Dpid, RuleSet] = {}
-        """Rules of each switch that was read; a new mapping on each change."""
+        """Rules of each switch whose rules are known; a new mapping on each change."""
         self.refused: dict[RuleId, Refusal] = {}
         """Changes that switches refused, by rule, and changes that would overwrite a foreign rule.
 
@@ -118,7 +121,8 @@ class SwitchSync:
         self.unsettled: frozenset[Dpid] = frozenset()
         """Switches with changes left to send at the last ``next_stage``."""
         self.healed: Counter[Dpid] = Counter()
-        """Number of our rules that read-backs found missing, changed or added, by switch, since the start."""
+        """Number of Signalbox's rules that were found missing, changed or added by others since the start, by
+        switch."""
         self.audit_interval_s = audit_interval_s
         """Seconds in which audits read every switch once."""
         self._stages = stages
@@ -131,7 +135,7 @@ class SwitchSync:
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[tuple[RuleId, RuleMod]] = set()
-        """Refused changes that are due again."""
+        """Refused changes that are due to be sent again."""
         self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # desired rules, and their later stages
 
     def take_audit_interval(self, audit_interval_s: float) -> None:
@@ -140,16 +144,16 @@ class SwitchSync:
 
     @property
     def busy(self) -> bool:
-        """Whether a stage is under way for which the next stage must wait."""
+        """Whether the next stage must wait for a stage under way."""
         return self._under_way.keys() > self._late
 
     @property
     def under_way(self) -> Set[int]:
-        """Numbers of the stages that some switch has not answered."""
+        """Numbers of the stages that not all switches have answered."""
         return self._under_way.keys()
 
     def changing(self, dpid: Dpid) -> RuleSet:
-        """Return the flows and groups in changes under way, which the switch may hold already."""
+        """Return the flows and groups that are being changed, and that the switch may hold already."""
         rules = [mod.rule for stage in self._under_way.values() for mod in stage.mods.get(dpid, ())]
         flows = [rule for rule in rules if isinstance(rule, FlowRule)]
         return RuleSet.of(flows, [rule for rule in rules if isinstance(rule, GroupRule)])
@@ -170,11 +174,13 @@ class SwitchSync:
 
     @property
     def partly_read(self) -> frozenset[Dpid]:
-        """Switches with so many groups or meters that some were not read, so that ``foreign`` is a lower bound."""
+        """Switches with so many groups or meters that some were not read.
+
+        Their value in ``foreign`` is a lower bound."""
         return frozenset(d for d, switch in self._connected.items() if switch.foreign and switch.foreign.is_partial)
 
     def held(self, dpid: Dpid) -> tuple[RuleSet, ...]:
-        """Return our rules on the switch, and foreign groups and meters; empty if the rules are not known."""
+        """Return Signalbox's rules on the switch, and foreign groups and meters; empty if the rules are unknown."""
         return (self.installed[dpid], self._connected[dpid].others) if dpid in self.installed else ()
 
     # ---- connections and read-backs
@@ -185,7 +191,7 @@ class SwitchSync:
         return self._read(dpid, switch)
 
     def moved(self, dpid: Dpid) -> list[ReadRules]:
-        """Return a new request to read a switch that another southbound serves now: an open request was lost."""
+        """Return a new request to read a switch that another southbound serves now; an earlier request is lost."""
         switch = self._connected.get(dpid)
         return [self._read(dpid, switch)] if switch else []
 
@@ -201,13 +207,14 @@ class SwitchSync:
     def rules_read(
         self, message: SwitchRules, fabric: Fabric, now: float, known: Iterable[Dpid] = ()
     ) -> Literal["first", "changed", "same", "outdated"]:
-        """Record the rules that were read from a switch and return the result.
+        """Record the rules that were read from a switch, and return the result.
 
         - ``first``: the rules of the switch were not known before.
-        - ``changed``: our rules differ from those that were believed to be installed, or a foreign rule with the key of
-          one of our rules is gone.
-        - ``outdated``: changes were sent to the switch meanwhile, or no read was requested; the message is ignored.
-        - ``same``: our rules are as they were believed to be.
+        - ``changed``: Signalbox's rules differ from those that were believed to be installed, or a foreign rule with
+          the key of one of Signalbox's is gone.
+        - ``outdated``: the message is ignored, because changes were sent to the switch meanwhile, or nothing was
+          requested.
+        - ``same``: Signalbox's rules are those that were believed to be installed.
 
         ``known``: as for ``rules.divided``."""
         dpid = message.dpid
@@ -244,12 +251,12 @@ class SwitchSync:
         return "changed" if changes or freed else "same"
 
     def read_soon(self, dpid: Dpid, now: float) -> None:
-        """Schedule a read-back of the switch, because another controller or a person may have changed its rules."""
+        """Read the rules of the switch soon, because another controller or a person may have changed them."""
         if switch := self._connected.get(dpid):
             switch.reread_at = min(switch.reread_at, now)
 
     def tick(self, now: float) -> list[ReadRules]:
-        """Return the scheduled read-backs that are due, and the read-back of the switch to be audited."""
+        """Return requests to read rules that are due: scheduled ones, and one for an audit."""
         reads = []
         for dpid, switch in self._connected.items():
             if switch.retry_at <= now:
@@ -259,7 +266,7 @@ class SwitchSync:
         return reads + self._audit(now)
 
     def _audit(self, now: float) -> list[ReadRules]:
-        """Return the read-back of the switch that was read longest ago, if an audit is due.
+        """Return a request to read the switch whose rules were read longest ago, if an audit is due.
 
         Audits are evenly spaced, so that each switch is read once in the audit interval."""
         pause_s = self.audit_interval_s / max(1, len(self.installed))
@@ -282,7 +289,7 @@ class SwitchSync:
         return any(dpid in stage.mods for stage in self._under_way.values())
 
     def _set_installed(self, rules: Mapping[Dpid, RuleSet]) -> None:
-        """Record that these switches hold these rules now."""
+        """Record the rules that these switches now hold."""
         if rules:
             self.installed = {**self.installed, **rules}
 
@@ -292,7 +299,7 @@ class SwitchSync:
 
     @property
     def all_read(self) -> bool:
-        """Whether every connected switch has been read back."""
+        """Whether the rules of every connected switch have been read."""
         return self._connected.keys() == self.installed.keys()
 
     # ---- stages to send
@@ -301,7 +308,7 @@ class SwitchSync:
         """Return the first stage of the remaining changes, or None if nothing can be sent now.
 
         While a stage is under way, only new changes that remove next hops are sent. A late switch delays only its own
-        changes."""
+        further changes."""
         known, self._next = self._next, None
         stages = known[1] if known and known[0] is desired and not self._under_way else []
         stages = stages or self.left_to_do(desired)
@@ -315,7 +322,7 @@ class SwitchSync:
         return self.send(stages[0]) if stages else None
 
     def left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
-        """Return the changes that switches do not hold yet and that may be sent."""
+        """Return the stages of the remaining changes, without changes that must not be sent."""
         stages = self._stages(*self._unequal(desired))
         # Most switches have neither refused rules nor foreign ones; the keys of their many rules need not be looked up.
         looked_at = {dpid for dpid, _ in self.refused} | {dpid for dpid, number in self.foreign.items() if number}
@@ -340,9 +347,9 @@ class SwitchSync:
         return [stage for stage in possible if stage.mods]
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
-        """Return the desired and the installed rules of the switches where they differ."""
+        """Return the desired and the installed rules of switches whose desired and installed rules differ."""
         both = {dpid: (held, desired[dpid]) for dpid, held in self.installed.items() if dpid in desired}
-        # From here on, equal rules are the same objects on both sides, which compare quickly.
+        # From here on, equal rules are the same object on both sides, so that comparing them is quick.
         like = self._like(both)
         self._set_installed({dpid: rules for dpid, rules in like.items() if rules is not self.installed[dpid]})
         differing = [dpid for dpid, rules in like.items() if rules is not desired[dpid]]
@@ -353,7 +360,7 @@ class SwitchSync:
         return wanted_of, {dpid: self.installed[dpid] for dpid in differing}
 
     def _missing_groups(self) -> dict[Dpid, set[int]]:
-        """Return the refused groups of each switch: rules that send to these groups cannot be installed either."""
+        """Return the ids of refused groups by switch. Rules that send to such groups cannot be installed either."""
         missing: dict[Dpid, set[int]] = {}
         for (dpid, _), refusal in self.refused.items():
             rule = refusal.mod.rule
@@ -362,7 +369,7 @@ class SwitchSync:
         return missing
 
     def _claim(self, dpid: Dpid, wanted: RuleSet) -> None:
-        """Treat foreign groups and meters on the switch as ours from now on if rules with their ids are wanted."""
+        """Treat foreign groups and meters on the switch as Signalbox's from now on, if their ids are wanted."""
         held = self.installed[dpid]
         ours, others = self._connected[dpid].others.divided(wanted.groups, wanted.meters)
         if ours:
@@ -383,9 +390,9 @@ class SwitchSync:
                 switch.retry_at, switch.retry_after_s = math.inf, RETRY_AFTER_S
 
     def send(self, stage: Stage) -> InstallStage:
-        """Record a stage of ``left_to_do`` as sent, and return the message with it.
+        """Record a stage of ``left_to_do`` as sent, and return the message with the stage.
 
-        The stages must be computed again before another stage is sent."""
+        Before another stage is sent, ``left_to_do`` must be called again."""
         self._changes += 1
         self._under_way[self._changes] = stage
         for dpid, mods in stage.mods.items():
@@ -396,7 +403,7 @@ class SwitchSync:
         return InstallStage(self._changes, stage)
 
     def _is_possible(self, dpid: Dpid, mod: RuleMod) -> bool:
-        """Return whether the change may be sent: not refused or due again, and no rule uses the group to delete."""
+        """Return whether the change may be sent: it was not refused or is due again, and deletes no group in use."""
         rule = dpid, mod.rule.key
         if mod.op == "delete" and isinstance(mod.rule, GroupRule) and self._is_still_used(dpid, mod.rule.group_id):
             return False
@@ -404,9 +411,9 @@ class SwitchSync:
         return refusal is None or (refusal.reason != HELD and (mod not in refusal.mods or (rule, mod) in self._again))
 
     def _is_still_used(self, dpid: Dpid, group_id: int) -> bool:
-        """Return whether an installed rule still sends to the group because the change of the rule was refused.
+        """Return whether an installed rule still sends to the group, because a change of this rule was refused.
 
-        The switch would delete that rule with the group (OpenFlow 1.3.5, 6.7)."""
+        The switch would delete the rule with the group (OpenFlow 1.3.5, 6.7)."""
         held = self.installed[dpid]
         stuck = [refusal.mod.rule for rule, refusal in self.refused.items() if rule[0] == dpid]
         flows = [held.flows.get(rule.key) for rule in stuck if isinstance(rule, FlowRule)]
@@ -428,7 +435,7 @@ class SwitchSync:
     def _may_overtake(self, dpid: Dpid, mod: RuleMod) -> bool:
         """Return whether a change may be sent before others are confirmed.
 
-        It may if the same change was not sent before, and no deletion of its rule is under way."""
+        This is so if the change itself was not sent before, and no deletion of its rule is under way."""
         sent = self._newest[dpid].get(mod.rule.key)
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
@@ -440,8 +447,8 @@ class SwitchSync:
     def stage_done(self, message: StageDone, now: float) -> None:
         """Record the results of a stage.
 
-        The result of a change is ignored if a newer change of the same rule was sent, because their results may arrive
-        in any order. Switches without a result are late; other switches do not wait for them any more."""
+        The result of a change is ignored if a newer change of the same rule was sent, because results may arrive in any
+        order. Switches without a result are late, and other switches do not wait for them any more."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:
@@ -491,7 +498,7 @@ class SwitchSync:
                 self.retry(dpid)
 
     def _note_refusals(self, dpid: Dpid, rejected: Iterable[tuple[RuleMod, str]], now: float) -> None:
-        """Record refusals, and schedule another attempt, with growing pauses, and a read-back of the switch."""
+        """Record refusals. Schedule another attempt, with growing pauses, and reading the rules of the switch."""
         self._next, switch = None, self._connected[dpid]
         for mod, reason in rejected:
             rule = dpid, mod.rule.key
@@ -503,13 +510,13 @@ class SwitchSync:
             switch.reread_at = min(switch.reread_at, now)
 
     def retry(self, dpid: Dpid) -> None:
-        """Schedule the refused rules of the switch to be sent again with the next stage."""
+        """Send the refused rules of the switch again with the next stage."""
         due = {rule: why for rule, why in self.refused.items() if rule[0] == dpid and why.reason != HELD}
         self._again |= {(rule, mod) for rule, why in due.items() for mod in why.mods}
         self._connected[dpid].retry_at = math.inf
 
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
-        """Forget the rules of the switch and schedule a read-back; the pauses grow while the switch does not answer."""
+        """Forget the rules of the switch, and read them later. The pauses grow while the switch does not answer."""
         self._forget(dpid)
         switch.reread_at = now + switch.reread_after_s
         switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)
@@ -518,19 +525,20 @@ class SwitchSync:
 # ---- use of tables
 
 FULL = ("OFPFMFC_TABLE_FULL", "OFPGMFC_OUT_OF_GROUPS", "OFPMMFC_OUT_OF_METERS")
-"""Names of the error codes of a switch that refuses a rule because a table is full (OpenFlow 1.3.5 section 7.4.4)."""
+"""Names of the OpenFlow errors of a switch that refuses a rule because a table is full (OpenFlow 1.3.5 section
+7.4.4)."""
 
 
 TABLES = (*Table, *OtherTable)
 
 
 def is_full(reason: str) -> bool:
-    """Return whether a switch that gives this reason refused a rule because a table is full."""
+    """Return whether this reason of a refusal means that a table is full."""
     return any(name in reason for name in FULL)
 
 
 class TableUse(NamedTuple):
-    """Entries in a table, foreign ones included, and its capacity; None where the switch has not reported it."""
+    """Entries in a table, including foreign ones, and its capacity; None if the switch has not reported it."""
 
     table: AnyTable
     entries: int | None
@@ -556,19 +564,19 @@ class FullTable(NamedTuple):
 
 
 class TableUses:
-    """Use of all tables that Signalbox uses."""
+    """Entries and capacities of all tables that Signalbox uses."""
 
     def __init__(self, alarm_fraction: float) -> None:
         """Start without reports. ``alarm_fraction``: fraction of its limit from which a table is nearly full."""
         self.of: Mapping[Dpid, tuple[TableUse, ...]] = SharedMap()
-        """Use of the tables of each connected switch that has reported any; a new mapping on each change."""
+        """Use of tables by connected switch, as far as reported; a new mapping on each change."""
         self._alarm_fraction = alarm_fraction
         self._nearly_full = Memo(_nearly_full)
 
     def record(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
-        """Record a report and return whether a table that was full has room now.
+        """Record a report, and return whether a table that was full now has room.
 
-        ``held``: rules on the switch (our rules, and foreign groups and meters); empty if they are not known."""
+        ``held``: see ``SwitchSync.held``."""
         known = self.of.get(message.dpid, ())
         entries: dict[AnyTable, int | None]
         entries = {use.table: use.entries for use in known} if message.entries is None else {**message.entries}
@@ -624,7 +632,7 @@ def _table_of(rule: Rule) -> AnyTable:
 
 
 def _groups_and_meters(held: Collection[RuleSet]) -> dict[AnyTable, int]:
-    """Return the number of groups and meters; empty if the rules on the switch are not known."""
+    """Return the number of entries in the group table and in the meter table; empty if the rules are unknown."""
     kinds = Counter(group.kind for rules in held for group in rules.groups.values())
     numbers: dict[AnyTable, int] = {
         OtherTable.SELECT_GROUPS: kinds["select"],
