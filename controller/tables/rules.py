@@ -306,8 +306,7 @@ class RuleSet:
         return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters))
 
     def like(self, other: RuleSet) -> RuleSet:
-        """Return these rules, with each rule that equals one of ``other`` replaced by it; ``other`` if all are
-        equal."""
+        """Return these rules, sharing the objects of ``other`` for equal rules; ``other`` itself if all are equal."""
         flows, groups = like(self.flows, other.flows), like(self.groups, other.groups)
         meters = like(self.meters, other.meters)
         if flows is other.flows and groups is other.groups and meters is other.meters:
