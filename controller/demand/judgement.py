@@ -269,7 +269,9 @@ class Judge:
         return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
-        """Return whether several consecutive judgements found pairs, or proportions, that differ from ``held``."""
+        """Return whether several consecutive judgements found pairs, or proportions, that differ from ``held``.
+
+        ``held``: amounts that the job is planned with."""
         amounts = self.in_order(held)
         own = amounts > 0
         if not own.any():

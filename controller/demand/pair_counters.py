@@ -61,7 +61,7 @@ class _Places(NamedTuple):
 
 
 class PairCounters:
-    """Totals of pairs, one row per key, until ``keep`` drops the row."""
+    """Totals of pairs, one row per ``Key``, until ``keep`` drops the row."""
 
     def __init__(self) -> None:
         self.connections: JobOfConnection = {}

@@ -278,7 +278,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def between(cls, counted: IterationCounts, done: Floats, starts: Rows, ends: Rows) -> Bounds:
-        """Return the bounds of windows between readings ``starts`` and ``ends``.
+        """Return the bounds of the number of iterations in windows from readings ``starts`` to readings ``ends``.
 
         ``done``: most probable number of iterations until each reading."""
         return cls(
@@ -544,12 +544,13 @@ class PayloadWindows:
         return np.where(np.isfinite(bps), bps, 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
-        """Return the number of iterations in the window, None if none was reported.
+        """Return the number of iterations in the window, None if no iteration was reported.
 
-        The number includes iterations that the numbering skips. But a program may report only some iterations, and
-        number its reports. This is assumed if more than two iterations fit into the gaps between reports, and the bytes
-        match only if iterations fill the gaps. The result is then the length of the window divided by the mean
-        duration. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
+        The number includes unreported iterations that the numbers of the reported iterations skip. Some programs
+        instead report only some iterations, and number their reports. The controller assumes this if more than two
+        iterations fit into the gaps between reports, and the counted bytes match the planned bytes only if iterations
+        fill the gaps. The result is then the length of the window divided by the mean duration. ``planned_bytes``:
+        bytes of one iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())

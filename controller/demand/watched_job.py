@@ -397,7 +397,7 @@ class WatchedJob:
         self._relearn_after_s *= 2
 
     def _learn(self, window: Window, now: float) -> None:
-        """Hold the traffic that the window shows, and end learning after ``STABLE`` windows with the same pairs."""
+        """Plan with the traffic that the window shows; end learning after ``STABLE`` windows with the same pairs."""
         before = frozenset(self._held or ())
         if self._held is not None or not self._declared:
             self._hold(window)
@@ -412,7 +412,7 @@ class WatchedJob:
     # ---- held traffic
 
     def _hold(self, window: Window) -> None:
-        """Plan with the window's traffic if it is more exact than the held traffic, or clearly different."""
+        """Plan with the window's traffic if it is more exact than the traffic planned now, or clearly different."""
         scale = 0.125 * (window.iteration_s or 1.0)
         rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
         carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}

@@ -370,7 +370,7 @@ class TopologyState:
                 self._hold_downs.release_switch(dpid, now)
 
     def _recheck(self, ports: Iterable[PortRef]) -> None:
-        """Add the links from these ports that may be used now to the links in use."""
+        """Begin to use each link from these ports that may be used now."""
         for src in ports:
             dst = self._heard.get(src)
             if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst):

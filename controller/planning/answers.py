@@ -206,12 +206,12 @@ def solved(
 
 
 def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
-    """Return a plan of ``problem.now`` that is better than ``union`` by ``min_gain`` (relative), or None.
+    """Return a plan for the phases that jobs send now, or None if it is not better than ``union`` by ``min_gain``.
 
-    ``union`` is the plan for all phases. With ``union`` no flow moves when a job changes its traffic pattern, but each
-    flow has the same route in all patterns. Where the patterns need different routes, a plan for the present patterns
-    alone is better. Flows that send nothing now stay on their routes, or start with their routes in ``union``. The
-    search gets the whole time limit again."""
+    ``union`` is the plan for all phases: no flow moves when a job changes its traffic pattern, but each flow has one
+    route for all patterns. Where the patterns need different routes, a plan for the present phases alone
+    (``problem.now``) is better. In that plan, flows that send nothing now keep their routes; such flows without a route
+    get their route in ``union``. The search gets the whole time limit again. ``min_gain`` is relative."""
     now = problem.now
     if now is problem:
         return None

@@ -47,9 +47,9 @@ The second attempt uses the whole ``SLOWDOWN_TOLERANCE``."""
 _MOST_UNITS = 16
 """Number of demands, from the largest, that are tried as units of a cut."""
 _FINEST = 64
-"""Limit of smallest demand / greatest common divisor of the demands.
+"""Largest quotient of the smallest demand and the greatest common divisor of all demands.
 
-Above this limit the divisor is not tried as a unit."""
+With a larger quotient the divisor is not tried as a unit."""
 _SECONDS = 20.0
 """Time limit of each linear programme, in seconds."""
 _WEIGHTS = 10**6
@@ -296,7 +296,7 @@ class Witnesses:
         return groups
 
     def _of_cut(self, at: tuple[int, int], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
-        """Yield the groups that one cut proves, and add single jobs that must be slow to ``alone``.
+        """Yield the groups that one cut proves, and add to ``alone`` each single job that must be slow.
 
         A job is slow when its slowdown is at least ``bound``. The groups are:
 

@@ -201,7 +201,9 @@ class Need:
 
     A fluid need has one row with the load of each job."""
     loads: tuple[float, ...]
-    """Loads that one flow puts on a link, descending; the last load is s0. Empty for a fluid need."""
+    """Loads that one flow puts on a link, descending; the last load is s0 of the module's docstring.
+
+    Empty for a fluid need."""
     by_volume: bool
     """Whether f has the form volume of the module's docstring, not the form count."""
     step: float

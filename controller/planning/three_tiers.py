@@ -287,7 +287,9 @@ class _Part(NamedTuple):
 
 
 _Group = tuple[int, int]
-"""Colour of a flow in leaves, and its colour in pods, -1 within a pod. Flows with equal colours are split alike."""
+"""Colour of a flow in the colouring for leaves, and in the colouring for pods (-1 for a flow within a pod).
+
+Flows with equal colours are split alike."""
 
 
 class _Subflow(NamedTuple):

@@ -125,7 +125,7 @@ def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
 def _line(design: Design, question: Question, least: Floats, most: Floats) -> _Line:
     """Return the line that the design's proof gives.
 
-    ``least`` and ``most`` are limits for every cost, so the line is a bound for every cost."""
+    ``least`` and ``most`` are limits of the bandwidths at every cost, so the line is a bound for every cost."""
     cost = question.limits.budget or design.cost
     return _Line(cost, design.proof.bound_s(question, least, most), design.proof)
 

@@ -377,9 +377,10 @@ def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) ->
 
 
 def _one_to_change(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
-    """Return the flow (index) in ``kept`` whose route has the fewest paths without a remaining amount (``rest``).
+    """Return the flow (index) in ``kept`` that is best to reroute.
 
-    Dropping this route therefore adds the fewest paths to ``rest``, which is divided over the other flows."""
+    Its route has the fewest paths without a remaining amount in ``rest``, so that dropping it adds the fewest paths to
+    ``rest``."""
 
     def new_paths(index: int) -> int:
         return sum(rest.get(path, 0.0) <= _ROUNDED for path, _ in before[index] or ())

@@ -307,7 +307,7 @@ class _Residual:
                     room = part.capacity_bps[link] / demand_bps
                     self._room[cable] = min(room, self._room.get(cable, room))
         self._whole = {cable: int(bound * room + _ROUNDING) for cable, room in self._room.items()}
-        """Number of whole flows that each cable carries at the bound."""
+        """Number of whole flows that each cable carries without exceeding the lower bound of the slowdown."""
         self._load: defaultdict[tuple[Cable, Side], float] = defaultdict(float)
         """Sum of the shares of flows on each cable, by (cable, side of a leaf)."""
         self.amounts: defaultdict[FlowId, dict[Path, float]] = defaultdict(dict)

@@ -66,7 +66,7 @@ class Goal:
     room: Floats
     """Load that each link may have, in the units of ``Commodities``."""
     stretch: Floats
-    """Amount by which an excess of 1 raises the room of each link."""
+    """Load by which the room of each link grows when the excess is 1."""
     moves_count: bool = True
     """Whether moves have a cost. If not, the objective is the excess alone, and the prices prove its minimum."""
 
