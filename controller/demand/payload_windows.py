@@ -547,10 +547,10 @@ class PayloadWindows:
         """Return the number of iterations in the window, None if no iteration was reported.
 
         The number includes unreported iterations that the numbers of the reported iterations skip. Some programs
-        instead report only some iterations, and number their reports. The controller assumes this if more than two
-        iterations fit into the gaps between reports, and the counted bytes match the planned bytes only if iterations
-        fill the gaps. The result is then the length of the window divided by the mean duration. ``planned_bytes``:
-        bytes of one iteration, 0 if unknown."""
+        instead report only some iterations, and number their reports. The controller assumes this on two conditions:
+        more than two iterations fit into the gaps between reports, and the counted bytes match the planned bytes only
+        if iterations fill the gaps. The result is then the length of the window divided by the mean duration.
+        ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())

@@ -13,13 +13,13 @@ one of two ways; the planner takes the way that gives the smaller slowdowns:
 
 When a step is possible, the planner takes a jump only on one of two conditions:
 
-- Steps lead from the jump to the goal plan in at most ceil(moves / cap) cycles, where moves is the number of all moves
+- Steps lead from the jump to the goal plan in at most ceil(moves / cap) cycles. Here moves is the number of all moves
   of the goal plan. The goal plan is then reached at most one cycle later than by steps alone.
 - Steps alone do not reach the goal plan in that many cycles either. Another goal plan may then have to follow.
 
 Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when no better moves
-are found in time. When there are too many flows to find a goal plan in time, each cycle makes the best plan within the
-cap, until that plan moves no flow.
+are found in time. With too many flows to find a goal plan in time, each cycle makes the best plan within the cap. This
+continues until that plan moves no flow.
 
 The running routes never get worse, so they stay when no moves improve them. The planner then names the smallest group
 of the goal plan's moves that would improve the routes, unless it ran out of time."""

@@ -2,8 +2,8 @@
 
 In: a ``Problem``. Out: bounds of the worst slowdown, and one bound per job. All bounds follow from *cuts*. A cut is a
 set C of links together with flows, each of which crosses one link of C on every path. Examples are the flows out of a
-leaf and its uplinks, and the flows into a leaf and its downlinks. Other examples are the flows between a pair of leaves
-where not every uplink of the first leaf leads to the second leaf, and on three tiers the flows of pods.
+leaf and its uplinks, and the flows into a leaf and its downlinks. Further examples are the flows between two leaves
+when not every uplink of the first leaf leads to the second, and the flows of pods on three tiers.
 
 - Fluid bound: the load of a link times its capacity is the sum, over the jobs, of each job's largest phase on the link.
   Summed over the links of C, these products are at least the sum of each job's largest phase D_j across the cut. So

@@ -91,8 +91,8 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
 class Increments:
     """Loads that flows add to links when a search adds and removes them one by one.
 
-    A job with several phases loads a link with its largest phase, so the load that a flow adds depends on the job's
-    other flows on the link. For jobs with several phases the sums per phase and link are kept.
+    A job with several phases loads a link with its largest phase. The load that a flow adds therefore depends on the
+    job's other flows on the link. For jobs with several phases the sums per phase and link are kept.
 
     Flows are numbered as in ``Numbers``, links as in ``capacity_bps``."""
 
@@ -189,8 +189,8 @@ class _Loads:
 def largest_set_first(flows: Sequence[Flow], numbers: Iterable[int], weights: Sequence[float]) -> list[int]:
     """Return the flows ordered by their sets: the flows out of or into one leaf, the set with the largest weight first.
 
-    Within a set the flows keep their order. Among sets of equal weight, flows out of a leaf precede flows into a leaf,
-    and then a leaf with a lower dpid precedes one with a higher dpid."""
+    Within a set the flows keep their order. Among sets of equal weight, flows out of leaves precede flows into leaves.
+    Among these, leaves are in the order of their dpids."""
     sets: defaultdict[tuple[bool, Dpid], list[int]] = defaultdict(list)
     for number in numbers:
         sets[False, flows[number].src_leaf].append(number)

@@ -5,10 +5,10 @@ between the same leaves with the same demands per phase form one class, because 
 class on each path. Rates are rounded up a little (``coarse``); ``FluidModel.lower_bound`` allows for this rounding.
 
 A phase of a job *counts* if it can be the job's largest phase on some link. A *row* is a part of every link's load. Row
-0 is the load of all jobs with only one phase that counts. Each further row is the load of one phase of a job with
-several phases that count, because its largest phase on a link depends on the routing. A *key* is a pair of row and link
-as one number: row * number of links + link. Loads, capacities and rates are in units of a typical capacity. Amounts are
-in flows: a class of 5 flows has an amount of 5 to spread."""
+0 is the load of all jobs with only one phase that counts. Jobs with several phases that count have one further row per
+phase, because their largest phase on a link depends on the routing. A *key* is a pair of row and link as one number:
+row * number of links + link. Loads, capacities and rates are in units of a typical capacity. Amounts are in flows: a
+class of 5 flows has an amount of 5 to spread."""
 
 from __future__ import annotations
 

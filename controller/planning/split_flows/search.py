@@ -14,10 +14,10 @@ The search of one part:
    closely as this slowdown allows.
 4. Divide the amounts into the subflows of flows (``dividing``): few subflows, and at most as many as a flow may have.
 
-A fluid optimum that is rounded to k subflows per flow can have larger slowdowns than the result of a search with k - 1
-subflows, or with whole flows. When the plan misses its bound, fewer subflows per flow are tried, down to whole flows.
-Near the bound of the worst slowdown only problems with few flows try this, because each number of subflows needs
-another search.
+The fluid optimum is rounded to the number of subflows that a flow may have. A search with fewer subflows per flow, or
+with whole flows, can give smaller slowdowns than the rounded optimum. When the plan misses its bound, fewer subflows
+per flow are tried, down to whole flows. Near the bound of the worst slowdown only problems with few flows try this,
+because each number of subflows needs another search.
 
 In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds that are proven."""
 
@@ -245,8 +245,8 @@ def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
     """Return lower bounds of all jobs' sorted slowdowns, derived from the bounds ``proven`` of one part.
 
     The worst entry of ``proven`` bounds as many jobs as there are entries equal to it. When this entry is above the
-    first entry of ``bounds.vector``, the other entries of that vector do not hold, because they assume that the first
-    entry is reached. The own bound of each job still holds."""
+    first entry of ``bounds.vector``, the other entries of that vector do not hold. They assume that the first entry is
+    reached. The own bound of each job still holds."""
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector

@@ -141,8 +141,8 @@ class _RoutingModel:
     def _limit_moves(self, max_moves: int | None) -> None:
         """Limit the moves, which are the pinned flows that are not kept on their paths.
 
-        For each class and path, the number of kept flows is at most the number on the path now, and at most the number
-        on the path in the new routing."""
+        For each class and path, the number of kept flows is at most the number of flows on the path, both now and in
+        the new routing."""
         self._kept = []
         self._pinned = 0
         for c, counts in zip(self._classes, self._count, strict=True):

@@ -420,9 +420,9 @@ class _Search:
     def _ejection_order(self, link: int) -> Callable[[int], tuple[object, ...]]:
         """Return the sort key of flows on a link: the flow with the smallest key is ejected first.
 
-        Flows are preferred, in this order, if they may move, if their removal relieves the link, if they were not just
-        placed, and if they are not on their pinned path. Among flows that relieve the link the smallest flow is ejected
-        first, among other flows the largest."""
+        The criteria, the most important first: the flow may move; its removal relieves the link; it was not just
+        placed; it is not on its pinned path. Among flows that relieve the link the smallest flow is ejected first,
+        among other flows the largest."""
         loads = self._loads
         all_moved = self._all_moved()
 
