@@ -141,7 +141,7 @@ class _Source(NamedTuple):
     slowdown: float
     """Slowdown that this cut proves."""
     units: Sequence[int] = ()
-    """Units that may be tried."""
+    """Units of demand that may be tried for the cut."""
     highest: float = 0.0
     """Upper limit of the slowdown that the cut can prove with any unit.
 

@@ -355,7 +355,9 @@ def _nearest_whole(amounts: Mapping[Path, float], flows: int) -> list[Path]:
 
 
 def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) -> set[int]:
-    """Return the flows (indices) that keep their routes in ``before``: on no path do they exceed the amount."""
+    """Return the flows (indices) that keep their routes in ``before``.
+
+    On each path their shares add up to at most the amount of the path."""
     kept = {index for index, route in enumerate(before) if route}
     over: defaultdict[Path, float] = defaultdict(float)
     users: defaultdict[Path, list[tuple[float, int]]] = defaultdict(list)
