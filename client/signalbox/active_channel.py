@@ -1,9 +1,9 @@
-"""Channel to the active controller among several, each of which has an address.
+"""Channel that sends calls to the active one of several controllers.
 
-``ActiveChannel`` probes the health service at all addresses at the same time, and uses the first controller that
-answers. A controller that stands by listens on no port, or HAProxy refuses the probe for it. When the controller in use
-no longer answers, the channel to it is closed. Its calls are then made again to the next controller that answers; its
-streams end, and their users open them again."""
+``ActiveChannel`` probes the health service at the addresses of all controllers at the same time, and uses the first
+controller that answers. A standby controller does not answer: it listens on no port, or HAProxy refuses the probe. When
+the controller in use stops answering, its channel is closed. Unanswered calls are repeated at the next controller that
+answers. Streams end with an error, and their users reopen them."""
 
 from __future__ import annotations
 
@@ -24,32 +24,35 @@ from signalbox.errors import Unreachable
 from signalbox.words import MAY_BE_REPLACED
 
 HEALTH = "/grpc.health.v1.Health/Check"
-"""Method that shows whether a controller answers; its request and answer are bytes here."""
+"""gRPC's method for health checks. The channel sends its request and receives its answer as bytes."""
 SERVING = b"\x08\x01"
-"""Answer of a controller that accepts calls (``grpc.health.v1.HealthCheckResponse``)."""
+"""Answer of a controller that accepts calls: a serialized ``HealthCheckResponse`` with the status SERVING."""
 
 PROBE_S = 2.0
-"""Seconds after which a controller that has not answered a probe counts as silent."""
+"""Time-out of a probe in seconds."""
 SILENT_S = 1.0
 """Seconds that a call waits for its answer before the controller is probed; each further wait is twice as long."""
 STREAM_PROBE_S = 30.0
-"""Seconds between probes while a stream is open, because a stream does not end when the controller's machine fails."""
+"""Seconds between probes of a controller that sends a stream.
+
+If its machine fails, the stream does not end by itself."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 0.5
-"""First and longest pause, in seconds, before an address without a controller is probed again."""
+"""First and longest pause, in seconds, between two probes of an address where no controller answers."""
 
 OPTIONS: list[tuple[str, object]] = [
     ("grpc.initial_reconnect_backoff_ms", round(1000 * FIRST_PAUSE_S)),
     ("grpc.max_reconnect_backoff_ms", round(1000 * MAX_PAUSE_S)),
 ]
-"""Options of each channel: gRPC connects as often as the address is probed."""
+"""gRPC's options of each channel: pauses between attempts to connect, the same as between probes."""
 
 
 class ActiveChannel:
-    """Stand-in for a channel of gRPC, with the methods that clients of the API use; for any number of threads.
+    """Replacement for a gRPC channel, with the methods that clients of the API use. Any number of threads may use it.
 
     - ``addresses``: ``HOST:PORT`` of each controller
-    - ``open_channel``: opens a channel to an address
-    - ``stream_s``: seconds that a stream may take to find a controller; each call has its own time-out"""
+    - ``open_channel``: function that opens a gRPC channel to an address
+    - ``stream_s``: time-out in seconds for finding a controller before a stream is opened; each call has its own
+      time-out"""
 
     def __init__(self, addresses: Sequence[str], open_channel: Callable[[str], Any], stream_s: float) -> None:
         self._addresses = addresses
@@ -67,12 +70,12 @@ class ActiveChannel:
             used.close()
 
     def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
-        """Return a function that makes a call, and repeats it while no controller has answered, until its time-out.
+        """Return a function that makes a call, and repeats it until its time-out while no controller answers.
 
-        Two kinds of calls are repeated once at each other controller that answers: a change that a controller could not
-        save, and a call whose answer says that another controller may have replaced this one (``MAY_BE_REPLACED``).
+        The function also tries each of the other controllers once in two cases: the controller could not save the
+        change, or its answer is marked ``MAY_BE_REPLACED``, because another controller may have become the active one.
 
-        Raises ``Unreachable`` when no controller answers in time, and ``RpcError`` as gRPC does."""
+        The function raises ``Unreachable`` when no controller answers in time, and ``RpcError`` as gRPC does."""
 
         def call(request: Any, timeout: float, metadata: Any = None) -> Any:
             until, unsure = time.monotonic() + timeout, set[str]()
@@ -101,7 +104,7 @@ class ActiveChannel:
         return call
 
     def unary_stream(self, *method: Any, **more: Any) -> Callable[..., _Stream]:
-        """Return a function that opens a stream. Raises ``Unreachable`` when no controller answers."""
+        """Return a function that opens a stream. The function raises ``Unreachable`` when no controller answers."""
 
         def call(request: Any, metadata: Any = None) -> _Stream:
             until = time.monotonic() + self._stream_s
@@ -115,7 +118,7 @@ class ActiveChannel:
     # ---- the controller in use
 
     def _begin(self, call: Callable[[Any], Any], until: float) -> tuple[BoundedChannel, Any]:
-        """Begin a call at the active controller."""
+        """Begin a call at the active controller. Return this controller and the call."""
         while True:
             used = self._active(until)
             try:
@@ -125,7 +128,9 @@ class ActiveChannel:
                     raise
 
     def _wait(self, used: BoundedChannel, answer: Any, until: float) -> Any:
-        """Return the answer of a call. Stop using a controller that answers neither the call nor a probe."""
+        """Return the answer of a call, and probe the controller while there is no answer.
+
+        A controller that does not answer a probe either is no longer used; the call then fails."""
         wait_s = SILENT_S
         try:
             while True:
@@ -141,12 +146,12 @@ class ActiveChannel:
             answer.cancel()
 
     def _keep_probing(self, used: BoundedChannel, over: Event) -> None:
-        """Probe the controller that sends a stream, until the stream is over."""
+        """Probe the controller that sends a stream, every ``STREAM_PROBE_S`` until ``over`` is set."""
         while not over.wait(STREAM_PROBE_S):
             self._probe(used, PROBE_S)
 
     def _probe(self, used: BoundedChannel, within_s: float) -> None:
-        """Stop using the controller if it does not answer in time."""
+        """Probe the controller, and stop using it if it does not answer within ``within_s`` seconds."""
         try:
             used.unary_unary(HEALTH)(b"", timeout=within_s)
         except grpc.RpcError as error:
@@ -156,9 +161,10 @@ class ActiveChannel:
             pass  # another thread has stopped using it
 
     def _is_left(self, used: BoundedChannel, error: Any) -> bool:
-        """Return whether a failed call or stream ended because its controller is no longer in use.
+        """Return whether a call or stream failed because its controller is no longer active.
 
-        Another thread may have closed the channel, or the controller has cancelled the call because it ends."""
+        If so, stop using this controller. A controller that is stopping cancels its calls. Calls also fail when another
+        thread has closed the channel."""
         if self._closed or not (is_away(error) or error.code() is grpc.StatusCode.CANCELLED):
             return False
         if is_away(error):
@@ -167,9 +173,10 @@ class ActiveChannel:
         return True
 
     def _is_moved(self, used: BoundedChannel, but: set[str]) -> bool:
-        """Return whether another controller is used now, at an address that is not in ``but``.
+        """Return whether another controller than ``used`` is in use now, after a search for one that answers.
 
-        A controller that is cut off from etcd saves nothing, and another one may have replaced it."""
+        ``but``: addresses that are not probed. The search is for a controller that cannot save, or that may have been
+        replaced: a controller that is cut off from etcd cannot save, and another one may have become active."""
         others = [address for address in self._addresses if address not in but]
         with self._finding:
             if others and self._used is used:
@@ -187,7 +194,7 @@ class ActiveChannel:
     # ---- finding the active controller
 
     def _active(self, until: float) -> BoundedChannel:
-        """Return the active controller. Raises ``Unreachable`` when none has answered by then."""
+        """Return the controller in use, or find one. Raises ``Unreachable`` at the monotonic time ``until``."""
         if used := self._used:
             return used
         if not self._finding.acquire(timeout=max(0.0, until - time.monotonic())):
@@ -204,10 +211,11 @@ class ActiveChannel:
         return found
 
     def _find(self, addresses: Sequence[str], until: float, once: bool = False) -> BoundedChannel:
-        """Probe each address until a controller answers at one of them; ``once``: probe no address a second time.
+        """Probe the addresses until a controller answers, and return this controller.
 
-        The last used controller is probed after all others: HAProxy may answer the probe in place of this
-        controller."""
+        With ``once`` each address is probed only once. The address that was used last is probed later than the others:
+        HAProxy may still answer there for a controller that has failed. Raises ``Unreachable`` at the monotonic time
+        ``until``."""
         channels = {address: BoundedChannel(address, self._open(address)) for address in addresses}
         due = dict.fromkeys(addresses, time.monotonic())
         pauses = dict.fromkeys(addresses, FIRST_PAUSE_S)
@@ -244,16 +252,18 @@ class ActiveChannel:
         return channels[found]
 
     def _unreachable(self) -> Unreachable:
-        """Return the error that names each address with the reason why its controller is not used."""
+        """Return the error that lists each address with the reason why no controller is used there."""
         found = "; ".join(f"{address}: {why}" for address, why in self._why.items())
         return Unreachable(f"no controller answers at any of the {len(self._why)} addresses: {found}")
 
 
 class _Stream:
-    """Messages of a stream.
+    """Messages of one stream.
 
-    - ``keep_probing``: runs beside the stream until the event is set
-    - ``is_left``: receives the error that ends the stream; returns whether its controller no longer answers"""
+    - ``keep_probing``: function that probes the controller until the given event is set; runs in a thread beside the
+      stream
+    - ``is_left``: function that returns whether the stream ended with this error because its controller is no longer
+      active"""
 
     def __init__(
         self, messages: Any, keep_probing: Callable[[Event], None], is_left: Callable[[Any], bool], address: str
@@ -280,7 +290,7 @@ class _Stream:
 
 
 def _why_not(probe: Any, address: str) -> str:
-    """Return why there is no controller at the address, empty if the probe found one."""
+    """Return why a probe found no active controller at the address; empty if it found one."""
     try:
         return "" if probe.result() == SERVING else "the controller there does not accept calls"
     except grpc.RpcError as error:

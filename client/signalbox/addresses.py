@@ -1,6 +1,6 @@
-"""Parse and check addresses of listeners: ``HOST:PORT`` or ``unix:PATH``.
+"""Parse and check addresses at which servers listen: ``HOST:PORT`` or ``unix:PATH``.
 
-Clients of several controllers give a list: ``HOST:PORT,HOST:PORT``."""
+Clients of several controllers take a list of addresses: ``HOST:PORT,HOST:PORT``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def is_loopback(host: str) -> bool:
 
 
 def listen_address(text: str) -> str:
-    """Return ``text`` when it is an address of the API; raise ``PydanticCustomError`` with the right form otherwise."""
+    """Return ``text`` unchanged if it is one address of an API.
+
+    Otherwise raise ``PydanticCustomError`` with the right form."""
     if text.startswith("unix:"):
         if not 0 < len(text.removeprefix("unix:").encode()) <= MAX_SOCKET_PATH:
             raise PydanticCustomError("address", "a socket's path has 1 to {most} bytes", {"most": MAX_SOCKET_PATH})
@@ -53,13 +55,15 @@ def listen_address(text: str) -> str:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Return the addresses of a list; the path of a single Unix socket may have commas."""
+    """Return the addresses in a comma-separated list.
+
+    A single ``unix:PATH`` is not divided: its path may contain commas."""
     single = text.startswith("unix:") and ":" not in text.partition(",")[2]
     return (text,) if single else tuple(text.split(","))
 
 
 def api_addresses(text: str) -> tuple[str, ...]:
-    """Return the addresses in ``HOST:PORT[,HOST:PORT...]`` or ``unix:PATH``, where clients find the API.
+    """Return the addresses of the controllers' APIs in ``HOST:PORT[,HOST:PORT...]`` or ``unix:PATH``.
 
     Raises ``PydanticCustomError`` with the first wrong address and the right form."""
     found = listed(text)
@@ -77,9 +81,9 @@ def api_addresses(text: str) -> tuple[str, ...]:
 
 
 def _unlistable(address: str, seen: set[tuple[str, int]]) -> str:
-    """Return why an address cannot be in a list, empty if it can.
+    """Return why an address cannot be in a list; empty if it can, and then its host and port are added to ``seen``.
 
-    ``seen``: host and port of the addresses before it."""
+    ``seen``: host and port of the earlier addresses of the list."""
     if not address:
         return "is empty"
     if address.startswith("unix:"):

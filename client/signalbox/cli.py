@@ -1,15 +1,15 @@
 """The ``signalbox`` command.
 
 The package ``commands`` contains the commands; other installed Python distributions can add more (``distributions``).
-Added commands load slowly, so they are loaded only when one is called or all are listed.
+Added commands load slowly. They are loaded only when one of them is called, or when all commands are listed.
 
 A command prints tables or, with ``--json``, the messages of the API as JSON, with field names as in the proto file and
-default values included. Each error is one line on stderr; the exit status says what kind of error it is.
+default values included. Each error is one line on stderr. The exit status says what kind of error it is.
 
-While bash completes a command, it divides words at the characters of ``COMP_WORDBREAKS``: ``leaf1:5`` arrives as three
-words, and a completion replaces only the last one. ``for_bash`` joins the words in ``COMP_WORDS`` (one per line) again,
-and corrects ``COMP_CWORD``, the index of the current word. It also removes from each completion the part that bash
-keeps. The script of ``--show-completion bash`` sets both variables."""
+When bash completes a command, it first divides words at the characters of ``COMP_WORDBREAKS``: ``leaf1:5`` arrives as
+three words, and a completion replaces only the last one. ``for_bash`` joins the words in ``COMP_WORDS`` (one per line)
+again, and corrects ``COMP_CWORD``, the index of the word to complete. It also shortens each completion to the part that
+bash replaces. The script of ``--show-completion bash`` sets both variables."""
 
 from __future__ import annotations
 
@@ -70,16 +70,18 @@ BROUGHT_BY = {
     for panel, distribution in (("The controller", CONTROLLER), ("Without a fabric", OFFLINE))
     for name in PANELS[panel]
 }
-"""Name of the distribution that has a command, by command, for commands that this distribution lacks."""
+"""Name of the distribution that provides a command, by command, for all commands that this distribution lacks."""
 
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 EXTENDED = ("explain", "what-if")
-"""Commands of this distribution that another distribution replaces by more capable commands of the same name."""
+"""Commands that another distribution, when installed, replaces by more capable ones of the same name."""
 
 
 class Commands(TyperGroup):
-    """Group of all commands. It rewords errors about options: Typer prints pydantic's words without the value."""
+    """Group of all commands.
+
+    It rewrites errors about the values of options, because Typer prints pydantic's message without the wrong value."""
 
     _complete = False
 
@@ -92,7 +94,7 @@ class Commands(TyperGroup):
         return own or self._with_added(ctx).get(cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names ordered by panel; commands of other distributions without a panel come last."""
+        """Return the commands' names in the order of the help's panels; names without a panel come last."""
         known = self._with_added(ctx)
         for name, panel in PANEL_OF.items():
             if name in known:
@@ -107,7 +109,9 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def _with_added(self, ctx: Any) -> Any:
-        """Load the commands of other distributions once; without warnings while a shell completes words."""
+        """Return all commands by name. The first call loads the commands of other distributions.
+
+        No warnings about faulty distributions are printed while a shell completes words."""
         if not self._complete:
             self._complete = True
             quiet = ctx.resilient_parsing
@@ -128,7 +132,7 @@ class Commands(TyperGroup):
 
 
 def _join_lines(command: Any) -> None:
-    """Join the lines of each paragraph of the help: Typer would break them where the docstring does."""
+    """Join the lines of each paragraph in the help of a command: Typer would print the docstring's line breaks."""
     for each in getattr(command, "commands", {}).values():
         _join_lines(each)
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
@@ -138,7 +142,10 @@ _BREAK = re.compile("[:=]+")
 
 
 def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
-    """Return the words as typed, the index of the current word, and the part of that word that bash keeps."""
+    """Join words that bash has divided, such as ``leaf1``, ``:`` and ``5``.
+
+    Returns the joined words, the index of the word to complete, and the beginning of that word that bash does not
+    replace."""
     whole: list[str] = []
     place, kept, glue = current, "", False
     for number, word in enumerate(words):
@@ -158,7 +165,7 @@ def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
 
 @contextmanager
 def for_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
-    """Correct words and completions while the command completes for bash; do nothing otherwise."""
+    """Correct bash's words, and the completions printed inside, if bash has called the command to complete a word."""
     if environ.get("_SIGNALBOX_COMPLETE") != "complete_bash":
         yield
         return
@@ -173,7 +180,7 @@ def for_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
 
 
 MAX_LINES = 16
-"""Largest number of lines printed about one wrong file; the API has the same limit."""
+"""Largest number of errors printed about one file."""
 
 app = typer.Typer(
     cls=Commands,
@@ -195,7 +202,7 @@ for name, group in (("jobs", jobs), ("watch", watch), ("alarms", alarms), ("get"
 
 
 def main() -> None:
-    """Run the ``signalbox`` command; print errors to stderr and exit with the status of their kind."""
+    """Run the ``signalbox`` command. After an error, print it to stderr and exit with the status of its kind."""
     try:
         with for_bash(os.environ):
             app(prog_name="signalbox")
@@ -234,4 +241,4 @@ def signalbox(
         ),
     ] = False,
 ) -> None:
-    """Hold the options of ``signalbox`` itself."""
+    """Hold the options that come before the name of a command."""

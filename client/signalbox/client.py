@@ -1,7 +1,7 @@
 """Synchronous Python client of the API, with typed arguments and errors.
 
 A client owns one gRPC channel. Its methods take frozen types of this package and return messages of the API. A failed
-call raises the error of ``signalbox.errors`` that its gRPC status stands for. It raises ``Unreachable`` when the
+call raises the error of ``signalbox.errors`` that corresponds to its gRPC status. It raises ``Unreachable`` when the
 controller does not answer, and a plain ``SignalboxError`` for any other status."""
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ LONG_CALL_S = 150.0
 """Smallest time-out, in seconds, of calls that wait for the solver or for switches."""
 
 RETRY_S = 0.2
-"""Pause in seconds before a broken watch is reopened after the first failure; each further failure doubles it."""
+"""Pause in seconds before the first attempt to reopen a broken watch; each failed attempt doubles the pause."""
 MAX_RETRY_S = 5.0
-"""Largest number of seconds before a broken watch is opened again."""
+"""Longest pause in seconds between two attempts to reopen a broken watch."""
 
 NEWER_PLANS = 3
-"""Number of attempts to read the changes of a plan while newer plans replace it."""
+"""Attempts to read a plan with its changes; an attempt fails when a newer plan replaces the plan meanwhile."""
 
 UPDATE_TRIES = 12
-"""Number of attempts at an update that conflicts with other updates.
+"""Number of attempts at an update that conflicts with updates of other clients.
 
-In each round one client succeeds, so this many clients can update a job at the same moment."""
+Of several clients that update a job at the same moment, one succeeds at each attempt. So this many clients can do
+it."""
 
 UPDATE_PAUSE_S = 0.02
 """Mean pause in seconds before the first repetition of an update; the n-th pause has n times this mean."""
@@ -49,7 +50,7 @@ UPDATE_PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A registered job and its lease token. Whoever has the token can renew, change and end the job."""
+    """A registered job and its lease token. A client needs the token to renew, change and end the job."""
 
     job: pb.Job
     lease_token: str = field(repr=False)
@@ -66,13 +67,13 @@ def resuming(
 ) -> Generator[Watched, None, None]:
     """Yield the messages of a watch, and reopen the watch whenever the connection to the controller is lost.
 
-    A reopened watch continues at its resume token, or begins with a snapshot.
+    A reopened watch continues after the last resume token, or begins again with all objects.
 
-    - ``watch``: opens the watch with a resume token, such as ``client.watch_jobs``
-    - ``lost``: is called once each time the watch breaks
-    - ``pause``: waits for a number of seconds
+    - ``watch``: function that opens the watch with a resume token, such as ``client.watch_jobs``
+    - ``lost``: called with the error, once each time the connection is lost
+    - ``pause``: function that waits for a number of seconds
 
-    Raises ``Unreachable`` and ``Unavailable`` only before the first message; raises every other error at any time."""
+    Raises ``Unreachable`` and ``Unavailable`` only before the first message. Other errors are raised at any time."""
     token, failures = "", -1
     while True:
         stream = watch(token)
@@ -96,15 +97,15 @@ class Client(ClientConnection):
     """Client of one controller, or of several of which one is active.
 
     - ``address``: ``HOST:PORT``, ``unix:PATH``, or ``HOST:PORT,HOST:PORT`` with the address of each controller
-    - ``timeout_s``: seconds for one call with its retries, and for finding the active one of several controllers;
+    - ``timeout_s``: time-out in seconds of one call with its repetitions, and of the search for the active controller;
       watches have no time-out
     - ``credentials``: files with the client's identity and the authorities that it trusts
-    - ``max_answer_bytes``: largest accepted message, and largest list over all its pages; -1 for no limit
+    - ``max_answer_bytes``: largest accepted message, and largest sum of all pages of a list; -1 for no limit
 
     Raises ``InvalidInput`` when the address or the credentials cannot be used.
 
-    The client remembers the lease tokens of the jobs that it has registered. A call without ``lease_token`` uses
-    them."""
+    The client remembers the lease tokens of the jobs that it has registered. Calls without ``lease_token`` use the
+    remembered token."""
 
     # ---- jobs
 
@@ -113,13 +114,13 @@ class Client(ClientConnection):
     ) -> Registered:
         """Announce a job. The same spec with its lease token, or with the same ``request_id``, renews the lease.
 
-        A ``request_id`` identifies one registration permanently: pass another id to register the job again. If it is
-        empty, the client generates an id, and repeats that id until a call for the job is answered. ``take_over`` ends
-        the registration that has the job's id.
+        - ``request_id``: identifies one registration for ever; to register the job again later, pass another id. If it
+          is empty, the client generates an id, and uses it for all calls for this job until one is answered.
+        - ``take_over``: whether to end another registration that has the job's id
 
         Raises ``AlreadyExists`` when another registration has the job's id and ``take_over`` is false. Raises
-        ``NotFound``, with the reason, when the registration that this ``request_id`` made has ended. Raises
-        ``Conflict`` when the job cannot be accepted beside the registered ones."""
+        ``NotFound`` with a ``reason`` when the registration that was made with this ``request_id`` has ended. Raises
+        ``Conflict`` when the job contradicts registered jobs."""
         request_id = request_id or self._request_ids.setdefault(spec.job_id, str(uuid4()))
         token = self._token(spec.job_id, lease_token)
         request = pb.RegisterJobRequest(
@@ -142,11 +143,10 @@ class Client(ClientConnection):
         - ``fields``: names of the fields of ``spec`` to change; empty for all
         - ``revision``: change the job only if it still has this revision; 0 for any
 
-        An update of some fields without a revision is repeated when another update is applied first.
+        Without ``revision``, the call is repeated when it conflicts with another client's update.
 
-        Raises ``NotFound``, ``WrongLeaseToken``, ``Conflict`` and ``HostNotAllowed`` as ``register_job`` does. Raises
-        ``ConcurrentUpdate`` when the job has another revision, or when ``UPDATE_TRIES`` attempts conflict with other
-        updates."""
+        Raises ``NotFound``, ``WrongLeaseToken``, ``Conflict`` and ``HostNotAllowed``. Raises ``ConcurrentUpdate`` when
+        the job has another revision, or after ``UPDATE_TRIES`` attempts that conflict with other updates."""
         request = self._update(spec, tuple(fields), lease_token, revision)
         return self._updated(self._jobs.UpdateJob, request, [request]).job
 
@@ -157,13 +157,13 @@ class Client(ClientConnection):
         lease_tokens: Mapping[str, str] = MappingProxyType({}),
         revisions: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[pb.Job, ...]:
-        """Change the specs of several registered jobs atomically; jobs may exchange hosts.
+        """Change the specs of several registered jobs: all of them or none. Jobs may exchange hosts.
 
         - ``fields``: names of the fields to change in each spec; empty for all
-        - ``lease_tokens`` and ``revisions``: by job id
+        - ``lease_tokens`` and ``revisions``: token and revision of each job, by job id
 
-        Returns the jobs in the order of ``specs``. Repeats the call and raises errors as ``update_job`` does; an error
-        names the job at fault by its position: ``jobs[1]``."""
+        Returns the jobs in the order of ``specs``. Repeats the call and raises errors as ``update_job`` does. An error
+        names the job that caused it by its position in ``specs``: ``jobs[1]``."""
         names = tuple(fields)
         jobs = [
             self._update(spec, names, lease_tokens.get(spec.job_id), revisions.get(spec.job_id, 0)) for spec in specs
@@ -171,10 +171,10 @@ class Client(ClientConnection):
         return tuple(self._updated(self._jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=jobs), jobs).jobs)
 
     def change_job(self, job_id: str, change: Callable[[JobSpec], JobSpec], lease_token: str | None = None) -> pb.Job:
-        """Read a job, pass its spec through ``change``, and announce the result.
+        """Read a job, pass its spec to ``change``, and announce the spec that ``change`` returns.
 
-        When another update is applied meanwhile, the job is read and changed again, so no other client's change is
-        lost. ``change`` may be called ``UPDATE_TRIES`` times. Raises as ``update_job`` does."""
+        When another client updates the job meanwhile, all three steps are repeated, so that no update is lost.
+        ``change`` may be called ``UPDATE_TRIES`` times. Raises the errors of ``update_job``."""
 
         def attempt() -> pb.Job:
             job = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id)).job
@@ -183,7 +183,9 @@ class Client(ClientConnection):
         return _repeated(attempt)
 
     def _updated(self, method: Callable[..., Any], request: Any, entries: Iterable[pb.UpdateJobRequest]) -> Any:
-        """Make the call; repeat it after a conflict, unless an entry names a revision, which would conflict again."""
+        """Make the call, and repeat it after a conflict with another update.
+
+        A call with a revision in some entry is not repeated, because it would conflict again."""
         if any(entry.revision for entry in entries):
             return self._call(method, request)
         return _repeated(lambda: self._call(method, request))
@@ -199,22 +201,22 @@ class Client(ClientConnection):
         return self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id)).job
 
     def list_jobs(self, page_size: int = 0) -> tuple[pb.Job, ...]:
-        """Return all jobs, ordered by id. ``page_size``: jobs per request; 0 leaves the choice to the controller."""
+        """Return all jobs, ordered by id. ``page_size``: jobs per request; with 0 the controller chooses."""
         pages = self._pages(self._jobs.ListJobs, pb.ListJobsRequest(page_size=page_size))
         return tuple(chain.from_iterable(page.jobs for page in pages))
 
     def list_routes(self, job_ids: Iterable[str] = (), planned_otherwise: bool = False) -> tuple[pb.ListedRoute, ...]:
         """Return the routes of these jobs, or of all jobs, ordered by job, source and destination.
 
-        ``planned_otherwise``: only routes that the newest plan changes. Raises ``NotFound`` when a job does not
-        exist."""
+        With ``planned_otherwise``, only routes that the newest plan would change. Raises ``NotFound`` when a job does
+        not exist."""
         request = pb.ListRoutesRequest(job_ids=job_ids, planned_otherwise=planned_otherwise)
         return tuple(chain.from_iterable(page.routes for page in self._pages(self._jobs.ListRoutes, request)))
 
     def plan_changes(self) -> tuple[pb.Plan, tuple[pb.ListedRoute, ...]] | None:
         """Return the newest plan and the routes that it would change; None before the first plan.
 
-        Raises ``Unavailable`` when a newer plan replaces it during each of ``NEWER_PLANS`` attempts."""
+        Raises ``Unavailable`` when a newer plan replaces the plan during each of ``NEWER_PLANS`` attempts."""
         for _ in range(NEWER_PLANS):
             plan = self.get_plan()
             if plan is None:
@@ -227,8 +229,10 @@ class Client(ClientConnection):
     def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
         """End a job. Repeating the call with the same token or ``uid`` is no error.
 
-        With ``force`` no token is needed. Then ``uid`` names the registration; if ``uid`` is empty, the registration
-        that has the job id ends. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        - ``force``: whether to end the job without a lease token
+        - ``uid``: id of the registration to end, used with ``force``; empty for the present registration of the job id
+
+        Raises ``NotFound`` and ``WrongLeaseToken``."""
         token = self._token(job_id, lease_token)
         request = pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force, uid=uid)
         self._call(self._jobs.DeregisterJob, request)
@@ -236,16 +240,16 @@ class Client(ClientConnection):
     def renew_lease(self, job_id: str, lease_token: str | None = None) -> float:
         """Renew the lease and return the seconds until it runs out.
 
-        Raises ``NotFound`` when the job has ended (``reason`` says how), and ``WrongLeaseToken``."""
+        Raises ``NotFound`` when the job has ended; the error's ``reason`` says how. Raises ``WrongLeaseToken``."""
         request = pb.RenewLeaseRequest(job_id=job_id, lease_token=self._token(job_id, lease_token))
         return seconds(self._call(self._jobs.RenewLease, request).lease_left)
 
     def report_iterations(
         self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
     ) -> int:
-        """Report iterations and return the number of new ones.
+        """Report iterations, and return how many of them the controller did not know yet.
 
-        An iteration is new when its index is above all indices reported earlier. Raises ``InvalidInput``."""
+        An iteration is new when its index is larger than all indices reported earlier. Raises ``InvalidInput``."""
         now = time.monotonic()
         messages = [
             checked(
@@ -265,7 +269,9 @@ class Client(ClientConnection):
     def report_connections(
         self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
     ) -> None:
-        """Report all connections of the job from ``address``, in place of those reported for this address before."""
+        """Report all connections that the job has open from ``address``.
+
+        They replace an earlier report for this address."""
         messages = [
             checked(
                 pb.Connection,
@@ -288,8 +294,9 @@ class Client(ClientConnection):
     ) -> Generator[pb.WatchRoutesResponse, None, None]:
         """Yield the job's routes now and whenever they change.
 
-        ``uid`` names the registration. If ``uid`` is empty, the resume token names the registration; without a token,
-        it is the one that has the job id. Raises ``NotFound``, with the reason, when the registration has ended."""
+        ``uid`` identifies the registration to follow. If it is empty, ``resume_token`` identifies the registration.
+        Without either, the present registration of the job id is followed. Raises ``NotFound`` with a ``reason`` when
+        the registration has ended."""
         request = pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token, uid=uid)
         return self._watch(self._jobs.WatchRoutes, request)
 
@@ -311,12 +318,14 @@ class Client(ClientConnection):
         return self._call(self._controller.GetStatus, pb.GetStatusRequest())
 
     def list_rules(self, dpid: int) -> tuple[pb.SwitchRule, ...]:
-        """Return the rules on a switch. Raises ``NotKnownYet`` while it is not connected or its rules are unread."""
+        """Return the rules on a switch.
+
+        Raises ``NotKnownYet`` while the switch is not connected, or its rules have not been read."""
         pages = self._pages(self._controller.ListRules, pb.ListRulesRequest(dpid=dpid))
         return tuple(chain.from_iterable(page.rules for page in pages))
 
     def watch_fabric(self, resume_token: str = "") -> Generator[pb.WatchFabricResponse, None, None]:
-        """Yield all switches, links and hosts, then each of them that changes or is removed."""
+        """Yield all switches, links and hosts, then each switch, link or host that changes or is removed."""
         return self._watch(self._controller.WatchFabric, pb.WatchFabricRequest(resume_token=resume_token))
 
     def watch_plan(self, resume_token: str = "") -> Generator[pb.WatchPlanResponse, None, None]:
@@ -328,16 +337,18 @@ class Client(ClientConnection):
         return self._watch(self._controller.WatchAlarms, pb.WatchAlarmsRequest(resume_token=resume_token))
 
     def replan(self) -> pb.ReplanResponse:
-        """Plan now; return when the plan was adopted or rejected."""
+        """Plan now. Return when the new plan has been adopted or rejected."""
         return self._call(self._controller.Replan, pb.ReplanRequest(), LONG_CALL_S)
 
     def set_mode(self, mode: Mode) -> pb.SetModeResponse:
-        """Set the controller's mode; return when the switches have confirmed its rules."""
+        """Set the controller's mode. Return when the switches have confirmed the rules of the mode."""
         request = pb.SetModeRequest(mode=number_of(pb.Mode.DESCRIPTOR, mode))
         return self._call(self._controller.SetMode, request, LONG_CALL_S)
 
     def explain(self, job_id: str) -> pb.ExplainResponse:
-        """Explain whether the network slows the job. Raises ``NotFound``, or ``Conflict`` while hosts are missing."""
+        """Explain whether the network slows the job.
+
+        Raises ``NotFound`` for an unknown job, and ``Conflict`` while the job waits for hosts."""
         request = pb.ExplainRequest(job_id=job_id)
         return self._call(self._controller.Explain, request, LONG_CALL_S)
 
@@ -352,12 +363,13 @@ class Client(ClientConnection):
         """Predict the effect of each single failure on the jobs.
 
         - ``kinds``: kinds of failures; empty for all
-        - ``top``: number of outcomes wanted; 0 for all
+        - ``top``: largest number of failures in the answer; 0 for all
         - ``within_s``: seconds that the controller may compute; with 0 the controller chooses
-        - ``names``: parts that fail all at once, named as for ``drain``, in place of ``kinds``
-        - ``wait_s``: seconds to wait for the answer; None for the client's time-out, but at least ``LONG_CALL_S``
+        - ``names``: names of parts, as for ``drain``. If given, the effect of their failure together is predicted
+          instead.
+        - ``wait_s``: time-out of the call in seconds; None for the client's time-out, but at least ``LONG_CALL_S``
 
-        Raises ``InvalidInput`` for a name that no part has, and ``Unreachable`` without an answer."""
+        Raises ``InvalidInput`` for a name that no part has, and ``Unreachable`` when the controller does not answer."""
         request = pb.WhatIfRequest(
             kinds=[number_of(pb.FailureKind.DESCRIPTOR, kind) for kind in kinds],
             top=top,
@@ -376,8 +388,10 @@ class Client(ClientConnection):
     def list_events(self, after_s: float | None = None, kinds: Iterable[str] = ()) -> Iterator[pb.Event]:
         """Yield the events that the controller has stored, oldest first.
 
-        ``after_s``: seconds since 1970; None for all. ``kinds``: words of the API's ``EventKind``; empty for all.
-        Raises ``KeyError`` for any other word."""
+        - ``after_s``: return only events after this time in seconds since 1970; None for all
+        - ``kinds``: return only these kinds, words of the API's ``EventKind``; empty for all
+
+        Raises ``KeyError`` for a word that is not an ``EventKind``."""
         numbers = [number_of(pb.EventKind.DESCRIPTOR, kind) for kind in kinds]
         request = pb.ListEventsRequest(kinds=numbers, after=None if after_s is None else timestamp(after_s))
         for page in self._pages(self._controller.ListEvents, request):
@@ -388,7 +402,8 @@ class Client(ClientConnection):
     ) -> Generator[pb.WatchEventsResponse, None, None]:
         """Yield events as they happen.
 
-        With ``after_s`` (seconds since 1970) and no token, the stored events since that time are yielded first."""
+        With ``after_s`` (seconds since 1970) and no resume token, the stored events after that time are yielded
+        first."""
         numbers = [number_of(pb.EventKind.DESCRIPTOR, kind) for kind in kinds]
         after = None if after_s is None else timestamp(after_s)
         request = pb.WatchEventsRequest(resume_token=resume_token, after=after, kinds=numbers)
@@ -397,8 +412,8 @@ class Client(ClientConnection):
     def silence_alarms(self, kind: str, subject: str = "", for_s: float | None = None, comment: str = "") -> None:
         """Mark an alarm as known to operators, or all alarms of a kind if ``subject`` is empty.
 
-        ``for_s``: seconds that the silence lasts; None until the alarm ends. Raises ``KeyError`` for a word that is not
-        an ``AlarmKind``."""
+        ``for_s``: duration of the silence in seconds; None for as long as the alarm lasts. Raises ``KeyError`` for a
+        word that is not an ``AlarmKind``."""
         request = pb.SilenceAlarmsRequest(
             kind=number_of(pb.AlarmKind.DESCRIPTOR, kind),
             subject=subject,
@@ -415,42 +430,44 @@ class Client(ClientConnection):
     def drain(self, names: Iterable[str]) -> pb.DrainResponse:
         """Take switches and cables out of use; return when the drain is saved.
 
-        Raises ``InvalidInput`` for a wrong name, and ``Conflict`` when hosts would be cut off."""
+        Raises ``InvalidInput`` for a name that no part has, and ``Conflict`` when the drain would cut off hosts."""
         return self._call(self._controller.Drain, pb.DrainRequest(names=names))
 
     def undrain(self, names: Iterable[str]) -> pb.UndrainResponse:
-        """Use drained parts again; return when the end of the drain is saved."""
+        """Use drained switches and cables again; return when the end of the drain is saved."""
         return self._call(self._controller.Undrain, pb.UndrainRequest(names=names))
 
     def list_members(self) -> tuple[pb.Member, ...]:
-        """Return the controllers that share a state in etcd, ordered by name; empty for a state outside of etcd."""
+        """Return all members: the controllers that share one state in etcd. Empty when the state is not in etcd."""
         return tuple(self._call(self._controller.ListMembers, pb.ListMembersRequest()).members)
 
     def drain_member(self, name: str) -> tuple[pb.Member, ...]:
-        """Move all switches of a member to other members, and return all members."""
+        """Move all switches of a member to the other members. Return all members."""
         return tuple(self._call(self._controller.DrainMember, pb.DrainMemberRequest(name=name)).members)
 
     def undrain_member(self, name: str) -> tuple[pb.Member, ...]:
-        """Let a member hold switches again, and return all members."""
+        """Let a drained member control switches again. Return all members."""
         return tuple(self._call(self._controller.UndrainMember, pb.UndrainMemberRequest(name=name)).members)
 
     def forget_member(self, name: str) -> tuple[pb.Member, ...]:
-        """Forget an absent member, and return all members."""
+        """Remove an absent member from the list of members. Return all members."""
         return tuple(self._call(self._controller.ForgetMember, pb.ForgetMemberRequest(name=name)).members)
 
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
-        """Stop expecting parts of the fabric that are down, and return all parts that were forgotten.
+        """Stop expecting parts of the fabric that are down.
 
-        Raises ``InvalidInput`` for a name that no part has. Raises ``Conflict`` for a part that is up, or that the
-        controller's inventory file declares."""
+        Return all parts that were forgotten, such as a switch's cables. Raises ``InvalidInput`` for a name that no part
+        has. Raises ``Conflict`` for a part that is up, and for a part that is declared in the controller's inventory
+        file."""
         request = pb.ForgetPartsRequest(names=names)
         return tuple(self._call(self._controller.ForgetParts, request).parts)
 
 
 def _repeated(attempt: Callable[[], Answer]) -> Answer:
-    """Repeat an attempt until it conflicts with no other update, at most ``UPDATE_TRIES`` times; return its result.
+    """Return the result of ``attempt``.
 
-    Raises ``ConcurrentUpdate`` when the last attempt conflicts too."""
+    Repeat it while it conflicts with other updates, at most ``UPDATE_TRIES`` times. Raises ``ConcurrentUpdate`` when
+    the last attempt conflicts too."""
     for number in range(1, UPDATE_TRIES):
         try:
             return attempt()

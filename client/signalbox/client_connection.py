@@ -33,9 +33,10 @@ _RETRY = {
         {"name": [{"service": "grpc.health.v1.Health"}]},
     ]
 }
-"""Retry policy (gRPC A6): a call that ends UNAVAILABLE is sent again up to three times, except ``_cause``'s probe.
+"""gRPC's retry policy (proposal A6): a call that ends with UNAVAILABLE is sent again up to three times.
 
-With several addresses ``ActiveChannel`` repeats the calls."""
+The policy excludes health checks, with which ``_cause`` finds why a call failed. With several addresses it is not used:
+``ActiveChannel`` repeats the calls."""
 _RETRY_OPTIONS: list[tuple[str, object]] = [
     ("grpc.service_config", json.dumps(_RETRY)),
     # After a restart of the controller a waiting client reconnects soon; the default waits up to two minutes.
@@ -43,9 +44,9 @@ _RETRY_OPTIONS: list[tuple[str, object]] = [
 ]
 
 PROBE_S = 0.2
-"""Time-out of the probe that ``_cause`` makes, in seconds."""
+"""Time-out in seconds of the health check that ``_cause`` makes."""
 PAGE_BYTES = 1000
-"""Bytes added to the size of each page of a list, so that pages without entries count too."""
+"""Bytes by which each page counts more than its size towards the limit of a list, so that empty pages count too."""
 
 
 class ClientConnection:
@@ -95,8 +96,8 @@ class ClientConnection:
     def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
         """Yield the answers of a list method, one per page, until the last page.
 
-        Raise ``SignalboxError`` when all pages together, each counted with ``PAGE_BYTES`` more, exceed the limit of one
-        answer."""
+        Raises ``SignalboxError`` when the sum of the pages' sizes exceeds the client's limit. Each page counts
+        ``PAGE_BYTES`` more than its size."""
         left = self._max_answer_bytes
         while True:
             page = self._call(method, request)
@@ -128,7 +129,7 @@ class ClientConnection:
     ) -> Any:
         """Call the API and return its answer.
 
-        The time-out in seconds is ``wait_s``. If ``wait_s`` is None, it is the client's time-out, but not below
+        The time-out is ``wait_s`` seconds, or if ``wait_s`` is None, the client's time-out but at least
         ``at_least_s``."""
         wait_s = max(self._timeout_s, at_least_s) if wait_s is None else wait_s
         try:
@@ -137,9 +138,10 @@ class ClientConnection:
             raise_ours(self._cause(error), self._address)
 
     def _cause(self, error: grpc.RpcError) -> grpc.RpcError:
-        """Return the error; after a time-out without a connection, return the error of a probe instead.
+        """Return the error that explains why a call failed: ``error`` itself, or the error of a health check made now.
 
-        A call that times out while gRPC repeats it does not report why its earlier attempts failed."""
+        When gRPC repeats a call until its time-out, the call's error does not say why the attempts failed. A health
+        check's error does."""
         if _ended_with(grpc.StatusCode.DEADLINE_EXCEEDED, error):
             try:
                 self._probe(b"", timeout=PROBE_S)
@@ -149,5 +151,5 @@ class ClientConnection:
 
 
 def _ended_with(code: grpc.StatusCode, error: Any) -> bool:
-    """Return whether gRPC itself ended the call with this code. Errors of the controller have trailing metadata."""
+    """Return whether gRPC itself ended the call with this code. An error from the controller has trailing metadata."""
     return error.code() is code and not error.trailing_metadata()

@@ -1,6 +1,6 @@
-"""Translate the status of a failed call into the error of ``signalbox.errors`` that it stands for.
+"""Translate the status of a failed call into an error of ``signalbox.errors``.
 
-The controller's module ``errors`` translates in the other direction."""
+The controller's module ``errors`` translates its errors into these statuses."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _BY_REASON: dict[str, type[SignalboxError]] = {
     "NOT_KNOWN_YET": NotKnownYet,
     "SUPERSEDED": Superseded,
 }
-"""Errors by the API's reason, where one gRPC status stands for several errors."""
+"""Classes of errors by the API's reason, for statuses of gRPC that several errors share."""
 
 NOT_SAVED = "NOT_SAVED"
-"""Reason in the error of a controller that could not save a change."""
+"""Reason of the API's error when a controller could not save a change."""
 
 _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
@@ -72,11 +72,11 @@ _REASONS = {
     "lookup failed": "the name cannot be resolved",
     "DNS resolution failed": "the name cannot be resolved",
 }
-"""Explanations that users see when gRPC has no connection, by a part of gRPC's text."""
+"""Explanations for users when gRPC has no connection, by a phrase in gRPC's error text."""
 
 
 _BROKEN_OFF = "Stream removed"
-"""Part of gRPC's text when a stream ends without a status, with the code UNKNOWN.
+"""Phrase in gRPC's error text when a stream ends without a status; the error's code is then UNKNOWN.
 
 HAProxy ends a stream in this way when the controller is gone."""
 
@@ -86,14 +86,14 @@ _LOST = (
     "the connection was lost; if it persists, the controller may require TLS (--tls-ca), or a client certificate of an "
     "authority that it knows (--tls-certificate and --tls-key)"
 )
-"""Explanation that users see when a connection is lost and gRPC gives no reason.
+"""Explanation for users when a connection is lost and gRPC gives no reason.
 
 gRPC gives no reason when the server requires TLS and the client does not use it. It also gives no reason when the
 server refuses the client's certificate in TLS 1.3."""
 
 
 def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
-    """Raise the error that a failed call to the controller at ``address`` stands for."""
+    """Raise the error of ``signalbox.errors`` for a failed call to the controller at ``address``."""
     assert isinstance(error, grpc.Call)
     info = _detail(error, error_details_pb2.ErrorInfo)
     ours = _ours(error, info.reason, address)
@@ -104,13 +104,15 @@ def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
 
 
 def is_unsaved(error: grpc.RpcError) -> bool:
-    """Return whether the controller could not save the change, and did not make it."""
+    """Return whether the call failed because the controller could not save the change. The change was not made."""
     assert isinstance(error, grpc.Call)
     return bool(_detail(error, error_details_pb2.ErrorInfo).reason == NOT_SAVED)
 
 
 def is_away(error: grpc.RpcError) -> bool:
-    """Return whether the error means that no controller takes calls at the address; another one may be elsewhere."""
+    """Return whether the error means that no controller accepts calls at the address.
+
+    One may do so at another address."""
     assert isinstance(error, grpc.Call)
     return error.code() is grpc.StatusCode.UNAVAILABLE or _BROKEN_OFF in (error.details() or "")
 
@@ -160,7 +162,7 @@ def _why(code: grpc.StatusCode, text: str, address: str) -> str:
 
 
 def _oversized(text: str) -> str | None:
-    """Return the text for a message that gRPC refused as too large before its receiver saw it, else None."""
+    """Return an explanation if gRPC refused a message because it was too large; None for any other error text."""
     sizes = re.search(r"larger than max \((\d+) vs\. \d+\)", text)
     if not sizes:
         return None
@@ -171,13 +173,13 @@ def _oversized(text: str) -> str | None:
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
-    """Return the wrong fields, with paths as in the caller's own spec: without the leading ``spec``."""
+    """Return the wrong fields. Their paths are those in the caller's spec, without the request's field ``spec``."""
     violations = _detail(error, error_details_pb2.BadRequest).field_violations
     return tuple(FieldProblem(_IN_SPEC.sub(r"\1", v.field), v.description, v.reason) for v in violations)
 
 
 def _left_out(text: str) -> tuple[FieldProblem, ...]:
-    """Return the note about further problems (``and 3 more``); only the error's text has their number."""
+    """Return the note at the end of an error's text about problems that are not listed, such as ``and 3 more``."""
     more = re.search(r"; (and \d+ more)$", text)
     return (FieldProblem("", more[1]),) if more else ()
 
@@ -188,9 +190,10 @@ def _retry_s(error: grpc.Call) -> float | None:
 
 
 def _detail(error: grpc.Call, kind: Callable[[], Any]) -> Any:
-    """Return the error's status detail of type ``kind``.
+    """Return the detail of type ``kind`` (a message class) from the error's status.
 
-    The result is empty if there is none, or if the details are malformed or belong to another status."""
+    The result is an empty message if there is no such detail, or if the details are malformed or belong to another
+    status."""
     try:
         status, found = rpc_status.from_call(error), kind()
         any(detail.Unpack(found) for detail in (status.details if status else ()))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NICE = 5
 """Niceness of the process: training has precedence on the processor."""
 MAX_ANSWER_BYTES, MAX_MEMORY_BYTES = 256 << 20, 4 << 30
-"""Largest size of one message, and of this process's memory, in bytes. Routes of 65,536 flows take 7 MiB."""
+"""Limits in bytes of one message, and of this process's memory. The routes of 65,536 flows take 7 MiB."""
 CONTROL = 0
 """File descriptor of the control socket that the process inherits."""
 
@@ -35,7 +35,7 @@ _ANSWERS: Mapping[str, Callable[[Any], object]] = {
     "register_job": lambda registered: Announced(registered.lease_token),
     "renew_lease": float,
 }
-"""Conversions of a method's result to a type that does not need gRPC, by method; all other methods return None."""
+"""Functions that convert the result of a method into a type that needs no gRPC. All other methods return None."""
 
 
 def serve(process: int) -> None:
@@ -50,7 +50,7 @@ def serve(process: int) -> None:
 
 
 def _yield_to_training() -> None:
-    """Lower the priority of this process, bound its memory, and make it the first one the kernel kills."""
+    """Lower this process's priority, limit its memory, and let the kernel end it first when memory runs out."""
     os.nice(NICE)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
@@ -61,7 +61,9 @@ def _yield_to_training() -> None:
 
 
 def _import() -> None:
-    """Import the client, so that an error of this slow import reaches the training process before any call."""
+    """Import the client now.
+
+    If this slow import fails, the training process receives the error before its first call."""
     import signalbox.client  # noqa: F401
 
 
@@ -80,7 +82,7 @@ def _serve_all(control: socket.socket, process: int) -> None:
 
 
 class _Served:
-    """Server of one client, until the client is closed."""
+    """Server of one client in the training process, until that client is closed."""
 
     def __init__(self, calls: socket.socket) -> None:
         self._calls = calls
@@ -115,7 +117,7 @@ class _Served:
         return _ANSWERS[method](answer) if method in _ANSWERS else None
 
     def _watch(self, stream: Iterable[Any]) -> None:
-        """Send routes until the stream ends or the client is closed; no other call follows on this socket."""
+        """Send routes until the stream ends or the client is closed. The socket serves no other call afterwards."""
         threading.Thread(target=self._close_when_left, daemon=True).start()
         for response in stream:
             send(self._calls, packed_routes(response))
@@ -127,7 +129,7 @@ class _Served:
 
 
 def _answered(call: Callable[[], object]) -> object:
-    """Return the call's result, or its error as a type that the training process can unpickle."""
+    """Return the call's result, or its error in a form that the training process can unpickle."""
     try:
         return call()
     except SignalboxError as error:
