@@ -1,4 +1,6 @@
-"""``signalbox alarms``: list alarms, and record that operators know of them. ``signalbox events``: what happened."""
+"""``signalbox alarms``: list alarms, and record that operators know of them.
+
+``signalbox events``: print past events."""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ def unsilence(kind: Kind, subject: Subject = "") -> None:
 
 
 def _tell_silenced(client: Client, kind: AlarmKind, subject: str) -> None:
-    """Print the silenced alarms. A mistyped subject silences nothing, which the output shows."""
+    """Print the silenced alarms, or that there are none now: then the user may have mistyped the subject."""
     found = _raised(client, kind, subject)
     console().print(Group(*printing.alarms(found)) if found else f"Silenced; {escape(_none_of(kind, subject))}.")
 
@@ -106,7 +108,7 @@ def duration_s(text: str) -> float:
 
 
 def _since(text: str) -> float:
-    """Return a point in time, in seconds since 1970, from an age or an ISO 8601 time."""
+    """Return a time in seconds since 1970 for an age such as ``10m``, or for an ISO 8601 time."""
     if re.fullmatch(r"\d+[smhd]", text):
         return time.time() - duration_s(text)
     try:

@@ -1,6 +1,6 @@
-"""``signalbox what-if`` and ``signalbox explain``: the running controller analyses failures, or one job.
+"""``signalbox what-if`` and ``signalbox explain``: let the controller analyse failures, or the speed of one job.
 
-The commands print sentences and tables, or JSON; docs/reference/json-output.md describes its fields. They exit with
+The commands print sentences and tables, or JSON, whose fields docs/reference/json-output.md describes. They exit with
 status 3 when some flows have no path. The offline distribution replaces them by commands that also analyse workload
 files."""
 
@@ -22,7 +22,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 
 MOST_NAMES = 3
-"""Largest number of jobs named in a cell; for further jobs the cell has only their number."""
+"""Largest number of jobs named in a cell of a table; further jobs are only counted."""
 MOST_ROWS = 20
 _COLUMNS = (
     "alike",

@@ -1,4 +1,4 @@
-"""Options that commands share, and names that they accept.
+"""Options that several commands share, and names by which users refer to jobs and parts of the fabric.
 
 A ``PrintingCommand`` adds ``--json`` and ``-o`` after its own options. A ``ControllerCommand`` adds address and
 credentials, which ``connect`` uses. An ``AskingCommand`` adds both.
@@ -138,14 +138,14 @@ class AskingCommand(ControllerCommand, PrintingCommand):
 
 
 _CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids": "names", "spec": "file"}
-"""Parameters of commands by the request's field, when the two names differ."""
+"""Names of commands' parameters, by the API's name of the field where the two names differ."""
 
 
 def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
-    """Replace the API's field in a problem (``names[0]``, ``duration``) by the option or argument that the user typed.
+    """Return the problem with the option or argument that the user typed, in place of the API's field (``names[0]``).
 
-    An argument is named by its value, unless the message repeats that value. ``given``: the command's parameters and
-    their values."""
+    An argument is shown by its value, or not at all if the message already has this value. ``given``: parameters of the
+    command and their values, by name."""
     field = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", problem.path)
     name = "" if not field else field[1] if field[1] in given else _CALLED_HERE.get(field[1], "")
     if not field or name not in given:
@@ -160,7 +160,7 @@ def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
 
 
 def connection_in(params: Mapping[str, Any]) -> Connection:
-    """Return the connection that these parameters of a command describe, with defaults for missing ones."""
+    """Return the connection that these parameters of a command describe. Missing parameters have their defaults."""
     return _connection(**{option.name: params[option.name] for option in _CONNECTION if params.get(option.name)})
 
 
@@ -180,7 +180,10 @@ COMPLETION_S = 0.5
 
 
 class Kind(NamedTuple):
-    """Kind of thing. ``called`` returns the names of one thing; ``listed_by`` is the command that lists all of them."""
+    """Kind of thing that users can name, such as a link.
+
+    - ``called``: function that returns all names of a thing
+    - ``listed_by``: command that lists all things of this kind"""
 
     name: str
     called: Callable[[Any], Iterable[str]]
@@ -193,7 +196,7 @@ def _link_names(link: pb.Link | pb.DownPart) -> tuple[str, str, str]:
 
 
 def _names_of_part(part: pb.DownPart) -> tuple[str, ...]:
-    """Return the names of a part that is down; a cable has the name of one of its links."""
+    """Return the names of a part that is down. A cable has the names of one of its two links."""
     return _link_names(part) if part.kind == pb.PART_KIND_LINK else (part.name,)
 
 
@@ -205,16 +208,17 @@ ALARM = Kind("alarm", lambda alarm: (word_in(alarm, "kind"), alarm.subject), "si
 
 
 class Named(NamedTuple):
-    """Things found by name; ``missing``: names that no thing has."""
+    """Things found by name, and the names in ``missing`` that no thing has."""
 
     found: Sequence[Any]
     missing: Sequence[str]
 
 
 def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequence[pb.DownPart] = ()) -> Named:
-    """Return the named things in the order of ``things``, or all when no name is given.
+    """Return the things with these names in the order of ``things``, or all things when no name is given.
 
-    ``down``: parts of the fabric that are down now. Raises ``NotFound`` when no thing has one of the names."""
+    ``down``: parts of the fabric that are down now, which the error then mentions. Raises ``NotFound`` when no thing
+    has any of the names."""
     if not names:
         return Named(things, ())
     called = [(thing, {*kind.called(thing)}) for thing in things]
@@ -228,9 +232,9 @@ def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequenc
 
 
 def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart] = ()) -> Any:
-    """Return the only thing with this name; ``down`` as for ``named``.
+    """Return the only thing with this name. ``down``: parts that are down now, which the error then mentions.
 
-    Raises ``NotFound`` when no thing has the name, and ``BadParameter`` when several have it."""
+    Raises ``NotFound`` when no thing has the name, and ``BadParameter`` when several things have it."""
     first, *others = named(kind, things, [name], down).found
     if others:
         several = some(cut(next(iter(kind.called(thing)))) for thing in (first, *others))
@@ -250,7 +254,7 @@ def none_such(kind: Kind, name: str, down: Sequence[pb.DownPart] = ()) -> NotFou
 
 
 def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[pb.DownPart] = ()) -> None:
-    """Print an error for each missing name; end the command with ``PARTLY`` if there are any."""
+    """Print an error for each name that no thing has, and end the command with ``PARTLY`` if there is such a name."""
     for name in missing:
         typer.echo(f"error: {none_such(kind, name, down)}", err=True)
     if missing:
@@ -260,11 +264,13 @@ def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[pb.DownPart]
 # ---- completion
 
 Names = Iterable[str | tuple[str, str]]
-"""Names, or pairs of a name and its description, which some shells show."""
+"""Names, or pairs of a name and its description. Some shells show the description."""
 
 
 def completed(ask: Callable[[Client], Names]) -> Callable[[typer.Context, str], list[str | tuple[str, str]]]:
-    """Return a completion function for a shell. It returns no names when the controller does not answer."""
+    """Return a function that completes a word for a shell with the names from ``ask``.
+
+    It returns no names when the controller does not answer."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str | tuple[str, str]]:
         address, credentials = connection_in(ctx.params)

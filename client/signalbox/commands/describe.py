@@ -32,7 +32,7 @@ from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 Found = Mapping[str, Any]
-"""Data for programs: messages of the API, and values derived from several of them."""
+"""Data that a command prints for programs: messages of the API, and values derived from several messages."""
 
 commands = typer.Typer(help="Show everything known about one job, link, switch or host.", no_args_is_help=True)
 
@@ -146,7 +146,9 @@ def _show_optical(client: Client, switch: pb.OpticalSwitch, fabric: pb.GetFabric
 
 
 def _alarms(client: Client, *subjects: str, ports: bool = False) -> list[pb.Alarm]:
-    """Return the alarms about these subjects; with ``ports`` also alarms about ports of these switches."""
+    """Return the alarms about these subjects.
+
+    With ``ports``, also alarms about ports of the switches with these names."""
     begin = tuple(f"{subject}:" for subject in subjects) if ports else ()
     alarms = client.get_status().alarms
     return [alarm for alarm in alarms if alarm.subject in subjects or alarm.subject.startswith(begin)]
@@ -170,7 +172,9 @@ def _part(job: pb.Job, ip: str, routes: Sequence[pb.ListedRoute]) -> dict[str, A
 
 
 def routes_table(routes: Sequence[pb.ListedRoute], job: pb.Job) -> RenderableType:
-    """Return a table of a job's routes, with the routes of the newest plan when it changes some of them."""
+    """Return a table of a job's routes.
+
+    A further column has the routes of the newest plan, if it changes some of them."""
     planned = any(route.planned for route in routes)
     columns = (
         *(Column("from"), Column("to"), Column("route", wraps=True)),
@@ -227,7 +231,7 @@ def _switch(found: Found, switch: pb.Switch, links: Sequence[pb.Link], hosts: Se
 
 
 def _filled(name: str, table: pb.FlowTable | pb.OtherTable) -> str:
-    """Return the name of a table with its number of entries and its capacity, as far as they are known."""
+    """Return a table's number of entries and its capacity in words, such as ``0 has 12 of 1000``; ``-`` if unknown."""
     entries = table.entries if table.HasField("entries") else "-"
     return f"{name} has {entries}" + (f" of {table.max_entries}" if table.HasField("max_entries") else "")
 

@@ -30,7 +30,7 @@ class ExitStatus(IntEnum):
     USAGE = 2
     """Wrong usage."""
     PARTLY = 3
-    """Partly done or found; the output names the rest."""
+    """Done or found only in part; the output names the rest."""
     NOT_CHECKABLE = 4
     """Partly verified: some slowdowns have no proof in the file, only the claim of a solver."""
     NOT_FOUND = 5
@@ -55,14 +55,13 @@ _OF: Mapping[type[BaseException], ExitStatus] = {
     Unavailable: ExitStatus.REFUSED,
     SignalboxError: ExitStatus.ERROR,
 }
-"""Status by class of error; a class without an entry has the status of its nearest base class with one."""
+"""Exit status by class of error. Any other class has the status of its nearest base class in this table."""
 
 
 def exit_status(error: SignalboxError) -> ExitStatus:
-    """Return the exit status of a command that this error ends.
+    """Return the exit status of a command that ends with this error.
 
-    If one of several problems is a name that no thing has, the status is ``NOT_FOUND``. If one is a wrong use of
-    options, it is ``USAGE``."""
+    Among several problems, an unknown name gives ``NOT_FOUND``; else a wrong option gives ``USAGE``."""
     reasons = {problem.reason for problem in error.problems} if isinstance(error, InvalidInput) else ()
     if NO_SUCH_NAME in reasons:
         return ExitStatus.NOT_FOUND

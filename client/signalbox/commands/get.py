@@ -62,7 +62,7 @@ _SINGULAR = {"job": "jobs", "link": "links", "switch": "switches", "host": "host
 
 
 class _Kinds(TyperGroup):
-    """Group that accepts the singular of a kind too: ``get job ring``."""
+    """Command group that also accepts the singular of its commands' names: ``get job ring``."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return super().get_command(ctx, _SINGULAR.get(cmd_name, cmd_name))
@@ -204,10 +204,11 @@ def _show(
     down: Sequence[pb.DownPart] = (),
     as_data: Any = fields,
 ) -> None:
-    """Print a table, or data for programs.
+    """Print a table of the named things, or data for programs.
 
-    ``down``: parts of the fabric that are down; without ``names``, the parts of this kind are printed after the table.
-    ``as_data``: function that returns the data of one thing for programs."""
+    - ``table``: function that makes the table
+    - ``down``: parts of the fabric that are down; without ``names``, those of this kind are listed below the table
+    - ``as_data``: function that returns one thing as data for programs"""
     found, missing = named(kind, things, names or (), down)
     show({key: [*map(as_data, found)]}, lambda: Group(table(found), *_gone(kind, names, down)))
     tell_missing(kind, missing, down)
@@ -219,11 +220,11 @@ def _gone(kind: Kind, names: Sequence[str] | None, down: Sequence[pb.DownPart]) 
 
 
 class NoTree(SignalboxError):
-    """The fabric cannot be described as a tree."""
+    """Error: the fabric cannot be described as a tree."""
 
 
 def refuse_circuits(circuits: Sequence[str]) -> None:
-    """Raise ``NoTree`` when the fabric has circuits; ``circuits`` are the names of one-way links.
+    """Raise ``NoTree`` when the fabric has circuits. ``circuits``: names of the one-way links, which are circuits.
 
     Circuits are connected anew for each job, so the distances between nodes change."""
     if circuits:
@@ -234,7 +235,7 @@ def refuse_circuits(circuits: Sequence[str]) -> None:
 
 
 class TreeSwitch(NamedTuple):
-    """A switch of the tree, with ``nodes`` or with ``switches`` below it."""
+    """Switch of Slurm's tree. A leaf has ``nodes``; any other switch has ``switches``, the names of those below it."""
 
     name: str
     nodes: tuple[str, ...]
@@ -242,11 +243,11 @@ class TreeSwitch(NamedTuple):
 
 
 def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) -> list[TreeSwitch]:
-    """Return the switches of the tree.
+    """Return the switches of Slurm's tree for a fabric.
 
-    ``cables``: pairs of switch names. ``nodes``: nodes of each switch that has some; such a switch is a leaf. A switch
-    is in tier k when its nearest leaf is k cables away. For each k, the tree has one switch above each set of leaves
-    that are connected through switches of tiers up to k."""
+    ``cables``: pairs of switch names. ``nodes``: names of the nodes at each switch that has some; such a switch is a
+    leaf. A switch is in tier k when its nearest leaf is k cables away. For each k, the tree has one switch above each
+    set of leaves that are connected through switches of tiers up to k."""
     neighbours: defaultdict[str, set[str]] = defaultdict(set)
     for one, other in cables:
         neighbours[one].add(other)
@@ -285,9 +286,9 @@ def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set
 
 
 def topology_conf(switches: Iterable[TreeSwitch]) -> str:
-    """Return the text of a file topology.conf(5).
+    """Return the text of Slurm's file topology.conf(5) for this tree.
 
-    Characters that Slurm refuses in a name become underscores; names stay distinct."""
+    Characters that Slurm refuses in a name become underscores. Different names stay different."""
     switches = [*switches]
     called: dict[str, str] = {}
     for switch in switches:
@@ -335,7 +336,7 @@ def topology(
 
 
 def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
-    """Return the names of switches by dpid; a name that several switches have is followed by the dpid."""
+    """Return the name of each switch, by dpid. A name that several switches share is followed by the dpid."""
     bearers = Counter(switch.name for switch in fabric.switches)
     return {
         switch.dpid: switch.name if bearers[switch.name] == 1 else f"{switch.name}-{switch.dpid}"
@@ -344,7 +345,9 @@ def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
 
 
 def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> dict[int, list[str]]:
-    """Return the nodes of each switch, by dpid. A node is at the switch of its first known address."""
+    """Return the names of the nodes at each switch, by dpid. A node is at the switch of its first known address.
+
+    ``names``: addresses of each node by its name; None if the nodes are named by their addresses."""
     at = {host.ip: host.at.dpid for host in fabric.hosts}
     known = {ip: (ip,) for ip in at} if names is None else names
     nodes: defaultdict[int, list[str]] = defaultdict(list)
@@ -355,7 +358,7 @@ def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> di
 
 
 def _tell(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None, found: set[str]) -> None:
-    """Report on stderr the parts and nodes that the output lacks: Slurm gives jobs no nodes that are not in it."""
+    """Print on stderr which parts and nodes the output lacks. Slurm starts no jobs on nodes that the file lacks."""
     down = [part.name for part in fabric.parts_down]
     if down:
         typer.echo(f"left out, because they are down: {printable(', '.join(down))}", err=True)

@@ -1,7 +1,7 @@
 """``signalbox jobs``: announce, change, list, watch and remove jobs of a running controller.
 
-``signalbox jobs keep`` is a daemon that keeps the jobs registered that the files of a folder describe. Launchers such
-as Slurm's hooks write and remove the files, so they never wait for a controller."""
+``signalbox jobs keep`` is a daemon that watches the job spec files in a folder. It keeps the jobs registered that the
+files describe. Launchers such as Slurm's hooks only write and remove the files, so they never wait for a controller."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from signalbox.spec_files import JobInPlace, jobs_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 LONG_LEASE_S = 3600.0
-"""Lease in seconds below which ``register`` prints a note, because the lease may end before the job does."""
+"""Lease duration in seconds below which ``register`` notes that the lease may end before the job does."""
 
 commands = typer.Typer(help="Announce, change, check, list, watch and remove jobs.", no_args_is_help=True)
 
@@ -201,7 +201,9 @@ def _lease_files() -> LeaseFiles:
 
 
 def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], pb.Job]) -> None:
-    """Print the result of a call for each job in turn. On an error, name the jobs that are done."""
+    """Call the controller for each job in turn, and print the results.
+
+    After an error, name the jobs that are registered."""
     found: list[pb.Job] = []
     try:
         for job in jobs:
@@ -220,7 +222,7 @@ def _show_all(found: Sequence[pb.Job]) -> None:
 
 @contextmanager
 def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
-    """Replace ``jobs[N]`` in the controller's errors by the job's place in its file."""
+    """Replace ``jobs[N]`` in errors from the controller by the file and line of that job."""
 
     def named(text: str) -> str:
         return re.sub(r"\bjobs\[(\d+)\]", lambda found: jobs[int(found[1])].place_of(""), text)
@@ -244,13 +246,13 @@ def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
 
 
 def _one_or_all(found: Sequence[object]) -> object:
-    """Return the object of one job, or the list of several, as JSON prints them."""
+    """Return the only item, or the list of several items, to be printed as JSON."""
     return found[0] if len(found) == 1 else found
 
 
 @contextmanager
 def _needs_token() -> Iterator[None]:
-    """Add to an error about a missing lease token the place where the command looked for the token."""
+    """Add to an error about a wrong or missing lease token where the command has looked for the token."""
     try:
         yield
     except WrongLeaseToken as error:
@@ -261,7 +263,7 @@ def _needs_token() -> Iterator[None]:
 
 @contextmanager
 def _take_over_named() -> Iterator[None]:
-    """Replace ``take_over`` and ``request_id`` of the API's errors by the option of this command."""
+    """Name the option ``--take-over`` in errors raised inside, in place of the API's ``take_over`` and ``request_id``."""
     try:
         yield
     except AlreadyExists as error:
@@ -277,7 +279,7 @@ def _take_over_named() -> Iterator[None]:
 
 @contextmanager
 def _advice(kind: type[SignalboxError], what: str) -> Iterator[None]:
-    """Add advice to the text of errors of this kind."""
+    """Add the advice ``what`` to errors of this kind raised inside."""
     try:
         yield
     except kind as error:
@@ -286,7 +288,7 @@ def _advice(kind: type[SignalboxError], what: str) -> Iterator[None]:
 
 LOOK_S = 0.5
 CALL_S = 5.0
-"""Time-out of one call in seconds. A call that was too slow is repeated, and takes effect once."""
+"""Time-out of one call in seconds. A call that took longer is repeated; the repetition has no second effect."""
 
 log = logging.getLogger("signalbox")
 
@@ -333,7 +335,9 @@ def keep_jobs(
 
 
 def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client]) -> None:
-    """Deregister jobs of an earlier process whose files were removed. Without an answer, their leases run out."""
+    """Deregister jobs that an earlier process has registered and whose files were removed since.
+
+    If the controller does not answer, their leases run out."""
     try:
         with connect() as client:
             for job_id in sorted(job_ids):
@@ -362,7 +366,7 @@ def _logging() -> Iterator[None]:
 
 @contextmanager
 def _until_asked_to_end() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set."""
+    """Yield an event that is set at SIGTERM or Ctrl-C."""
     over = threading.Event()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, lambda *_: over.set()) for number in signals]

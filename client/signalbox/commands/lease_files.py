@@ -17,16 +17,17 @@ from signalbox.files import open_to_others, replace_file
 
 _ENDING = ".token"
 MAX_NAME = 180
-"""Largest length of a file name before it is cut.
+"""Largest length of a name that is used in full in a file name; a longer one is cut.
 
 File systems allow 255 characters, including the hash, the ending and a process id."""
 
 
 class LeaseFiles:
-    """Lease tokens of the jobs at the controllers with this address, or with these addresses in any order.
+    """Files with lease tokens of the jobs at a controller, or at several controllers with a list of addresses.
 
-    ``folder``: folder whose jobs ``signalbox jobs keep`` registers; their tokens are in separate files. Raises
-    ``InvalidInput`` when the user has no home folder. The methods raise ``OSError``."""
+    The order of the addresses does not matter. ``folder``: folder whose jobs ``signalbox jobs keep`` registers; their
+    tokens are in separate files. Raises ``InvalidInput`` when the user has no home folder. The methods raise
+    ``OSError``."""
 
     def __init__(self, address: str, folder: Path | None = None) -> None:
         state = Path(os.environ.get("XDG_STATE_HOME", ""))
@@ -44,7 +45,9 @@ class LeaseFiles:
         return {unquote(path.name.removesuffix(_ENDING)) for path in self._path.glob(f"*{_ENDING}")}
 
     def kept(self, job_id: str) -> str:
-        """Return the job's token, empty when there is none. Raises ``InvalidInput`` when others can read it."""
+        """Return the job's token; empty if there is none.
+
+        Raises ``InvalidInput`` when other users can read the file."""
         path = self.path_of(job_id)
         try:
             token, problem = path.read_text(encoding="utf-8", errors="replace").strip(), open_to_others(path)
@@ -55,7 +58,7 @@ class LeaseFiles:
         return token
 
     def keep(self, job_id: str, token: str) -> None:
-        """Save a token, completely or not at all."""
+        """Save a token in full, or leave the file unchanged."""
         path = self.path_of(job_id)
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -74,6 +77,6 @@ def _home() -> Path:
 
 
 def _name(text: str) -> str:
-    """Return a file name that is unique to the text. A long name is cut and ends with a hash."""
+    """Return a file name that belongs to no other text. A long text is cut, and a hash is appended."""
     found = quote(text, safe=":[]")
     return found if len(found) <= MAX_NAME else f"{found[:MAX_NAME]}-{sha256(text.encode()).hexdigest()}"

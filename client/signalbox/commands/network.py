@@ -1,9 +1,10 @@
 """``signalbox fabric``, ``plan``, ``status``, ``mode``, ``members``, ``drain``, ``undrain`` and ``forget``.
 
-Drains take parts of the fabric out of use without losing a packet. ``plan diff`` prints the changes that the newest
-plan would make to the routes that switches hold. The next re-plan starts from that plan, which is at most
-``planning.interval_s`` old. When it was not adopted (its gain did not justify its moves, or the mode is ``shadow``),
-the output shows what adopting it would do."""
+A drain takes a part of the fabric out of use without losing a packet.
+
+``plan diff`` compares the newest plan, which is at most ``planning.interval_s`` old, with the routes on the switches.
+The controller may not have adopted the plan, because its gain did not justify its moves, or because the mode is
+``shadow``. Then the output shows what adopting the plan would change."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def fabric() -> None:
 
 
 class View(StrEnum):
-    """View of a plan."""
+    """Choice of what ``signalbox plan`` shows in place of the plan."""
 
     DIFF = "diff"
 
@@ -131,7 +132,7 @@ def _watch_status(client: Client) -> None:
 
 
 def _statuses(client: Client) -> Iterator[pb.GetStatusResponse]:
-    """Yield one status after the other; report once per outage, on stderr, that the controller is unreachable."""
+    """Yield one status after the other. Once per outage, print on stderr that the controller is unreachable."""
     yield client.get_status()
     away = False
     while True:
@@ -191,7 +192,7 @@ def forget(
 
 
 class MemberAction(StrEnum):
-    """Change of a member."""
+    """Action on a member, which is one of the controllers that share a state."""
 
     DRAIN = "drain"
     UNDRAIN = "undrain"
@@ -249,9 +250,9 @@ def members(
 LOOK_AGAIN_S = 0.5
 
 COST_S = 5.0
-"""Seconds to wait for the predicted cost of a drain; after this time the drain begins without it."""
+"""Seconds to wait for the predicted cost of a drain. After this time the drain begins without a prediction."""
 PLAN_COST_WITHIN_S = 2.0
-"""Seconds that the controller may use for the plan in the prediction of a drain's cost."""
+"""Time limit in seconds for the planning on the controller that predicts the cost of a drain."""
 
 Names = Annotated[
     list[str] | None,
@@ -301,10 +302,11 @@ def undrain(
 
 
 def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
-    """Return the predicted effect of a drain on the slowdown of the worst job.
+    """Return the predicted slowdown of the worst job before and after a drain.
 
-    ``slowdown`` is the slowdown now, ``slowdown_drained`` after the drain; under ECMP both are means over hash draws.
-    Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name that no part has."""
+    ``slowdown`` is the present slowdown, ``slowdown_drained`` the one after the drain. Under ECMP both are means over
+    hash draws. Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name that no
+    part has."""
     cost: dict[str, Any] = {"mode": None, "slowdown": None, "slowdown_drained": None, "not_known": ""}
     try:
         cost["mode"] = mode = word_in(client.get_status(), "mode")
@@ -336,7 +338,7 @@ def _in_words(cost: Mapping[str, Any]) -> str:
 def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]:
     """Wait until all named parts can be pulled, and return them.
 
-    Raises ``SignalboxError`` after the monotonic time ``until``, or when a part is not drained any more."""
+    Raises ``SignalboxError`` after the monotonic time ``until``, or when the drain of a part has been ended."""
     while True:
         found = [part for part in client.get_status().drains if part.name in names]
         if again := names - {part.name for part in found}:
@@ -353,9 +355,7 @@ Fields = Mapping[str, Any]
 
 
 def plan_diff(client: Client) -> dict[str, Any] | None:
-    """Return the changes for programs; None before the first plan.
-
-    A flow *moves* when the switches hold another route for it, and *is pinned* when they hold none."""
+    """Return the routes and slowdowns that the newest plan would change, for programs; None before the first plan."""
     found = client.plan_changes()
     if found is None:
         return None

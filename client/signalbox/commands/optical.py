@@ -1,4 +1,4 @@
-"""Print optical switches: a list of them, or everything known about one."""
+"""Show optical switches: a list of all, or everything known about one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def all_switches(fabric: pb.GetFabricResponse) -> Sequence[pb.Switch | pb.Optica
 
 
 def tables(found: Sequence[pb.OpticalSwitch]) -> list[RenderableType]:
-    """Return a table in a list; an empty list when there are no optical switches."""
+    """Return a list with a table of the optical switches; an empty list when there are none."""
     columns = (
         Column("optical switch"),
         Column("dpid", 2),
@@ -36,13 +36,13 @@ def tables(found: Sequence[pb.OpticalSwitch]) -> list[RenderableType]:
 
 
 def _ports_up(optical: pb.OpticalSwitch) -> str:
-    """Return ``3 of 4``, or ``- of 4`` for a switch that is not connected, because its ports are then unknown."""
+    """Return the number of ports that are up, such as ``3 of 4``; ``- of 4`` while the switch is not connected."""
     up = sum(fibre.up for fibre in optical.fibres) if optical.connected else "-"
     return f"{up} of {len(optical.fibres)}"
 
 
 def _far_ends(optical: pb.OpticalSwitch) -> Mapping[int, pb.Fibre]:
-    """Return the circuits of the switch: the fibre where light leaves, by the port where it enters."""
+    """Return the circuits of a switch: the fibre through which light leaves, by the port where it enters."""
     at = {fibre.port: fibre for fibre in optical.fibres}
     out = ((port, fibre.out_port) for port, fibre in at.items() if fibre.HasField("out_port"))
     return {port: at[out_port] for port, out_port in out if out_port in at}
@@ -60,7 +60,7 @@ class Through(NamedTuple):
 
 
 def through(link: pb.Link, fabric: pb.GetFabricResponse) -> Through | None:
-    """Return the optical switch that makes a circuit; None for other links and while it is unknown."""
+    """Return the optical switch that makes a circuit; None for any other link, and while the switch is unknown."""
     for optical in fabric.optical_switches if link.one_way else ():
         for fibre in optical.fibres:
             if fibre.interface == link.src and fibre.HasField("out_port"):
@@ -69,7 +69,7 @@ def through(link: pb.Link, fabric: pb.GetFabricResponse) -> Through | None:
 
 
 class Names:
-    """Names of servers, including those that are down."""
+    """Names of the servers between which circuits run, including servers that are down."""
 
     def __init__(self, fabric: pb.GetFabricResponse) -> None:
         self._by_id = {part.id: part.name for part in fabric.parts_down if part.kind == pb.PART_KIND_SWITCH}
@@ -84,12 +84,12 @@ class Names:
 
 
 def interfaces(optical: pb.OpticalSwitch, names: Names) -> list[str]:
-    """Return the names of the server interfaces at the switch's ports."""
+    """Return the names of the server interfaces that are cabled to the optical switch."""
     return [names.interface(fibre.interface) for fibre in optical.fibres]
 
 
 def described(optical: pb.OpticalSwitch, jobs: Iterable[pb.Job], names: Names) -> dict[str, Any]:
-    """Return the switch with its circuits, each with the job that owns it, for programs."""
+    """Return data for programs: the optical switch, and its circuits with the jobs that own them."""
     owner = {_ends(circuit.src, circuit.dst): job.spec.job_id for job in jobs for circuit in job.wiring.circuits}
     at = {fibre.port: fibre.interface for fibre in optical.fibres}
     circuits = [
@@ -110,7 +110,9 @@ def _ends(src: pb.PortRef, dst: pb.PortRef) -> tuple[int, ...]:
 
 
 def panel(found: Mapping[str, Any], names: Names) -> RenderableType:
-    """Return everything known about an optical switch. ``found``: result of ``described``, plus its alarms."""
+    """Return tables with everything known about an optical switch.
+
+    ``found``: result of ``described``, and the alarms."""
     optical: pb.OpticalSwitch = found["optical_switch"]
     by_port = {circuit["port"]: circuit for circuit in found["circuits"]}
     of_jobs = sum(circuit["job_id"] is not None for circuit in found["circuits"])

@@ -1,7 +1,7 @@
-"""Output of all commands: tables for people that fit the terminal, JSON and YAML for programs, and a spinner.
+"""Output of all commands: tables for people, JSON and YAML for programs, and a spinner.
 
-In a table the least important columns are left out, and no name is cut. A last line names the columns that were left
-out."""
+A table is at most as wide as the terminal: its least important columns are left out, but names are never cut. The last
+line names the columns that were left out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from signalbox.live.shown import printable as printable
 from signalbox.mapping import is_duration, seconds, word_of
 
 ALL_COLUMNS, ALL_LINES = 10_000, 100
-"""Columns and lines of the screen when nothing has to fit: in a pipe, and with ``-o wide``."""
+"""Columns and lines of the screen when the output need not fit a terminal: in a pipe, and with ``-o wide``."""
 
 
 class Form(StrEnum):
@@ -46,15 +46,15 @@ class Form(StrEnum):
 Word = TypeVar("Word", bound=StrEnum)
 
 FORM: ContextVar[Form] = ContextVar("form", default=Form.TABLE)
-"""Form of the running command's output; set when it has the option ``-o``."""
+"""Form of the running command's output; set only for commands with the option ``-o``."""
 
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 
 
 def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
-    """Return a parser of arguments that accepts the words in ``kinds``, with hyphens or underscores.
+    """Return a parser for arguments whose value is a word of ``kinds``, written with hyphens or underscores.
 
-    ``what``: name that errors use for such a word."""
+    ``what``: name for such a word in errors."""
 
     def parse(text: str) -> Word:
         try:
@@ -67,9 +67,9 @@ def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
 
 
 def file_to_read(text: str) -> Path:
-    """Return the path in an argument; ``-`` is standard input.
+    """Return the path in an argument of the command line; ``-`` is standard input.
 
-    Typer's own ``allow_dash`` would look for a file of that name."""
+    Typer's own option ``allow_dash`` would look for a file of that name."""
     path = Path(text)
     if path != STANDARD_INPUT and not path.exists():
         raise typer.BadParameter(f"file '{path}' does not exist.")
@@ -90,7 +90,7 @@ Value = Callable[[Message, str], Any]
 
 @functools.cache
 def _fields(kind: Descriptor) -> tuple[tuple[str, str, Value], ...]:
-    """Return each field's name in the API, its key in the output, and a function that reads its value.
+    """Return a triple per field: its name in the API, its key in the output, and a function that reads its value.
 
     The value of an absent field is None."""
     return tuple(
@@ -118,7 +118,7 @@ def _convert(field: FieldDescriptor) -> Callable[[Any], Any]:
 
 
 _SIXTY_FOUR_BITS = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
-"""Types written as text in JSON, because many programs keep only 53 bits of a number."""
+"""Types of numbers that JSON has as text, because many programs keep only 53 bits of a number."""
 
 
 def _rfc3339(time: Timestamp) -> str:
@@ -134,7 +134,7 @@ def for_programs() -> bool:
 
 
 def show(data: object, table: Callable[[], RenderableType], as_json: bool = False) -> None:
-    """Print the data for programs with ``as_json`` or when the options request it, else the table."""
+    """Print the data when the output is for programs or ``as_json`` is true. Otherwise print the table."""
     if as_json or for_programs():
         typer.echo(document(data, indent=2))
     else:
@@ -142,10 +142,10 @@ def show(data: object, table: Callable[[], RenderableType], as_json: bool = Fals
 
 
 def document(data: object, indent: int | None = None) -> str:
-    """Return plain data, with messages of the API in it, as a document for programs.
+    """Return data, which may contain messages of the API, as a JSON or YAML document.
 
-    Without ``indent`` it is one of several documents: a line of JSON, or a YAML document that begins with a
-    separator."""
+    Without ``indent``, the document is one of several in the output: a single line of JSON, or a YAML document that
+    begins with a separator."""
     text = json.dumps(data, indent=indent, default=fields)
     if FORM.get() is not Form.YAML:
         return text
@@ -158,7 +158,7 @@ def document(data: object, indent: int | None = None) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text with the table library's markup escaped."""
+    """Return the text in a form that the table library does not interpret as markup."""
     return markup.escape(printable(text))
 
 
@@ -175,16 +175,16 @@ def console() -> Console:
 
 
 BETWEEN = 2
-"""Width between two columns, in cells."""
+"""Space between two columns of a table, in characters."""
 WRAPPED = 20
-"""Smallest width, in cells, of a column whose texts may wrap, unless a word is longer."""
+"""Smallest width, in characters, of a column whose texts may wrap. A longer word makes the column wider."""
 
 
 class Column(NamedTuple):
     """Column of a table.
 
-    - ``rank``: 0 for a column that is always shown; other columns are left out if needed, the highest rank first
-    - ``number``: whether it is right-aligned
+    - ``rank``: 0 for a column that is always shown; the column with the highest rank is left out first
+    - ``number``: whether the column is right-aligned
     - ``wraps``: whether its texts may continue in the next line"""
 
     name: str
@@ -238,7 +238,9 @@ class Fitted:
             yield f"[dim]-o wide also shows: {', '.join(left)}[/]"
 
     def _that_fit(self, width: int) -> list[int]:
-        """Return the positions of the columns to show; the highest ranks are left out until the table fits."""
+        """Return the positions of the columns to show.
+
+        Columns are left out, highest rank first, until the table fits."""
         shown = list(range(len(self._columns)))
         by_rank = sorted((at for at in shown if self._columns[at].rank), key=lambda at: self._columns[at].rank)
         while by_rank and self._width(shown) > width:
@@ -246,11 +248,11 @@ class Fitted:
         return shown
 
     def _width(self, shown: Sequence[int]) -> int:
-        """Return the smallest width, in cells, of a table with the columns in ``shown``."""
+        """Return the smallest width, in characters, of a table with the columns at the positions ``shown``."""
         return sum(map(self._needs, shown)) + BETWEEN * (len(shown) - 1)
 
     def _widths(self, shown: Sequence[int], width: int) -> Mapping[int, int]:
-        """Return the widths of columns that may wrap: the needed width, and an equal share of the remaining width."""
+        """Return the width of each column that may wrap: the smallest width, and a share of the space that remains."""
         left, found = width - self._width(shown), {}
         wrapped = sorted((at for at in shown if self._columns[at].wraps), key=lambda at: self._widest[at])
         for number, at in enumerate(wrapped):

@@ -28,7 +28,9 @@ from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_ALARMS = 3
-"""Largest number of alarms of one kind with a line each; more alarms share one line with this number of subjects."""
+"""Largest number of alarms of one kind that have a line each.
+
+More alarms share a line, which names this many subjects."""
 NO_PLAN = "There is no plan yet."
 
 # ---- the fabric
@@ -55,7 +57,9 @@ def fabric(found: pb.GetFabricResponse) -> RenderableType:
 
 
 def _of_known(there: int, known: int) -> str:
-    """Return ``6 of 7``, or ``7`` when all known parts are there. Older controllers report 0 known parts."""
+    """Return ``6 of 7`` when one of 7 known parts is down, ``7`` when none is.
+
+    Older controllers report 0 known parts."""
     return f"{there} of {known}" if known > there else str(there)
 
 
@@ -98,12 +102,12 @@ def links(found: Sequence[pb.Link], title: str = "") -> RenderableType:
 
 
 def with_use(link: pb.Link) -> dict[str, Any]:
-    """Return the fields of a link, and its rate divided by its capacity."""
+    """Return the fields of a link, with the key ``use`` added: its rate divided by its capacity."""
     return {**fields(link), "use": load(link)}
 
 
 def job_counts(flows: Iterable[CrossingSubflow | ListedRoute]) -> list[dict[str, Any]]:
-    """Return the number of flows of each job for programs, largest number first."""
+    """Return each job's number of flows as data for programs, the largest number first."""
     return [{"job_id": job_id, "flows": count} for job_id, count in jobs_of(flows).items()]
 
 
@@ -111,12 +115,12 @@ RATE_UNKNOWN = "not measured yet, or the switch's counters are not up to date"
 
 
 def unmeasured(links: Iterable[pb.Link]) -> list[str]:
-    """Return the reason why a table lacks the rate of some link; empty when it has all rates."""
+    """Return an explanation for links without a rate in a table; empty when all links have a rate."""
     return [f"-: {RATE_UNKNOWN}."] if not all(link.HasField("rate_bps") for link in links) else []
 
 
 def not_known(flows_hashed: int) -> list[str]:
-    """Return a sentence about the flows without a route, whose links are unknown; empty without such flows."""
+    """Return a sentence on the number of hashed flows, whose links are unknown; empty when there are none."""
     if flows_hashed == 1:
         return ["1 flow is hashed: its links are not known."]
     return [f"{flows_hashed:,} flows are hashed: their links are not known."] if flows_hashed else []
@@ -129,7 +133,7 @@ def hosts(found: Sequence[pb.Host], title: str = "") -> RenderableType:
 
 
 def drained(part: pb.DrainedPart) -> str:
-    """Return the name of a drained part with the state of its drain."""
+    """Return the name of a drained part and the progress of its drain."""
     return f"{part.name} ({drain_state(part)})"
 
 
@@ -168,7 +172,9 @@ def route_columns(split: bool) -> Sequence[Column]:
 
 
 def route_rows(route: pb.Route, split: bool) -> Iterator[Sequence[str]]:
-    """Yield a row per subflow, with ports as value/mask. ``split``: whether some route in the table is split."""
+    """Yield a row per subflow, with its source ports as value/mask.
+
+    ``split``: whether some route in the table is split, so that the table has columns for shares and ports."""
     ends = route.src, route.dst
     if not route.pinned:
         yield (*ends, "", "any", "ecmp") if split else (*ends, "ecmp")
@@ -211,7 +217,7 @@ def _efficiency(found: pb.GetStatusResponse) -> str:
 
 
 def _unserved(found: pb.GetStatusResponse) -> str:
-    """Return why the network efficiency is 0, as the end of a sentence; empty when it is above 0 or unknown."""
+    """Return why the network efficiency is 0, as the end of a sentence; empty for any other efficiency."""
     whys = {
         "pending": found.jobs_pending,
         "with flows without a path": found.jobs_without_path,
@@ -223,7 +229,7 @@ def _unserved(found: pb.GetStatusResponse) -> str:
 
 
 def pins(count: int) -> str:
-    """Return the number of pins in words.
+    """Return the number of pins in words. A pin is a rule that fixes the path of a flow.
 
     There are more pins than pinned flows: a flow's reverse direction is pinned too, unless it is announced itself."""
     return f"{count} pins, including those for acknowledgements" if count else "no pins"
@@ -270,12 +276,12 @@ NO_ALARMS = "No alarms."
 
 
 def all_alarms(found: Sequence[pb.Alarm]) -> RenderableType:
-    """Return a line per alarm, whatever their number."""
+    """Return a line per alarm, even for many alarms of one kind."""
     return Group(*alarms(found, len(found))) if found else NO_ALARMS
 
 
 def alarm_table(found: Sequence[pb.Alarm]) -> RenderableType:
-    """Return a table with a row per alarm, with kind and subject as the commands on alarms accept them."""
+    """Return a table with a row per alarm. Kind and subject have the form that ``signalbox alarms`` accepts."""
     if not found:
         return NO_ALARMS
     columns = (Column("severity"), Column("kind"), Column("subject", 1), Column("since", 2), Column("text", wraps=True))

@@ -1,4 +1,4 @@
-"""Print jobs and their routes, from messages of the API or from specs."""
+"""Tables of jobs and their routes, made from messages of the API or from job specs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_PAIRS = 20
-"""Largest number of address pairs of a job in a table."""
+"""Largest number of address pairs in a job's table of traffic."""
 MOST_LINES = 8
-"""Largest number of lines about jobs without circuits."""
+"""Largest number of lines that say why jobs have no circuits."""
 
 _JOB_COLUMNS = (
     Column("job"),
@@ -60,13 +60,13 @@ _MARKS = {"?": "counters have not yet confirmed the bytes", "!": IMPOSSIBLE}
 
 
 def _state(job: pb.Job) -> str:
-    """Return the state in a few words."""
+    """Return a job's state in a few words."""
     lost = ["no path"] if job.flows_without_path else []
     return ", ".join([word(word_in(job, "state")), *lost, *findings(job)])
 
 
 def _without_circuits(found: Sequence[pb.Job]) -> list[str]:
-    """Return a line per job that waits for circuits; the reasons are too long for the table."""
+    """Return a line per job that has no circuits, with the reason, which is too long for the table."""
     unwired = [job for job in found if job.wiring.unwired]
     lines = [f"{job.spec.job_id} has no circuits: {job.wiring.unwired}" for job in unwired[:MOST_LINES]]
     left = len(unwired) - len(lines)
@@ -95,16 +95,16 @@ def job(found: pb.Job) -> RenderableType:
 
 
 _PARALLELIZATION = (Column("parallelization"),)
-"""First column of a table about the traffic of a job with parallelizations."""
+"""First column of the tables on the traffic of a job that has parallelizations."""
 
 
 def _of_parallelizations(columns: Sequence[Column], rows: Sequence[Sequence[object]], several: bool) -> Fitted:
-    """Return the table, without its first column when the job has no parallelizations."""
+    """Return the table. ``several``: whether to keep the first column, which names the parallelization."""
     return Fitted(columns, rows) if several else Fitted(columns[1:], [row[1:] for row in rows])
 
 
 def _pairs(found: pb.Job) -> RenderableType:
-    """Return the busiest pairs with their announced and counted bytes per iteration."""
+    """Return a table of the pairs of addresses that send most, with their announced and counted bytes per iteration."""
     busiest = busiest_pairs(found, MOST_PAIRS)
     rows = (
         (
@@ -122,7 +122,7 @@ def _pairs(found: pb.Job) -> RenderableType:
 
 
 def registered(found: pb.Job) -> RenderableType:
-    """Return the tables of a job that was just registered or updated, and a sentence about the next step."""
+    """Return the tables of a job that was just registered or updated, and a sentence on what happens next."""
     if found.wiring.unwired:
         comes = f"It has no circuits yet: {found.wiring.unwired}."
     elif found.state == pb.JOB_STATE_PENDING:
@@ -140,7 +140,7 @@ def registered(found: pb.Job) -> RenderableType:
 
 
 def checked(spec: JobSpec) -> RenderableType:
-    """Return tables of the announcement that a spec would make."""
+    """Return tables of the traffic that a job spec announces."""
     about = {
         "job": spec.job_id,
         "ranks": f"{len(spec.endpoints)} on {counted(len(set(spec.endpoints)), 'host')}",
@@ -167,7 +167,7 @@ def checked(spec: JobSpec) -> RenderableType:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the total traffic of a spec without parallelizations."""
+    """Return the total traffic of a spec without parallelizations, as names and values for a table."""
     links = virtual_links(spec)
     sent = Counter[str]()
     for link in links:
@@ -183,7 +183,7 @@ def _sent(spec: JobSpec) -> dict[str, str]:
 
 
 def _parts(named: Sequence[tuple[str, JobSpec]], several: bool) -> Fitted:
-    """Return a table of the transfers and collectives of each parallelization."""
+    """Return a table of the transfers and collectives. ``several``: whether they belong to several parallelizations."""
     rows: list[Sequence[object]] = []
     for name, spec in named:
         if of := spec.transfers:

@@ -1,4 +1,4 @@
-"""``signalbox kubernetes``, ``report``, ``top`` and ``web``: commands whose own packages are loaded when called."""
+"""``signalbox kubernetes``, ``report``, ``top`` and ``web``: commands that import their packages only when called."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def report(
 
 
 def of_client(client: Client) -> str:
-    """Return the report on a running controller as one HTML page."""
+    """Return a report on a running controller as one HTML page."""
     from signalbox.report.gathered import of_controller
     from signalbox.report.page import page
 

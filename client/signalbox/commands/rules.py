@@ -80,7 +80,7 @@ def _row(rule: pb.SwitchRule) -> Sequence[object]:
 
 
 def _in_fields(text: str) -> str:
-    """Return the text with a space after each comma outside of parentheses, where a table may break the line."""
+    """Return the text with a space after each comma outside of parentheses, so that a table can wrap it there."""
     return re.sub(r",(?![^(]*\))", ", ", text)
 
 

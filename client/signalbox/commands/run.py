@@ -1,7 +1,7 @@
 """``signalbox run``: run a command, and announce its job while it runs.
 
-Slow imports happen after the command has started, or when an option needs them. Therefore this module imports no other
-module of its package, and ``__main__`` imports it alone."""
+The command starts at once, because slow imports happen afterwards, or when an option needs them. Therefore this module
+imports no other module of its package, and ``__main__`` imports this module alone."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _named(hosts: str) -> tuple[str, ...]:
 
 @contextmanager
 def _usage() -> Iterator[None]:
-    """Print errors about the options and exit."""
+    """Print errors in the options that are raised inside, and exit."""
     try:
         yield
     except InvalidInput as error:
@@ -175,7 +175,7 @@ def _usage() -> Iterator[None]:
 
 @contextmanager
 def _startable(program: str) -> Iterator[None]:
-    """End with a shell's exit status when the program cannot be started."""
+    """Exit as a shell does when the program cannot be started."""
     try:
         yield
     except OSError as error:
@@ -193,7 +193,7 @@ def _spec_of(
     named: tuple[str, ...] | None,
     map_of_hosts: Mapping[str, Nics],
 ) -> JobSpec | None:
-    """Return the job's spec; None when there is nothing to announce, or when another host announces it."""
+    """Return the job's spec; None when its hosts have nothing to announce, or when another host announces it."""
     from signalbox.host_addresses import addresses_of, endpoints_of
     from signalbox.ip_addresses import network_of
     from signalbox.jobs.spec import JobSpec
@@ -224,7 +224,7 @@ def _log_to_stderr(verbose: bool) -> None:
 
 
 class _Lines(logging.StreamHandler[Any]):
-    """Log handler that prints at most ``most`` lines to stderr; None for no limit."""
+    """Log handler that prints at most ``most`` lines to stderr; with None there is no limit."""
 
     def __init__(self, level: int, most: int | None) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class _Lines(logging.StreamHandler[Any]):
 
 
 def _end(status: int) -> NoReturn:
-    """Exit at once with the command's status: threads may still be in an import or a call."""
+    """Exit at once with this status. Other threads, which may be in an import or a call, are not awaited."""
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None when it was closed before this program started
         with suppress(OSError):
             stream.flush()

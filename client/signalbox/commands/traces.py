@@ -25,11 +25,11 @@ HINTS = {
     "job_id": "--job-id gives it",
     "endpoints": "--endpoints gives the address of each rank",
 }
-"""Advice by missing field."""
+"""Advice for errors about a missing field, by field."""
 
 
 class Format(StrEnum):
-    """Format of a trace, by the program that wrote it."""
+    """Format of a trace, named after the program that wrote it."""
 
     NCCL = "nccl"
     FLIGHT_RECORDER = "flight-recorder"
@@ -110,7 +110,7 @@ def _found(
 
 @contextmanager
 def _hints() -> Iterator[None]:
-    """Add to errors about missing fields the option that sets them."""
+    """Add to errors about missing fields which option sets the field."""
     try:
         yield
     except InvalidInput as error:
@@ -125,7 +125,7 @@ def _hints() -> Iterator[None]:
 
 
 def _text(spec: JobSpec) -> str:
-    """Return JSON with a line per group, collective and transfer."""
+    """Return the spec as JSON, with a line for each group, collective and transfer."""
     fields = spec.model_dump(mode="json", exclude_defaults=True).items()
     return "{\n" + ",\n".join(f"  {json.dumps(name)}: {_value(value)}" for name, value in fields) + "\n}"
 

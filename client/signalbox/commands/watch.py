@@ -31,13 +31,13 @@ Lines = Callable[[Any], Iterator[str]]
 
 
 def watched(watch: Callable[[str], Generator[Any, None, None]]) -> Iterator[Any]:
-    """Yield the messages of a watch until Ctrl-C; report on stderr when the controller is unreachable."""
+    """Yield the messages of a watch until Ctrl-C. Print on stderr when the controller becomes unreachable."""
     with suppress(KeyboardInterrupt):
         yield from resuming(watch, tell_lost)
 
 
 def tell_lost(error: SignalboxError) -> None:
-    """Report on stderr that a watch waits for the controller."""
+    """Print on stderr that the controller is unreachable and the watch is tried again."""
     typer.echo(f"{error}; trying again", err=True)
 
 
@@ -55,13 +55,13 @@ def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines)
 
 
 class JobLines:
-    """Lines for a watch of jobs. A line that equals the job's previous line is left out."""
+    """Lines for a watch of jobs. A line is printed only when it differs from the job's previous line."""
 
     def __init__(self) -> None:
         self._printed: dict[str, str] = {}
 
     def __call__(self, found: pb.WatchJobsResponse) -> Iterator[str]:
-        """Yield the ended jobs first, because a job may have been registered again since."""
+        """Yield a line per ended job, then a line per job that is registered now: an ended job may be registered again."""
         if found.snapshot:
             self._printed.clear()
             yield "all jobs now:" if found.jobs else "no jobs now"
@@ -83,7 +83,7 @@ def _job_line(job: pb.Job) -> str:
 
 
 class FabricLines:
-    """Lines for a watch of the fabric. It remembers names, because messages give removed parts by number."""
+    """Lines for a watch of the fabric. It stores names, because messages identify removed parts by numbers."""
 
     def __init__(self) -> None:
         self._switches: dict[int, str] = {}
@@ -127,7 +127,7 @@ class FabricLines:
 
 
 def alarm_lines(found: pb.WatchAlarmsResponse) -> Iterator[str]:
-    """Yield the alarms that are over, then those that are raised."""
+    """Yield a line for each alarm that has ended, then for each alarm that is raised."""
     if found.snapshot:
         yield "all alarms now:" if found.raised else "no alarms now"
     for alarm in found.ended:
@@ -153,7 +153,9 @@ def plan_lines(found: pb.WatchPlanResponse) -> Iterator[str]:
 
 
 def _command(what: str, lines: Callable[[], Lines], text: str) -> None:
-    """Add the command that prints the watch ``what``. ``lines``: makes the function that prints its messages."""
+    """Add the command ``watch WHAT``, with the help ``text``.
+
+    ``lines``: makes the function that yields a message's lines."""
 
     def command() -> None:
         with connect() as client:
