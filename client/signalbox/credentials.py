@@ -34,7 +34,9 @@ class _EncryptedKey(Exception):
 
 
 class _OpenKey(Exception):
-    """Error that other users have access to a key file; its text names the mode and a command that corrects it."""
+    """Error: users other than the owner have access to a key file.
+
+    Its text has the mode, and a command that corrects it."""
 
 
 OPTIONS = ("--tls-ca", "--tls-certificate", "--tls-key")
@@ -43,9 +45,9 @@ OPTIONS = ("--tls-ca", "--tls-certificate", "--tls-key")
 def client_problems(
     authorities: Path, certificate: Path | None, key: Path | None, names: tuple[str, str, str] = OPTIONS
 ) -> Iterator[FieldProblem]:
-    """Yield the problems of a client's certificate and key files.
+    """Yield the problems of a client's files: authorities, certificate and key.
 
-    ``names``: names of the options or fields that name the three files."""
+    ``names``: names of the three options or fields with the paths of these files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     of_authorities, of_certificate, of_key = names
     found = [problem(of_authorities, CERTIFICATE, authorities, context.load_verify_locations)]
@@ -60,8 +62,9 @@ def client_problems(
 def problem(where: str, what: str, path: Path, load: Callable[[Path], object]) -> FieldProblem | None:
     """Return the problem of one PEM file, or None when the file is usable.
 
-    ``where`` is the field that names the file; ``what`` is ``CERTIFICATE`` or ``KEY``; ``load`` reads the file, and
-    raises an error when the file is wrong."""
+    - ``where``: option or field with the path of the file
+    - ``what``: ``CERTIFICATE`` or ``KEY``
+    - ``load``: function that reads the file, and raises an error when the file is wrong"""
     try:
         read_small(path)
         load(path)
@@ -90,11 +93,12 @@ def no_password() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Paths of credential files.
+    """Paths of a client's credential files.
 
-    - ``tls_ca``: PEM file with the authorities that sign the controller's certificate; with it the connection uses TLS
+    - ``tls_ca``: PEM file with the authorities that sign the controller's certificate; if given, the connection uses
+      TLS
     - ``tls_certificate``, ``tls_key``: PEM files with the client's own certificate and key
-    - ``token_file``: file with one token"""
+    - ``token_file``: file with the token that the client sends with each call"""
 
     tls_ca: Path | str | None = None
     tls_certificate: Path | str | None = None
@@ -103,20 +107,20 @@ class Credentials:
 
     @classmethod
     def of_environment(cls) -> Credentials:
-        """Return the files that the environment names, as the commands do: ``SIGNALBOX_TLS_CA`` and so on."""
+        """Return the credentials whose paths are in environment variables: ``SIGNALBOX_TLS_CA`` and so on."""
         given = (os.environ.get(f"SIGNALBOX_{name}") for name in ("TLS_CA", "TLS_CERTIFICATE", "TLS_KEY", "TOKEN_FILE"))
         return cls(*(Path(path) if path else None for path in given))
 
     def absolute(self) -> Credentials:
-        """Return the same files with absolute paths, for a process with another working directory."""
+        """Return these credentials with absolute paths, for a process with another working directory."""
         given = (self.tls_ca, self.tls_certificate, self.tls_key, self.token_file)
         return Credentials(*(Path(path).absolute() if path is not None else None for path in given))
 
     def opener(self, addresses: str, options: list[tuple[str, object]]) -> Callable[[str], grpc.Channel]:
-        """Return a function that opens a channel to each of these addresses; Unix sockets are never encrypted.
+        """Return a function that opens a channel to one of these addresses.
 
-        The certificate of each controller must be valid for the host name in its own address. Raises ``InvalidInput``
-        when a file is wrong, also when others can read the key."""
+        Channels to Unix sockets are never encrypted. The certificate of each controller must be valid for the host name
+        in its address. Raises ``InvalidInput`` when a file is wrong, or when other users can read the key."""
         import grpc  # a training process has credentials, but leaves gRPC to its client process
 
         self._refuse_incomplete()
@@ -129,10 +133,10 @@ class Credentials:
         return lambda address: grpc.secure_channel(address, secured, options)
 
     def metadata(self, addresses: str) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of every call to these addresses.
+        """Return the metadata of every call to these addresses: the token, or none.
 
-        Raises ``InvalidInput`` when an address is wrong, or when others could read the token in its file or on the
-        network."""
+        Raises ``InvalidInput`` when an address is wrong, when other users can read the token's file, or when the token
+        would travel unencrypted over the network."""
         found = checked_addresses(addresses)
         if self.token_file is None:
             return ()
@@ -159,9 +163,9 @@ NO_CREDENTIALS = Credentials()
 
 
 def checked_addresses(text: str) -> tuple[str, ...]:
-    """Return the addresses in a text. Raises ``InvalidInput`` for a wrong text.
+    """Return the addresses in a list. Raises ``InvalidInput`` when one of them is wrong.
 
-    gRPC accepts other forms too, and its errors about wrong addresses do not help."""
+    They are checked here, because gRPC accepts other forms too, and its errors about addresses do not help users."""
     try:
         return api_addresses(text)
     except PydanticCustomError as error:
@@ -169,7 +173,7 @@ def checked_addresses(text: str) -> tuple[str, ...]:
 
 
 def _only_here(address: str) -> bool:
-    """Return whether only this machine can reach the address. Raises ``InvalidInput`` when it does not resolve."""
+    """Return whether the address is on the loopback interface. Raises ``InvalidInput`` when it does not resolve."""
     host, _ = host_and_port(address)
     try:
         return is_loopback(host)

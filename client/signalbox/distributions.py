@@ -21,11 +21,13 @@ OFFLINE = "signalbox-offline"
 """Name of the distribution with the commands that need no fabric, and with the emulated fabric."""
 
 COMMANDS = "signalbox.commands"
-"""Entry point group of commands: each entry takes a ``Typer`` application and adds commands to it."""
+"""Entry point group for commands.
+
+An entry is a function that adds commands to the ``Typer`` application given to it."""
 
 
 def installed() -> dict[str, str]:
-    """Return installed versions by distribution: first this distribution, then distributions that add commands."""
+    """Return the versions of the installed distributions by name: first this one, then those that add commands."""
     from importlib.metadata import entry_points, version
 
     others = {each.dist.name: each.dist.version for each in entry_points(group=COMMANDS) if each.dist}
@@ -33,10 +35,10 @@ def installed() -> dict[str, str]:
 
 
 def added_commands(warn: Callable[[str], None]) -> typer.Typer:
-    """Return the commands of other distributions.
+    """Return the commands that other distributions add.
 
-    An entry point that raises an error is left out, because all other commands work without it; ``warn`` receives one
-    line about it."""
+    Commands that cannot be loaded are left out, so that all others still work. ``warn`` receives one line about
+    them."""
     from importlib.metadata import entry_points
 
     added = typer.Typer()
@@ -55,10 +57,10 @@ def added_commands(warn: Callable[[str], None]) -> typer.Typer:
 
 @contextmanager
 def needs_extra(extra: str, *modules: str) -> Iterator[None]:
-    """Turn the error of a missing module of an optional extra into a ``SignalboxError``.
+    """Replace an error about a missing module of an optional extra by a ``SignalboxError``.
 
-    The error names the first of ``modules``, and the command that installs the extra. Other errors are raised as they
-    are."""
+    The new error names the first of ``modules``, and the command that installs the extra. Other errors stay
+    unchanged."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""Errors that users see; each names the field, the mistake and the correct form.
+"""Errors that users see. Each error names the field, the mistake and the correct form.
 
-``field_problems`` turns pydantic's findings in a file or request into a ``FieldProblem`` per field. This module does
-not import pydantic, because Mininet's command ``mn`` loads it with the system's Python (see
+``field_problems`` turns pydantic's findings about a file or request into one ``FieldProblem`` per field. This module
+does not import pydantic, because Mininet's command ``mn`` loads it with the system's Python (see
 ``offline.scenarios.topologies``)."""
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ MAX_PROBLEMS = 100
 """Largest number of problems reported at a time, so that refusing a request costs no more than accepting it."""
 
 MAX_SHOWN_CHARS = 64
-"""Largest number of characters of a value in a message. A job id has at most 63 and is shown whole."""
+"""Largest number of characters of a user's value in a message. A job id has at most 63, so it is shown in full."""
 
 MAX_TEXT_CHARS = 10_000
-"""Largest number of characters of a path or message; a longer text loses its middle."""
+"""Largest number of characters of a path or message. The middle of a longer text is left out."""
 
 
 NO_SUCH_NAME = "NO_SUCH_NAME"
-"""Value of ``reason`` for a field that names no existing thing."""
+"""``FieldProblem.reason`` of a field with the name of a thing that does not exist."""
 WRONG_USAGE = "WRONG_USAGE"
-"""Value of ``reason`` for a wrong option of a command."""
+"""``FieldProblem.reason`` of an option of a command that cannot be used in this way."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """A wrong field.
+    """Mistake in one field.
 
-    ``path`` is written as in the user's data (``collectives[1].bytes_per_iteration``). ``reason`` is for programs:
-    ``NO_SUCH_NAME``, ``WRONG_USAGE`` or empty."""
+    ``path`` is written as in the user's data (``collectives[1].bytes_per_iteration``). ``reason`` tells programs more:
+    ``NO_SUCH_NAME`` or ``WRONG_USAGE``; it may be empty."""
 
     path: str
     message: str
@@ -55,10 +55,10 @@ class FieldProblem:
 
 
 class SignalboxError(Exception):
-    """Base of all errors for callers; ``legible`` makes its text safe to print.
+    """Base class of all errors that callers receive. Its text is safe to print (``legible``).
 
-    ``about``: values in the message, for programs; the proto file lists their names at ``ErrorReason``. ``reason``:
-    name of the API's ``ErrorReason`` without prefix; empty for an error without a reason, or not from the API."""
+    - ``about``: values in the message, for programs, by the names that the proto file lists at ``ErrorReason``
+    - ``reason``: name of the API's ``ErrorReason`` without prefix; empty for an error without a reason"""
 
     def __init__(self, message: str = "", about: Mapping[str, object] = MappingProxyType({})) -> None:
         super().__init__(legible(message, kept="\n"))
@@ -66,7 +66,7 @@ class SignalboxError(Exception):
         self.about = {name: legible(str(value)) for name, value in about.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error with its fields, whatever arguments its type takes: errors are sent between processes."""
+        """Pickle the error with all its attributes, because errors are sent between processes."""
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -85,7 +85,7 @@ class TooSlow(Unreachable):
 
 
 class InvalidInput(SignalboxError):
-    """The request or file is wrong; nothing of it was applied."""
+    """The request or file is wrong; no part of it was applied."""
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
         super().__init__()
@@ -99,14 +99,14 @@ class InvalidInput(SignalboxError):
 
     @classmethod
     def refuse(cls, problems: Iterable[FieldProblem]) -> None:
-        """Raise the error with the first ``MAX_PROBLEMS`` problems, if there are any; later problems are not computed.
+        """Raise the error if there are problems, with the first ``MAX_PROBLEMS``. Later problems are not computed.
 
         A request can have a problem per item, so each message shortens the values that it repeats (``cut``)."""
         if found := tuple(islice(problems, MAX_PROBLEMS)):
             raise cls(found)
 
     def within(self, place: object) -> InvalidInput:
-        """Return the error with ``place``, such as a file, before the path of each problem."""
+        """Return the error with ``place``, such as the name of a file, in front of each problem's path."""
         return InvalidInput(
             tuple(replace(p, path=f"{place}: {p.path}" if p.path else str(place)) for p in self.problems)
         )
@@ -120,10 +120,12 @@ class InvalidInput(SignalboxError):
 
 @contextmanager
 def in_entry(entry: str, field: str = "") -> Iterator[None]:
-    """Add the name of the request's entry (``jobs[1]``) to errors raised inside.
+    """Add the request's entry (``jobs[1]``) to errors raised inside.
 
-    An ``InvalidInput`` gets the name in its paths, any other error in its text and in ``about``. ``entry`` is empty for
-    a request without entries. ``field``: the entry's field that contains the wrong fields."""
+    An ``InvalidInput`` gets the entry in its paths, any other error in its text and in ``about``.
+
+    - ``entry``: empty for a request without entries
+    - ``field``: the entry's field that contains the wrong fields"""
     try:
         yield
     except InvalidInput as error:
@@ -136,7 +138,7 @@ def in_entry(entry: str, field: str = "") -> Iterator[None]:
 
 
 class Gone(StrEnum):
-    """Reasons why a job does not exist: ``NOT_FOUND`` reasons of the API's ``ErrorReason``, without prefix."""
+    """Reasons why a job does not exist. They are names of the API's ``ErrorReason`` without prefix."""
 
     NO_SUCH_JOB = "NO_SUCH_JOB"
     JOB_DEREGISTERED = "JOB_DEREGISTERED"
@@ -145,7 +147,7 @@ class Gone(StrEnum):
 
 
 class NotFound(SignalboxError):
-    """No such job, host or switch exists. ``reason`` says how a job ended."""
+    """No such job, host or switch exists. For a job that has ended, ``reason`` says how."""
 
     reason: Gone
 
@@ -169,11 +171,11 @@ class WrongLeaseToken(SignalboxError):
 
 
 class Conflict(SignalboxError):
-    """The request is well formed but contradicts what is already accepted."""
+    """The request is well formed, but contradicts earlier requests or the state of the network."""
 
 
 class ConcurrentUpdate(Conflict):
-    """The job was updated since the revision that the request names; read the job and make the request anew."""
+    """The job has no longer the revision that the request names. Read the job, and make the request again."""
 
 
 class Superseded(Conflict):
@@ -181,7 +183,7 @@ class Superseded(Conflict):
 
 
 class NotAnnounced(Conflict):
-    """The job did not announce that it reports its connections."""
+    """The job's spec does not say that it reports its connections (``reports_connections``)."""
 
 
 class NotKnownYet(Conflict):
@@ -197,9 +199,9 @@ class NotKnownYet(Conflict):
 
 
 class Exhausted(SignalboxError):
-    """A limit was reached. ``subject`` names the owner of the limit.
+    """A limit was reached. ``subject``: owner of the limit, such as the controller.
 
-    ``retry_s``: seconds after which the request may succeed; None when the time depends on callers."""
+    ``retry_s``: seconds after which the request may succeed; None when this depends on callers."""
 
     def __init__(
         self,
@@ -214,7 +216,9 @@ class Exhausted(SignalboxError):
 
 
 class Unavailable(SignalboxError):
-    """Something that the request needs is not available now. ``retry_s``: seconds after which to try again."""
+    """Something that the request needs is not available now.
+
+    ``retry_s``: seconds after which the caller should try again."""
 
     def __init__(self, message: str, retry_s: float) -> None:
         super().__init__(message)
@@ -234,21 +238,24 @@ class HostNotAllowed(NotAllowed):
 
 
 def cut(value: str) -> str:
-    """Return a caller's value for a message: escaped like ``legible``, and shortened to ``MAX_SHOWN_CHARS``."""
+    """Return a user's value for a message: shortened to ``MAX_SHOWN_CHARS``, and with control characters escaped."""
     return escaped(value if len(value) <= MAX_SHOWN_CHARS else value[: MAX_SHOWN_CHARS - 3] + "...")
 
 
 def legible(text: str, kept: str = "") -> str:
-    """Return the text in a form that is safe to print: escaped, and without its middle when it is long.
+    """Return the text in a form that is safe to print, even if it contains values from strangers.
 
-    The text may contain values that any caller sent."""
+    Control characters are escaped, except those in ``kept``. The middle of a text above ``MAX_TEXT_CHARS`` is left
+    out."""
     if len(text) > MAX_TEXT_CHARS:
         text = f"{text[: MAX_TEXT_CHARS // 2]} ... {text[-MAX_TEXT_CHARS // 2 :]}"
     return escaped(text, kept)
 
 
 def escaped(text: str, kept: str = "") -> str:
-    """Return the text with control characters, line breaks included, as escapes; characters in ``kept`` stay."""
+    """Return the text with escapes for control characters, line breaks included.
+
+    Characters in ``kept`` stay unchanged."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -289,10 +296,11 @@ _LENGTHS: Mapping[str, str] = {
 
 
 def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
-    """Return a problem per wrong field, with its path in the data (``groups[0].name``), at most ``MAX_PROBLEMS``.
+    """Return the problems of all wrong fields, at most ``MAX_PROBLEMS``.
 
-    Unknown fields of the top table come first: a wrong name there explains most of the other problems.
-    With ``hide_input_in_errors`` in the model's configuration no value is repeated."""
+    A problem has the path of its field in the data (``groups[0].name``). Unknown fields of the top level come first,
+    because a misspelled name there explains most of the other problems. Values are not repeated if the model's
+    configuration has ``hide_input_in_errors``."""
     errors: list[Any] = list(error.errors(include_url=False))
     # pydantic counts only the valid items of a list, so "too short" beside a wrong item says nothing.
     parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
@@ -302,7 +310,7 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Fiel
 
 
 def value_problem(error: ValidationError) -> str:
-    """Return the problem of a single value, such as an option's value, in the words used for fields."""
+    """Return a message about a single wrong value, such as an option's value, with the same words as for fields."""
     found: Any = error.errors(include_url=False)[0]
     kind, context = found["type"], found.get("ctx", {})
     if kind == "value_error":
@@ -339,7 +347,9 @@ def _message(error: Any, model: type[BaseModel]) -> str:
 
 
 def nearest(value: object, words: Iterable[str]) -> str:
-    """Return a question that suggests the word most like a wrong value; empty when no word is like it."""
+    """Return words to append to a message that suggest the word most similar to a wrong value.
+
+    Empty if none is similar."""
     from difflib import get_close_matches  # its import takes a moment
 
     near = get_close_matches(str(value).lower().replace("-", "_"), list(words), n=1)
@@ -347,13 +357,13 @@ def nearest(value: object, words: Iterable[str]) -> str:
 
 
 def _worded(kind: str, context: Mapping[str, Any]) -> str:
-    """Return the words for a kind of error. A bound that is a whole number is shown without a decimal point."""
+    """Return the message for pydantic's ``kind`` of error. Bounds that are whole numbers have no decimal point."""
     whole = {name: int(value) for name, value in context.items() if isinstance(value, float) and value.is_integer()}
     return _WORDS[kind].format_map({**context, **whole})
 
 
 def _given(value: object) -> str:
-    """Return a wrong value as written in a file; empty for tables and for texts above ``MAX_SHOWN_CHARS``."""
+    """Return a wrong value as a file has it; empty for tables and for texts above ``MAX_SHOWN_CHARS``."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | time):  # a datetime is a date
@@ -369,7 +379,7 @@ def _given(value: object) -> str:
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """Return the names of the fields of the model at ``location``."""
+    """Return the names of the fields of the model at ``location``, a path in ``model``."""
     for part in location:
         if isinstance(part, str):
             model = _model_in(model.model_fields[part].annotation) or model
@@ -377,17 +387,17 @@ def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model class in a field's annotation, directly or inside a tuple; None for other fields."""
+    """Return the model class that a field's annotation contains, directly or in a tuple; None if it contains none."""
     if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def id_taken(job_id: str, ours: bool, mine: bool) -> AlreadyExists:
-    """Return the error for a taken job id.
+    """Return the error for a job id that another registration has.
 
-    ``ours``: whether a job of the caller's tenant has the id. ``mine``: whether the caller's own registration has
-    it."""
+    ``ours``: whether it is a registration of the caller's tenant. ``mine``: whether it is the caller's own
+    registration."""
     text, holder = (
         f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over",
         "other",

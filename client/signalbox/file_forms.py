@@ -1,7 +1,7 @@
-"""Short forms of a job in files: hosts instead of endpoints, a model instead of groups and collectives.
+"""Short forms in files of jobs: hosts instead of endpoints, a model instead of groups and collectives.
 
-``job_in`` takes plain data with the fields of a ``JobInFile``, and returns the ``JobSpec`` that the data stands for.
-Errors name paths in the given data. The functions have no side effects."""
+``job_in`` takes plain data with the fields of a ``JobInFile``, and returns the ``JobSpec`` that they abbreviate. Errors
+have paths in the given data. The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from signalbox.jobs.spec import (
 from signalbox.models import NamedModel, Parallelism, traffic
 
 SAYS = (*SENDS, "model", "parallelism")
-"""Fields of a file that describe the traffic of a job or of one of its parallelizations."""
+"""Fields of a file that describe traffic. The job has them, or each of its parallelizations."""
 
 
 def _as_list(value: object) -> object:
@@ -45,18 +45,18 @@ Hosts = Annotated[
     BeforeValidator(_as_list),
     Field(min_length=1),
 ]
-"""Address ranges for ``addresses_in``; a single text stands for a list."""
+"""Ranges of addresses, as for ``addresses_in``. A file may have a single text instead of a list."""
 
 
 class RailInFile(Rail):
-    """A rail that may name ``hosts``, the NIC address of each host, instead of ``endpoints``."""
+    """A rail with ``endpoints``, or with its short form ``hosts``: the NIC address of each host."""
 
     endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = ()
     hosts: Hosts | None = None
 
 
 class ParallelizationInFile(Parallelization):
-    """A parallelization that may have ``model`` and ``parallelism``, as in a ``JobInFile``."""
+    """A parallelization that may describe its traffic by ``model`` and ``parallelism``, as a ``JobInFile`` may."""
 
     model: NamedModel | None = None
     parallelism: Parallelism | None = None
@@ -65,8 +65,8 @@ class ParallelizationInFile(Parallelization):
 class JobInFile(JobSpec):
     """A job spec that may use short forms.
 
-    ``hosts``: addresses in rank order instead of ``endpoints``; each stands for ``ranks_per_host`` ranks. ``model`` and
-    ``parallelism`` stand for groups, collectives and transfers."""
+    ``hosts`` replaces ``endpoints``: each address, in rank order, stands for ``ranks_per_host`` ranks. ``model`` and
+    ``parallelism`` replace groups, collectives and transfers."""
 
     endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = ()
     rails: Annotated[tuple[RailInFile, ...], at_most(MAX_RAILS)] = ()
@@ -78,9 +78,9 @@ class JobInFile(JobSpec):
 
 
 def job_in(data: Any) -> JobSpec:
-    """Return the job spec for ``data``, a mapping of field names to values.
+    """Return the job spec for ``data``, a mapping of field names to values that may use short forms.
 
-    Raises ``InvalidInput`` with the problems of the short forms. If there are none, it raises ``InvalidInput`` with the
+    Raises ``InvalidInput`` with the problems of the short forms. If they have none, it raises ``InvalidInput`` with the
     problems that ``JobSpec.parse`` or ``check`` finds."""
     try:
         job = JobInFile.model_validate(data)
@@ -120,13 +120,15 @@ def parallelizations_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpe
 
 
 def _in_parallelization(problem: FieldProblem, number: int) -> FieldProblem:
-    """Return the problem with the parallelization in its path, unless its field belongs to all parallelizations."""
+    """Return the problem with the parallelization's number in its path, if the field is one of a parallelization."""
     of_parallelization = re.split(r"[.\[]", problem.path)[0] in SAYS
     return replace(problem, path=f"parallelizations[{number}].{problem.path}") if of_parallelization else problem
 
 
 def _with_parallelizations(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
-    """Return the job with all its parallelizations, one per spec in ``specs``. Raises ``InvalidInput``."""
+    """Return the job with all its parallelizations. ``specs``: result of ``parallelizations_in``.
+
+    Raises ``InvalidInput``."""
     common = {name: getattr(specs[0], name) for name in specs[0].model_fields_set if name not in SENDS}
     parallelizations = [
         {"name": way.name, "compute": way.compute, **{name: getattr(spec, name) for name in SENDS}}
@@ -144,7 +146,7 @@ def misplaced_parallelizations(job: JobInFile, data: Mapping[str, Any]) -> Itera
 
 
 def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
-    """Yield a problem for each field that excludes another field, or that needs a field that is missing."""
+    """Yield a problem for each field that cannot stand beside another one, or that needs another one."""
     if "endpoints" in data and "hosts" in data:
         yield FieldProblem("hosts", "give hosts or endpoints, not both")
     elif "endpoints" not in data and "hosts" not in data:
@@ -170,7 +172,7 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
 
 
 def _without_hosts(job: JobInFile) -> dict[str, Any]:
-    """Return endpoints and rails with an address per rank."""
+    """Return the fields ``endpoints`` and ``rails`` with one address per rank, in place of ``hosts``."""
     if job.hosts is None:
         return {"rails": [{"endpoints": rail.endpoints} for rail in job.rails], "endpoints": job.endpoints}
     hosts = addresses_in("hosts", job.hosts)
@@ -198,7 +200,9 @@ def _for_ranks(hosts: Iterable[str], ranks_per_host: int) -> tuple[str, ...]:
 
 
 def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
-    """Return the addresses of the ranges in order; the last number of an address changes fastest."""
+    """Return the addresses in the ranges, in order; the last number of an address changes fastest.
+
+    ``path``: field of the file, which errors name. Raises ``InvalidInput`` for too many and for repeated addresses."""
     counts, ranges = zip(*map(addresses_of_range, hosts), strict=True)
     count = sum(counts)
     if count > MAX_ENDPOINTS:

@@ -1,7 +1,8 @@
 """Read and write files of commands, and check who can read or change files with secrets.
 
-``-`` is the standard input or output. The checks of secrets return None, or what is wrong and how to correct it. They
-look only at modes and owners; an access control list appears in the mode as the permissions of the group."""
+The path ``-`` is the standard input or output. The checks of files with secrets return None, or what is wrong and how
+to correct it. They look only at modes and owners. An access control list appears in the mode as the permissions of the
+group."""
 
 from __future__ import annotations
 
@@ -25,21 +26,23 @@ MAX_BYTES = 64 << 20
 
 
 MAX_DEPTH = 32
-"""Largest depth of nested lists and objects, and number of parts in a dotted TOML key; a job spec needs 4."""
+"""Largest depth of nested lists and objects, and largest number of parts in a dotted TOML key. A job spec needs 4."""
 
 MAX_VALUES = 850_000
-"""Largest number of values in one text, names of fields included; one job's transfers may consist of 720,896 values."""
+"""Largest number of values in one text, counting names of fields too.
+
+The transfers of one job may have 720,896 values."""
 
 MAX_LISTS = 200_000
-"""Largest number of lists and objects in one text. Each takes half a kilobyte; a valid job spec has fewer."""
+"""Largest number of lists and objects in one text. Each takes half a kilobyte of memory; a valid job spec has fewer."""
 
 MAX_FIELDS = 256
-"""Largest number of fields of one object or table: over four times what any file needs.
+"""Largest number of fields of one object or table. It is over four times what any file needs.
 
-The limit also bounds the number of errors, since each unknown field is one."""
+The limit also bounds the number of errors, because each unknown field is one."""
 
 MAX_DIGITS = 100
-"""Largest number of digits of an integer: more than any field needs, and few enough for Python to print it."""
+"""Largest number of digits of an integer. No field needs more, and Python can print integers of this length."""
 
 
 MAX_SMALL_BYTES = 4 << 20
@@ -49,14 +52,16 @@ MAX_SMALL_BYTES = 4 << 20
 def read_small(path: Path) -> bytes:
     """Return the bytes of a regular file of at most ``MAX_SMALL_BYTES``. Raises ``OSError``.
 
-    Devices, which may have no end, and pipes, which cannot be read twice, are refused."""
+    Devices are refused, because they may have no end, and pipes, because they cannot be read twice."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "is not a regular file")
     return read_bytes(path, MAX_SMALL_BYTES)
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """Return the whole file. Raises ``OSError``, also for more than ``most`` bytes (default ``MAX_BYTES``)."""
+    """Return the bytes of the whole file.
+
+    Raises ``OSError``, also when it has more than ``most`` (or ``MAX_BYTES``) bytes."""
     most = MAX_BYTES if most is None else most
     with opened(path) as stream:
         found = stream.read(most + 1)
@@ -66,7 +71,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def read_text(path: Path, most: int | None = None) -> str:
-    """Return the text of a whole file in UTF-8. Raises ``InvalidInput``."""
+    """Return the text of the whole file, which is in UTF-8. Raises ``InvalidInput``."""
     try:
         return read_bytes(path, most).decode("utf-8-sig")
     except OSError as error:
@@ -86,12 +91,12 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def called(path: Path) -> str:
-    """Return the file's name as messages print it."""
+    """Return the name of the file for messages."""
     return "standard input" if path == STANDARD_INPUT else str(path)
 
 
 def write(file: Path, data: bytes) -> None:
-    """Write a file readable by its owner only; call it in the main thread. Raises ``OSError``."""
+    """Write a file that only its owner can read. Call this function in the main thread only. Raises ``OSError``."""
     if file == STANDARD_INPUT:
         sys.stdout.buffer.write(data)
         return
@@ -116,7 +121,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Write a regular file readable by its owner only, completely or not at all. Raises ``OSError``."""
+    """Replace a regular file, or leave it unchanged after an error. Only the owner can read it. Raises ``OSError``."""
     made = file.with_name(f"{file.name}.{os.getpid()}")
     made.unlink(missing_ok=True)
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
@@ -133,11 +138,11 @@ _NOBODY = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
 def open_to_others(path: Path) -> str | None:
-    """Return what is wrong when others have access to the file, else None. Raises ``OSError``.
+    """Return what is wrong when other users have access to the file, else None. Raises ``OSError``.
 
-    A file of this process's user must be accessible to that user only, as ssh requires. The group may read a file of
-    root or of another user. This allows keys that are shared with the group ``ssl-cert``. PostgreSQL checks its key by
-    the same rule (be-secure-common.c, ``check_ssl_key_file_permissions``)."""
+    Only this process's user may have access to the user's own file, as ssh requires. For a file of root or of another
+    user, the group may read it too, which allows keys that are shared with the group ``ssl-cert``. PostgreSQL checks
+    its key by the same rule (be-secure-common.c, ``check_ssl_key_file_permissions``)."""
     found = path.stat()
     ours = found.st_uid == os.geteuid()
     shared = not ours or found.st_uid == 0
@@ -147,16 +152,19 @@ def open_to_others(path: Path) -> str | None:
 
 
 def of_another_user(path: Path) -> str | None:
-    """Return what is wrong when the owner is neither root nor this process's user, else None. Raises ``OSError``."""
+    """Return what is wrong when the file belongs neither to root nor to this process's user, else None.
+
+    Raises ``OSError``."""
     if path.stat().st_uid in (0, os.geteuid()):
         return None
     return f"belongs to another user: chown {os.geteuid()} {path}"
 
 
 def replaceable(directory: Path) -> str | None:
-    """Return what is wrong when others can write in the directory, else None. Raises ``OSError``.
+    """Return what is wrong when other users can write in the directory, else None. Raises ``OSError``.
 
-    Whoever can write in a directory can replace a file there, even one that they can neither read nor change."""
+    A user who can write in a directory can replace a file there, even a file that this user can neither read nor
+    change."""
     found = directory.stat()
     if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return None

@@ -1,7 +1,7 @@
-"""Resolve host names, as launchers write them and as job specs may contain them, to the addresses of a job.
+"""Find the addresses of the hosts that launchers and job specs name.
 
-A file of addresses has precedence; the resolver looks up all other names. Each host has one address per NIC.
-``InvalidInput`` names each host that has no usable address."""
+A file of addresses (``address_map``) has precedence; the resolver looks up all other names. Each host has one address
+per NIC. ``InvalidInput`` names each host that has no usable address."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def host_names(text: str) -> list[str]:
-    """Return the host names in a list that has the form of Slurm and PBS.
+    """Return the host names in a list of the form that Slurm and PBS write.
 
     ``n[1-4,07],m05`` stands for six names, ``r[0-1]n[1-2]`` for four. Raises ``InvalidInput``."""
     names: list[str] = []
@@ -50,7 +50,7 @@ def host_names(text: str) -> list[str]:
 def hosts_named(text: str) -> list[str]:
     """Return the hosts in a list of names, as for ``host_names``, and of address ranges (``10.0.1.1-4``).
 
-    Raises ``InvalidInput``."""
+    Raises ``InvalidInput``, also for an empty list."""
     found: list[str] = []
     for word in _WORDS.findall(text):
         found += addresses_in("", [_range(word)]) if resembles_range(word) else host_names(word)
@@ -67,7 +67,7 @@ def _range(word: str) -> str:
 
 
 def _numbered(text: str) -> Sequence[str]:
-    """Return the numbers of a bracketed list, with as many digits as written; empty for any other text."""
+    """Return the numbers in a bracketed list such as ``1-3,07``, with their leading zeros; empty for any other text."""
     found: list[str] = []
     for part in text.split(","):
         numbers = _NUMBERS.fullmatch(part)
@@ -81,7 +81,7 @@ def _numbered(text: str) -> Sequence[str]:
 
 
 def address_map(path: Path) -> dict[str, Nics]:
-    """Return the addresses of hosts from a YAML or JSON file.
+    """Return the addresses of each host, by name, from a YAML or JSON file.
 
     The file maps each host to its address, or to a list with one address per NIC. ``n[1-4]: 10.0.1.1-4`` stands for
     four hosts. Raises ``InvalidInput`` with the file, line and column of each mistake."""
@@ -120,10 +120,10 @@ def _nics(hosts: str, value: Any) -> dict[str, Nics]:
 
 
 def addresses_of(hosts: Sequence[str], given: Mapping[str, Nics], within: Sequence[Network] = ()) -> list[Nics]:
-    """Return the addresses of each host.
+    """Return the addresses of each host, in the order of ``hosts``.
 
-    - ``given``: result of ``address_map``; it may list a host without its domain
-    - ``within``: networks from which to choose when the resolver has several addresses for a name
+    - ``given``: result of ``address_map``. It is searched for the host's name with its domain, then without.
+    - ``within``: preferred networks, for a name that the resolver maps to several addresses
 
     Raises ``InvalidInput``."""
     known: dict[str, Nics] = {}
@@ -165,16 +165,19 @@ def _uneven(known: Mapping[str, Nics]) -> Iterator[FieldProblem]:
 
 
 def endpoints_of(ranks: Sequence[Nics]) -> dict[str, Any]:
-    """Return the fields ``endpoints`` and ``rails`` of a job spec. ``ranks``: NIC addresses of each rank's host."""
+    """Return the fields ``endpoints`` and ``rails`` of a job spec.
+
+    ``ranks``: for each rank, the addresses of its host's NICs."""
     first, *rails = zip(*ranks, strict=True)
     return {"endpoints": first, "rails": [{"endpoints": rail} for rail in rails]}
 
 
 def with_addresses(job: Any, given: Mapping[str, Nics]) -> Any:
-    """Return the job, plain data, with addresses instead of host names in ``hosts`` and ``endpoints``.
+    """Return a job's plain data with addresses instead of host names in ``hosts`` and ``endpoints``.
 
-    Hosts with several NICs become ``rails``, unless the job has its own. Texts that are not names stay, for ``job_in``
-    to check. Raises ``InvalidInput`` with the field whose names have no address."""
+    If the hosts have several NICs, the data get the field ``rails``, unless it is already there. Texts that are not
+    names stay unchanged, and ``job_in`` checks them. Raises ``InvalidInput`` with the field whose names have no
+    address."""
     if not isinstance(job, dict):
         return job
     for field in ("hosts", "endpoints"):

@@ -1,4 +1,4 @@
-"""Addresses of hosts in the fabric: checked, written as ranges, resolved, read from the kernel, and this host's own.
+"""Addresses of hosts in the fabric: checks, ranges, name resolution, the kernel's form, and the address of this host.
 
 Hosts have IPv4 addresses. No other module of the client depends on the version of IP."""
 
@@ -25,15 +25,15 @@ NETWORK_FORM = "must be an IPv4 prefix such as 10.0.1.0/24"
 MAX_ADDRESS_CHARS = 15
 
 Network = IPv4Network
-"""Network of hosts."""
+"""Type of a network with addresses of hosts."""
 
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 
 _FAMILY = socket.AF_INET
 _SIOCGIFADDR = 0x8915
-"""Request for the first address of an interface (netdevice(7)); AF_INET only."""
+"""Number of the ioctl that returns the first address of an interface (netdevice(7)); it is for AF_INET only."""
 _MAPPED = bytes(10) + b"\xff\xff"
-"""Prefix of an IPv4 address inside an IPv6 address (RFC 4291, 2.5.5.2)."""
+"""Prefix of an IPv6 address that contains an IPv4 address (RFC 4291, 2.5.5.2)."""
 _RANGE = re.compile(r"(0|[1-9]\d{0,2})(?:-(0|[1-9]\d{0,2}))?")
 _LIKE_RANGES = re.compile(r"[\d-]+(\.[\d-]+){3}")
 
@@ -42,9 +42,9 @@ _LIKE_RANGES = re.compile(r"[\d-]+(\.[\d-]+){3}")
 
 
 def _host_address(text: str) -> str:
-    """Return the address of a host unchanged; refuse all other texts.
+    """Return the text unchanged if it can be the address of a host. Otherwise raise ``PydanticCustomError``.
 
-    inet_pton(3) accepts one spelling only: four decimals without leading zeros."""
+    inet_pton(3) accepts only one spelling of an address: four decimal numbers without leading zeros."""
     try:
         address = socket.inet_pton(_FAMILY, text)
     except (OSError, ValueError):
@@ -56,11 +56,11 @@ def _host_address(text: str) -> str:
 
 
 HostAddress = Annotated[str, AfterValidator(_host_address)]
-"""Address of a host, in its only spelling."""
+"""Address of a host as text. Each address has only one accepted spelling."""
 
 
 def checked(endpoint: object) -> str:
-    """Return a program's ``endpoint`` as text; raise ``InvalidInput`` unless it is an address."""
+    """Return the address that a program gives as ``endpoint``, as text. Raises ``InvalidInput`` for anything else."""
     try:
         socket.inet_pton(_FAMILY, str(endpoint))
     except (OSError, ValueError):
@@ -69,7 +69,7 @@ def checked(endpoint: object) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Return whether the text is an address of any version of IP, and not a name."""
+    """Return whether the text is an address, of any version of IP, and not a name."""
     try:
         ip_address(host)
     except ValueError:
@@ -82,24 +82,24 @@ def is_loopback(address: str) -> bool:
 
 
 def usable(addresses: Iterable[str]) -> str | None:
-    """Return the first of a host's addresses, of any version of IP, that a job can name; None if there is none."""
+    """Return the first of a host's addresses that a job spec can contain, an IPv4 address; None if there is none."""
     return next((address for address in addresses if ":" not in address), None)
 
 
 def from_kernel(family: int, field: bytes) -> str | None:
-    """Return the address in a field of 16 bytes of the kernel; None for IPv6. ``family``: as for socket(2)."""
+    """Return the address in 16 bytes of a kernel message; None for an IPv6 address. ``family``: as for socket(2)."""
     if family == socket.AF_INET:
         return socket.inet_ntoa(field[:4])
     return socket.inet_ntoa(field[12:]) if field.startswith(_MAPPED) else None
 
 
 def network_of(text: str) -> Network:
-    """Return the network of an address with a prefix length. Raises ``ValueError``."""
+    """Return the network for a text such as ``10.0.1.5/16``. Raises ``ValueError``."""
     return Network(text, strict=False)
 
 
 def resolved(host: str) -> list[str]:
-    """Return the different addresses that the resolver knows for a name. Raises ``OSError`` or ``UnicodeError``."""
+    """Return the addresses that the resolver finds for a name, each once. Raises ``OSError`` or ``UnicodeError``."""
     answers = socket.getaddrinfo(host, None, _FAMILY, socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in answers))
 
@@ -108,7 +108,7 @@ def resolved(host: str) -> list[str]:
 
 
 def _address_range(text: str) -> str:
-    """Return the text if it is four numbers, or ranges of numbers, from 0 to 255; refuse it otherwise."""
+    """Return the text if it is an address whose numbers may be ranges. Otherwise raise ``PydanticCustomError``."""
     parts = [_RANGE.fullmatch(part) for part in text.split(".")]
     if len(parts) != 4 or not all(part and int(part[1]) <= int(part[2] or part[1]) <= 255 for part in parts):
         hint = ""
@@ -125,12 +125,12 @@ AddressRange = Annotated[str, AfterValidator(_address_range)]
 
 
 def resembles_range(text: str) -> bool:
-    """Return whether the text was meant as an ``AddressRange``, and not as a name."""
+    """Return whether the text looks like an ``AddressRange``, even a wrong one, and not like a name."""
     return _LIKE_RANGES.fullmatch(text) is not None
 
 
 def addresses_of_range(text: str) -> tuple[int, Iterator[str]]:
-    """Return the number of addresses in an ``AddressRange``, and these in order, the last number changing fastest."""
+    """Return the number of addresses in an ``AddressRange``, and the addresses; the last number changes fastest."""
     parts = [_numbers(part) for part in text.split(".")]
     return prod(map(len, parts)), (".".join(map(str, numbers)) for numbers in product(*parts))
 
@@ -144,10 +144,11 @@ def _numbers(part: str) -> range:
 
 
 def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]) -> str | None:
-    """Return the address of the interface that the library is set to use, else the address towards other hosts.
+    """Return the address at which other hosts reach this program; None if it is not found.
 
-    The address towards other hosts is the source address that the kernel chooses for the first host in ``towards`` that
-    is not this host. A loopback address is returned only when the library is set to use it."""
+    It is the address of the interface that the library's environment variable selects, even a loopback address. Without
+    such an interface, it is the source address that the kernel chooses for the first host in ``towards`` that is not
+    this host."""
     named = (NCCL, GLOO) if library == "nccl" else (GLOO, NCCL)
     for variable in named:
         for interface in _interfaces(environ.get(variable, ""), exact=variable == GLOO):
@@ -157,10 +158,10 @@ def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]
 
 
 def _interfaces(text: str, exact: bool) -> Iterator[str]:
-    """Yield the interfaces that a setting selects.
+    """Yield the names of the interfaces that the value of a library's environment variable selects.
 
-    Gloo's setting lists names. NCCL's setting lists prefixes; after ``=`` it lists names, and after ``^`` prefixes to
-    exclude."""
+    Gloo's variable lists names (``exact``). NCCL's variable lists prefixes of names; after ``=`` it lists names, and
+    after ``^`` prefixes to exclude."""
     rule, names = ("=", text) if exact else (text[:1], text.lstrip("^="))
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     there = [name for _, name in socket.if_nameindex()] if wanted else []
@@ -181,7 +182,7 @@ def _of_interface(name: str) -> str | None:
 
 
 def _towards(host: str) -> str | None:
-    """Return this host's source address towards another host; send nothing."""
+    """Return the source address of packets from this host to another host; None if unknown. Sends no packet."""
     try:
         with socket.socket(_FAMILY, socket.SOCK_DGRAM) as asked:
             asked.connect((host, 9))

@@ -1,6 +1,6 @@
 """Form of a job id, and the environment variables in which launchers tell a process its job and rank.
 
-This module has no slow imports, unlike ``jobs.spec``, which checks whole job specs."""
+This module has no slow imports. ``jobs.spec``, which checks whole job specs, has some."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ JOB_ID_FORM = "must have 1 to 63 lower-case letters, digits, '.', '_' and '-', a
 
 JOB = "SIGNALBOX_JOB"
 TAKE_OVER = "SIGNALBOX_TAKE_OVER"
-"""Variable set by a launcher that announces a job for the program it starts."""
+"""Environment variable of a launcher that announces the job of the program it starts. See ``takes_over``."""
 
 HOW_TO_NAME_THE_JOB = f"give it, or set {JOB}"
 
 
 def job_id_of_environment(environ: Mapping[str, str]) -> str | None:
-    """Return the id of the job that a process belongs to, or None when no launcher set one.
+    """Return the id of the job that this process belongs to; None when no launcher has set one.
 
-    The id is SIGNALBOX_JOB, which ``signalbox run`` sets; else ``slurm-`` and Slurm's job number; else torchrun's run
-    id."""
+    The id is the variable SIGNALBOX_JOB, which ``signalbox run`` sets; else ``slurm-`` and Slurm's job number; else
+    torchrun's run id."""
     if job_id := environ.get(JOB):
         return job_id
     if number := environ.get("SLURM_JOB_ID"):
@@ -32,14 +32,14 @@ def job_id_of_environment(environ: Mapping[str, str]) -> str | None:
 
 
 def takes_over(environ: Mapping[str, str]) -> bool:
-    """Return whether a launcher announces the job and lets this process replace that announcement by a better one."""
+    """Return whether a launcher has announced the job, and lets this process replace the announcement."""
     return environ.get(TAKE_OVER, "") not in ("", "0")
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Return this process's rank, or None when no launcher has set one.
+    """Return this process's rank; None when no launcher has set one.
 
-    The innermost launcher counts, because one launcher may start another."""
+    A launcher may start another one; the variables of the inner one have precedence."""
     of_torch = ("RANK",) if "TORCHELASTIC_RUN_ID" in environ else ()
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", *of_torch, "SLURM_PROCID", "RANK")
     return next((int(environ[name]) for name in names if environ.get(name, "").isdigit()), None)

@@ -263,7 +263,7 @@ def _needs_token() -> Iterator[None]:
 
 @contextmanager
 def _take_over_named() -> Iterator[None]:
-    """Name the option ``--take-over`` in errors raised inside, in place of the API's ``take_over`` and ``request_id``."""
+    """Name the option ``--take-over`` in errors raised inside, instead of the API's fields."""
     try:
         yield
     except AlreadyExists as error:

@@ -61,7 +61,7 @@ class JobLines:
         self._printed: dict[str, str] = {}
 
     def __call__(self, found: pb.WatchJobsResponse) -> Iterator[str]:
-        """Yield a line per ended job, then a line per job that is registered now: an ended job may be registered again."""
+        """Yield a line per ended job, then a line per changed job: an ended job may have been registered again."""
         if found.snapshot:
             self._printed.clear()
             yield "all jobs now:" if found.jobs else "no jobs now"
